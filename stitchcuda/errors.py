@@ -1,0 +1,33 @@
+"""The few errors that reach a user: each says what is wrong and what to do.
+
+Anything else that escapes is a defect of ours and keeps its traceback. The command line turns a `StitchError` into one
+line on stderr and its exit code; `ReplyPending` never reaches it (a node turns it into an interrupt).
+"""
+
+from __future__ import annotations
+
+
+class StitchError(Exception):
+    """Base of all errors meant for a person. `exit_code` is what the command line returns."""
+
+    exit_code = 2
+
+
+class BadInput(StitchError):
+    """What was given cannot be used: a file, an option, a reference, a program."""
+
+
+class Unavailable(StitchError):
+    """What was asked for does not exist on this machine or does not answer: a GPU, a compiler, an endpoint, a disk."""
+
+
+class SessionBusy(StitchError):
+    """Another process owns the session."""
+
+
+class ReplyPending(Exception):
+    """An engineer waits for a reply that is not there yet; `request` says where it will appear."""
+
+    def __init__(self, request: str) -> None:
+        super().__init__(f"waiting for a reply to {request}")
+        self.request = request

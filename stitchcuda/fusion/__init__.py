@@ -1,0 +1,1 @@
+"""The deterministic compiler behind the built-in engineer: capture, partition, emit CUDA."""

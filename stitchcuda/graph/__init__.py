@@ -1,0 +1,1 @@
+"""Wiring on one screen, routing as pure functions, the runtime context."""

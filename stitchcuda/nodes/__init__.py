@@ -1,0 +1,1 @@
+"""Planner, coder, verifier, and one thin node per tool."""

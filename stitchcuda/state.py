@@ -1,0 +1,310 @@
+"""The state that the graph's nodes share, and the records that flow through it.
+
+Everything here is small and frozen: sources, logs, captured graphs and profiles live in the workspace under their SHA-256,
+and the state holds digests. This module imports nothing of ours and never touches a file. Where to look next:
+`workspace.py` (what the digests name), `graph/routes.py` (who reads what to decide where to go).
+
+Units: milliseconds (`_ms`), bytes, flops, seconds (`_s`) throughout. Digests are lower-case hexadecimal SHA-256.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, TypedDict
+
+from pydantic import BaseModel, ConfigDict
+
+Tier = Literal["measured", "timed", "simulated", "compiled"]
+Route = Literal["code", "replan", "next_task", "done"]
+Policy = Literal["stitched", "strict"]
+Precision = Literal["reference", "tf32", "fp16", "bf16"]
+Target = Literal["cuda", "sim"]
+Status = Literal["running", "parked", "done", "failed"]
+Digest = Annotated[str, "sha256"]
+
+
+class Record(BaseModel):
+    """A frozen record; unknown fields are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class TensorSpec(Record):
+    """A tensor contract. `strides` are in elements; `dtype` is torch's name without the prefix, such as `bfloat16`."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    strides: tuple[int, ...]
+
+    @property
+    def elements(self) -> int:
+        count = 1
+        for size in self.shape:
+            count *= size
+        return count
+
+
+class DeviceFacts(Record):
+    """What the planner and the floor need to know of the device that a program is for."""
+
+    name: str                              # as the driver says it, such as "NVIDIA H200"
+    target: Target                         # where programs run in this session
+    arch: str                              # nvcc's name, such as "sm_90a"
+    sm_count: int
+    bandwidth_gbs: float                   # device memory, read plus write, 1e9 bytes per second
+    tflops: dict[str, float]               # dense matrix rate by dtype, 1e12 per second
+    launch_us: float                       # host cost of one eager operator
+    driver: str = ""
+    torch: str = ""
+    measured: bool = False                 # False: nominal figures for a device that is not here
+
+    @property
+    def key(self) -> str:
+        """Results are compared only under the same key."""
+        return f"{self.target}|{self.name}|{self.driver}|{self.torch}"
+
+
+class Settings(Record):
+    """What a session was asked to do."""
+
+    model: str = "builtin"                 # builtin, openai:NAME, mailbox:DIR
+    base_url: str | None = None
+    target: Target = "sim"
+    goal: float | None = None              # stop once this speed-up is reached
+    policy: Policy = "stitched"
+    precision: Precision = "reference"
+    budget_usd: float = 5.0
+    max_attempts: int = 30
+    max_minutes: float | None = None
+    seeds: int = 3                         # secret input sets per check
+    final_seeds: int = 5                   # fresh secret input sets for the last verification
+
+
+class Region(Record):
+    """A connected part of the captured graph, or several equal ones (`instances`) that one kernel serves."""
+
+    id: str                                # stable within one capture, such as "r03"
+    title: str                             # for people: "residual add + layer_norm"
+    kind: Literal["fusible", "library", "view", "opaque"]
+    operators: tuple[str, ...]             # in execution order, such as "aten.layer_norm.default"
+    nodes: tuple[tuple[str, ...], ...]     # node names of each instance, same order in each
+    scopes: tuple[str, ...]                # module path of each instance, "" for the root
+    inputs: tuple[TensorSpec, ...]         # of the first instance
+    outputs: tuple[TensorSpec, ...]
+    launches: int                          # eager kernel launches of all instances
+    eager_bytes: int                       # device memory traffic of all instances when run operator by operator
+    fused_bytes: int                       # the same when every tensor crosses the region's border once
+    flops: int
+    reason: str = ""                       # why a region cannot be written by the built-in engineer
+
+
+class Task(Record):
+    """One unit of a plan."""
+
+    id: str                                # stable across replans for the same work: "r03", "host:cuda_graph"
+    kind: Literal["region", "host"]
+    title: str
+    region: str | None = None              # Region.id
+    predicted_ms: float = 0.0              # saving on the target device
+    why: str = ""                          # the reason of the prediction, in one sentence
+    strategy: str = ""                     # how it is meant to be done
+
+
+class Plan(Record):
+    """Ordered tasks and what they were decided from."""
+
+    version: int
+    tasks: tuple[Task, ...]
+    evidence: tuple[Digest, ...] = ()
+    summary: str = ""
+
+
+class Baseline(Record):
+    """What is known of the reference before any task. Times are None where nothing was timed (simulator)."""
+
+    capture: Digest                        # the captured graph as JSON
+    regions: Digest                        # list of Region as JSON
+    device: DeviceFacts
+    eager_ms: float | None = None
+    predicted_ms: float                    # eager time by bytes, flops and launches
+    floor_ms: float                        # speed of light: compulsory bytes and flops over the device's ceilings
+    opaque: str = ""                       # why capture failed; empty when it did not
+
+
+class KernelUsage(Record):
+    """ptxas' resource report for one kernel."""
+
+    name: str
+    registers: int = 0
+    shared_bytes: int = 0
+    spill_bytes: int = 0
+    stack_bytes: int = 0
+
+
+class BuildResult(Record):
+    """One build. `log` is trimmed for reading; `kernels` carries ptxas' numbers."""
+
+    ok: bool
+    seconds: float = 0.0
+    cached: bool = False
+    log: str = ""                          # compiler errors with the source line, or empty
+    kernels: tuple[KernelUsage, ...] = ()
+    skipped: str = ""                      # why nothing was built here
+
+
+class OutputError(Record):
+    """One output (or mutated buffer) against float64. Errors are absolute; a bound is what is allowed."""
+
+    name: str
+    max_error: float
+    max_bound: float
+    norm_error: float                      # Frobenius norm of the difference
+    norm_bound: float
+    ok: bool
+    note: str = ""                         # worst element, mismatching shape, NaN, ...
+
+
+class CheckResult(Record):
+    """Correctness on secret inputs, and the shares of work by origin."""
+
+    ok: bool
+    tier: Tier
+    seeds: int = 0
+    outputs: tuple[OutputError, ...] = ()  # the worst over all seeds, per output
+    reasons: tuple[str, ...] = ()          # one sentence for each thing that is wrong
+    own_share: float = 0.0                 # of device time, or of bytes on the simulator
+    vendor_share: float = 0.0
+    framework_share: float = 0.0
+    launches: int = 0                      # own kernel launches in one call
+    deterministic: bool | None = None      # bitwise repeat; None: not looked at
+    seconds: float = 0.0
+    notes: tuple[str, ...] = ()            # what was not checked, and why
+
+
+class TimingResult(Record):
+    """Interleaved timing on a GPU: median of one call, cold L2, device-wide synchronised."""
+
+    reference_ms: float
+    previous_ms: float                     # the program before this attempt, in the same interleaving
+    program_ms: float
+    saving_ms: float                       # previous - program, median of paired blocks
+    saving_low_ms: float                   # 95 % interval
+    saving_high_ms: float
+    samples: int
+    clock: str = "cuda events"
+    notes: tuple[str, ...] = ()
+
+    @property
+    def speedup(self) -> float:
+        return self.reference_ms / self.program_ms
+
+
+class ProfileResult(Record):
+    """What a profiler said, or why it did not run."""
+
+    tool: Literal["nsys", "ncu"]
+    skipped: str = ""
+    digest: Digest | None = None           # the full profile in the workspace
+    bottleneck: str = ""
+    lines: tuple[str, ...] = ()            # a few lines a model or a person can read
+
+
+class Evidence(Record):
+    """Everything the tools said about one attempt."""
+
+    build: BuildResult
+    check: CheckResult | None = None
+    timing: TimingResult | None = None
+    system: ProfileResult | None = None
+    kernels: ProfileResult | None = None
+    tier: Tier | None = None               # None: not even built
+
+
+class Review(Record):
+    """The verifier's reading of the evidence. The engineer proposes `route`, `graph/routes.py` disposes."""
+
+    bottleneck: str
+    suggestion: str
+    route: Route
+    citations: tuple[str, ...] = ()
+    expected_gain: str = ""
+
+
+class Usage(Record):
+    """What a session has spent."""
+
+    calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    usd: float | None = 0.0                # None: a model without a known price was used
+    gpu_s: float = 0.0
+    wall_s: float = 0.0
+
+
+class Attempt(Record):
+    """One program with everything learnt about it: a line of the ledger."""
+
+    id: str                                # derived from (parent, task, ordinal)
+    parent: str | None                     # the attempt that came before it in this session's history
+    base: Digest | None                    # the program it started from
+    task: str                              # Task.id
+    plan_version: int
+    ordinal: int                           # 0, 1, ... within the task
+    program: Digest                        # manifest of the program's files
+    evidence: Digest
+    review: Digest
+    tier: Tier | None
+    built: bool
+    correct: bool
+    kept: bool                             # its program became the session's program
+    route: Route                           # code, replan or next_task
+    route_reason: str
+    predicted_ms: float
+    saving_ms: float | None = None         # measured
+    speedup: float | None = None           # against eager; measured or timed tiers only
+    own_share: float = 0.0
+    fingerprint: str = ""                  # of the error, "" when correct
+    diagnosis: str = ""                    # one line for people
+
+
+class Work(Record):
+    """The attempt under way, filled in by one node after another."""
+
+    id: str
+    task: Task
+    ordinal: int
+    program: Digest | None = None
+    note: str = ""                         # the coder's own words
+    exhausted: str = ""                    # the coder has nothing new to offer, and why
+    docs: Digest | None = None
+    build: BuildResult | None = None
+    check: CheckResult | None = None
+    timing: TimingResult | None = None
+    system: ProfileResult | None = None
+    kernels: ProfileResult | None = None
+
+
+class State(TypedDict, total=False):
+    """The channels of the graph. Every value is replaced as a whole by the node that writes it."""
+
+    session: str
+    reference: Digest                      # the reference's source in the workspace
+    settings: Settings
+    baseline: Baseline | None
+    plan: Digest | None
+    plan_version: int
+    tasks_total: int
+    tasks_done: tuple[str, ...]            # ids of tasks that are finished, kept or not
+    tasks_kept: tuple[str, ...]
+    task: int                              # position in the plan
+    work: Work | None
+    program: Digest | None                 # the best verified program
+    best: Attempt | None                   # the attempt behind it
+    head: str | None                       # id of the latest attempt
+    recent: tuple[Attempt, ...]            # the last four
+    attempts: int
+    route: Route | None
+    missed: int                            # predictions missed by more than 2x since the last plan
+    stop_reason: str | None
+    report: str | None                     # path relative to the workspace
+    usage: Usage
