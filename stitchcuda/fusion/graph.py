@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from pydantic import Field
+
 from stitchcuda.state import Record, TensorSpec
 
 
@@ -35,7 +37,7 @@ class Node(Record):
     name: str
     op: str
     args: tuple[Arg, ...] = ()
-    kwargs: dict[str, Arg] = {}
+    kwargs: dict[str, Arg] = Field(default_factory=dict)
     outputs: tuple[TensorSpec, ...] = ()
     scope: str = ""                        # module path, such as "blocks.0.attn"
     scope_type: str = ""                   # class name of that module
@@ -61,10 +63,10 @@ class Mutation(Record):
 
 
 class OpGraph(Record):
-    """A whole forward pass. `outputs` is nested lists, tuples or dicts of ValueRef and constants, as the reference returns them.
+    """A whole forward pass. `outputs` is nested lists, tuples or dicts of ValueRef and constants, as returned.
 
-    `mutations` come from functionalisation; a node that mutates in place (BatchNorm in training) keeps its own operator name and
-    the partitioner and printer know what it updates.
+    `mutations` come from functionalisation; a node that mutates in place (BatchNorm in training) keeps its own operator
+    name, and the partitioner and printer know what it updates.
     """
 
     inputs: tuple[TensorSpec, ...]         # tensor inputs in call order; other inputs are baked in as captured

@@ -105,3 +105,13 @@ class KernelSource:
     launches: int
     workspace_bytes: int = 0
     strategy: str = ""
+
+
+@dataclass(frozen=True)
+class Stitch:
+    """A region with its generated kernel, placed in the program: per instance the graph's value names in argument order."""
+
+    region: str                            # state.Region.id
+    kernel: Kernel
+    source: KernelSource
+    instances: tuple[tuple[str, ...], ...]
