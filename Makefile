@@ -1,0 +1,48 @@
+# Each target makes its own .venv and is quick the second time.
+#   make demo      a plan, CUDA, a verdict and a program for the transformer block, on any machine
+#   make test      the test suite (no GPU, no key, no network needed once installed)
+#   make test-gpu  what needs an NVIDIA GPU          make test-long  kill and corpus runs (about half an hour)
+#   make lint      ruff and mypy --strict            make clean      remove what these targets made
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check
+export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
+
+.PHONY: demo test test-gpu test-long lint clean
+
+$(VENV)/.python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "StitchCUDA needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) -V). Try: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 2; }
+	@$(PYTHON) -m venv $(VENV) || { echo "cannot make $(VENV): on Debian and Ubuntu, install python3-venv first" >&2; exit 2; }
+	@touch $@
+
+# torch first: with 2.13.0 installed, nothing else asks for another build of it.
+$(VENV)/.installed: pyproject.toml constraints.txt $(VENV)/.python
+	@echo "installing into $(VENV) (once)"
+	@$(PIP) install --quiet "$$(grep '^torch==' constraints.txt)"
+	@$(PIP) install --quiet -e ".[toolkit]"
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.installed
+	@$(PIP) install --quiet -e ".[toolkit,dev]"
+	@touch $@
+
+demo: $(VENV)/.installed
+	@$(BIN)/stitchcuda optimize examples/transformer_block.py --device auto
+
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest -m "not gpu and not long" -n 2 --dist worksteal
+
+test-gpu: $(VENV)/.dev
+	$(BIN)/python -m pytest -m gpu
+
+test-long: $(VENV)/.dev
+	$(BIN)/python -m pytest -m long
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+clean:
+	rm -rf $(VENV) .stitchcuda .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info
