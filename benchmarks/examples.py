@@ -110,7 +110,8 @@ def table(rows: list[dict[str, Any]], device: str) -> str:
     lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
     for row in rows:
         cells = [row["name"], "yes" if row["accepted"] else "no", row["tier"] or "-"]
-        cells += [f"{row['tasks_done']}/{row['tasks_total']}", str(row["attempts"]), f"{row['seconds']:.0f}", f"{row['own_share']:.0%}"]
+        cells += [f"{row['tasks_done']}/{row['tasks_total']}", str(row["attempts"])]
+        cells += [f"{row['seconds']:.0f}", f"{row['own_share']:.0%}"]
         if device == "cuda":
             t = row["ms"]
             cells += [f"{t['eager']:.3f}", f"{t['compile']:.3f}", f"{t['own']:.3f}"]
