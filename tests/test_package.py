@@ -1,0 +1,55 @@
+"""The package as users get it: what wheel and sdist hold, and that the wheel works outside the repository."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the wheel and the sdist, built from a copy of the tracked files."""
+    folder = tmp_path_factory.mktemp("package")
+    source, out = folder / "source", folder / "dist"
+    subprocess.run(["git", "clone", "--quiet", "--no-hardlinks", str(ROOT), str(source)], check=True)
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(out), str(source)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return out
+
+
+def test_wheel_holds_one_namespace_and_every_data_file(built: Path) -> None:
+    (wheel,) = built.glob("*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {name.split("/")[0] for name in names} == {"stitchcuda", wheel.name.rsplit("-", 3)[0] + ".dist-info"}
+    tracked = subprocess.run(["git", "ls-files", "stitchcuda"], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert sorted(set(tracked.stdout.split()) - set(names)) == []
+
+
+def test_sdist_holds_no_second_copy_behind_the_root_doors(built: Path) -> None:
+    (sdist,) = built.glob("*.tar.gz")
+    tops = {name.split("/")[1] for name in tarfile.open(sdist).getnames() if "/" in name}
+    assert not tops & {"graph", "nodes", "tools", "rag", "state.py"}
+
+
+def test_wheel_runs_outside_the_repository(built: Path, tmp_path: Path) -> None:
+    (wheel,) = built.glob("*.whl")
+    site = tmp_path / "site"
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(site), str(wheel)]
+    subprocess.run(command, check=True)
+    environment = os.environ | {"PYTHONPATH": str(site)}
+    code = "import stitchcuda, sys; print(stitchcuda.__file__); assert 'torch' not in sys.modules"
+    where = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert where.returncode == 0, where.stderr
+    assert where.stdout.strip() == str(site / "stitchcuda" / "__init__.py")
+    listing = [sys.executable, "-m", "stitchcuda", "sessions", "--workspace", str(tmp_path / "workspace")]
+    done = subprocess.run(listing, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
