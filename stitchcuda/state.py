@@ -9,9 +9,10 @@ Units: milliseconds (`_ms`), bytes, flops, seconds (`_s`) throughout. Digests ar
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypedDict
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict
+from typing_extensions import TypedDict  # pydantic, which writes the state's schema, wants this one before Python 3.12
 
 Tier = Literal["measured", "timed", "simulated", "compiled"]
 Route = Literal["code", "replan", "next_task", "done"]
@@ -306,5 +307,7 @@ class State(TypedDict, total=False):
     route: Route | None
     missed: int                            # predictions missed by more than 2x since the last plan
     stop_reason: str | None
+    final: Evidence | None                 # the last verification of the program, on fresh seeds
+    notes: tuple[str, ...]                 # what was skipped, dropped or fallen back from, as sentences; the last twenty
     report: str | None                     # path relative to the workspace
     usage: Usage
