@@ -1,0 +1,80 @@
+"""Evidence as text that a model or a person can act on: compile errors with their lines, wrong outputs with their size.
+
+Pure formatting: it judges nothing and leaves nothing out that was measured. Used by the prompts of `llm.py`.
+"""
+
+from __future__ import annotations
+
+from stitchcuda.state import BuildResult, CheckResult, Evidence, OutputError, ProfileResult, TimingResult
+
+
+def diagnosis(evidence: Evidence) -> str:
+    """All that the tools said, in the order in which they ran, one finding a line."""
+    parts = [_build(evidence.build)]
+    if evidence.check is not None:
+        parts.append(_check(evidence.check))
+    if evidence.timing is not None:
+        parts.append(_timing(evidence.timing))
+    parts += [_profile(profile) for profile in (evidence.system, evidence.kernels) if profile is not None]
+    return "\n".join(part for part in parts if part)
+
+
+def _build(build: BuildResult) -> str:
+    if build.skipped:
+        return f"Build: skipped ({build.skipped})."
+    if not build.ok:
+        return f"Build: failed.\n```\n{build.log.strip()}\n```"
+    lines = ["Build: ok."]
+    for kernel in build.kernels:
+        line = f"- {kernel.name}: {kernel.registers} registers, {kernel.shared_bytes} B shared"
+        if kernel.spill_bytes or kernel.stack_bytes:
+            line += f", {kernel.spill_bytes} B spilled, {kernel.stack_bytes} B stack"
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def _check(check: CheckResult) -> str:
+    where = "on the CPU simulator" if check.tier == "simulated" else "on the GPU"
+    if check.tier == "compiled":
+        where = "(nothing ran)"
+    head = f"Check {where}, {check.seeds} secret input sets: {'correct' if check.ok else 'NOT correct'}."
+    lines = [head, *(f"- {reason}" for reason in check.reasons)]
+    lines += [_output(output) for output in sorted(check.outputs, key=lambda output: (output.ok, -_excess(output)))]
+    if check.own_share or check.vendor_share or check.framework_share:
+        lines.append(
+            f"Shares of work: own kernels {check.own_share:.0%}, vendor libraries {check.vendor_share:.0%}, "
+            f"framework {check.framework_share:.0%}; {check.launches} own launches a call."
+        )
+    if check.deterministic is False:
+        lines.append("Two runs on the same inputs differ: it is not deterministic.")
+    return "\n".join([*lines, *(f"- not checked: {note}" for note in check.notes)])
+
+
+def _excess(output: OutputError) -> float:
+    return output.max_error / output.max_bound if output.max_bound > 0 else output.max_error
+
+
+def _output(output: OutputError) -> str:
+    if output.ok:
+        return f"- {output.name}: ok, worst error {output.max_error:.3g} (allowed {output.max_bound:.3g})"
+    times = f", {_excess(output):,.1f} times too much" if 0 < output.max_bound < output.max_error else ""
+    line = f"- {output.name}: WRONG, worst error {output.max_error:.3g} (allowed {output.max_bound:.3g}{times})"
+    line += f", error in norm {output.norm_error:.3g} (allowed {output.norm_bound:.3g})"
+    return line + (f"; {output.note}" if output.note else "")
+
+
+def _timing(timing: TimingResult) -> str:
+    lines = [
+        f"Time: {timing.program_ms:.4g} ms; the program before it {timing.previous_ms:.4g} ms, "
+        f"eager {timing.reference_ms:.4g} ms ({timing.speedup:.2f}× over eager).",
+        f"Saved against the program before it: {timing.saving_ms:.4g} ms "
+        f"(95 % interval {timing.saving_low_ms:.4g} to {timing.saving_high_ms:.4g}, {timing.samples} samples, {timing.clock}).",
+    ]
+    return "\n".join([*lines, *(f"- {note}" for note in timing.notes)])
+
+
+def _profile(profile: ProfileResult) -> str:
+    if profile.skipped:
+        return f"{profile.tool}: skipped ({profile.skipped})."
+    head = f"{profile.tool}: {profile.bottleneck}" if profile.bottleneck else f"{profile.tool}:"
+    return "\n".join([head, *(f"- {line}" for line in profile.lines)])
