@@ -1,3 +1,34 @@
-"""StitchCUDA: a PyTorch program in, a faster, verified, end-to-end GPU program out."""
+"""StitchCUDA turns a PyTorch program into a faster, verified, end-to-end GPU program.
 
-__version__ = "0.1.0"
+The public API is the four names below. They are imported on first use, so that a worker process which only runs a program
+never pays for langgraph.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from stitchcuda.graph.graph import build_graph
+    from stitchcuda.session import Session, optimize
+    from stitchcuda.tools.verify import verify
+
+__all__ = ["Session", "build_graph", "optimize", "verify"]
+
+_HOMES = {
+    "Session": "stitchcuda.session",
+    "build_graph": "stitchcuda.graph.graph",
+    "optimize": "stitchcuda.session",
+    "verify": "stitchcuda.tools.verify",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'stitchcuda' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])

@@ -1,0 +1,281 @@
+"""A session: the public way to run the graph on a reference, to go on with it later, and to read what came out.
+
+`optimize` starts one, `resume` goes on with one, `sessions` lists them. A session is checkpointed after every node, so a
+crash, Ctrl-C or a move to another machine loses nothing but the node under way. This module decides nothing about programs:
+see `graph/` for the wiring and the rules.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from stitchcuda.engineers import Engineer
+from stitchcuda.errors import BadInput, StitchError, Unavailable
+from stitchcuda.graph.checkpoints import Checkpoints
+from stitchcuda.graph.graph import build_graph, recursion_limit
+from stitchcuda.graph.opening import check_unchanged, open_context, open_record
+from stitchcuda.graph.runtime import Given
+from stitchcuda.nodes.context import Context, Event
+from stitchcuda.state import Attempt, Plan, Policy, Precision, Record, Settings, State, Status, Tier, Usage
+from stitchcuda.workspace import SessionLock, SessionRecord, Workspace
+
+Listener = Callable[[Event], None]
+
+
+class Outcome(Record):
+    """What a session came to: the fields of `--json`. Paths are absolute; `speedup` is None unless something was timed."""
+
+    session: str
+    status: Status
+    accepted: bool
+    tier: Tier | None
+    attempts: int
+    tasks_done: int
+    tasks_total: int
+    baseline_ms: float | None
+    best_ms: float | None
+    speedup: float | None
+    predicted_speedup: float | None
+    program: str | None
+    report: str | None
+    usage: Usage
+    stop_reason: str | None
+
+
+def optimize(
+    reference: Any,
+    example_inputs: Any = None,
+    *,
+    model: str = "builtin",
+    base_url: str | None = None,
+    device: str = "auto",
+    goal: float | None = None,
+    session: str | None = None,
+    workspace: Path | str | None = None,
+    budget_usd: float = 5.0,
+    max_attempts: int = 30,
+    max_minutes: float | None = None,
+    policy: Policy = "stitched",
+    precision: Precision = "reference",
+    engineer: Engineer | None = None,
+    on_event: Listener | None = None,
+) -> Session:
+    """Runs a new session to its end and returns it.
+
+    `reference` is the path of a KernelBench-style file, or an `nn.Module` with `example_inputs`: a tuple of positional
+    arguments, a dict of keyword arguments, or one tensor. `session` names it (default: numbered after the reference);
+    `workspace` is the folder it lives in (default: STITCHCUDA_WORKSPACE, else `.stitchcuda` here). `engineer` replaces the one
+    that `model` names. `on_event` is called with a dict for every node, attempt, best program and note.
+
+    Raises BadInput or Unavailable with one sentence; KeyboardInterrupt after a clean stop, saying how to go on.
+    """
+    home = Workspace(workspace)
+    settings = {
+        "model": model, "base_url": base_url, "goal": goal, "budget_usd": budget_usd, "max_attempts": max_attempts,
+        "max_minutes": max_minutes, "policy": policy, "precision": precision,
+    }  # fmt: skip
+    record = open_record(home, reference, example_inputs, name=session, device=device, settings=settings)
+    return _run(home, record, record.device, engineer, on_event, fresh=True)
+
+
+def resume(
+    name: str,
+    *,
+    workspace: Path | str | None = None,
+    device: str | None = None,
+    engineer: Engineer | None = None,
+    on_event: Listener | None = None,
+) -> Session:
+    """Goes on with a session where it stopped and returns it; one that is done is returned as it is.
+
+    On another device, driver or torch the baseline is taken again and the best program verified again. `device` replaces
+    what the session was started with. Raises BadInput when the session is unknown or its reference has changed since.
+    """
+    home = Workspace(workspace, create=False)
+    record = home.record(name)
+    check_unchanged(home, record)
+    return _run(home, record, device or record.device, engineer, on_event, fresh=False)
+
+
+def sessions(workspace: Path | str | None = None) -> tuple[Session, ...]:
+    """All sessions of a workspace, oldest first."""
+    home = Workspace(workspace, create=False)
+    return tuple(Session(home, record) for record in home.sessions())
+
+
+class Session:
+    """One session of a workspace, as it stands now. Reading one never changes it and needs no lock."""
+
+    def __init__(self, workspace: Workspace, record: SessionRecord) -> None:
+        self.home = workspace
+        self.record = record
+
+    @classmethod
+    def open(cls, name: str, workspace: Path | str | None = None) -> Session:
+        """Raises BadInput for a session that the workspace does not have."""
+        home = Workspace(workspace, create=False)
+        return cls(home, home.record(name))
+
+    @property
+    def name(self) -> str:
+        return self.record.name
+
+    @property
+    def folder(self) -> Path:
+        return self.home.folder(self.name)
+
+    @property
+    def settings(self) -> Settings:
+        return self.state().get("settings", self.record.settings)
+
+    def state(self) -> State:
+        """The graph's state at the last checkpoint; empty before the first."""
+        with Checkpoints(self.folder) as saver:
+            return _snapshot(saver, self.name)[0]
+
+    def history(self) -> Iterator[Any]:
+        """LangGraph's state snapshots, newest first: one per finished attempt, and the steps since."""
+        with Checkpoints(self.folder) as saver:
+            yield from build_graph(saver).get_state_history(_config(self.name))
+
+    @property
+    def status(self) -> Status:
+        """`parked` is every session that waits to be resumed: for a reply, a person, or after an interruption."""
+        return self._standing()[1]
+
+    @property
+    def plan(self) -> Plan | None:
+        digest = self.state().get("plan")
+        return Plan.model_validate_json(self.home.store.get(digest)) if digest else None
+
+    def attempts(self) -> tuple[Attempt, ...]:
+        """The whole record, oldest first: the walk from the head through parents."""
+        known = self.home.store.attempts(self.name)
+        walk: list[Attempt] = []
+        head = self.state().get("head")
+        while head is not None:
+            walk.append(known[head])
+            head = walk[-1].parent
+        return tuple(reversed(walk))
+
+    @property
+    def program(self) -> Path | None:
+        """The folder of the verified program; None until the session is done or when no task was kept."""
+        folder = self.folder / "program"
+        state = self.state()
+        return folder if state.get("report") and state.get("tasks_kept") and folder.is_dir() else None
+
+    def outcome(self) -> Outcome:
+        """What the session came to, or stands at."""
+        state, status, why = self._standing()
+        baseline, best, final = state.get("baseline"), state.get("best"), state.get("final")
+        timing = final.timing if final else None
+        speedup = timing.speedup if timing else best.speedup if best else None
+        baseline_ms = timing.reference_ms if timing else baseline.eager_ms if baseline else None
+        tier = final.tier if final else best.tier if best else None
+        finished = tuple(state.get("tasks_done", ()))
+        correct = bool(final and final.check and final.check.ok and tier in ("measured", "timed", "simulated"))
+        program, report = self.program, state.get("report")
+        return Outcome(
+            session=self.name,
+            status=status,
+            accepted=status == "done" and correct and bool(state.get("tasks_kept")),
+            tier=tier,
+            attempts=state.get("attempts", 0),
+            tasks_done=len(finished),
+            tasks_total=state.get("tasks_total", 0),
+            baseline_ms=baseline_ms,
+            best_ms=timing.program_ms if timing else baseline_ms / speedup if baseline_ms and speedup else None,
+            speedup=speedup if tier in ("measured", "timed") else None,
+            predicted_speedup=state.get("predicted_speedup"),
+            program=str(program) if program else None,
+            report=str(self.home.root / report) if report else None,
+            usage=state.get("usage", Usage()),
+            stop_reason=state.get("stop_reason") or why,
+        )
+
+    def _standing(self) -> tuple[State, Status, str | None]:
+        with Checkpoints(self.folder) as saver:
+            state, waiting, error = _snapshot(saver, self.name)
+        if SessionLock(self.folder).held:
+            return state, "running", None
+        if state.get("report"):
+            return state, "done", None
+        if error:
+            return state, "failed", error
+        return state, "parked", f"waits for {waiting}" if waiting else "interrupted"
+
+
+def _run(
+    home: Workspace,
+    record: SessionRecord,
+    device: str,
+    engineer: Engineer | None,
+    on_event: Listener | None,
+    *,
+    fresh: bool,
+) -> Session:
+    session = Session(home, record)
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(SessionLock(session.folder))
+            saver = stack.enter_context(Checkpoints(session.folder))
+            context = stack.enter_context(open_context(home, record, device, engineer, on_event))
+            _drive(context, saver, fresh=fresh)
+        except KeyboardInterrupt as error:
+            hint = f"session {record.name!r} is saved in {home.root}: go on with `stitchcuda resume {record.name}`"
+            raise KeyboardInterrupt(hint) from error
+        except sqlite3.OperationalError as error:
+            raise _disk_trouble(session.folder, error) from error
+        except StitchError:
+            if fresh and not session.state().get("baseline"):
+                home.discard(record.name)  # nothing was learnt: the name stays free
+            raise
+    return session
+
+
+def _drive(context: Context, saver: Checkpoints, *, fresh: bool) -> None:
+    """Runs the graph from where the session stands until it ends or waits."""
+    graph = build_graph(saver)
+    config = _config(context.name) | {"recursion_limit": recursion_limit(context.settings)}
+    snapshot = graph.get_state(config)
+    context.emit("session", resumed=not fresh, workspace=str(context.workspace.root), settings=context.settings)
+    start: Any = None
+    if not snapshot.created_at:
+        start = {"session": context.name}
+    elif _moved(context, snapshot.values):
+        config = graph.update_state(config, {"settings": context.settings, "work": None, "final": None, "report": None})
+        start = {"session": context.name}
+    elif not snapshot.next:
+        return
+    for _ in graph.stream(start, config, context=Given(context=context), durability="sync", stream_mode="updates"):
+        pass
+
+
+def _moved(context: Context, state: State) -> bool:
+    """Results are compared only within one device key: on another, the baseline is taken again."""
+    baseline = state.get("baseline")
+    return baseline is not None and baseline.device.key != context.hands.device().key
+
+
+def _config(name: str) -> dict[str, Any]:
+    return {"configurable": {"thread_id": name}}
+
+
+def _snapshot(saver: Checkpoints, name: str) -> tuple[State, str, str]:
+    """The state, what an interrupted node waits for, and what failed."""
+    snapshot = build_graph(saver).get_state(_config(name))  # type: ignore[arg-type]
+    waiting = ", ".join(str(interrupt.value) for interrupt in snapshot.interrupts)
+    error = next((str(task.error) for task in snapshot.tasks if task.error), "")
+    return snapshot.values, waiting, error
+
+
+def _disk_trouble(folder: Path, error: sqlite3.OperationalError) -> StitchError:
+    path = folder / "checkpoints.sqlite"
+    if "full" in str(error) or "disk" in str(error):
+        return Unavailable(f"no space left to write {path}: free some, then resume the session")
+    return BadInput(f"cannot write {path} ({error}): the session needs a folder that may be written to")
