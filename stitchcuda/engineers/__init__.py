@@ -12,8 +12,8 @@ from typing import Protocol
 from stitchcuda.fusion.graph import OpGraph
 from stitchcuda.state import Attempt, Baseline, Evidence, Plan, Region, Review, Settings, Task, Usage
 
-Files = dict[str, str]
-"""A program's files: path relative to the program's folder → text."""
+Files = dict[str, str | bytes]
+"""A program's files: path relative to the program's folder → text. Only `constants.safetensors` is bytes."""
 
 
 @dataclass(frozen=True)

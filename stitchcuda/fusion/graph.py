@@ -7,9 +7,10 @@ whole. `regions` in `partition.py` cut it; `program.py` prints it as Python.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import math
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field, PlainSerializer
 
 from stitchcuda.state import Record, TensorSpec
 
@@ -28,7 +29,50 @@ class Literal_(Record):
 
 
 Arg = ValueRef | Literal_ | bool | int | float | str | None | tuple[Any, ...]
-"""An operator's argument. Tuples nest; floats may be inf or nan (JSON writes them as strings "inf", "-inf", "nan")."""
+"""An operator's argument. Tuples nest; floats may be inf or nan."""
+
+
+def _to_json(item: Any) -> Any:
+    """Plain JSON for an argument or a structure; what JSON has no form for becomes an object with one telling key."""
+    if isinstance(item, Record):
+        return item.model_dump()
+    if isinstance(item, tuple):
+        return {"tuple": [_to_json(part) for part in item]}
+    if isinstance(item, list):
+        return [_to_json(part) for part in item]
+    if isinstance(item, dict):
+        return {"dict": [[key, _to_json(part)] for key, part in item.items()]}
+    if isinstance(item, float) and not math.isfinite(item):
+        return {"float": str(item)}
+    return item
+
+
+def _from_json(item: Any) -> Any:
+    """The inverse of `_to_json`; what is no JSON form of ours (records, live tuples) passes unchanged."""
+    if isinstance(item, list):
+        return [_from_json(part) for part in item]
+    if isinstance(item, tuple):
+        return tuple(_from_json(part) for part in item)
+    if not isinstance(item, dict):
+        return item
+    match item:
+        case {"value": str()} if len(item) == 1:
+            return ValueRef(**item)
+        case {"kind": str(), "text": str()} if len(item) == 2:
+            return Literal_(**item)
+        case {"tuple": list(parts)} if len(item) == 1:
+            return tuple(_from_json(part) for part in parts)
+        case {"dict": list(pairs)} if len(item) == 1:
+            return {key: _from_json(part) for key, part in pairs}
+        case {"float": str(text)} if len(item) == 1:
+            return float(text)
+    return {key: _from_json(part) for key, part in item.items()}
+
+
+_Structure = Annotated[Any, BeforeValidator(_from_json), PlainSerializer(_to_json, when_used="json")]
+_Args = Annotated[tuple[Arg, ...], BeforeValidator(_from_json), PlainSerializer(_to_json, when_used="json")]
+_Kwargs = Annotated[dict[str, Arg], BeforeValidator(_from_json), PlainSerializer(_to_json, when_used="json")]
+"""Fields that survive JSON exactly: tuples stay tuples, references stay references, inf and nan stay numbers."""
 
 
 class Node(Record):
@@ -36,8 +80,8 @@ class Node(Record):
 
     name: str
     op: str
-    args: tuple[Arg, ...] = ()
-    kwargs: dict[str, Arg] = Field(default_factory=dict)
+    args: _Args = ()
+    kwargs: _Kwargs = Field(default_factory=dict)
     outputs: tuple[TensorSpec, ...] = ()
     scope: str = ""                        # module path, such as "blocks.0.attn"
     scope_type: str = ""                   # class name of that module
@@ -56,7 +100,8 @@ class StateTensor(Record):
 
 
 class Mutation(Record):
-    """After the call, the state tensor or input named `target` holds the graph's value `value`."""
+    """The call updates the state tensor or input named `target`; afterwards it holds the graph's value `value`. Where
+    operators of the graph write it in place (as captured graphs do), `value` is `target` itself."""
 
     target: str
     value: str
@@ -65,16 +110,17 @@ class Mutation(Record):
 class OpGraph(Record):
     """A whole forward pass. `outputs` is nested lists, tuples or dicts of ValueRef and constants, as returned.
 
-    `mutations` come from functionalisation; a node that mutates in place (BatchNorm in training) keeps its own operator
-    name, and the partitioner and printer know what it updates.
+    A node that mutates in place (BatchNorm in training) keeps its own operator name; `order.py` says what each node writes
+    and which nodes must stay in order because of it. In-place operators on temporaries appear in their functional form.
     """
 
     inputs: tuple[TensorSpec, ...]         # tensor inputs in call order; other inputs are baked in as captured
-    call: Any                              # structure of the call's arguments: nested lists/dicts with ValueRef or constants
+    call: _Structure                       # {"args": tuple, "kwargs": dict, "names": of the positional arguments}
     state: tuple[StateTensor, ...]
     nodes: tuple[Node, ...]
-    outputs: Any
+    outputs: _Structure
     mutations: tuple[Mutation, ...] = ()
     training: bool = False
+    mode_matters: bool = False             # holds batch norm, dropout, ...: the other mode would compute something else
     init_signature: str = ""               # of the reference's constructor, for the program's docstring
     opaque: str = ""                       # why the program could not be captured; nodes is empty then
