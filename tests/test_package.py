@@ -36,7 +36,8 @@ def test_wheel_holds_one_namespace_and_every_data_file(built: Path) -> None:
 
 def test_sdist_holds_no_second_copy_behind_the_root_doors(built: Path) -> None:
     (sdist,) = built.glob("*.tar.gz")
-    tops = {name.split("/")[1] for name in tarfile.open(sdist).getnames() if "/" in name}
+    with tarfile.open(sdist) as archive:
+        tops = {name.split("/")[1] for name in archive.getnames() if "/" in name}
     assert not tops & {"graph", "nodes", "tools", "rag", "state.py"}
 
 
