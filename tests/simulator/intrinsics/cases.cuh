@@ -126,8 +126,11 @@ template <class T> std::vector<Row<T>> rows() {
 // ---- the table ------------------------------------------------------------------------------------------------------
 
 struct Case { const char* name; const char* result; Tolerance tolerance; int words; cudaError_t (*run)(Word* out); };
-inline std::vector<Case>& cases() { static std::vector<Case> table; return table; }
-inline int add(const Case& one) { cases().push_back(one); return 0; }
+static std::vector<Case>& cases() {  // static: each library has a table of its own
+  static std::vector<Case> table;
+  return table;
+}
+static int add(const Case& one) { cases().push_back(one); return 0; }
 
 template <class T> const char* kind();  // how test_intrinsics.py reads a word
 template <> inline const char* kind<float>() { return "f32"; }
