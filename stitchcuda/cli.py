@@ -1,0 +1,288 @@
+"""The command line: parses, calls, prints. Every decision is made below it.
+
+`--json` prints exactly one JSON object on stdout; all else goes to stderr. Exit codes: 0 accepted, 1 ended without (or
+refused), 2 bad input or unavailable, 3 parked, 130 interrupted. An error for people is one sentence; `--debug` adds the
+traceback. What a running session looks like is in `terminal.py`; how it is told at the end in `summary.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from stitchcuda.errors import BadInput, StitchError
+from stitchcuda.state import Policy, Precision
+
+DEFAULT_CHAT_MODEL = "gpt-5"
+"""The chat model when OPENAI_API_KEY is set and neither --model nor STITCHCUDA_MODEL says which."""
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Turns a PyTorch program into a faster, verified, end-to-end GPU program.",
+)
+
+Reference = Annotated[Path, typer.Argument(metavar="REF", help="A file with Model, get_inputs() and get_init_inputs().")]
+Name = Annotated[str, typer.Argument(metavar="SESSION", help="The session's name (see: stitchcuda sessions).")]
+Place = Annotated[Path | None, typer.Option("--workspace", help="Default: STITCHCUDA_WORKSPACE, else .stitchcuda here.")]
+Device = Annotated[str, typer.Option("--device", help="auto, cuda or sim (the CPU simulator).")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout, everything else on stderr.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="One line per event, also in a terminal.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error, and more log lines.")]
+PolicyOption = Annotated[Policy, typer.Option("--policy", help="stitched: library operators may remain; strict: none may.")]
+PrecisionOption = Annotated[Precision, typer.Option("--precision", help="What the program may compute in.")]
+
+
+@app.command()
+def optimize(
+    reference: Reference,
+    model: Annotated[
+        str | None, typer.Option("--model", help="builtin or openai:NAME. Default: builtin without a key.")
+    ] = None,
+    base_url: Annotated[str | None, typer.Option("--base-url", help="An OpenAI-compatible server of your own.")] = None,
+    device: Device = "auto",
+    goal: Annotated[float | None, typer.Option("--goal", help="Stop at this speed-up, such as 1.5.")] = None,
+    session: Annotated[str | None, typer.Option("--session", help="Names the session.")] = None,
+    workspace: Place = None,
+    budget_usd: Annotated[float, typer.Option("--budget-usd", help="Most to spend on models whose price is known.")] = 5.0,
+    max_attempts: Annotated[int, typer.Option("--max-attempts", min=1, help="Most programs to try.")] = 30,
+    max_minutes: Annotated[float | None, typer.Option("--max-minutes", help="Most minutes to run.")] = None,
+    policy: PolicyOption = "stitched",
+    precision: PrecisionOption = "reference",
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Plans, writes and verifies CUDA for a PyTorch program, task by task."""
+
+    def work() -> int:
+        from stitchcuda import session as sessions
+        from stitchcuda.terminal import watch
+
+        chosen, why = choose_model(model, base_url)
+        if not reference.is_file():
+            raise BadInput(f"there is no file {reference}: give the path of a Python file with Model and get_inputs()")
+        with watch(plain=quiet or as_json) as view:
+            view.say(f"device: {told_device(device)}; engineer: {why}")
+            done = sessions.optimize(
+                reference,
+                model=chosen,
+                base_url=base_url,
+                device=device,
+                goal=goal,
+                session=session,
+                workspace=workspace,
+                budget_usd=budget_usd,
+                max_attempts=max_attempts,
+                max_minutes=max_minutes,
+                policy=policy,
+                precision=precision,
+                on_event=view,
+            )
+        return finish(done, as_json)
+
+    run(work, debug)
+
+
+@app.command()
+def resume(
+    session: Name,
+    device: Annotated[str | None, typer.Option("--device", help="Go on with another device: auto, cuda or sim.")] = None,
+    workspace: Place = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Goes on with a session where it stopped."""
+
+    def work() -> int:
+        from stitchcuda import session as sessions
+        from stitchcuda.terminal import watch
+
+        with watch(plain=quiet or as_json) as view:
+            done = sessions.resume(session, workspace=workspace, device=device, on_event=view)
+        return finish(done, as_json)
+
+    run(work, debug)
+
+
+@app.command()
+def sessions(workspace: Place = None, debug: Debug = False) -> None:
+    """Lists the workspace's sessions."""
+
+    def work() -> int:
+        from stitchcuda.session import sessions as all_sessions
+        from stitchcuda.summary import sessions_table
+
+        print_table(sessions_table(all_sessions(workspace)))
+        return 0
+
+    run(work, debug)
+
+
+@app.command()
+def show(session: Name, workspace: Place = None, debug: Debug = False) -> None:
+    """Shows a session's tasks, attempts, routes and errors."""
+
+    def work() -> int:
+        from stitchcuda.session import Session
+        from stitchcuda.summary import session_tables, summary
+
+        found = Session.open(session, workspace)
+        for table in session_tables(found):
+            print_table(table)
+        print(summary(found))
+        return 0
+
+    run(work, debug)
+
+
+@app.command()
+def verify(
+    program: Annotated[Path, typer.Argument(metavar="PROGRAM", help="A program's folder, or a file with ModelNew.")],
+    reference: Annotated[Path, typer.Option("--reference", help="The PyTorch program that it must agree with.")],
+    device: Device = "auto",
+    policy: PolicyOption = "stitched",
+    precision: PrecisionOption = "reference",
+    workspace: Place = None,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Judges a program against its reference. Exit code 0: accepted, 1: refused, 2: could not judge."""
+
+    def work() -> int:
+        from stitchcuda.summary import verdict_lines
+        from stitchcuda.tools.device import resolve_target
+        from stitchcuda.tools.verify import verify as judge
+        from stitchcuda.workspace import Workspace
+
+        for path, what in ((program, "program"), (reference, "reference")):
+            if not path.exists():
+                raise BadInput(f"there is no {what} {path}: give the path of a file or a program's folder")
+        target = resolve_target(device)
+        cache = Workspace(workspace).cache
+        verdict = judge(program, reference, target=target, policy=policy, precision=precision, cache=cache)
+        if as_json:
+            print(verdict.model_dump_json())
+        else:
+            print("\n".join(verdict_lines(verdict)))
+        return 0 if verdict.accepted else 1
+
+    run(work, debug)
+
+
+@app.command()
+def doctor(workspace: Place = None, as_json: AsJson = False, debug: Debug = False) -> None:
+    """Says what this machine can do, and what to do about the rest. Exit code 2 when something needed is missing."""
+
+    def work() -> int:
+        from stitchcuda.summary import checks_table
+        from stitchcuda.tools.doctor import REQUIRED, examine
+
+        checks = examine(workspace)
+        if as_json:
+            print(json.dumps({"checks": [check.model_dump() for check in checks]}))
+        else:
+            print_table(checks_table(checks))
+        return 0 if all(check.ok for check in checks if check.name in REQUIRED) else 2
+
+    run(work, debug)
+
+
+def run(work: Callable[[], int], debug: bool) -> None:
+    """Runs a command and exits with its code; errors become one sentence on stderr."""
+    logging.basicConfig(level=logging.DEBUG if debug else logging.WARNING, format="%(message)s", stream=sys.stderr)
+    for noisy in ("httpx", "httpx2", "httpcore", "openai", "urllib3"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    if not debug:
+        warnings.simplefilter("ignore")  # other libraries' advice to programmers
+    try:
+        code = work()
+    except StitchError as error:
+        if debug:
+            raise
+        complain(str(error))
+        code = error.exit_code
+    except KeyboardInterrupt as error:
+        if debug:
+            raise
+        complain(str(error) or "interrupted: nothing was started")
+        code = 130
+    except BrokenPipeError:  # the reader of our output went away, as with `| head`
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+        code = 0
+    raise typer.Exit(code)
+
+
+def complain(text: str) -> None:
+    """One line on stderr, however the sentence was written."""
+    line = " ".join(text.split()).rstrip(".")
+    print(f"stitchcuda: {line}", file=sys.stderr)
+
+
+def choose_model(model: str | None, base_url: str | None) -> tuple[str, str]:
+    """The engineer to use and the announcement of it. A chat model is chosen without being asked for only with a key."""
+    key = bool(os.environ.get("OPENAI_API_KEY", "").strip())
+    named = os.environ.get("STITCHCUDA_MODEL", "").strip().removeprefix("openai:")
+    if model is not None:
+        return model, model if model != "builtin" else "built-in (as asked)"
+    if base_url is not None and not named:
+        raise BadInput(f"--base-url {base_url} needs to be told which model to use there: add --model openai:NAME")
+    if not key and base_url is None:
+        return "builtin", "built-in (no OPENAI_API_KEY)"
+    chosen = f"openai:{named or DEFAULT_CHAT_MODEL}"
+    reason = "OPENAI_API_KEY is set" if base_url is None else f"at {base_url}"
+    return chosen, (
+        f"{chosen} ({reason}: it plans, writes and reviews, and costs money; --model builtin is free). Prices are not known to "
+        "this version, so --max-attempts and --max-minutes are what limits it"
+    )
+
+
+def told_device(device: str) -> str:
+    """What programs will run on here, and why. Raises BadInput or Unavailable for a device that cannot be had."""
+    from stitchcuda.tools.device import device_facts, resolve_target
+
+    target = resolve_target(device)
+    if target == "cuda":
+        return f"{device_facts(target).name} (programs are timed against eager there)"
+    reason = "as asked" if device == "sim" else "no NVIDIA driver found"
+    return f"simulator ({reason}: programs are checked for correctness, speed-ups are predictions)"
+
+
+def finish(session: Any, as_json: bool) -> int:
+    """Prints what a session came to and returns its exit code."""
+    from stitchcuda.summary import summary
+
+    outcome = session.outcome()
+    if as_json:
+        print(outcome.model_dump_json())
+    else:
+        print(summary(session))
+    if outcome.accepted:
+        return 0
+    if outcome.status == "parked":
+        return 3
+    return 1
+
+
+def print_table(table: Any) -> None:
+    """A rich table, as wide as the terminal, or wide enough for everything when nobody looks."""
+    from rich.console import Console
+
+    console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
+    console.print(table)
+
+
+def main() -> None:
+    app()

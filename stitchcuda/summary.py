@@ -1,0 +1,167 @@
+"""What a session, a verdict and a machine came to, told to a person: tables for rich, and a few lines at the end.
+
+A speed-up is printed for the tiers measured and timed only; anything else is called a prediction. Nothing here computes a
+result: the figures are the session's own.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Sequence
+
+from rich.table import Table
+
+from stitchcuda.session import Outcome, Session
+from stitchcuda.state import Attempt, CheckResult, Evidence, Plan
+from stitchcuda.terminal import milliseconds
+from stitchcuda.tools.doctor import Check
+from stitchcuda.tools.verify import Verdict
+
+
+def gain(outcome: Outcome, device: str) -> str:
+    """The speed-up, or the prediction and that it is one."""
+    if outcome.speedup is not None and outcome.tier in ("measured", "timed"):
+        return f"{outcome.speedup:.2f}× over eager on {device}, {outcome.tier}"
+    if outcome.predicted_speedup is not None:
+        return f"predicted {outcome.predicted_speedup:.2f}× on {device} (a prediction: nothing was timed here)"
+    return "no speed-up is claimed"
+
+
+def summary(session: Session) -> str:
+    """A few lines: what was done, what it rests on, what to run next."""
+    outcome, state = session.outcome(), session.state()
+    baseline, final = state.get("baseline"), state.get("final")
+    device = baseline.device.name if baseline else "this device"
+    lines = [f"{_headline(outcome)}: {gain(outcome, device)}" if outcome.accepted else _headline(outcome)]
+    lines += _kept(session)
+    if final is not None and final.check is not None:
+        lines.append(_grounds(final, final.check, session.settings.precision))
+    if outcome.program:
+        lines.append(f"program: {outcome.program}")
+    if outcome.report:
+        lines.append(f"report:  {outcome.report}")
+    lines += [f"next:    {command}" for command in _next(session, outcome)]
+    return "\n".join(lines)
+
+
+def _headline(outcome: Outcome) -> str:
+    done = f"{outcome.tasks_done} of {outcome.tasks_total} tasks, {outcome.attempts} attempts"
+    reason = f" ({outcome.stop_reason})" if outcome.stop_reason else ""
+    if outcome.accepted:
+        return f"accepted, tier {outcome.tier}, after {done}"
+    if outcome.status == "done":
+        return f"ended without an accepted program after {done}{reason}"
+    return f"{outcome.status} after {done}{reason}"
+
+
+def _kept(session: Session) -> list[str]:
+    """One line for each task in the program, in the order in which they were stitched."""
+    kept = session.state().get("tasks_kept", ())
+    attempts = {attempt.task: attempt for attempt in session.attempts() if attempt.kept}
+    titles = {task.id: task.title for task in session.plan.tasks} if session.plan else {}
+    lines = []
+    for task in kept:
+        attempt = attempts.get(task)
+        if attempt is None:
+            continue
+        saved = f"saved {milliseconds(attempt.saving_ms)}" if attempt.saving_ms is not None else ""
+        predicted = f"predicted to save {milliseconds(attempt.predicted_ms)}"
+        lines.append(f"  + {task}: {titles.get(task, 'from an earlier plan')}; {saved or predicted}")
+    return lines
+
+
+def _grounds(final: Evidence, check: CheckResult, precision: str) -> str:
+    worst = max(check.outputs, key=lambda output: output.max_error / (output.max_bound or 1.0), default=None)
+    error = f", worst error {worst.max_error:.2g} of {worst.max_bound:.2g} allowed" if worst else ""
+    of = "device time" if check.tier in ("measured", "timed") else "bytes"
+    return (
+        f"rests on: {check.seeds} fresh secret input sets against float64{error}; precision {precision}; own kernels hold "
+        f"{check.own_share:.0%} of {of}, tier {final.tier}"
+    )
+
+
+def _next(session: Session, outcome: Outcome) -> list[str]:
+    if outcome.status in ("parked", "failed"):
+        return [f"stitchcuda resume {session.name}"]
+    commands = [f"stitchcuda show {session.name}"]
+    if outcome.program:
+        path = session.folder / session.record.reference_name
+        commands.append(f"stitchcuda verify {shlex.quote(outcome.program)} --reference {shlex.quote(str(path))}")
+    if outcome.accepted and outcome.tier == "simulated":
+        commands.append(f"stitchcuda resume {session.name} --device cuda   (on a machine with a GPU: measures it)")
+    return commands
+
+
+def sessions_table(sessions: Iterable[Session]) -> Table:
+    table = Table("session", "status", "accepted", "tier", "tasks", "attempts", "speed-up", "model", "started", box=None)
+    for session in sessions:
+        outcome = session.outcome()
+        table.add_row(
+            session.name,
+            outcome.status,
+            "yes" if outcome.accepted else "no",
+            outcome.tier or "-",
+            f"{outcome.tasks_done}/{outcome.tasks_total}",
+            str(outcome.attempts),
+            f"{outcome.speedup:.2f}×" if outcome.speedup else _predicted(outcome),
+            session.record.settings.model,
+            session.record.created[:16].replace("T", " "),
+        )
+    return table
+
+
+def _predicted(outcome: Outcome) -> str:
+    return f"({outcome.predicted_speedup:.2f}× predicted)" if outcome.predicted_speedup else "-"
+
+
+def session_tables(session: Session) -> list[Table]:
+    """The plan with each task's fate, and the attempts with their routes and errors."""
+    state, attempts, plan = session.state(), session.attempts(), session.plan
+    return [_tasks(plan, state.get("tasks_kept", ()), state.get("tasks_done", ())), _attempts(attempts)]
+
+
+def _tasks(plan: Plan | None, kept: Sequence[str], done: Sequence[str]) -> Table:
+    table = Table("task", "title", "predicted", "status", "why", box=None, title="tasks", title_justify="left")
+    for task in plan.tasks if plan else ():
+        status = "kept" if task.id in kept else "not kept" if task.id in done else "open"
+        table.add_row(task.id, task.title, milliseconds(task.predicted_ms), status, task.why)
+    return table
+
+
+def _attempts(attempts: Sequence[Attempt]) -> Table:
+    table = Table(
+        "attempt", "task", "result", "tier", "saved", "route", "because", box=None, title="attempts", title_justify="left"
+    )
+    for attempt in attempts:
+        result = "not built" if not attempt.built else "wrong" if not attempt.correct else "kept" if attempt.kept else "correct"
+        because = "; ".join(text for text in (attempt.diagnosis, attempt.route_reason) if text)
+        table.add_row(
+            attempt.id[:8],
+            f"{attempt.task} #{attempt.ordinal}",
+            result,
+            attempt.tier or "-",
+            milliseconds(attempt.saving_ms),
+            attempt.route,
+            because,
+        )
+    return table
+
+
+def checks_table(checks: Iterable[Check]) -> Table:
+    table = Table("", "check", "found", "what to do", box=None)
+    for check in checks:
+        table.add_row("ok" if check.ok else "--", check.name, check.detail, check.remedy)
+    return table
+
+
+def verdict_lines(verdict: Verdict) -> list[str]:
+    """A verdict for people: accepted or why not, and what it rests on."""
+    lines = [f"{'accepted' if verdict.accepted else 'refused'}, tier {verdict.tier}"]
+    lines += [f"  - {reason}" for reason in verdict.reasons]
+    if verdict.max_error is not None and verdict.error_bound is not None:
+        lines.append(f"worst error {verdict.max_error:.3g}, {verdict.error_bound:.3g} allowed")
+    shares = verdict.shares
+    lines.append(f"own kernels {shares.own:.0%}, vendor libraries {shares.vendor:.0%}, framework {shares.framework:.0%}")
+    if verdict.speedup is not None:
+        lines.append(f"{verdict.speedup:.2f}× over eager, {verdict.tier}")
+    return lines

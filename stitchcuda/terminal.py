@@ -1,0 +1,206 @@
+"""A session seen from a terminal while it runs: a live panel where there is one, plain lines where there is not.
+
+Both are fed with a session's events (see `nodes/context.py`) and write to stderr, so stdout stays clean. Nothing here
+changes or decides anything.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.spinner import Spinner
+from rich.table import Table
+from rich.text import Text
+
+from stitchcuda.state import Attempt, Task, Usage
+
+LINES = 6  # the latest lines shown below the live panel's tasks
+
+
+def milliseconds(value: float | None) -> str:
+    """A time for people; "-" for none."""
+    if value is None:
+        return "-"
+    return f"{value:.3g} ms" if value >= 0.01 else f"{value * 1000:.3g} µs"
+
+
+@dataclass
+class Progress:
+    """What the events so far amount to."""
+
+    tasks: dict[str, Task] = field(default_factory=dict)
+    status: dict[str, str] = field(default_factory=dict)  # task id → open, kept, not kept, or what failed last
+    attempts: int = 0
+    best: str = ""
+    node: str = ""
+    replies: int = 0  # pieces of the reply that is streaming in
+    usage: Usage = field(default_factory=Usage)
+    started: float = field(default_factory=time.monotonic)
+
+    def elapsed(self) -> str:
+        seconds = int(time.monotonic() - self.started)
+        return f"{seconds // 60}:{seconds % 60:02d}"
+
+    def take(self, event: dict[str, Any]) -> str:
+        """Takes an event in and returns its line for the log, "" when it is not worth one."""
+        match event["kind"]:
+            case "session":
+                return f"session {event['session']} {'goes on' if event.get('resumed') else 'starts'} in {event['workspace']}"
+            case "node":
+                self.node, self.replies = str(event["node"]), 0
+                self.usage = event.get("usage") or self.usage
+                return ""
+            case "tokens":
+                self.replies = int(event["chunks"])
+                return ""
+            case "plan":
+                return self._plan(event)
+            case "attempt":
+                return self._attempt(event["attempt"], str(event["title"]))
+            case "best":
+                self.status[event["attempt"].task] = "kept"
+                self.best = best_line(event["attempt"], [task for task, is_ in self.status.items() if is_ == "kept"])
+                return f"best so far: {self.best}"
+            case "note":
+                return f"note: {event['text']}"
+        return ""
+
+    def _plan(self, event: dict[str, Any]) -> str:
+        tasks: tuple[Task, ...] = event["tasks"]
+        self.tasks = {name: task for name, task in self.tasks.items() if self.status.get(name) in ("kept", "not kept")}
+        self.tasks |= {task.id: task for task in tasks}
+        self.status |= {task.id: "open" for task in tasks}
+        predicted = milliseconds(sum(task.predicted_ms for task in tasks))
+        return f"plan {event['version']}: {len(tasks)} tasks, {predicted} predicted to be saved. {event['summary']}"
+
+    def _attempt(self, attempt: Attempt, title: str) -> str:
+        self.attempts += 1
+        result = outcome_of(attempt)
+        if attempt.route == "code":
+            self.status[attempt.task] = f"attempt {attempt.ordinal + 1} {result}"
+        else:
+            self.status[attempt.task] = "kept" if attempt.kept else "not kept"
+        line = f"{attempt.task} #{attempt.ordinal} ({title}): {result}, then {attempt.route} ({attempt.route_reason})"
+        return f"{line}: {attempt.diagnosis}" if attempt.diagnosis else line
+
+
+def outcome_of(attempt: Attempt) -> str:
+    if not attempt.built:
+        return "does not build"
+    if not attempt.correct:
+        return "wrong"
+    return f"correct ({attempt.tier})" if attempt.kept else f"correct ({attempt.tier}) but not kept"
+
+
+def best_line(attempt: Attempt, kept: list[str]) -> str:
+    """What the best program is, with a speed-up only where one was timed."""
+    stitched = f"{len(kept)} stitched, {attempt.own_share:.0%} in own kernels, tier {attempt.tier}"
+    return f"{stitched}, {attempt.speedup:.2f}× over eager" if attempt.speedup is not None else stitched
+
+
+class View(Protocol):
+    """Shows events; `say` is for what is not one."""
+
+    def __call__(self, event: dict[str, Any]) -> None: ...
+
+    def say(self, text: str) -> None: ...
+
+
+class PlainView:
+    """One line an event, with the time since the start."""
+
+    def __init__(self) -> None:
+        self.progress = Progress()
+
+    def __call__(self, event: dict[str, Any]) -> None:
+        line = self.progress.take(event)
+        if line:
+            self.say(line)
+
+    def say(self, text: str) -> None:
+        print(f"[{self.progress.elapsed():>5}] {' '.join(text.split())}", file=sys.stderr, flush=True)
+
+
+class LiveView:
+    """Tasks with their status, the node at work, attempts, the best so far, what was spent, and the latest lines."""
+
+    def __init__(self) -> None:
+        self.progress = Progress()
+        self.lines: list[str] = []
+        self.spinner = Spinner("dots")
+
+    def __call__(self, event: dict[str, Any]) -> None:
+        line = self.progress.take(event)
+        if line:
+            self.say(line)
+
+    def say(self, text: str) -> None:
+        self.lines = [*self.lines, " ".join(text.split())][-LINES:]
+
+    def __rich__(self) -> RenderableType:
+        progress = self.progress
+        tasks = Table(box=None, padding=(0, 1), show_header=False)
+        for name, task in progress.tasks.items():
+            status = progress.status.get(name, "open")
+            mark, style = {"kept": ("✔", "green"), "not kept": ("–", "dim"), "open": ("·", "")}.get(status, ("…", "yellow"))
+            tasks.add_row(mark, name, task.title, milliseconds(task.predicted_ms), status, style=style)
+        working = progress.node + (f" ({progress.replies} pieces of a reply)" if progress.replies else "")
+        self.spinner.update(text=f"{working or 'starting'}   {self._spent()}")
+        parts: list[RenderableType] = [tasks, self.spinner]
+        if progress.best:
+            parts.append(Text(f"best so far: {progress.best}", style="green"))
+        parts += [Text(line, style="dim", overflow="ellipsis", no_wrap=True) for line in self.lines]
+        return Group(*parts)
+
+    def _spent(self) -> str:
+        usage, progress = self.progress.usage, self.progress
+        spent = f"{progress.attempts} attempts, {progress.elapsed()}"
+        if usage.calls:
+            money = "price unknown" if usage.usd is None else f"{usage.usd:.2f} USD"
+            spent += f", {usage.calls} calls, {usage.input_tokens + usage.output_tokens:,} tokens, {money}"
+        return spent + (f", GPU {usage.gpu_s:.0f} s" if usage.gpu_s else "")
+
+
+@contextmanager
+def watch(*, plain: bool) -> Iterator[View]:
+    """The view for this terminal: live when stderr is one and `plain` was not asked for."""
+    console = Console(stderr=True)
+    if plain or not console.is_terminal:
+        view = PlainView()
+        with _logged(view):
+            yield view
+        return
+    live = LiveView()
+    with Live(live, console=console, refresh_per_second=4), _logged(live):
+        yield live
+
+
+@contextmanager
+def _logged(view: View) -> Iterator[None]:
+    """Sends our own warnings (a fallback, say) through the view while it is shown: a raw line would tear the panel."""
+    handler = _ToView(view)
+    logger = logging.getLogger("stitchcuda")
+    logger.addHandler(handler)
+    logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.propagate = True
+        logger.removeHandler(handler)
+
+
+class _ToView(logging.Handler):
+    def __init__(self, view: View) -> None:
+        super().__init__(logging.WARNING)
+        self.view = view
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.view.say(record.getMessage())

@@ -1,0 +1,199 @@
+"""What this machine can do: one check for each thing that StitchCUDA may need, with a remedy where it is missing.
+
+It only looks: nothing is installed, no setting is changed, no key is sent anywhere. torch is asked for its version through
+its files, so this stays quick; the simulator and the sandbox are really tried. `stitchcuda doctor` prints what it finds.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import re
+import shutil
+import socket
+import subprocess
+import tempfile
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from stitchcuda.errors import StitchError
+from stitchcuda.simulator import trial
+from stitchcuda.state import Record
+from stitchcuda.tools.toolkit import find_toolkit, missing
+
+REQUIRED = ("python", "torch", "g++", "toolkit", "simulator", "workspace")
+"""What optimize needs on any machine; the rest makes it measure, profile or chat."""
+
+ROOM = 2 * 1024**3  # bytes: a session's artefacts and builds, generously
+GCC = 9  # the oldest g++ with the C++17 library that nvcc 13's headers want
+
+
+class Check(Record):
+    """One finding. `remedy` is empty when there is nothing to do."""
+
+    name: str
+    ok: bool
+    detail: str
+    remedy: str = ""
+
+
+def examine(workspace: Path | None = None) -> list[Check]:
+    """All checks, in the order in which a newcomer would fix them. Takes a few seconds: the simulator compiles."""
+    return [
+        _python(),
+        _torch(),
+        _compiler(),
+        *_toolkit(),
+        _simulator(),
+        _workspace(workspace or Path(os.environ.get("STITCHCUDA_WORKSPACE") or ".stitchcuda")),
+        *_gpu(),
+        _profiler("nsys", "nsight-systems"),
+        _profiler("ncu", "nsight-compute"),
+        _sandbox(),
+        _endpoint(),
+    ]
+
+
+def _said(*command: str, seconds: float = 20.0) -> tuple[bool, str]:
+    """Whether a command succeeded, and its output in one piece."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return False, str(error)
+    return done.returncode == 0, (done.stdout + done.stderr).strip()
+
+
+def _python() -> Check:
+    import platform
+
+    return Check(name="python", ok=True, detail=f"{platform.python_version()} on {platform.system()} {platform.machine()}")
+
+
+def _torch() -> Check:
+    found = importlib.util.find_spec("torch")
+    if found is None or found.origin is None:
+        return Check(name="torch", ok=False, detail="not installed", remedy='pip install "torch>=2.8"')
+    text = (Path(found.origin).parent / "version.py").read_text()
+    cuda = re.search(r"^cuda\b.*?=\s*'([\d.]+)'", text, re.MULTILINE)
+    version = importlib.metadata.version("torch")
+    build = f"built for CUDA {cuda.group(1)}" if cuda else "CPU build"
+    return Check(name="torch", ok=True, detail=f"{version}, {build}")
+
+
+def _compiler() -> Check:
+    compiler = os.environ.get("CXX") or shutil.which("g++")
+    remedy = "install g++ (Debian and Ubuntu: apt install g++)"
+    if compiler is None:
+        return Check(name="g++", ok=False, detail="not found", remedy=remedy)
+    ok, version = _said(compiler, "-dumpfullversion", "-dumpversion")
+    major = int(version.split(".")[0]) if ok and version.split(".")[0].isdigit() else 0
+    if major < GCC:
+        return Check(name="g++", ok=False, detail=f"{compiler} {version}: too old", remedy=f"install g++ {GCC} or newer")
+    return Check(name="g++", ok=True, detail=f"{version} ({compiler})")
+
+
+def _toolkit() -> list[Check]:
+    toolkit = find_toolkit()
+    if toolkit is None:
+        why, _, remedy = missing().rpartition("; ")
+        return [Check(name="toolkit", ok=False, detail=why, remedy=remedy or why)]
+    origin = "NVIDIA's wheels" if toolkit.source == "wheels" else "on this system"
+    return [
+        Check(name="toolkit", ok=True, detail=f"{origin}: {toolkit.nvcc.parent.parent}"),
+        Check(name="nvcc", ok=True, detail=toolkit.version),
+    ]
+
+
+def _simulator() -> Check:
+    try:
+        seconds = trial()
+    except StitchError as error:
+        return Check(name="simulator", ok=False, detail=str(error), remedy="fix g++ and toolkit above first")
+    return Check(name="simulator", ok=True, detail=f"a kernel was built and run on the CPU in {seconds:.1f} s")
+
+
+def _workspace(folder: Path) -> Check:
+    place = folder.absolute()
+    while not place.is_dir():
+        place = place.parent
+    remedy = "choose another folder with --workspace or STITCHCUDA_WORKSPACE"
+    try:
+        with tempfile.NamedTemporaryFile(dir=place) as file:
+            file.write(b"x" * 4096)
+            file.flush()
+    except OSError as error:
+        return Check(name="workspace", ok=False, detail=f"{folder}: {(error.strerror or str(error)).lower()}", remedy=remedy)
+    free = shutil.disk_usage(place).free
+    detail = f"{folder}, {free / 1e9:.1f} GB free"
+    if free < ROOM:
+        return Check(name="workspace", ok=False, detail=detail, remedy=f"free {ROOM / 1e9:.0f} GB, or {remedy}")
+    return Check(name="workspace", ok=True, detail=detail)
+
+
+def _gpu() -> list[Check]:
+    without = "nothing to do: programs run on the simulator; to measure, use a machine with an NVIDIA GPU"
+    smi = shutil.which("nvidia-smi")
+    if smi is None:
+        return [
+            Check(name="driver", ok=False, detail="no NVIDIA driver found", remedy=without),
+            Check(name="gpu", ok=False, detail="none", remedy=without),
+        ]
+    ok, text = _said(smi, "--query-gpu=driver_version,name,memory.total", "--format=csv,noheader")
+    rows = [[part.strip() for part in line.split(",")] for line in text.splitlines() if line.count(",") == 2]
+    if not ok or not rows:
+        return [
+            Check(name="driver", ok=False, detail=f"nvidia-smi fails: {text[:200]}", remedy="repair the NVIDIA driver"),
+            Check(name="gpu", ok=False, detail="none that answers", remedy=without),
+        ]
+    names = "; ".join(f"{name}, {memory}" for _, name, memory in rows)
+    return [Check(name="driver", ok=True, detail=rows[0][0]), Check(name="gpu", ok=True, detail=names)]
+
+
+def _profiler(tool: str, package: str) -> Check:
+    """On the PATH, or inside NVIDIA's usual folders; nsys may also sit inside Nsight Compute's."""
+    found = shutil.which(tool)
+    if found is None:
+        patterns = [
+            f"nsight-*/*/{tool}",
+            f"nsight-*/*/bin/{tool}",
+            f"nsight-*/*/host/target-*/{tool}",
+            f"nsight-*/*/target-*/{tool}",
+        ]
+        roots = [Path("/opt/nvidia"), Path("/usr/local/cuda")]
+        places = sorted(place for root in roots for pattern in patterns for place in root.glob(pattern))
+        found = str(places[-1]) if places else None
+    if found is None:
+        return Check(name=tool, ok=False, detail="not found", remedy=f"install NVIDIA's {package} to profile on a GPU")
+    ok, text = _said(found, "--version")
+    version = re.search(r"\d{4}\.\d+[\d.]*", text)
+    return Check(name=tool, ok=ok, detail=f"{version.group(0) if version else ''} ({found})".strip())
+
+
+def _sandbox() -> Check:
+    """Whether a child can be cut off from the network and other processes without being root."""
+    ok, text = _said("unshare", "--user", "--map-root-user", "--net", "--pid", "--fork", "true")
+    if ok:
+        return Check(name="sandbox", ok=True, detail="user, network and process namespaces")
+    remedy = "allow unprivileged user namespaces (kernel.unprivileged_userns_clone, apparmor), or run in a container of its own"
+    return Check(name="sandbox", ok=False, detail=f"no user namespaces: {text[-160:]}", remedy=remedy)
+
+
+def _endpoint() -> Check:
+    """A key and, for one's own server, whether something listens there. Nothing is sent."""
+    key = bool(os.environ.get("OPENAI_API_KEY", "").strip())
+    url = os.environ.get("OPENAI_BASE_URL", "")
+    remedy = "nothing to do: the built-in engineer needs no key; for a chat model set OPENAI_API_KEY or --base-url"
+    if not url:
+        if key:
+            return Check(name="endpoint", ok=True, detail="OPENAI_API_KEY is set, for api.openai.com")
+        return Check(name="endpoint", ok=False, detail="no OPENAI_API_KEY", remedy=remedy)
+    parts = urlsplit(url)
+    with_key = "with OPENAI_API_KEY" if key else "without a key"
+    try:
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        socket.create_connection((parts.hostname or "", port), timeout=3).close()
+    except (OSError, ValueError) as error:
+        detail = f"OPENAI_BASE_URL {url} does not answer ({error})"
+        return Check(name="endpoint", ok=False, detail=detail, remedy="start that server, or correct OPENAI_BASE_URL")
+    return Check(name="endpoint", ok=True, detail=f"{url} listens, {with_key}")
