@@ -13,7 +13,7 @@ from typing import Any
 
 from stitchcuda.fusion.graph import Node, OpGraph, ValueRef
 
-_DUNDER_IN_PLACE = frozenset({"__iadd__", "__isub__", "__imul__", "__iand__", "__ior__", "__ixor__", "__ilshift__", "__irshift__"})
+_DUNDER_IN_PLACE = frozenset({"__iand__", "__ior__", "__ixor__", "__ilshift__", "__irshift__"})
 _RUNNING_STATISTICS = {"batch_norm": 5, "instance_norm": 5}
 """Operators that write their arguments 3 and 4 when the argument at this position (training, use_input_stats) is true."""
 
@@ -59,6 +59,17 @@ def roots(graph: OpGraph) -> dict[str, str]:
         for output in node.outputs:
             owner[output.name] = owner[node.aliases] if node.aliases is not None else output.name
     return owner
+
+
+def without_dead_nodes(graph: OpGraph) -> OpGraph:
+    """The graph without operators whose results nobody uses and that write nothing (attention weights that are dropped)."""
+    used = set(references(graph.outputs)) | {mutation.value for mutation in graph.mutations}
+    kept: list[Node] = []
+    for node in reversed(graph.nodes):
+        if writes(node) or any(output.name in used for output in node.outputs):
+            kept.append(node)
+            used.update(reads(node))
+    return graph.model_copy(update={"nodes": tuple(reversed(kept))})
 
 
 def dependencies(graph: OpGraph) -> dict[str, frozenset[str]]:
