@@ -1,0 +1,175 @@
+"""The judge as the main process sees it: a child process asked for baselines, checks and timings. Imports no torch.
+
+Reference problems come back as `BadInput`; whatever a program does comes back as a `CheckResult`. An interrupt kills the
+judge and every worker below it at once. Where to look next: `judge.py` (the other end), `verify.py` (policies).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from stitchcuda.errors import BadInput, Unavailable
+from stitchcuda.state import CheckResult, Record, Settings, TimingResult
+from stitchcuda.tools import limits
+from stitchcuda.tools.limits import Limits
+
+_GRACE_S = 30.0                            # beyond the judge's own limits, before it is given up
+
+
+class ReferenceFacts(Record):
+    """What one run of the reference says."""
+
+    capture: str                           # OpGraph as JSON
+    constants: str | None = None           # path of a safetensors file with values the graph lifted; lives as long as the judge
+    eager_ms: float | None = None          # median of one call; None on the simulator
+    device: str = "cpu"                    # as torch names it
+    driver: str = ""
+    torch: str = ""
+    sha: str = ""                          # SHA-256 of the reference's file
+    notes: tuple[str, ...] = ()
+
+
+class Judge:
+    """One judge process for one reference; a context manager. Not for several threads at once."""
+
+    def __init__(
+        self,
+        reference: Path,
+        settings: Settings,
+        *,
+        cache: Path,
+        arch: str = "sm_90a",
+        bounds: Limits | None = None,
+    ) -> None:
+        self._bounds = bounds or Limits()
+        self._scratch = limits.make_scratch(self._bounds)
+        self._order = {
+            "reference": str(reference.resolve()),
+            "settings": settings.model_dump(mode="json"),
+            "cache": str(cache.resolve()),
+            "arch": arch,
+            "limits": self._bounds.model_dump(),
+            "scratch": str(self._scratch),
+        }
+        self._process: subprocess.Popen[bytes] | None = None
+        self._buffer = b""
+        self._begin()
+
+    def baseline(self) -> ReferenceFacts:
+        """Run the reference once: capture, constants, eager time on a GPU. Raises `BadInput` when it cannot be used."""
+        return ReferenceFacts(**self._ask("baseline", self._bounds.baseline_s))
+
+    def check(self, program: Path, *, seeds: int) -> CheckResult:
+        """Judge a program on `seeds` secret input sets; they are drawn once per judge and kept for its other programs."""
+        return CheckResult(**self._ask("check", self._bounds.check_s, program=str(program.resolve()), seeds=seeds, fresh=False))
+
+    def verify_final(self, program: Path, *, seeds: int) -> CheckResult:
+        """The same on input sets and parameters that were never used before."""
+        return CheckResult(**self._ask("check", self._bounds.check_s, program=str(program.resolve()), seeds=seeds, fresh=True))
+
+    def time(self, program: Path, previous: Path) -> TimingResult:
+        """Reference, previous program and program, interleaved (GPU only). Raises `Unavailable` without a GPU."""
+        paths = {"program": str(program.resolve()), "previous": str(previous.resolve())}
+        return TimingResult(**self._ask("time", self._bounds.check_s, **paths))
+
+    def profile(self, program: Path) -> dict[str, Any]:
+        """Device time by kernel of one call (GPU only), as `origin.profile` says. Raises `Unavailable` without a GPU."""
+        return self._ask("profile", self._bounds.check_s, program=str(program.resolve()))
+
+    def close(self) -> None:
+        """End the judge and all workers, and remove their files. Safe to call twice."""
+        process, self._process = self._process, None
+        if process is not None:
+            limits.kill_group(process.pid)
+            process.wait()
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None:
+                    with contextlib.suppress(OSError):
+                        pipe.close()
+        shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def __enter__(self) -> Judge:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+    def _begin(self) -> None:
+        """Start the process and hand it its orders; it imports torch while the caller goes on."""
+        with open(self._scratch / "judge.log", "ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "stitchcuda.tools.judge"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                cwd=self._scratch,
+                env=limits.clean_environment({"PYTHONPATH": _import_path(), "PYTHONUNBUFFERED": "1"}),
+                start_new_session=True,
+            )
+        self._send(self._order)
+
+    def _ask(self, do: str, seconds: float, **fields: Any) -> dict[str, Any]:
+        if self._process is None:
+            raise Unavailable("the judge is closed")
+        try:
+            self._send({"do": do, **fields})
+            answer = self._receive(seconds + self._bounds.start_s + _GRACE_S)
+        except BaseException:
+            self.close()                   # an interrupt must not leave a worker running, nor an answer unread
+            raise
+        if "bad_input" in answer:
+            raise BadInput(answer["bad_input"])
+        if "unavailable" in answer:
+            raise Unavailable(answer["unavailable"])
+        if "defect" in answer:
+            raise RuntimeError(f"the judge failed:\n{answer['defect']}")
+        result: dict[str, Any] = answer["result"]
+        return result
+
+    def _send(self, message: dict[str, Any]) -> None:
+        assert self._process is not None and self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(message).encode() + b"\n")
+            self._process.stdin.flush()
+        except OSError as error:
+            raise RuntimeError(f"the judge is gone: {self._log()}") from error
+
+    def _receive(self, seconds: float) -> dict[str, Any]:
+        assert self._process is not None and self._process.stdout is not None
+        deadline = time.monotonic() + seconds
+        while b"\n" not in self._buffer:
+            left = deadline - time.monotonic()
+            if left <= 0 or not select.select([self._process.stdout], [], [], left)[0]:
+                raise RuntimeError(f"the judge did not answer within {seconds:.0f} s: {self._log()}")
+            chunk = os.read(self._process.stdout.fileno(), 1 << 16)
+            if not chunk:
+                code = limits.signal_name(self._process.wait())
+                raise RuntimeError(f"the judge ended with {code}: {self._log()}")
+            self._buffer += chunk
+        line, self._buffer = self._buffer.split(b"\n", 1)
+        message: dict[str, Any] = json.loads(line)
+        return message
+
+    def _log(self) -> str:
+        log = self._scratch / "judge.log"
+        return log.read_text(errors="replace")[-4000:].strip() if log.exists() else ""
+
+
+def _import_path() -> str:
+    """Where this very package comes from, so that the child imports the same one."""
+    here = str(Path(__file__).resolve().parents[2])
+    rest = os.environ.get("PYTHONPATH", "")
+    return os.pathsep.join([here, rest]) if rest else here

@@ -1,0 +1,158 @@
+"""What a child process may use, and how it ends: time, memory, files, environment, process groups, scratch folders.
+
+Every process that reads generated text (compilers) or runs it (workers) goes through here. This module isolates nothing
+from the network or the file system: it bounds and it cleans up. Where to look next: `nursery.py` (workers),
+`nvcc.py` (compilers).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from stitchcuda.state import Record
+
+_PR_SET_PDEATHSIG = 1                      # linux/prctl.h
+_PREFIX = "stitchcuda-"
+_KEPT_VARIABLES = (
+    "PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER",
+    "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES", "PYTHONPATH", "VIRTUAL_ENV", "CXX", "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS", "TZ", "SSL_CERT_FILE",
+)  # fmt: skip
+
+
+class Limits(Record):
+    """Bounds of one worker. `memory_gib` bounds the address space on the simulator only: CUDA maps far more than it uses."""
+
+    check_s: float = 600.0                 # one whole check, wall clock
+    start_s: float = 240.0                 # building, importing and constructing a program
+    call_s: float = 240.0                  # one forward call, including its transfers
+    baseline_s: float = 600.0
+    memory_gib: float = 0.0                # 0: 80 % of this machine's memory
+    file_gib: float = 16.0                 # largest single file
+    scratch_gib: float = 1.0               # free room below which /dev/shm is not used
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A command's end. `timed_out`: it was killed at its limit."""
+
+    code: int
+    output: str
+    seconds: float
+    timed_out: bool = False
+
+
+def clean_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment of a child: a few named variables, so that no key or token reaches generated code."""
+    kept = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
+    kept.update(extra or {})
+    return kept
+
+
+def die_with_parent() -> None:
+    """Ask the kernel to kill this process when its parent's thread ends. Only for parents whose thread lives as long."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def memory_limit(limits: Limits) -> int:
+    """Bytes of address space that a worker on the simulator may have."""
+    if limits.memory_gib:
+        return int(limits.memory_gib * 2**30)
+    return int(0.8 * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+
+
+def apply(limits: Limits, *, bound_memory: bool) -> None:
+    """Set this process' resource limits; called in a worker before anything foreign is imported."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    size = int(limits.file_gib * 2**30)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+    if bound_memory:
+        room = memory_limit(limits) + _mapped_bytes()
+        resource.setrlimit(resource.RLIMIT_AS, (room, room))
+
+
+def kill_group(pid: int) -> None:
+    """Kill a process that leads its own group, with everything in the group."""
+    for kill in (os.killpg, os.kill):
+        try:
+            kill(pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            continue
+
+
+def run(command: Sequence[str], *, seconds: float, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> Finished:
+    """Run a compiler or another tool: own group, clean environment, time limit; stdout and stderr together."""
+    started = time.monotonic()
+    process = subprocess.Popen(
+        list(command),
+        cwd=cwd,
+        env=dict(env) if env is not None else clean_environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    try:
+        output, _ = process.communicate(timeout=seconds)
+        timed_out = False
+    except subprocess.TimeoutExpired:
+        kill_group(process.pid)
+        output, _ = process.communicate()
+        timed_out = True
+    except BaseException:
+        kill_group(process.pid)
+        process.wait()
+        raise
+    return Finished(process.returncode, output.decode("utf-8", "replace"), time.monotonic() - started, timed_out)
+
+
+def make_scratch(limits: Limits | None = None, *, exists: Callable[[int], bool] | None = None) -> Path:
+    """A fresh private folder for tensors, in shared memory when it has room; named after this process.
+
+    Folders of processes that no longer exist are removed on the way: a parent killed with SIGKILL leaves one behind.
+    """
+    alive = exists or _alive
+    floor = int((limits or Limits()).scratch_gib * 2**30)
+    shared = Path("/dev/shm")
+    roots = [shared] if shared.is_dir() and os.access(shared, os.W_OK) and shutil.disk_usage(shared).free > floor else []
+    root = (roots or [Path(tempfile.gettempdir())])[0]
+    for old in root.glob(f"{_PREFIX}*-*"):
+        owner = old.name.removeprefix(_PREFIX).split("-")[0]
+        if owner.isdigit() and not alive(int(owner)) and old.stat().st_uid == os.getuid():
+            shutil.rmtree(old, ignore_errors=True)
+    return Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=root))
+
+
+def signal_name(code: int) -> str:
+    """"SIGSEGV" for a return code of -11; "exit code 3" for 3."""
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return signal.Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _mapped_bytes() -> int:
+    with open("/proc/self/statm") as statm:
+        return int(statm.read().split()[0]) * resource.getpagesize()

@@ -1,0 +1,250 @@
+"""Runs generated code: builds and loads a program, calls it on inputs it is given, writes its outputs. Nothing else.
+
+It holds inputs, parameters and the program; never a seed, an expected output or a bound. The judge believes nothing it says
+beyond the tensors it wrote. Every failure is one sentence in the answer; crashes are read from the outside (`worker.py`).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from stitchcuda.state import Target
+from stitchcuda.tools import origin, wire
+from stitchcuda.tools.interceptor import BuildFailed, Interceptor
+from stitchcuda.tools.stopwatch import Stopwatch
+from stitchcuda.tools.traffic import Poison, Traffic, tensors_of
+from stitchcuda.tools.wire import Channel, WireError
+
+_REFUSALS = ("Refused", "Unsupported", "CannotSimulate")
+_FRAMES = 3
+
+
+class ProgramWorker:
+    """One loaded program."""
+
+    def __init__(self, scratch: Path, target: Target) -> None:
+        self._scratch = scratch
+        self._target = target
+        self._device = "cuda" if target == "cuda" else "cpu"
+        self._program: torch.nn.Module | None = None
+        self._interceptor: Interceptor | None = None
+        self._state: dict[str, torch.Tensor] | None = None
+        self._inputs: list[torch.Tensor] = []
+        self._folder = scratch
+
+    def load(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Build, import and construct `ModelNew`, take over the reference's parameters and buffers."""
+        path = Path(message["program"])
+        source = path / "model_new.py" if path.is_dir() else path
+        self._folder = path if path.is_dir() else path.parent
+        self._interceptor = Interceptor(self._target, Path(message["cache"]), self._folder, message["arch"])
+        self._interceptor.install()
+        sys.dont_write_bytecode = True
+        started = time.monotonic()
+        with self._interceptor.running():
+            module = self._import(source)
+            model = getattr(module, "ModelNew", None)
+            if not (isinstance(model, type) and issubclass(model, torch.nn.Module)):
+                raise ProgramError(f"{source.name} defines no class ModelNew that is an nn.Module")
+            tensors = wire.read_tensors(Path(message["init"]), device=self._device)
+            args, kwargs = wire.decode(message["init_structure"], tensors, self._device)
+            torch.manual_seed(message["init_seed"])
+            program = _constructed(model, args, kwargs).to(self._device)
+        program.train(bool(message["training"]))
+        self._program = program
+        note = self._adopt(message, strict=path.is_dir())
+        return {
+            "kernels": self._interceptor.loaded,
+            "build_s": self._interceptor.build_s,
+            "seconds": time.monotonic() - started,
+            "note": note,
+        }
+
+    def call(self, message: dict[str, Any]) -> dict[str, Any]:
+        """One forward on the inputs in a file, at old addresses or at new ones; outputs, state and inputs are written back."""
+        program, interceptor = self._loaded()
+        fresh = wire.read_tensors(Path(message["inputs"]), device=self._device)
+        given = self._placed(fresh) if message["same_addresses"] else fresh
+        args, kwargs = wire.decode(message["structure"], given, self._device)
+        self._restore()
+        traffic = Traffic() if self._target == "sim" else Poison()
+        with torch.no_grad(), interceptor.running(traffic):
+            returned = program(*args, **kwargs)
+        self._synchronize()
+        outputs: list[torch.Tensor] = []
+        for tensor in tensors_of(returned):
+            if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+                raise ProgramError(f"forward returned a {type(tensor).__name__}, not a plain tensor")
+        structure = wire.encode(returned, outputs)
+        wire.write_tensors(Path(message["outputs"]), outputs)
+        wire.write_tensors(Path(message["inputs_after"]), given)
+        wire.write_tensors(Path(message["state_after"]), list(self._current_state().values()))
+        answer: dict[str, Any] = {"structure": structure}
+        if isinstance(traffic, Traffic):
+            own, vendor, framework = traffic.shares()
+            answer |= {"own": own, "vendor": vendor, "framework": framework, "launches": traffic.launches}
+            answer["operators"] = dict(sorted(traffic.operators.items(), key=lambda item: -item[1])[:8])
+        return answer
+
+    def profile(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Device time by kernel (GPU only), through CUPTI: one call after a warm-up."""
+        program, interceptor = self._loaded()
+        tensors = wire.read_tensors(Path(message["inputs"]), device=self._device)
+        args, kwargs = wire.decode(message["structure"], tensors, self._device)
+        own = origin.own_kernels(self._folder)
+        with torch.no_grad(), interceptor.running():
+            return origin.profile(lambda: program(*args, **kwargs), own, restore=self._restore)
+
+    def time(self, message: dict[str, Any]) -> dict[str, Any]:
+        """A block of timed calls (GPU only)."""
+        program, interceptor = self._loaded()
+        if not self._inputs or message.get("inputs"):
+            self._inputs = wire.read_tensors(Path(message["inputs"]), device=self._device)
+        args, kwargs = wire.decode(message["structure"], self._inputs, self._device)
+        with torch.no_grad(), interceptor.running():
+            return Stopwatch.shared().block(lambda: program(*args, **kwargs), message["calls"])
+
+    def _loaded(self) -> tuple[torch.nn.Module, Interceptor]:
+        if self._program is None or self._interceptor is None:
+            raise ProgramError("no program is loaded")
+        return self._program, self._interceptor
+
+    def _import(self, source: Path) -> Any:
+        if not source.is_file():
+            raise ProgramError(f"{source.name} is missing in the program's folder")
+        sys.path.append(str(source.parent))
+        spec = importlib.util.spec_from_file_location("model_new", source)
+        if spec is None or spec.loader is None:
+            raise ProgramError(f"{source.name} cannot be imported")
+        module = importlib.util.module_from_spec(spec)
+        sys.modules["model_new"] = module
+        spec.loader.exec_module(module)
+        return module
+
+    def _adopt(self, message: dict[str, Any], *, strict: bool) -> str:
+        """Load the reference's state; a foreign program with other names keeps what the shared seed drew."""
+        program, interceptor = self._loaded()
+        names: list[str] = message["state_names"]
+        given = dict(zip(names, wire.read_tensors(Path(message["state"]), device=self._device), strict=True))
+        own = program.state_dict()
+        missing = [name for name in names if name not in own]
+        extra = [name for name in own if name not in given]
+        if missing or extra:
+            parts = [f"lacks {', '.join(missing[:4])}"] if missing else []
+            parts += [f"adds {', '.join(extra[:4])}"] if extra else []
+            sentence = f"the program's state_dict is not the reference's: it {' and '.join(parts)}"
+            if strict or message["state_changed"]:
+                raise ProgramError(sentence)
+            self._state = {name: value.detach().clone() for name, value in own.items()}
+            return f"{sentence}; its parameters were drawn with the same seed instead of copied"
+        for name in names:
+            if own[name].shape != given[name].shape:
+                raise ProgramError(
+                    f"the program's {name} has shape {tuple(own[name].shape)}, the reference's {tuple(given[name].shape)}"
+                )
+        self._state = given
+        with interceptor.running():
+            program.load_state_dict(given)
+        return ""
+
+    def _restore(self) -> None:
+        """Parameters and buffers as before the first call: a call must not profit from the one before."""
+        program, interceptor = self._loaded()
+        assert self._state is not None
+        with torch.no_grad():
+            current = self._current_state()
+            changed = [name for name, value in self._state.items() if not torch.equal(current[name], value)]
+            if changed:
+                with interceptor.running():
+                    program.load_state_dict(self._state)
+
+    def _current_state(self) -> dict[str, torch.Tensor]:
+        program, _ = self._loaded()
+        state = program.state_dict()
+        return {name: state[name] for name in self._state or state}
+
+    def _placed(self, fresh: list[torch.Tensor]) -> list[torch.Tensor]:
+        """New contents at old addresses: what a result cached by pointer would miss."""
+        def alike(old: torch.Tensor, new: torch.Tensor) -> bool:
+            return old.shape == new.shape and old.dtype == new.dtype and old.stride() == new.stride()
+
+        if len(self._inputs) == len(fresh) and all(map(alike, self._inputs, fresh)):
+            for old, new in zip(self._inputs, fresh, strict=True):
+                if 0 in [stride for size, stride in zip(old.shape, old.stride(), strict=True) if size > 1]:
+                    _span(old).copy_(_span(new))
+                else:
+                    old.copy_(new)
+        else:
+            self._inputs = fresh
+        return self._inputs
+
+    def _synchronize(self) -> None:
+        if self._target == "cuda":
+            torch.cuda.synchronize()
+
+
+class ProgramError(Exception):
+    """What is wrong with the program, as one sentence."""
+
+
+def main(channel: Channel, scratch: Path, target: Target) -> None:
+    """Answer the judge until it hangs up."""
+    worker = ProgramWorker(scratch, target)
+    handlers = {"load": worker.load, "call": worker.call, "profile": worker.profile, "time": worker.time}
+    while True:
+        message = channel.receive()
+        try:
+            answer = handlers[message["do"]](message)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            answer = _failure(error, worker)
+        channel.send(answer)
+
+
+def _failure(error: BaseException, worker: ProgramWorker) -> dict[str, str]:
+    text = str(error).strip() or type(error).__name__
+    if isinstance(error, ProgramError):
+        return {"error": text, "kind": "error"}
+    if isinstance(error, BuildFailed):
+        return {"error": f"the program's kernels do not build:\n{text}", "kind": "error"}
+    if isinstance(error, WireError):
+        return {"error": f"forward returned something that cannot be judged: {text}", "kind": "error"}
+    if isinstance(error, MemoryError | torch.OutOfMemoryError) or "not enough memory" in text or "can't allocate memory" in text:
+        return {"error": f"the program ran out of memory: {text.splitlines()[0][:300]}", "kind": "memory"}
+    if any(base.__name__.startswith(_REFUSALS) or base.__name__.endswith(_REFUSALS) for base in type(error).__mro__):
+        return {"error": text, "kind": "refused"}
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if worker._folder in Path(frame.filename).parents]
+    where = ", ".join(f"{Path(frame.filename).name} line {frame.lineno}" for frame in frames[-_FRAMES:])
+    return {
+        "error": f"the program raised {type(error).__name__}{f' ({where})' if where else ''}: {text[:1500]}",
+        "kind": "error",
+    }
+
+
+def _constructed(model: type[torch.nn.Module], args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.nn.Module:
+    """`ModelNew` with the reference's own arguments, or without any where it takes none."""
+    try:
+        inspect.signature(model).bind(*args, **kwargs)
+    except TypeError:
+        try:
+            inspect.signature(model).bind()
+        except TypeError:
+            raise ProgramError(
+                f"ModelNew{inspect.signature(model)} cannot be called with the reference's {len(args) + len(kwargs)} arguments"
+            ) from None
+        return model()
+    return model(*args, **kwargs)
+
+
+def _span(tensor: torch.Tensor) -> torch.Tensor:
+    length = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return tensor.as_strided((length,), (1,))

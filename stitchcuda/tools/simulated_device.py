@@ -1,0 +1,158 @@
+"""Makes a CPU answer as the GPU that a program expects: devices, streams, events, graphs. Only in the program worker.
+
+Tensors stay where they are; `device="cuda"` means the CPU and `is_cuda` is true. Kernels are redirected by `interceptor.py`,
+graphs are in `simulated_graph.py`. Time has no meaning here: an event's elapsed time is the host's clock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from stitchcuda.tools.simulated_graph import Recorder, SimulatedGraph, capture
+
+_NAME = "StitchCUDA simulator"
+_CAPABILITY = (9, 0)
+_CUDA = torch.device("cuda", 0)
+_CPU = torch.device("cpu")
+
+
+class SimulatedStream:
+    """There is one order of execution, so every stream is the same one."""
+
+    cuda_stream = 0
+    stream_id = 0
+    device = _CUDA
+    device_index = 0
+
+    def __init__(self, device: Any = None, priority: int = 0, **_: Any) -> None: ...
+
+    def wait_stream(self, stream: Any) -> None: ...
+
+    def wait_event(self, event: Any) -> None: ...
+
+    def synchronize(self) -> None: ...
+
+    def query(self) -> bool:
+        return True
+
+    def record_event(self, event: SimulatedEvent | None = None) -> SimulatedEvent:
+        event = event or SimulatedEvent()
+        event.record()
+        return event
+
+    def __enter__(self) -> SimulatedStream:
+        return self
+
+    def __exit__(self, *_: Any) -> None: ...
+
+
+class SimulatedEvent:
+    """An event on the host's clock."""
+
+    def __init__(self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False, **_: Any) -> None:
+        self._at = 0.0
+
+    def record(self, stream: Any = None) -> None:
+        self._at = time.perf_counter()
+
+    def wait(self, stream: Any = None) -> None: ...
+
+    def synchronize(self) -> None: ...
+
+    def query(self) -> bool:
+        return True
+
+    def elapsed_time(self, end: SimulatedEvent) -> float:
+        return (end._at - self._at) * 1e3
+
+
+class SimulatedDevice(TorchFunctionMode):  # type: ignore[misc, unused-ignore]
+    """Entered while generated code runs: maps devices in and out of every torch call."""
+
+    def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
+        kwargs = kwargs or {}
+        answer = _ANSWERS.get(func)
+        if answer is not None and not args[0].is_meta:
+            return answer(args[0])
+        if any(map(_is_cuda, args)) or any(map(_is_cuda, kwargs.values())):
+            args = tuple(_CPU if _is_cuda(arg) else arg for arg in args)
+            kwargs = {name: _CPU if _is_cuda(arg) else arg for name, arg in kwargs.items()}
+        if kwargs.get("pin_memory"):
+            kwargs = {**kwargs, "pin_memory": False}
+        return func(*args, **kwargs)
+
+
+_ANSWERS: dict[Any, Callable[[torch.Tensor], Any]] = {
+    torch.Tensor.is_cuda.__get__: lambda tensor: True,
+    torch.Tensor.is_cpu.__get__: lambda tensor: False,
+    torch.Tensor.device.__get__: lambda tensor: _CUDA,
+    torch.Tensor.get_device: lambda tensor: 0,
+    torch.Tensor.cuda: lambda tensor: tensor,
+    torch.Tensor.cpu: lambda tensor: tensor.clone(),
+    torch.Tensor.pin_memory: lambda tensor: tensor.clone(),
+    torch.Tensor.is_pinned: lambda tensor: False,
+    torch.Tensor.record_stream: lambda tensor: None,
+}
+
+
+def _is_cuda(value: Any) -> bool:
+    if isinstance(value, torch.device):
+        return value.type == "cuda"
+    return isinstance(value, str) and (value == "cuda" or value.startswith("cuda:"))
+
+
+@contextlib.contextmanager
+def _within(*_: Any, **__: Any) -> Iterator[None]:
+    yield
+
+
+def install() -> None:
+    """Patch `torch.cuda` of this process. Irreversible: the worker is thrown away."""
+    stream = SimulatedStream()
+    properties = SimpleNamespace(
+        name=_NAME, major=_CAPABILITY[0], minor=_CAPABILITY[1], multi_processor_count=132, warp_size=32,
+        total_memory=141 * 10**9, max_threads_per_multi_processor=2048, shared_memory_per_block=49152,
+        shared_memory_per_block_optin=232448, shared_memory_per_multiprocessor=233472, regs_per_multiprocessor=65536,
+        L2_cache_size=60 * 2**20,
+    )  # fmt: skip
+    answers: dict[str, Any] = {
+        "is_available": lambda: True,
+        "is_initialized": lambda: True,
+        "init": lambda: None,
+        "device_count": lambda: 1,
+        "current_device": lambda: 0,
+        "set_device": lambda device: None,
+        "get_device_name": lambda device=None: _NAME,
+        "get_device_capability": lambda device=None: _CAPABILITY,
+        "get_device_properties": lambda device=None: properties,
+        "is_bf16_supported": lambda including_emulation=True: True,
+        "synchronize": lambda device=None: None,
+        "current_stream": lambda device=None: stream,
+        "default_stream": lambda device=None: stream,
+        "set_stream": lambda stream: None,
+        "stream": _within,
+        "device": _within,
+        "device_of": _within,
+        "Stream": SimulatedStream,
+        "Event": SimulatedEvent,
+        "CUDAGraph": SimulatedGraph,
+        "graph": capture,
+        "graph_pool_handle": lambda: (0, 1),
+        "is_current_stream_capturing": lambda: Recorder.active is not None,
+        "empty_cache": lambda: None,
+        "memory_allocated": lambda device=None: 0,
+        "max_memory_allocated": lambda device=None: 0,
+        "reset_peak_memory_stats": lambda device=None: None,
+        "mem_get_info": lambda device=None: (141 * 10**9, 141 * 10**9),
+    }
+    for name, answer in answers.items():
+        setattr(torch.cuda, name, answer)
+    for name in ("CUDAGraph", "graph", "is_current_stream_capturing", "graph_pool_handle"):
+        setattr(torch.cuda.graphs, name, answers[name])

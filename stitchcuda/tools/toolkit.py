@@ -1,0 +1,140 @@
+"""Finds a CUDA toolkit: the machine's own, else NVIDIA's pip wheels. Compiles nothing.
+
+The wheels keep their libraries in `lib/` under versioned names; linkers and tvm-ffi look for `lib64/libcudart.so` under
+`CUDA_HOME`, so `home` is an overlay of links in our cache then. Where to look next: `nvcc.py`.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.util
+import os
+import re
+import shutil
+import site
+import subprocess
+import sys
+from pathlib import Path
+
+from stitchcuda.state import Record
+
+
+class Toolkit(Record):
+    """A usable nvcc with its headers and runtime library."""
+
+    nvcc: Path
+    home: Path                             # a folder that serves as CUDA_HOME: bin, include, lib64/libcudart.so
+    version: str                           # "13.0.88"
+    source: str                            # "system" or "wheels"
+    includes: tuple[Path, ...]
+
+
+def find_toolkit() -> Toolkit | None:
+    """The toolkit that builds here, or None; `missing()` then says what was looked at. Looks once per environment."""
+    return _search(os.environ.get("PATH", ""), os.environ.get("CUDA_HOME", ""), os.environ.get("CUDA_PATH", ""))[0]
+
+
+def missing() -> str:
+    """Why there is no toolkit: one sentence with the remedy, or "" when there is one."""
+    toolkit, looked = _search(os.environ.get("PATH", ""), os.environ.get("CUDA_HOME", ""), os.environ.get("CUDA_PATH", ""))
+    if toolkit is not None:
+        return ""
+    return f"no CUDA toolkit ({'; '.join(looked)}); install one with: pip install 'stitchcuda[toolkit]'"
+
+
+def user_cache() -> Path:
+    """The user's cache folder for things that can be made again."""
+    root = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(root) / "stitchcuda"
+
+
+@functools.lru_cache(maxsize=8)
+def _search(path: str, cuda_home: str, cuda_path: str) -> tuple[Toolkit | None, tuple[str, ...]]:
+    looked: list[str] = []
+    if shutil.which("g++", path=path) is None:
+        return None, ("nvcc needs the host compiler g++, which is not on the PATH",)
+    on_path = shutil.which("nvcc", path=path)
+    candidates = [("CUDA_HOME", Path(home) / "bin" / "nvcc") for home in (cuda_home, cuda_path) if home]
+    candidates += [("PATH", Path(on_path))] if on_path else []
+    candidates += [("/usr/local/cuda", Path("/usr/local/cuda/bin/nvcc"))]
+    for where, nvcc in candidates:
+        if not nvcc.is_file():
+            looked.append(f"no nvcc in {where}")
+            continue
+        toolkit = _system(nvcc)
+        if toolkit is not None:
+            return toolkit, ()
+        looked.append(f"{nvcc} does not run or has no headers")
+    toolkit = _wheels()
+    if toolkit is None:
+        looked.append("no nvcc among the Python packages")
+    return toolkit, tuple(looked)
+
+
+def _system(nvcc: Path) -> Toolkit | None:
+    version = _version(nvcc)
+    home = _home(nvcc)
+    if version is None or home is None:
+        return None
+    includes = tuple(folder for folder in (home / "include", home / "targets/x86_64-linux/include") if folder.is_dir())
+    return Toolkit(nvcc=nvcc, home=home, version=version, source="system", includes=includes)
+
+
+def _wheels() -> Toolkit | None:
+    """nvidia/cu13 (or a later major) in site-packages, with an overlay that linkers understand."""
+    roots = [Path(folder) for folder in (*site.getsitepackages(), site.getusersitepackages(), *sys.path) if folder]
+    spec = importlib.util.find_spec("nvidia")
+    if spec is not None and spec.submodule_search_locations:
+        roots += [Path(folder).parent for folder in spec.submodule_search_locations]
+    for root in dict.fromkeys(roots):
+        for folder in sorted((root / "nvidia").glob("cu[0-9]*"), reverse=True):
+            nvcc = folder / "bin" / "nvcc"
+            version = _version(nvcc) if nvcc.is_file() else None
+            runtime = sorted((folder / "lib").glob("libcudart.so.*"))
+            if version and runtime and (folder / "include" / "cuda_runtime.h").is_file():
+                home = _overlay(folder, runtime[-1], version)
+                return Toolkit(nvcc=nvcc, home=home, version=version, source="wheels", includes=(folder / "include",))
+    return None
+
+
+def _overlay(folder: Path, runtime: Path, version: str) -> Path:
+    """`home/lib64/libcudart.so` and links to the wheel's other folders; made by renaming, so that racing makers agree."""
+    home = user_cache() / "toolkit" / f"{version}-{hashlib.sha256(str(folder).encode()).hexdigest()[:12]}"
+    links = {
+        home / "bin": folder / "bin",
+        home / "include": folder / "include",
+        home / "nvvm": folder / "nvvm",
+        home / "lib64" / "libcudart.so": runtime,
+        home / "lib64" / runtime.name: runtime,
+        home / "lib64" / "libcudadevrt.a": folder / "lib" / "libcudadevrt.a",
+        home / "lib64" / "libcudart_static.a": folder / "lib" / "libcudart_static.a",
+    }
+    (home / "lib64").mkdir(parents=True, exist_ok=True)
+    for link, to in links.items():
+        if to.exists() and not (link.is_symlink() and Path(os.readlink(link)) == to):
+            temporary = link.with_name(f".{link.name}.{os.getpid()}")
+            temporary.unlink(missing_ok=True)
+            temporary.symlink_to(to)
+            os.replace(temporary, link)
+    return home
+
+
+def _home(nvcc: Path) -> Path | None:
+    """The toolkit's root: nvcc may be a link or a wrapper script, then nvcc itself knows (TOP in its dry run)."""
+    guess = nvcc.resolve().parent.parent
+    if (guess / "include" / "cuda_runtime.h").is_file():
+        return guess
+    said = subprocess.run([nvcc, "--dryrun", "-x", "cu", "-c", "/dev/null"], capture_output=True, text=True, timeout=60)
+    found = re.search(r"^#\$ TOP=(.+)$", said.stderr + said.stdout, re.MULTILINE)
+    top = Path(found.group(1).strip()).resolve() if found else guess
+    return top if (top / "include" / "cuda_runtime.h").is_file() else None
+
+
+def _version(nvcc: Path) -> str | None:
+    try:
+        said = subprocess.run([nvcc, "--version"], capture_output=True, text=True, timeout=60)
+    except OSError:
+        return None
+    found = re.search(r"V(\d+\.\d+\.\d+)", said.stdout)
+    return found.group(1) if said.returncode == 0 and found else None

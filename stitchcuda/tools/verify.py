@@ -1,0 +1,140 @@
+"""The verdict of `stitchcuda verify`: correctness, policy, and on a GPU the speed-up, for one program and its reference.
+
+Policies: `stitched` wants own kernels to hold at least 5 % of the work, or a declared host-side task (then the verdict is
+labelled host-only); `strict` wants no framework compute at all. Could not judge is an error (`Unavailable`), never a
+verdict. Where to look next: `check.py` (who runs what), `judge.py` (who decides on correctness).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from pathlib import Path
+
+from stitchcuda.errors import BadInput, Unavailable
+from stitchcuda.state import BuildResult, CheckResult, Policy, Precision, Record, Settings, Target, Tier
+from stitchcuda.tools import device, nvcc
+from stitchcuda.tools.check import Judge
+
+OWN_SHARE = 0.05                           # least share of own kernels under the policy "stitched"
+FRAMEWORK_SHARE = 0.02                     # what "strict" tolerates: copies and fills around the kernels
+
+
+class Shares(Record):
+    """Of device time on a GPU, of bytes on the simulator."""
+
+    own: float = 0.0
+    vendor: float = 0.0
+    framework: float = 0.0
+
+
+class Seconds(Record):
+    """Where the time of a verification went."""
+
+    build: float = 0.0
+    check: float = 0.0
+    timing: float = 0.0
+
+
+class Verdict(Record):
+    """The `--json` object of `stitchcuda verify`. Errors are of the output that comes closest to its bound."""
+
+    accepted: bool
+    tier: Tier
+    reasons: tuple[str, ...] = ()
+    label: str = ""                        # "host-only" when a host-side task carries the program
+    speedup: float | None = None           # over eager, timed tiers only
+    max_error: float | None = None
+    error_bound: float | None = None
+    shares: Shares = Shares()
+    seconds: Seconds = Seconds()
+    notes: tuple[str, ...] = ()
+
+
+def verify(
+    program: Path,
+    reference: Path,
+    *,
+    target: Target,
+    policy: Policy,
+    precision: Precision,
+    cache: Path,
+    seeds: int = 5,
+) -> Verdict:
+    """Judge a program folder or a foreign file on fresh secret inputs.
+
+    Raises `BadInput` for an unusable reference or program path, `Unavailable` when it could not be judged.
+    """
+    if not program.exists() or (program.is_dir() and not (program / "model_new.py").is_file()):
+        raise BadInput(f"{program} is no program: give a folder with model_new.py, or a Python file with class ModelNew")
+    settings = Settings(target=target, policy=policy, precision=precision)
+    facts = device.device_facts(target)
+    with Judge(reference, settings, cache=cache, arch=facts.arch) as judge:
+        built = nvcc.build(program, arch=facts.arch, cache=cache, link=target == "cuda")
+        if not built.ok:
+            seconds = Seconds(build=built.seconds)
+            return Verdict(accepted=False, tier="compiled", reasons=(f"the build failed: {built.log}",), seconds=seconds)
+        check = judge.verify_final(program, seeds=seeds)
+        if not check.ok and check.tier == "compiled":
+            raise Unavailable(f"could not judge {program}: {'; '.join(check.reasons)}")
+        speedup, timing_s, notes = None, 0.0, check.notes
+        if check.ok and target == "cuda":
+            started = time.monotonic()
+            timing = judge.time(program, program)
+            speedup, timing_s, notes = timing.speedup, time.monotonic() - started, (*notes, *timing.notes)
+        return _verdict(program, policy, built, check, speedup, timing_s, notes)
+
+
+def policy_reasons(program: Path, policy: Policy, check: CheckResult) -> tuple[tuple[str, ...], str]:
+    """(why the policy refuses it, the label "host-only" or "")."""
+    if policy == "strict":
+        if check.framework_share > FRAMEWORK_SHARE:
+            return ((f"policy strict: {check.framework_share:.0%} of the work is in framework operators",), "")
+        return (), ""
+    if check.own_share >= OWN_SHARE:
+        return (), ""
+    if host_tasks(program):
+        return (), "host-only"
+    return ((
+        f"policy stitched: own kernels hold {check.own_share:.1%} of the work, {OWN_SHARE:.0%} are needed where no host-side "
+        "task is declared",
+    ), "")  # fmt: skip
+
+
+def host_tasks(program: Path) -> tuple[str, ...]:
+    """The host-side tasks that a program declares in program.json."""
+    manifest = program / "program.json"
+    if not manifest.is_file():
+        return ()
+    try:
+        return tuple(json.loads(manifest.read_text()).get("host", ()))
+    except (ValueError, AttributeError) as error:
+        raise BadInput(f"{manifest} is not a program's manifest: {error}") from error
+
+
+def _verdict(
+    program: Path,
+    policy: Policy,
+    built: BuildResult,
+    check: CheckResult,
+    speedup: float | None,
+    timing_s: float,
+    notes: tuple[str, ...],
+) -> Verdict:
+    refused, label = policy_reasons(program, policy, check)
+    reasons = (*check.reasons, *(refused if check.ok else ()))
+    closest = max(check.outputs, key=lambda one: one.max_error / one.max_bound if one.max_bound else one.max_error, default=None)
+    finite = closest is not None and math.isfinite(closest.max_error)
+    return Verdict(
+        accepted=check.ok and not refused,
+        tier=check.tier,
+        reasons=reasons,
+        label=label,
+        speedup=speedup,
+        max_error=closest.max_error if closest and finite else None,
+        error_bound=closest.max_bound if closest else None,
+        shares=Shares(own=check.own_share, vendor=check.vendor_share, framework=check.framework_share),
+        seconds=Seconds(build=built.seconds, check=check.seconds, timing=timing_s),
+        notes=notes,
+    )

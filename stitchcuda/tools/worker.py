@@ -1,0 +1,130 @@
+"""The judge's handle on one worker: ask, wait with a limit, and say in one sentence how it ended when it did not answer.
+
+A worker answers every request with one message: `{"ok": …}`, `{"error": sentence, …}` or nothing, when it crashed or hung.
+Nothing a program worker says is believed beyond the tensors it wrote. Where to look next: `nursery.py`, `judge.py`.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal
+
+from stitchcuda.tools import limits
+from stitchcuda.tools.limits import Limits
+from stitchcuda.tools.nursery import Nursery
+from stitchcuda.tools.wire import Closed, Expired, WireError
+
+_LOG_TAIL = 16_384
+
+
+class WorkerFailed(Exception):
+    """The worker answered with an error, crashed, hung or sent nonsense. `kind` says which; the text is one sentence."""
+
+    def __init__(self, kind: Literal["error", "crash", "timeout", "memory", "refused", "bad_input"], reason: str) -> None:
+        super().__init__(reason)
+        self.kind = kind
+
+
+class Worker:
+    """One live worker process with its scratch folder; a context manager that leaves neither behind."""
+
+    def __init__(self, nursery: Nursery, kind: Literal["reference", "program"], root: Path, target: str, bounds: Limits) -> None:
+        self.scratch = Path(tempfile.mkdtemp(prefix=f"{kind}-", dir=root))
+        self._nursery = nursery
+        self._what = f"the {kind}"
+        self._bounds = bounds
+        self._ended: int | None = None
+        self._deadline: float | None = None
+        self.pid, self._channel = nursery.spawn(kind, self.scratch, target=target, bounds=bounds)
+
+    def expire_in(self, seconds: float) -> None:
+        """From now on all requests together may take this long."""
+        self._deadline = time.monotonic() + seconds
+
+    def ask(self, do: str, *, seconds: float, doing: str, **fields: Any) -> dict[str, Any]:
+        """Send a request and return the answer's fields. Raises `WorkerFailed`, after which the worker is dead or useless.
+
+        `doing` completes "the program crashed … while", such as "running forward".
+        """
+        if self._deadline is not None:
+            seconds = min(seconds, max(0.01, self._deadline - time.monotonic()))
+        try:
+            self._channel.send({"do": do, **fields})
+            answer = self._channel.receive(seconds)
+        except Expired:
+            self.kill()
+            raise WorkerFailed("timeout", f"{self._what} did not finish {doing} within {seconds:.0f} s") from None
+        except WireError as error:
+            self.kill()
+            raise WorkerFailed("crash", f"{self._what} answered with nonsense while {doing}: {error}") from error
+        except Closed:
+            raise self._crashed(doing) from None
+        if "error" in answer:
+            raise WorkerFailed(answer.get("kind", "error"), str(answer["error"]))
+        return answer
+
+    def _crashed(self, doing: str) -> WorkerFailed:
+        code = self._reap()
+        log = self._log()
+        if re.search(r"MemoryError|bad_alloc|can't allocate memory|not enough memory|CUDA out of memory", log):
+            bound = limits.memory_limit(self._bounds) / 2**30
+            return WorkerFailed("memory", f"{self._what} ran out of memory (limit {bound:.0f} GiB) while {doing}")
+        frames = re.findall(r'File "(?:[^"]*/)?([^"/]+)", line (\d+) in (\w+)', log)
+        own = [frame for frame in frames if not frame[0].startswith(("program_worker", "nursery", "judge", "__main__"))]
+        where = f" ({own[0][0]}, line {own[0][1]}, in {own[0][2]})" if own else ""
+        said = [line for line in log.splitlines() if line.strip() and not _FAULT_LINE.match(line)]
+        detail = f": {said[-1].strip()[:300]}" if said and code != 0 else ""
+        how = f"crashed with {limits.signal_name(code)}" if code < 0 else f"ended by itself with {limits.signal_name(code)}"
+        return WorkerFailed("crash", f"{self._what} {how} while {doing}{where}{detail}")
+
+    def _log(self) -> str:
+        log = self.scratch / "log"
+        if not log.exists():
+            return ""
+        with open(log, "rb") as file:
+            file.seek(max(0, log.stat().st_size - _LOG_TAIL))
+            return file.read().decode("utf-8", "replace")
+
+    def _reap(self) -> int:
+        if self._ended is None:
+            # Its socket is closed, so it is dying; what it started is not.
+            deadline = time.monotonic() + 2.0
+            while time.monotonic() < deadline and _running(self.pid):
+                time.sleep(0.005)
+            limits.kill_group(self.pid)
+            self._ended = self._nursery.wait(self.pid)
+        return self._ended
+
+    def kill(self) -> None:
+        if self._ended is None:
+            limits.kill_group(self.pid)
+            self._ended = self._nursery.wait(self.pid)
+
+    def close(self) -> None:
+        self.kill()
+        self._channel.close()
+        shutil.rmtree(self.scratch, ignore_errors=True)
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+_FAULT_LINE = re.compile(
+    r"\s*(Fatal Python error|Current thread|Thread 0x|File \"|Extension modules|Current C stack|Binary file|<|Stack \()|.*\^\^\^"
+)
+
+
+def _running(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"
