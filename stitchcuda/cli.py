@@ -92,7 +92,7 @@ def optimize(
             )
         return finish(done, as_json)
 
-    run(work, debug)
+    run(work, debug, as_json)
 
 
 @app.command()
@@ -114,7 +114,7 @@ def resume(
             done = sessions.resume(session, workspace=workspace, device=device, on_event=view)
         return finish(done, as_json)
 
-    run(work, debug)
+    run(work, debug, as_json)
 
 
 @app.command()
@@ -179,7 +179,7 @@ def verify(
             print("\n".join(verdict_lines(verdict)))
         return 0 if verdict.accepted else 1
 
-    run(work, debug)
+    run(work, debug, as_json)
 
 
 @app.command()
@@ -197,11 +197,11 @@ def doctor(workspace: Place = None, as_json: AsJson = False, debug: Debug = Fals
             print_table(checks_table(checks))
         return 0 if all(check.ok for check in checks if check.name in REQUIRED) else 2
 
-    run(work, debug)
+    run(work, debug, as_json)
 
 
-def run(work: Callable[[], int], debug: bool) -> None:
-    """Runs a command and exits with its code; errors become one sentence on stderr."""
+def run(work: Callable[[], int], debug: bool, as_json: bool = False) -> None:
+    """Runs a command and exits with its code; errors become one sentence on stderr, and `error` in the object of --json."""
     logging.basicConfig(level=logging.DEBUG if debug else logging.WARNING, format="%(message)s", stream=sys.stderr)
     for noisy in ("httpx", "httpx2", "httpcore", "openai", "urllib3"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
@@ -212,12 +212,12 @@ def run(work: Callable[[], int], debug: bool) -> None:
     except StitchError as error:
         if debug:
             raise
-        complain(str(error))
+        complain(str(error), as_json)
         code = error.exit_code
     except KeyboardInterrupt as error:
         if debug:
             raise
-        complain(str(error) or "interrupted: nothing was started")
+        complain(str(error) or "interrupted before anything was started", as_json)
         code = 130
     except BrokenPipeError:  # the reader of our output went away, as with `| head`
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
@@ -225,10 +225,12 @@ def run(work: Callable[[], int], debug: bool) -> None:
     raise typer.Exit(code)
 
 
-def complain(text: str) -> None:
+def complain(text: str, as_json: bool) -> None:
     """One line on stderr, however the sentence was written."""
     line = " ".join(text.split()).rstrip(".")
     print(f"stitchcuda: {line}", file=sys.stderr)
+    if as_json:
+        print(json.dumps({"error": line}))
 
 
 def choose_model(model: str | None, base_url: str | None) -> tuple[str, str]:

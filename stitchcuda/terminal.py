@@ -23,6 +23,7 @@ from rich.text import Text
 from stitchcuda.state import Attempt, Task, Usage
 
 LINES = 6  # the latest lines shown below the live panel's tasks
+WORTH_A_LINE_S = 1.0
 
 
 def milliseconds(value: float | None) -> str:
@@ -55,9 +56,7 @@ class Progress:
             case "session":
                 return f"session {event['session']} {'goes on' if event.get('resumed') else 'starts'} in {event['workspace']}"
             case "node":
-                self.node, self.replies = str(event["node"]), 0
-                self.usage = event.get("usage") or self.usage
-                return ""
+                return self._node(event)
             case "tokens":
                 self.replies = int(event["chunks"])
                 return ""
@@ -72,6 +71,15 @@ class Progress:
             case "note":
                 return f"note: {event['text']}"
         return ""
+
+    def _node(self, event: dict[str, Any]) -> str:
+        """A node is worth a line when it took a while, or will (the baseline imports torch and captures)."""
+        about = f"{event['node']} ({event['task']})" if event.get("task") else str(event["node"])
+        if event["phase"] == "start":
+            self.node, self.replies = about, 0
+            return "baseline: running and capturing the reference" if event["node"] == "baseline" else ""
+        self.usage = event["usage"]
+        return f"{about}: {event['seconds']:.1f} s" if event["seconds"] >= WORTH_A_LINE_S else ""
 
     def _plan(self, event: dict[str, Any]) -> str:
         tasks: tuple[Task, ...] = event["tasks"]

@@ -6,7 +6,7 @@ takes another path when the endpoint fails (`endpoint.py` says why in one senten
 
 from __future__ import annotations
 
-from stitchcuda.engineers import Assignment, Brief, Draft
+from stitchcuda.engineers import Assignment, Brief, Draft, Files
 from stitchcuda.engineers.endpoint import Endpoint, Progress
 from stitchcuda.engineers.prompt import coder_prompt, planner_prompt, verifier_prompt
 from stitchcuda.engineers.reply import DraftReply, Malformed, PlannedTask, PlanReply, ReviewReply, program_path
@@ -40,7 +40,7 @@ class ChatEngineer:
         reply = self.endpoint.ask("coder", coder_prompt(assignment), DraftReply, lambda draft: _check_draft(draft, assignment))
         if not reply.files:
             return Draft(files=dict(assignment.program), note=reply.note, exhausted=reply.exhausted)
-        changed = {program_path(file.path): file.content for file in reply.files}
+        changed: Files = {program_path(file.path): file.content for file in reply.files}
         return Draft(files=assignment.program | changed, note=reply.note.strip())
 
     def review(self, assignment: Assignment, draft: Draft, evidence: Evidence) -> Review:

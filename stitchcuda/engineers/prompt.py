@@ -12,7 +12,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from stitchcuda.engineers import Assignment, Brief, Draft
+from stitchcuda.engineers import Assignment, Brief, Draft, Files
 from stitchcuda.engineers.diagnosis import diagnosis
 from stitchcuda.fusion.cost import saving_ms
 from stitchcuda.fusion.graph import Literal_, Node, OpGraph, ValueRef
@@ -59,9 +59,10 @@ def coder_prompt(assignment: Assignment) -> str:
             "task": assignment.task,
             "region": region,
             "listing": listing(brief.graph, region) if region else "",
-            "program": assignment.program,
+            "program": texts(assignment.program),
             "kept": assignment.kept,
             "last": assignment.last,
+            "last_files": changed(assignment.program, assignment.last) if assignment.last else {},
             "ordinal": assignment.ordinal,
             "diagnosis": diagnosis(assignment.evidence) if assignment.evidence else "",
             "review": assignment.review,
@@ -78,12 +79,22 @@ def verifier_prompt(assignment: Assignment, draft: Draft, evidence: Evidence) ->
             "task": assignment.task,
             "tier": evidence.tier,
             "diagnosis": diagnosis(evidence),
-            "program": assignment.program,
+            "changed": changed(assignment.program, draft),
             "draft": draft,
             "ordinal": assignment.ordinal + 1,
             "docs": assignment.docs,
         },
     )
+
+
+def texts(files: Files) -> dict[str, str]:
+    """What can be read of a program: its binary constants are only named."""
+    return {path: text if isinstance(text, str) else f"(binary, {len(text)} bytes; it stays)" for path, text in files.items()}
+
+
+def changed(program: Files, draft: Draft) -> dict[str, str]:
+    """The files of a draft that differ from the program it started from."""
+    return {path: text for path, text in draft.files.items() if isinstance(text, str) and program.get(path) != text}
 
 
 def listing(graph: OpGraph, region: Region) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stitchcuda.engineers import Assignment, Brief
+from stitchcuda.engineers import Assignment, Brief, Files
 from stitchcuda.fusion.graph import Node, OpGraph, StateTensor, ValueRef
 from stitchcuda.state import (
     Attempt,
@@ -29,7 +29,7 @@ DEVICE = DeviceFacts(
     launch_us=4.0,
 )
 REFERENCE = "class Model(torch.nn.Module):\n    # the reference's own words\n    ..."
-PROGRAM = {"model_new.py": "class ModelNew: ...\n", "program.json": '{"tasks": []}\n'}
+PROGRAM: Files = {"model_new.py": "class ModelNew: ...\n", "program.json": '{"tasks": []}\n'}
 
 
 def spec(name: str, *shape: int) -> TensorSpec:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import subprocess
+from pathlib import Path
 
 import pytest
+import tvm_ffi
 from jinja2 import UndefinedError
 
 from stitchcuda.engineers import Draft
 from stitchcuda.engineers.diagnosis import diagnosis
 from stitchcuda.engineers.prompt import _environment, coder_prompt, planner_prompt, verifier_prompt
 from stitchcuda.state import BuildResult, Evidence, KernelUsage, ProfileResult, Review, Settings, TimingResult
+from stitchcuda.tools.toolkit import find_toolkit, missing
 
 from .briefs import ATTEMPT, NOT_BUILT, PLAN, PROGRAM, REFERENCE, RIGHT, WRONG, assignment, brief
 
@@ -110,3 +114,17 @@ def test_an_opaque_program_is_said_to_be_one() -> None:
     text = planner_prompt(opaque)
     assert "could not be captured (control flow depends on data)" in text
     assert REFERENCE in text
+
+
+def test_the_example_in_the_prompt_builds_and_runs(tmp_path: Path) -> None:
+    """On this machine's own compilers: what the model is told to write must be right."""
+    kit = find_toolkit()
+    assert kit is not None, missing()
+    text = coder_prompt(assignment()).split("The form, for one launcher")[1]
+    for fence, name in (("cuda", "scale.cu"), ("cpp", "scale_binding.cc")):
+        (tmp_path / name).write_text(text.split(f"```{fence}\n")[1].split("```")[0])
+    command: list[str | Path] = [kit.nvcc, "-cubin", "-arch=sm_90a", "-o", tmp_path / "scale.cubin", tmp_path / "scale.cu"]
+    subprocess.run(command, check=True)
+    folders = [*kit.includes, tvm_ffi.libinfo.find_include_path(), tvm_ffi.libinfo.find_dlpack_include_path()]
+    includes = [f"-I{folder}" for folder in folders]
+    subprocess.run(["g++", "-std=c++17", "-fsyntax-only", *includes, tmp_path / "scale_binding.cc"], check=True)
