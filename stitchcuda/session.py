@@ -11,15 +11,18 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+
+from langgraph.graph import START
 
 from stitchcuda.engineers import Engineer
-from stitchcuda.errors import BadInput, StitchError, Unavailable
+from stitchcuda.errors import BadInput, SessionBusy, StitchError, Unavailable
 from stitchcuda.graph.checkpoints import Checkpoints
-from stitchcuda.graph.graph import build_graph, recursion_limit
+from stitchcuda.graph.graph import build_graph, recursion_limit, thread
 from stitchcuda.graph.opening import check_unchanged, open_context, open_record
 from stitchcuda.graph.runtime import Given
-from stitchcuda.nodes.context import Context, Event
+from stitchcuda.nodes.context import Context, Event, Hands
+from stitchcuda.nodes.verdict import predicted_ms
 from stitchcuda.state import Attempt, Plan, Policy, Precision, Record, Settings, State, Status, Tier, Usage
 from stitchcuda.workspace import SessionLock, SessionRecord, Workspace
 
@@ -79,7 +82,13 @@ def optimize(
         "max_minutes": max_minutes, "policy": policy, "precision": precision,
     }  # fmt: skip
     record = open_record(home, reference, example_inputs, name=session, device=device, settings=settings)
-    return _run(home, record, record.device, engineer, on_event, fresh=True)
+    started = Session(home, record)
+    try:
+        return started.run(engineer=engineer, on_event=on_event)
+    except StitchError as error:
+        if not isinstance(error, SessionBusy) and not started.state().get("baseline"):
+            home.discard(record.name)  # nothing was learnt: the name stays free
+        raise
 
 
 def resume(
@@ -98,7 +107,7 @@ def resume(
     home = Workspace(workspace, create=False)
     record = home.record(name)
     check_unchanged(home, record)
-    return _run(home, record, device or record.device, engineer, on_event, fresh=False)
+    return Session(home, record).run(device=device, engineer=engineer, on_event=on_event)
 
 
 def sessions(workspace: Path | str | None = None) -> tuple[Session, ...]:
@@ -108,7 +117,7 @@ def sessions(workspace: Path | str | None = None) -> tuple[Session, ...]:
 
 
 class Session:
-    """One session of a workspace, as it stands now. Reading one never changes it and needs no lock."""
+    """One session of a workspace, as it stands now. Reading one changes nothing and needs no lock; `run` takes it."""
 
     def __init__(self, workspace: Workspace, record: SessionRecord) -> None:
         self.home = workspace
@@ -140,7 +149,7 @@ class Session:
     def history(self) -> Iterator[Any]:
         """LangGraph's state snapshots, newest first: one per finished attempt, and the steps since."""
         with Checkpoints(self.folder) as saver:
-            yield from build_graph(saver).get_state_history(_config(self.name))
+            yield from build_graph(saver).get_state_history(thread(self.name))
 
     @property
     def status(self) -> Status:
@@ -178,12 +187,14 @@ class Session:
         baseline_ms = timing.reference_ms if timing else baseline.eager_ms if baseline else None
         tier = final.tier if final else best.tier if best else None
         finished = tuple(state.get("tasks_done", ()))
-        correct = bool(final and final.check and final.check.ok and tier in ("measured", "timed", "simulated"))
+        check = final.check if final else None
+        sound = check is not None and check.ok and not check.reasons and tier in ("measured", "timed", "simulated")
         program, report = self.program, state.get("report")
+        predicted = predicted_ms(baseline, self.attempts(), state.get("tasks_kept", ())) if baseline else 0.0
         return Outcome(
             session=self.name,
             status=status,
-            accepted=status == "done" and correct and bool(state.get("tasks_kept")),
+            accepted=status == "done" and sound and bool(state.get("tasks_kept")),
             tier=tier,
             attempts=state.get("attempts", 0),
             tasks_done=len(finished),
@@ -191,12 +202,37 @@ class Session:
             baseline_ms=baseline_ms,
             best_ms=timing.program_ms if timing else baseline_ms / speedup if baseline_ms and speedup else None,
             speedup=speedup if tier in ("measured", "timed") else None,
-            predicted_speedup=state.get("predicted_speedup"),
+            predicted_speedup=baseline.predicted_ms / predicted if baseline and predicted > 0 else None,
             program=str(program) if program else None,
             report=str(self.home.root / report) if report else None,
             usage=state.get("usage", Usage()),
             stop_reason=state.get("stop_reason") or why,
         )
+
+    def run(
+        self,
+        *,
+        device: str | None = None,
+        engineer: Engineer | None = None,
+        hands: Hands | None = None,
+        on_event: Listener | None = None,
+    ) -> Session:
+        """Runs the graph from where the session stands until it ends or waits, and returns itself.
+
+        `device`, `engineer` and `hands` (the tools) replace what the session was asked for and what this machine has.
+        """
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(SessionLock(self.folder))
+                saver = stack.enter_context(Checkpoints(self.folder))
+                context = stack.enter_context(open_context(self.home, self.record, device, engineer, hands, on_event))
+                _drive(context, saver)
+            except KeyboardInterrupt as error:
+                how = f"stitchcuda resume {self.name}"
+                raise KeyboardInterrupt(f"session {self.name!r} is saved in {self.home.root}: go on with `{how}`") from error
+            except sqlite3.OperationalError as error:
+                raise _disk_trouble(self.folder, error) from error
+        return self
 
     def _standing(self) -> tuple[State, Status, str | None]:
         with Checkpoints(self.folder) as saver:
@@ -210,46 +246,18 @@ class Session:
         return state, "parked", f"waits for {waiting}" if waiting else "interrupted"
 
 
-def _run(
-    home: Workspace,
-    record: SessionRecord,
-    device: str,
-    engineer: Engineer | None,
-    on_event: Listener | None,
-    *,
-    fresh: bool,
-) -> Session:
-    session = Session(home, record)
-    with ExitStack() as stack:
-        try:
-            stack.enter_context(SessionLock(session.folder))
-            saver = stack.enter_context(Checkpoints(session.folder))
-            context = stack.enter_context(open_context(home, record, device, engineer, on_event))
-            _drive(context, saver, fresh=fresh)
-        except KeyboardInterrupt as error:
-            hint = f"session {record.name!r} is saved in {home.root}: go on with `stitchcuda resume {record.name}`"
-            raise KeyboardInterrupt(hint) from error
-        except sqlite3.OperationalError as error:
-            raise _disk_trouble(session.folder, error) from error
-        except StitchError:
-            if fresh and not session.state().get("baseline"):
-                home.discard(record.name)  # nothing was learnt: the name stays free
-            raise
-    return session
-
-
-def _drive(context: Context, saver: Checkpoints, *, fresh: bool) -> None:
+def _drive(context: Context, saver: Checkpoints) -> None:
     """Runs the graph from where the session stands until it ends or waits."""
     graph = build_graph(saver)
-    config = _config(context.name) | {"recursion_limit": recursion_limit(context.settings)}
+    config = thread(context.name)
+    config["recursion_limit"] = recursion_limit(context.settings)
     snapshot = graph.get_state(config)
-    context.emit("session", resumed=not fresh, workspace=str(context.workspace.root), settings=context.settings)
+    context.emit("session", resumed=bool(snapshot.created_at), workspace=str(context.workspace.root), settings=context.settings)
     start: Any = None
     if not snapshot.created_at:
         start = {"session": context.name}
-    elif _moved(context, snapshot.values):
-        config = graph.update_state(config, {"settings": context.settings, "work": None, "final": None, "report": None})
-        start = {"session": context.name}
+    elif _moved(context, cast(State, snapshot.values)):
+        graph.update_state(config, {"session": context.name}, as_node=START)
     elif not snapshot.next:
         return
     for _ in graph.stream(start, config, context=Given(context=context), durability="sync", stream_mode="updates"):
@@ -262,16 +270,12 @@ def _moved(context: Context, state: State) -> bool:
     return baseline is not None and baseline.device.key != context.hands.device().key
 
 
-def _config(name: str) -> dict[str, Any]:
-    return {"configurable": {"thread_id": name}}
-
-
 def _snapshot(saver: Checkpoints, name: str) -> tuple[State, str, str]:
     """The state, what an interrupted node waits for, and what failed."""
-    snapshot = build_graph(saver).get_state(_config(name))  # type: ignore[arg-type]
+    snapshot = build_graph(saver).get_state(thread(name))
     waiting = ", ".join(str(interrupt.value) for interrupt in snapshot.interrupts)
     error = next((str(task.error) for task in snapshot.tasks if task.error), "")
-    return snapshot.values, waiting, error
+    return cast(State, snapshot.values), waiting, error
 
 
 def _disk_trouble(folder: Path, error: sqlite3.OperationalError) -> StitchError:

@@ -293,12 +293,14 @@ class State(TypedDict, total=False):
     settings: Settings
     baseline: Baseline | None
     plan: Digest | None
+    plans: tuple[Digest, ...]              # all versions, oldest first
     plan_version: int
     tasks_total: int
     tasks_done: tuple[str, ...]            # ids of tasks that are finished, kept or not
     tasks_kept: tuple[str, ...]
     task: int                              # position in the plan
     work: Work | None
+    first: Digest                          # the program with nothing stitched yet
     program: Digest | None                 # the best verified program
     best: Attempt | None                   # the attempt behind it
     head: str | None                       # id of the latest attempt

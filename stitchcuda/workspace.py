@@ -20,6 +20,7 @@ import os
 import re
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
@@ -224,15 +225,13 @@ class SessionLock:
     def __enter__(self) -> SessionLock:
         with writing(self._path):
             file = self._path.open("a+")
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+        if not _locked(file):
             file.seek(0)
             owner = file.read().strip() or "unknown"
             file.close()
             raise SessionBusy(
                 f"session {self._path.parent.name!r} is being run by process {owner}: wait for it or stop it, then try again"
-            ) from error
+            )
         with writing(self._path):
             file.truncate(0)
             file.write(str(os.getpid()))
@@ -240,10 +239,33 @@ class SessionLock:
         self._file = file
         return self
 
+    @property
+    def held(self) -> bool:
+        """Whether some process owns the session now."""
+        if not self._path.exists():
+            return False
+        with self._path.open() as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+        return False
+
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self._file is not None:
             self._file.close()
             self._file = None
+
+
+def _locked(file: IO[str]) -> bool:
+    """Tries for a moment: somebody who only asks whether the session runs holds the lock for microseconds."""
+    for _ in range(10):
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            time.sleep(0.01)
+    return False
 
 
 class Workspace:

@@ -1,0 +1,1 @@
+stitchcuda/state.py

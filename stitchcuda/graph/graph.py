@@ -1,0 +1,72 @@
+"""The whole wiring on one screen. Roles are nodes, tools are nodes, and the verifier's edges carry the routes' names.
+
+What a node does is in `stitchcuda/nodes/`, how a route is chosen in `routes.py`. Nothing is decided here.
+"""
+
+from __future__ import annotations
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.graph import END, START, StateGraph
+from langgraph.graph.state import CompiledStateGraph
+from langgraph.types import Checkpointer
+
+from stitchcuda.graph import routes
+from stitchcuda.graph.runtime import Given, Opening, Request, node
+from stitchcuda.nodes.baseline import baseline
+from stitchcuda.nodes.check import check
+from stitchcuda.nodes.coder import coder
+from stitchcuda.nodes.ncu_profile import ncu_profile
+from stitchcuda.nodes.nsys_profile import nsys_profile
+from stitchcuda.nodes.nvcc_build import nvcc_build
+from stitchcuda.nodes.planner import planner
+from stitchcuda.nodes.report import report
+from stitchcuda.nodes.search_docs import search_docs
+from stitchcuda.nodes.verifier import verifier_by
+from stitchcuda.state import Settings, State
+
+Graph = CompiledStateGraph[State, Given, Request, State]
+
+
+def build_graph(checkpointer: Checkpointer = None) -> Graph:
+    """The compiled graph. Invoked with `{"reference": path}` and no context, it makes its own session from that input.
+
+    `checkpointer` is any LangGraph saver; without one nothing is resumable (the LangGraph server brings its own).
+    """
+    graph = StateGraph(State, context_schema=Given, input_schema=Request, output_schema=State)
+    graph.add_node("baseline", node("baseline", baseline), input_schema=Opening)
+    graph.add_node("planner", node("planner", planner))
+    graph.add_node("search_docs", node("search_docs", search_docs))
+    graph.add_node("coder", node("coder", coder))
+    graph.add_node("nvcc_build", node("nvcc_build", nvcc_build))
+    graph.add_node("check", node("check", check))
+    graph.add_node("nsys_profile", node("nsys_profile", nsys_profile))
+    graph.add_node("ncu_profile", node("ncu_profile", ncu_profile))
+    graph.add_node("verifier", node("verifier", verifier_by(routes)))
+    graph.add_node("report", node("report", report))
+
+    graph.add_edge(START, "baseline")
+    graph.add_edge("baseline", "planner")
+    graph.add_edge("planner", "search_docs")
+    graph.add_edge("search_docs", "coder")
+    graph.add_conditional_edges("coder", routes.after_coder, {"draft": "nvcc_build", "nothing new": "verifier"})
+    graph.add_conditional_edges("nvcc_build", routes.after_build, {"built": "check", "fail": "verifier"})
+    graph.add_conditional_edges("check", routes.after_check, {"correct": "nsys_profile", "fail": "verifier"})
+    graph.add_edge("nsys_profile", "ncu_profile")
+    graph.add_edge("ncu_profile", "verifier")
+    graph.add_conditional_edges(
+        "verifier",
+        routes.after_verifier,
+        {"code": "coder", "replan": "planner", "next_task": "search_docs", "done": "report"},
+    )
+    graph.add_edge("report", END)
+    return graph.compile(checkpointer, name="stitchcuda").with_config(recursion_limit=recursion_limit(Settings()))
+
+
+def recursion_limit(settings: Settings) -> int:
+    """Steps that a session may take: ten per attempt, with room for tasks that end without one."""
+    return 400 + 10 * settings.max_attempts
+
+
+def thread(session: str) -> RunnableConfig:
+    """The configuration that names a session's checkpoints."""
+    return {"configurable": {"thread_id": session}}

@@ -1,0 +1,175 @@
+"""From what somebody asked for to a session in the workspace, and from its record to a context that nodes can work with.
+
+A reference is stored before anything runs. A module given in Python is written with cloudpickle; classes that a worker could
+not import are written by value. torch is used only where the caller has it loaded already. It runs no node.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+import sysconfig
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import cloudpickle
+from pydantic import ValidationError
+
+from stitchcuda.engineers import Engineer
+from stitchcuda.engineers.choose import engineer_for
+from stitchcuda.errors import BadInput
+from stitchcuda.nodes.context import Context, Event, Hands
+from stitchcuda.nodes.hands import LocalHands
+from stitchcuda.state import Settings
+from stitchcuda.tools.device import resolve_target
+from stitchcuda.workspace import SessionRecord, Workspace
+
+DEVICES = ("auto", "cuda", "sim")
+WANTED = "give a Python file with Model, get_inputs and get_init_inputs"
+
+
+def open_record(
+    home: Workspace, reference: Any, example_inputs: Any, *, name: str | None, device: str, settings: dict[str, Any]
+) -> SessionRecord:
+    """Stores the reference and makes the session's folder. Raises BadInput for anything that cannot be meant."""
+    if device not in DEVICES:
+        raise BadInput(f"--device {device!r} is not one of {', '.join(DEVICES)}")
+    try:
+        asked = Settings(**settings, target=resolve_target(device))
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise BadInput(f"{'.'.join(map(str, first['loc']))}: {first['msg']} (got {first['input']!r})") from error
+    if asked.max_attempts < 1:
+        raise BadInput(f"--max-attempts {asked.max_attempts} leaves nothing to do: give at least 1")
+    if isinstance(reference, str | Path):
+        data, file, path, source = _from_file(home, Path(reference), example_inputs)
+    else:
+        data, source = _from_module(reference, example_inputs)
+        file, path = f"{type(reference).__name__}.pkl", ""
+    return home.create(
+        SessionRecord(
+            name=name or f"{Path(file).stem}-",
+            reference=home.store.put(data),
+            reference_name=file,
+            reference_path=path,
+            source=home.store.put(source.encode()),
+            device=device,
+            settings=asked,
+            created=datetime.now(UTC).isoformat(timespec="microseconds"),
+        )
+    )
+
+
+def check_unchanged(home: Workspace, record: SessionRecord) -> None:
+    """Raises BadInput when the reference is still where it came from but is not what the session was started with.
+
+    Where it is no longer there, as on another machine, the session goes on with its own copy.
+    """
+    if not record.reference_path:
+        return
+    path = home.root / record.reference_path
+    if path.is_file() and path.read_bytes() != home.store.get(record.reference):
+        raise BadInput(
+            f"{path.resolve()} has changed since session {record.name!r} was started: start a new session with optimize, "
+            "or restore the file to go on with this one"
+        )
+
+
+@contextmanager
+def open_context(
+    home: Workspace,
+    record: SessionRecord,
+    device: str | None = None,
+    engineer: Engineer | None = None,
+    hands: Hands | None = None,
+    on_event: Callable[[Event], None] | None = None,
+) -> Iterator[Context]:
+    """A context for one session on this machine. Its tools start on first use and end with it.
+
+    `device`, `engineer` and `hands` replace what the record asks for and what this machine has.
+    """
+    settings = record.settings.model_copy(update={"target": resolve_target(device or record.device)})
+    reference = home.folder(record.name) / record.reference_name
+    if not reference.is_file() or reference.read_bytes() != home.store.get(record.reference):
+        raise BadInput(f"{reference} is missing or was edited: it is the session's own copy of the reference, restore it")
+    hands = hands or LocalHands(reference, settings, cache=home.cache)
+    try:
+        yield Context(
+            workspace=home,
+            record=record,
+            settings=settings,
+            hands=hands,
+            engineer=engineer or engineer_for(settings),
+            on_event=on_event or (lambda event: None),
+        )
+    finally:
+        hands.close()
+
+
+def _from_file(home: Workspace, path: Path, example_inputs: Any) -> tuple[bytes, str, str, str]:
+    if example_inputs is not None:
+        raise BadInput(f"example_inputs go with an nn.Module; {path} brings its own get_inputs()")
+    try:
+        data = path.read_bytes()
+        source = data.decode()
+    except FileNotFoundError as error:
+        raise BadInput(f"there is no file {path}: {WANTED}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path} cannot be read as Python source: {WANTED}") from error
+    return data, f"{_stem(path.stem)}.py", os.path.relpath(path.resolve(), home.root), source
+
+
+def _stem(text: str) -> str:
+    """A file's stem as a name for files and sessions."""
+    kept = "".join(letter if letter.isascii() and (letter.isalnum() or letter in "_-") else "_" for letter in text)
+    return (kept.lstrip("_-") or "reference")[:56]
+
+
+def _from_module(module: Any, example_inputs: Any) -> tuple[bytes, str]:
+    torch: Any = sys.modules.get("torch")
+    if torch is None or not isinstance(module, torch.nn.Module):
+        raise BadInput(f"a reference is the path of a file or an nn.Module, not {type(module).__name__}")
+    if example_inputs is None:
+        raise BadInput("an nn.Module needs example_inputs: a tuple of arguments, a dict of keyword arguments, or one tensor")
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] = {}
+    if isinstance(example_inputs, dict):
+        kwargs = example_inputs
+    else:
+        args = tuple(example_inputs) if isinstance(example_inputs, tuple | list) else (example_inputs,)
+    homes = [found for part in module.modules() if (found := _unimportable(type(part)))]
+    try:
+        for found in homes:
+            cloudpickle.register_pickle_by_value(found)
+        data: bytes = cloudpickle.dumps({"module": module, "args": args, "kwargs": kwargs})
+    except Exception as error:
+        text = f"{type(module).__name__} and its example inputs cannot be stored ({error}): give a reference file"
+        raise BadInput(text) from error
+    finally:
+        for found in dict.fromkeys(homes):
+            cloudpickle.unregister_pickle_by_value(found)
+    return data, _source_of(module)
+
+
+def _unimportable(kind: type) -> ModuleType | None:
+    """The module that defines `kind` when a worker in another folder could not import it."""
+    found = sys.modules.get(kind.__module__)
+    file = getattr(found, "__file__", None)
+    if found is None or file is None or kind.__module__ == "__main__":
+        return None  # built in, or written by value anyway
+    installed = [Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "purelib", "platlib")]
+    return None if any(Path(file).resolve().is_relative_to(folder) for folder in installed) else found
+
+
+def _source_of(module: Any) -> str:
+    """Readable text for people and chat models: the class's source where Python has it, and the module's structure."""
+    try:
+        text = inspect.getsource(type(module))
+    except (OSError, TypeError):
+        text = f"# the source of {type(module).__name__} is not available\n"
+    return text + "\n" + "\n".join(f"# {line}" for line in repr(module).splitlines()) + "\n"

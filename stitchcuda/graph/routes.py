@@ -1,0 +1,141 @@
+"""The routing rules: pure functions from records to a route and its reason. The engineer proposes, these dispose.
+
+1. Not built or not correct: `code`, with the diagnosis. The same error three times, or four failures: `replan`; a task that
+   has failed its way into a replan before is dropped instead (`next_task`), so no session turns in circles.
+2. Correct, and nothing can be timed here (simulator): `next_task`.
+3. Correct and at least 70 % of the predicted saving: `next_task`.
+4. Correct and below that: `code`, with the profile; two correct attempts within 5 % of each other: `next_task`.
+5. Predictions missed by more than 2x, either way, on two tasks since the last plan: `replan` instead of `next_task`.
+6. Goal reached, a budget spent, or no task left worth 2 % of the runtime: `done`, whatever the route.
+
+Nothing here reads a file, a clock or the graph; `tests/graph/test_routes.py` is the same list as a table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stitchcuda.nodes.rules import Keep, Standing, Verdict
+from stitchcuda.state import Evidence, Route, Settings, State, Task, Usage
+
+SAME_ERROR = 3
+FAILURES = 4
+PAID = 0.70
+ALIKE = 0.05
+MISSED_BY = 2.0
+MISSES = 2
+WORTH = 0.02
+
+
+def keep(evidence: Evidence, *, timed_here: bool) -> Keep:
+    """Whether the attempt's program replaces the session's. `timed_here`: this target can time programs.
+
+    A task that does not pay is not kept: the whole 95 % interval of its saving has to be above zero.
+    """
+    if not evidence.check or not evidence.check.ok:
+        return Keep(False, "not correct")
+    if not timed_here:
+        return Keep(True, "correct; its saving is a prediction until a GPU times it")
+    if evidence.timing is None:
+        return Keep(False, "correct but not timed, so nothing shows that it pays")
+    if evidence.timing.saving_low_ms <= 0:
+        return Keep(False, f"correct but does not pay: saves {evidence.timing.saving_ms:.4f} ms, which may be none")
+    return Keep(True, f"saves {evidence.timing.saving_ms:.4f} ms against the program before it")
+
+
+def verdict_route(standing: Standing) -> Verdict:
+    """Rules 1 to 5 for one attempt. Never `done`: that is `stop`'s to say."""
+    if not standing.correct:
+        return _failed(standing)
+    if standing.saving_ms is None:
+        return Verdict("next_task", "correct; nothing can be timed here", standing.missed)
+    saved = standing.saving_ms + sum(attempt.saving_ms or 0.0 for attempt in standing.earlier if attempt.kept)
+    if saved >= PAID * standing.predicted_ms:
+        reason = f"saves {saved:.4f} ms of {standing.predicted_ms:.4f} ms predicted"
+    elif _alike(standing):
+        reason = f"two correct attempts within {ALIKE:.0%}: this task gives no more than {saved:.4f} ms"
+    else:
+        reason = f"correct but saves only {saved:.4f} ms of {standing.predicted_ms:.4f} ms predicted"
+        return Verdict("code", reason, standing.missed)
+    missed = standing.missed + prediction_missed(standing.predicted_ms, saved)
+    if missed >= MISSES:
+        return Verdict("replan", f"{reason}; predictions missed by more than {MISSED_BY:g}x on {missed} tasks", missed)
+    return Verdict("next_task", reason, missed)
+
+
+def prediction_missed(predicted_ms: float, saved_ms: float) -> bool:
+    """Off by more than 2x in either direction. A task without a prediction cannot miss it."""
+    return predicted_ms > 0 and not predicted_ms / MISSED_BY <= saved_ms <= predicted_ms * MISSED_BY
+
+
+def stop(
+    *,
+    route: Route,
+    left: Sequence[Task],
+    runtime_ms: float,
+    speedup: float | None,
+    settings: Settings,
+    attempts: int,
+    usage: Usage,
+) -> str | None:
+    """Rule 6: why the session ends now, or None. `left` are the plan's tasks after this one; `runtime_ms` of the best program.
+
+    The first task of a plan is always tried; only what follows has to be worth 2 %.
+    """
+    if settings.goal is not None and speedup is not None and speedup >= settings.goal:
+        return f"goal reached: {speedup:.2f}x"
+    if attempts >= settings.max_attempts:
+        return f"budget spent: {attempts} attempts"
+    if usage.usd is not None and usage.usd > 0 and usage.usd >= settings.budget_usd:
+        return f"budget spent: ${usage.usd:.2f}"
+    if settings.max_minutes is not None and usage.wall_s >= 60 * settings.max_minutes:
+        return f"budget spent: {usage.wall_s / 60:.1f} minutes"
+    if route != "next_task":
+        return None
+    if not left:
+        return "no task left"
+    if max(task.predicted_ms for task in left) < WORTH * runtime_ms:
+        return f"no task left worth {WORTH:.0%} of the runtime"
+    return None
+
+
+def after_coder(state: State) -> str:
+    work = state.get("work")
+    return "draft" if work and work.program else "nothing new"
+
+
+def after_build(state: State) -> str:
+    work = state.get("work")
+    return "built" if work and work.build and (work.build.ok or work.build.skipped) else "fail"
+
+
+def after_check(state: State) -> str:
+    work = state.get("work")
+    return "correct" if work and work.check and work.check.ok else "fail"
+
+
+def after_verifier(state: State) -> Route:
+    return state.get("route") or "done"
+
+
+def _failed(standing: Standing) -> Verdict:
+    failures = [attempt for attempt in standing.earlier if not attempt.correct]
+    same = 1 + sum(bool(standing.fingerprint) and attempt.fingerprint == standing.fingerprint for attempt in failures)
+    what = "not correct" if standing.built else "not built"
+    if same >= SAME_ERROR:
+        reason = f"{what}: the same error {same} times"
+    elif len(failures) + 1 >= FAILURES:
+        reason = f"{what}: {len(failures) + 1} failures"
+    else:
+        return Verdict("code", what, standing.missed)
+    if standing.replanned:
+        return Verdict("next_task", f"{reason}, as before the last replan: the task is dropped", standing.missed)
+    return Verdict("replan", reason, standing.missed)
+
+
+def _alike(standing: Standing) -> bool:
+    """Two correct attempts at this task whose programs run within 5 % of each other."""
+    last = next((attempt.speedup for attempt in reversed(standing.earlier) if attempt.correct), None)
+    if last is None or standing.speedup is None:
+        return False
+    return abs(standing.speedup - last) <= ALIKE * max(standing.speedup, last)

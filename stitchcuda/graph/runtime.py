@@ -1,0 +1,147 @@
+"""How nodes come by their context, and what happens around every node: events, money, time, and waiting for a reply.
+
+`session.py` hands a context in. Started without one (`build_graph().invoke({"reference": …})`, the LangGraph server), the first
+node makes a session from the input and later nodes find it again by name, in another process too. Holds no rule and no wiring.
+"""
+
+from __future__ import annotations
+
+import atexit
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Annotated, Any, Protocol
+
+from langgraph.runtime import Runtime
+from langgraph.types import interrupt
+from pydantic import Field
+from pydantic.json_schema import SkipJsonSchema
+from typing_extensions import TypedDict
+
+from stitchcuda.errors import BadInput, ReplyPending
+from stitchcuda.graph.opening import open_context, open_record
+from stitchcuda.nodes.context import Context
+from stitchcuda.state import Policy, Precision, State, Usage
+from stitchcuda.workspace import SessionLock, Workspace
+
+
+class Asked(TypedDict, total=False):
+    """What a session can be asked for beside its reference; see `state.Settings`."""
+
+    device: Annotated[str, Field(description="auto, cuda or sim", default="auto")]
+    model: Annotated[str, Field(description="builtin, or openai:NAME", default="builtin")]
+    base_url: Annotated[str | None, Field(description="an OpenAI-compatible endpoint", default=None)]
+    goal: Annotated[float | None, Field(description="stop once this speed-up is reached", default=None)]
+    policy: Annotated[Policy, Field(default="stitched")]
+    precision: Annotated[Precision, Field(default="reference")]
+    budget_usd: Annotated[float, Field(default=5.0)]
+    max_attempts: Annotated[int, Field(default=30)]
+    max_minutes: Annotated[float | None, Field(default=None)]
+
+
+class Request(Asked, total=False):
+    """The graph's input. Only `reference` is needed."""
+
+    reference: Annotated[str, Field(description="path of a KernelBench-style file", examples=["examples/transformer_block.py"])]
+    session: Annotated[str, Field(description="the session's name; numbered after the reference by default")]
+
+
+class Opening(State, Asked, total=False):
+    """What the first node reads: what was asked for, and the state where a session goes on."""
+
+
+class Node(Protocol):
+    """A node as LangGraph wants it; it goes by the parameter's name."""
+
+    def __call__(self, state: State, runtime: Runtime[Given]) -> State: ...
+
+
+@dataclass
+class Given:
+    """The run's context as LangGraph carries it; empty where the graph makes its own."""
+
+    context: Annotated[Any, SkipJsonSchema()] = None
+
+
+def node(name: str, act: Callable[[State, Context], State]) -> Node:
+    """`act` as a LangGraph node."""
+
+    def run(state: State, runtime: Runtime[Given]) -> State:
+        given = runtime.context.context if runtime.context else None
+        context = given or _own(state)
+        work = state.get("work")
+        facts = {"node": name, "task": work.task.title if work else None}
+        context.emit("node", phase="start", **facts)
+        started, spent = time.monotonic(), context.engineer.spent()
+        try:
+            update = act(state, context)
+        except ReplyPending as pending:
+            # The node reruns from its start on resume and asks the engineer again.
+            interrupt({"waiting_for": pending.request})
+            raise
+        seconds = time.monotonic() - started
+        gpu = seconds if context.settings.target == "cuda" and name in _ON_GPU else 0.0
+        usage = _add(state.get("usage", Usage()), context.engineer.spent(), spent, wall_s=seconds, gpu_s=gpu)
+        context.emit("node", phase="end", seconds=seconds, usage=usage, **facts)
+        if name == "report" and not given:
+            _close(context.name)
+        return update | {"usage": usage}
+
+    run.__name__ = name
+    run.__doc__ = act.__doc__ or act.__module__
+    return run
+
+
+_SETTINGS = tuple(key for key in Asked.__annotations__ if key != "device")
+_ON_GPU = {"baseline", "check", "nsys_profile", "ncu_profile", "report"}
+_guard = threading.Lock()
+_open: dict[str, tuple[Context, ExitStack]] = {}
+
+
+def _own(state: Any) -> Context:
+    """The context of a run that was started without one. One per session and process; closed after the report or at exit."""
+    with _guard:
+        name = state.get("session")
+        if name in _open:
+            return _open[name][0]
+        home = Workspace()
+        if state.get("baseline"):
+            record = home.record(name)
+        elif state.get("reference"):
+            asked = {key: state[key] for key in _SETTINGS if key in state}
+            record = open_record(home, state["reference"], None, name=name, device=state.get("device", "auto"), settings=asked)
+        else:
+            raise BadInput('there is nothing to speed up: give the graph an input such as {"reference": "model.py"}')
+        stack = ExitStack()
+        with stack:
+            stack.enter_context(SessionLock(home.folder(record.name)))
+            context = stack.enter_context(open_context(home, record))
+            _open[record.name] = (context, stack.pop_all())
+        return context
+
+
+def _close(name: str) -> None:
+    with _guard:
+        if name in _open:
+            _open.pop(name)[1].close()
+
+
+@atexit.register
+def _close_all() -> None:
+    for name in list(_open):
+        _close(name)
+
+
+def _add(before: Usage, now: Usage, then: Usage, *, wall_s: float, gpu_s: float) -> Usage:
+    """What was spent before this node plus what its engineer and it have spent since. An unknown price stays unknown."""
+    usd = None if before.usd is None or now.usd is None or then.usd is None else before.usd + now.usd - then.usd
+    return Usage(
+        calls=before.calls + now.calls - then.calls,
+        input_tokens=before.input_tokens + now.input_tokens - then.input_tokens,
+        output_tokens=before.output_tokens + now.output_tokens - then.output_tokens,
+        usd=usd,
+        gpu_s=before.gpu_s + gpu_s,
+        wall_s=before.wall_s + wall_s,
+    )

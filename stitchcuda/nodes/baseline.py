@@ -1,0 +1,75 @@
+"""The baseline node: runs the reference once and writes the program that every stitch starts from.
+
+It captures the operator graph, cuts it into regions, and sets times and the speed-of-light floor beside it. The first program
+is the reference printed as plain PyTorch; it is checked like any other, so a fault in capture or printing shows here and is not
+blamed on a kernel. On another device than before, the best program so far is verified again. Plans nothing: see `planner.py`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from stitchcuda.fusion import cost
+from stitchcuda.fusion.graph import OpGraph
+from stitchcuda.fusion.partition import partition
+from stitchcuda.fusion.program import write_program
+from stitchcuda.nodes.context import Context
+from stitchcuda.nodes.verification import verify_best
+from stitchcuda.state import Baseline, Digest, State, Usage
+
+
+def baseline(state: State, context: Context) -> State:
+    facts = context.hands.study()
+    device = context.hands.device()
+    graph = OpGraph.model_validate_json(facts.capture)
+    update: State = {
+        "session": context.name,
+        "reference": context.record.reference,
+        "settings": context.settings,
+        "work": None,
+        "route": None,
+        "stop_reason": None,
+        "final": None,
+        "report": None,
+        "missed": 0,
+        "notes": state.get("notes", ()),
+        "usage": state.get("usage", Usage()),
+    }
+    if graph.opaque:
+        update["notes"] = context.note(update, f"the reference could not be captured: {graph.opaque}")
+    first = _first_program(context, graph)
+    if not graph.opaque and (fault := _fault(context, first)):
+        reason = f"the program printed from the capture is not the reference: {fault}"
+        graph = graph.model_copy(update={"opaque": reason, "nodes": ()})
+        update["notes"] = context.note(update, f"{graph.opaque}; the reference is taken as one opaque region instead")
+        first = _first_program(context, graph)
+    regions = partition(graph)
+    update["baseline"] = Baseline(
+        capture=context.save(graph),
+        regions=context.save_regions(regions),
+        device=device,
+        eager_ms=facts.eager_ms,
+        predicted_ms=cost.eager_ms(graph, regions, device),
+        floor_ms=cost.floor_ms(graph, device),
+        opaque=graph.opaque,
+    )
+    update["first"] = first
+    if not state.get("baseline"):
+        return update | {
+            "program": first, "best": None, "head": None, "recent": (), "attempts": 0, "tasks_done": (), "tasks_kept": (),
+            "tasks_total": 0, "task": 0, "plan": None, "plans": (), "plan_version": 0,
+        }  # fmt: skip
+    text = f"this is another device ({device.key}): baseline taken again, best program verified again"
+    update["notes"] = context.note(update, text)
+    return update | verify_best(state | update, context, seeds=context.settings.seeds)
+
+
+def _first_program(context: Context, graph: OpGraph) -> Digest:
+    """The reference as a program with nothing stitched yet."""
+    return context.save_program(write_program(graph, reference=context.source(), name=Path(context.record.reference_name).stem))
+
+
+def _fault(context: Context, program: Digest) -> str:
+    """Why the first program is not the reference; "" when it is."""
+    check = context.hands.check(context.program_folder(program), 1)
+    return "" if check.ok else "; ".join(check.reasons) or "the check failed"

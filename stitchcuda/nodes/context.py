@@ -1,0 +1,155 @@
+"""What every node is given beside the state: the workspace, the engineer, and the hands that touch this machine.
+
+A context lives as long as one process works on one session; it is never checkpointed, and everything that must survive goes
+into the store or the state. Who makes one: `session.py`, and `graph/runtime.py` for the LangGraph server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from pydantic import TypeAdapter
+
+from stitchcuda.engineers import Engineer, Files
+from stitchcuda.fusion.graph import OpGraph
+from stitchcuda.state import (
+    Attempt,
+    BuildResult,
+    CheckResult,
+    DeviceFacts,
+    Digest,
+    Plan,
+    ProfileResult,
+    Record,
+    Region,
+    Settings,
+    State,
+    TimingResult,
+)
+from stitchcuda.tools.check import ReferenceFacts
+from stitchcuda.workspace import SessionRecord, Workspace, get_tree, materialise, put_tree
+
+Event = dict[str, Any]
+"""Something a person may want to see: `kind` is session, node, plan, attempt, best or note; the rest depends on it."""
+
+Loaded = TypeVar("Loaded", bound=Record)
+_REGIONS = TypeAdapter(tuple[Region, ...])
+
+
+class Hands(Protocol):
+    """The tools, bound to one reference on one machine. A path is a materialised program's folder."""
+
+    def device(self) -> DeviceFacts: ...
+
+    def study(self) -> ReferenceFacts:
+        """Runs the reference once. Raises BadInput when it cannot be used."""
+        ...
+
+    def build(self, program: Path) -> BuildResult: ...
+
+    def check(self, program: Path, seeds: int) -> CheckResult: ...
+
+    def verify(self, program: Path, seeds: int) -> CheckResult:
+        """The same on inputs and parameters that were never used before. What the policy refuses is among the reasons of a
+        check that is otherwise ok."""
+        ...
+
+    def time(self, program: Path, previous: Path) -> TimingResult | None:
+        """None where nothing can be timed."""
+        ...
+
+    def profile_system(self, program: Path) -> ProfileResult: ...
+
+    def profile_kernels(self, program: Path) -> ProfileResult: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass
+class Context:
+    """One session at work in this process."""
+
+    workspace: Workspace
+    record: SessionRecord
+    settings: Settings                     # the record's, with the target resolved on this machine
+    hands: Hands
+    engineer: Engineer
+    on_event: Callable[[Event], None] = lambda event: None
+    _loaded: dict[Digest, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return self.record.name
+
+    @property
+    def folder(self) -> Path:
+        return self.workspace.folder(self.name)
+
+    def emit(self, kind: str, **facts: Any) -> None:
+        self.on_event({"kind": kind, "session": self.name, **facts})
+
+    def note(self, state: State, text: str) -> tuple[str, ...]:
+        """Announces a sentence and returns the notes with it; one that was said before is not repeated."""
+        notes = state.get("notes", ())
+        if text in notes:
+            return notes
+        self.emit("note", text=text)
+        return (*notes, text)[-NOTES:]
+
+    def save(self, record: Record) -> Digest:
+        return self.workspace.store.put(record.model_dump_json().encode())
+
+    def load(self, kind: type[Loaded], digest: Digest) -> Loaded:
+        """A stored record, typed back. Parsed once per process: records are frozen."""
+        if digest not in self._loaded:
+            self._loaded[digest] = kind.model_validate_json(self.workspace.store.get(digest))
+        found = self._loaded[digest]
+        assert isinstance(found, kind)
+        return found
+
+    def save_regions(self, regions: tuple[Region, ...]) -> Digest:
+        return self.workspace.store.put(_REGIONS.dump_json(regions))
+
+    def regions(self, digest: Digest) -> tuple[Region, ...]:
+        return _REGIONS.validate_json(self.workspace.store.get(digest))
+
+    def graph(self, digest: Digest) -> OpGraph:
+        return self.load(OpGraph, digest)
+
+    def plan(self, state: State) -> Plan | None:
+        digest = state.get("plan")
+        return self.load(Plan, digest) if digest else None
+
+    def source(self) -> str:
+        """The reference's readable source text."""
+        return self.workspace.store.get(self.record.source).decode()
+
+    def save_program(self, files: Files) -> Digest:
+        return put_tree(self.workspace.store, files)
+
+    def files(self, program: Digest) -> Files:
+        """A program's files: text where they are text, else bytes (constants)."""
+        tree = get_tree(self.workspace.store, program)
+        return {name: content if name.endswith(".safetensors") else content.decode() for name, content in tree.items()}
+
+    def program_folder(self, program: Digest) -> Path:
+        """The program on disk, below the session's folder, written once."""
+        folder = self.folder / "programs" / program[:16]
+        return folder if folder.is_dir() else materialise(self.workspace.store, program, folder)
+
+    def history(self, state: State) -> tuple[Attempt, ...]:
+        """The whole record, oldest first: the walk from the state's head through parents."""
+        known = self.workspace.store.attempts(self.name)
+        walk: list[Attempt] = []
+        head = state.get("head")
+        while head is not None:
+            walk.append(known[head])
+            head = walk[-1].parent
+        return tuple(reversed(walk))
+
+
+NOTES = 20
+"""How many notes the state keeps."""

@@ -1,0 +1,26 @@
+"""When two errors are the same error: a hash of the message without what differs from run to run.
+
+Paths, addresses, line numbers, temporary names and figures are removed. It never reads a file and decides nothing: the rule
+that counts equal fingerprints is in `graph/routes.py`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+_PASSES = (
+    (re.compile(r"\x1b\[[0-9;]*m"), ""),                                # colours
+    (re.compile(r"(?:[A-Za-z]:)?(?:[\w.~+-]*[/\\])+([\w.+-]*)"), r"\1"),  # folders; file names stay
+    (re.compile(r"\b0x[0-9a-fA-F]+\b|\b[0-9a-f]{12,}\b"), "#"),          # addresses, digests
+    (re.compile(r"[-+]?\b\d+(?:\.\d+)?(?:[eE][-+]?\d+)?"), "#"),         # line numbers, errors, times
+    (re.compile(r"\s+"), " "),
+)
+
+
+def fingerprint(message: str) -> str:
+    """16 hexadecimal digits, equal for messages that differ only in paths, addresses, numbers or white space; "" for ""."""
+    for pattern, replacement in _PASSES:
+        message = pattern.sub(replacement, message)
+    message = message.strip()
+    return hashlib.sha256(message.encode()).hexdigest()[:16] if message else ""

@@ -1,0 +1,65 @@
+"""The tools on this machine, bound to one session's reference: what the tool nodes call.
+
+The judge starts on first use and lives until `close`; device facts are asked for once. It adds no judgement of its own.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from stitchcuda.state import BuildResult, CheckResult, DeviceFacts, ProfileResult, Settings, TimingResult
+from stitchcuda.tools import ncu, nsys, nvcc
+from stitchcuda.tools.check import Judge, ReferenceFacts
+from stitchcuda.tools.device import device_facts
+from stitchcuda.tools.verify import policy_reasons
+
+
+class LocalHands:
+    """Implements `context.Hands` with nvcc, the judge and the profilers of this machine."""
+
+    def __init__(self, reference: Path, settings: Settings, *, cache: Path) -> None:
+        self._reference = reference
+        self._settings = settings
+        self._cache = cache
+        self._facts: DeviceFacts | None = None
+        self._judge: Judge | None = None
+
+    def device(self) -> DeviceFacts:
+        self._facts = self._facts or device_facts(self._settings.target)
+        return self._facts
+
+    def study(self) -> ReferenceFacts:
+        return self._the_judge().baseline()
+
+    def build(self, program: Path) -> BuildResult:
+        link = self._settings.target == "cuda"
+        return nvcc.build(program, arch=self.device().arch, cache=self._cache, link=link)
+
+    def check(self, program: Path, seeds: int) -> CheckResult:
+        return self._the_judge().check(program, seeds=seeds)
+
+    def verify(self, program: Path, seeds: int) -> CheckResult:
+        check = self._the_judge().verify_final(program, seeds=seeds)
+        refused, _ = policy_reasons(program, self._settings.policy, check)
+        return check.model_copy(update={"reasons": (*check.reasons, *refused)})
+
+    def time(self, program: Path, previous: Path) -> TimingResult | None:
+        if self._settings.target != "cuda":
+            return None
+        return self._the_judge().time(program, previous)
+
+    def profile_system(self, program: Path) -> ProfileResult:
+        return nsys.profile_system(program, self._the_judge())
+
+    def profile_kernels(self, program: Path) -> ProfileResult:
+        return ncu.profile_kernels(program, self._the_judge())
+
+    def close(self) -> None:
+        if self._judge is not None:
+            self._judge.close()
+            self._judge = None
+
+    def _the_judge(self) -> Judge:
+        if self._judge is None:
+            self._judge = Judge(self._reference, self._settings, cache=self._cache, arch=self.device().arch)
+        return self._judge

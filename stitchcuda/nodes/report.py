@@ -1,0 +1,23 @@
+"""The report node: verifies the best program once more on fresh seeds, writes it out, and sums the session up in Markdown.
+
+Figures state their tier; what nothing timed is called a prediction. It never changes the record.
+"""
+
+from __future__ import annotations
+
+from stitchcuda.nodes.context import Context
+from stitchcuda.nodes.summary import summary
+from stitchcuda.nodes.verification import verify_best
+from stitchcuda.state import State
+from stitchcuda.workspace import materialise, write_atomically
+
+
+def report(state: State, context: Context) -> State:
+    history = context.history(state)
+    update = verify_best(state, context, seeds=context.settings.final_seeds)
+    after = state | update
+    program = after["program"]
+    assert program is not None
+    materialise(context.workspace.store, program, context.folder / "program")
+    write_atomically(context.folder / "report.md", summary(after, context, history).encode())
+    return update | {"report": (context.folder / "report.md").relative_to(context.workspace.root).as_posix()}

@@ -1,0 +1,77 @@
+"""A session's summary as Markdown: what was done, what it rests on, and what was left out. Pure text from records.
+
+Every figure states its tier; what nothing timed is called a prediction.
+"""
+
+from __future__ import annotations
+
+from stitchcuda.nodes.context import Context
+from stitchcuda.nodes.verdict import predicted_ms
+from stitchcuda.state import Attempt, State
+
+RESTS_ON = {
+    "measured": "measured on a GPU, with hardware counters",
+    "timed": "timed on a GPU",
+    "simulated": "kernels ran on the CPU simulator; every time here is a prediction",
+    "compiled": "the compiler accepted it, nothing ran",
+}
+
+
+def summary(state: State, context: Context, history: tuple[Attempt, ...]) -> str:
+    baseline, final = state["baseline"], state.get("final")
+    assert baseline is not None
+    kept = state.get("tasks_kept", ())
+    tier = final.tier if final else None
+    lines = [
+        f"# {context.name}",
+        "",
+        f"- reference: {context.record.reference_name}",
+        f"- precision: {context.settings.precision}; policy: {context.settings.policy}",
+        f"- device: {baseline.device.name} ({'measured' if baseline.device.measured else 'nominal figures'})",
+        f"- tier: {f'{tier}: {RESTS_ON[tier]}' if tier else 'none: nothing was kept'}",
+        f"- tasks: {len(kept)} kept of {len(state.get('tasks_done', ()))} finished; {state.get('attempts', 0)} attempts",
+        f"- ended: {state.get('stop_reason')}",
+        *_times(state, history),
+        "",
+        *_attempts(context, history),
+    ]
+    if final and final.check:
+        shares = final.check
+        share_of = "bytes" if tier == "simulated" else "device time"
+        lines += [
+            f"The last verification used {shares.seeds} fresh secret input sets: correct. Shares of {share_of}: own kernels "
+            f"{shares.own_share:.0%}, vendor libraries {shares.vendor_share:.0%}, framework {shares.framework_share:.0%}.",
+            *(f"Not accepted: {reason}." for reason in shares.reasons),
+            "",
+        ]
+    notes = state.get("notes", ())
+    if notes:
+        lines += ["## Notes", "", *(f"- {note}" for note in notes), ""]
+    return "\n".join(lines)
+
+
+def _times(state: State, history: tuple[Attempt, ...]) -> list[str]:
+    baseline, final = state["baseline"], state.get("final")
+    assert baseline is not None
+    if final and final.timing:
+        timing = final.timing
+        ratio = f"{timing.speedup:.2f}x ({final.tier}, {timing.clock})"
+        return [f"- time: {timing.reference_ms:.4f} ms → {timing.program_ms:.4f} ms, {ratio}"]
+    after = predicted_ms(baseline, history, state.get("tasks_kept", ()))
+    ratio = f"{baseline.predicted_ms / after:.2f}x" if after > 0 else "no ratio"
+    light = f"cost model; speed of light {baseline.floor_ms:.4f} ms"
+    return [f"- prediction: {baseline.predicted_ms:.4f} ms → {after:.4f} ms, {ratio} ({light})"]
+
+
+def _attempts(context: Context, history: tuple[Attempt, ...]) -> list[str]:
+    if not history:
+        return []
+    lines = ["| attempt | task | correct | kept | predicted saving | measured saving | route | why |", "|---" * 8 + "|"]
+    for a in history:
+        saved = "not timed" if a.saving_ms is None else f"{a.saving_ms:.4f} ms"
+        why = (a.diagnosis or a.route_reason).replace("|", "\\|")
+        lines.append(
+            f"| {a.id[:8]} | {a.task} | {'yes' if a.correct else 'no'} | {'yes' if a.kept else 'no'} "
+            f"| {a.predicted_ms:.4f} ms | {saved} | {a.route} | {why} |"
+        )
+    return [*lines, ""]

@@ -1,0 +1,54 @@
+"""Verifying a session's best program again, on fresh secret seeds: at the end, and after a move to another device.
+
+A program that does not hold falls back to the one kept before it, down to the reference itself, and says so. It writes no
+attempt: the ledger keeps what was found when each was made.
+"""
+
+from __future__ import annotations
+
+from stitchcuda.nodes.context import Context
+from stitchcuda.nodes.verdict import tier_of
+from stitchcuda.state import Digest, Evidence, State
+
+SLOWER = 0.98
+"""A final program may be at most 2 % slower than eager; the clock is not better than that from run to run."""
+
+
+def verify_best(state: State, context: Context, *, seeds: int) -> State:
+    """The newest kept program that still holds, as an update of program, best, kept tasks, final evidence and notes.
+
+    The program with nothing stitched is the preceding one when timing, and the last resort.
+    """
+    first = state["first"]
+    kept = [attempt for attempt in context.history(state) if attempt.kept]
+    notes = state.get("notes", ())
+    for position in range(len(kept) - 1, -1, -1):
+        attempt = kept[position]
+        evidence = _gather(context, attempt.program, first, seeds)
+        refusal = _refusal(evidence)
+        if not refusal:
+            tasks = tuple(dict.fromkeys(earlier.task for earlier in kept[: position + 1]))
+            speedup = evidence.timing.speedup if evidence.timing else None
+            best = attempt.model_copy(update={"speedup": speedup, "tier": evidence.tier})
+            return {"program": attempt.program, "best": best, "tasks_kept": tasks, "final": evidence, "notes": notes}
+        notes = context.note({"notes": notes}, f"the program of attempt {attempt.id} ({attempt.task}) is given up: {refusal}")
+    return {"program": first, "best": None, "tasks_kept": (), "final": None, "notes": notes}
+
+
+def _gather(context: Context, program: Digest, first: Digest, seeds: int) -> Evidence:
+    folder = context.program_folder(program)
+    build = context.hands.build(folder)
+    check = context.hands.verify(folder, seeds) if build.ok or build.skipped else None
+    timing = context.hands.time(folder, context.program_folder(first)) if check and check.ok else None
+    evidence = Evidence(build=build, check=check, timing=timing)
+    return evidence.model_copy(update={"tier": tier_of(evidence)})
+
+
+def _refusal(evidence: Evidence) -> str:
+    if not evidence.check:
+        return f"it no longer builds: {evidence.build.log.strip()[:200]}"
+    if not evidence.check.ok:
+        return "; ".join(evidence.check.reasons) or "it is no longer correct"
+    if evidence.timing and evidence.timing.speedup < SLOWER:
+        return f"it is slower than eager ({evidence.timing.speedup:.2f}x)"
+    return ""
