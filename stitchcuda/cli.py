@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shutil
 import sys
 import warnings
 from collections.abc import Callable
@@ -258,7 +259,8 @@ def told_device(device: str) -> str:
     target = resolve_target(device)
     if target == "cuda":
         return f"{device_facts(target).name} (programs are timed against eager there)"
-    reason = "as asked" if device == "sim" else "no NVIDIA driver found"
+    missing = "nvidia-smi finds no GPU" if shutil.which("nvidia-smi") else "no NVIDIA driver found"
+    reason = "as asked" if device == "sim" else missing
     return f"simulator ({reason}: programs are checked for correctness, speed-ups are predictions)"
 
 

@@ -156,7 +156,8 @@ def checks_table(checks: Iterable[Check]) -> Table:
 
 def verdict_lines(verdict: Verdict) -> list[str]:
     """A verdict for people: accepted or why not, and what it rests on."""
-    lines = [f"{'accepted' if verdict.accepted else 'refused'}, tier {verdict.tier}"]
+    label = f", {verdict.label}" if verdict.label else ""
+    lines = [f"{'accepted' if verdict.accepted else 'refused'}, tier {verdict.tier}{label}"]
     lines += [f"  - {reason}" for reason in verdict.reasons]
     if verdict.max_error is not None and verdict.error_bound is not None:
         lines.append(f"worst error {verdict.max_error:.3g}, {verdict.error_bound:.3g} allowed")
@@ -164,4 +165,4 @@ def verdict_lines(verdict: Verdict) -> list[str]:
     lines.append(f"own kernels {shares.own:.0%}, vendor libraries {shares.vendor:.0%}, framework {shares.framework:.0%}")
     if verdict.speedup is not None:
         lines.append(f"{verdict.speedup:.2f}× over eager, {verdict.tier}")
-    return lines
+    return lines + [f"note: {note}" for note in verdict.notes]

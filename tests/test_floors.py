@@ -21,6 +21,7 @@ FLOORS = [
     {"graph"},
     {"session"},
     {"terminal"},
+    {"summary"},
     {"cli"},
 ]
 LEVEL = {room: level for level, rooms in enumerate(FLOORS) for room in rooms}

@@ -13,12 +13,11 @@ import re
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from stitchcuda.errors import StitchError
-from stitchcuda.simulator import trial
 from stitchcuda.state import Record
 from stitchcuda.tools.toolkit import find_toolkit, missing
 
@@ -26,6 +25,7 @@ REQUIRED = ("python", "torch", "g++", "toolkit", "simulator", "workspace")
 """What optimize needs on any machine; the rest makes it measure, profile or chat."""
 
 ROOM = 2 * 1024**3  # bytes: a session's artefacts and builds, generously
+TRIAL_S = 120.0  # for building and running one kernel on the simulator; 2 cores take a few seconds
 GCC = 9  # the oldest g++ with the C++17 library that nvcc 13's headers want
 
 
@@ -106,16 +106,15 @@ def _toolkit() -> list[Check]:
 
 
 def _simulator() -> Check:
-    try:
-        seconds = trial()
-    except StitchError as error:
-        return Check(name="simulator", ok=False, detail=str(error), remedy="fix g++ and toolkit above first")
-    return Check(name="simulator", ok=True, detail=f"a kernel was built and run on the CPU in {seconds:.1f} s")
+    ok, text = _said(sys.executable, "-m", "stitchcuda.tools.trial", seconds=TRIAL_S)
+    if not ok:
+        return Check(name="simulator", ok=False, detail=text[-300:], remedy="fix g++ and the toolkit above first")
+    return Check(name="simulator", ok=True, detail=f"a kernel was built and run on the CPU in {text} s")
 
 
 def _workspace(folder: Path) -> Check:
     place = folder.absolute()
-    while not place.is_dir():
+    while not os.path.lexists(place):
         place = place.parent
     remedy = "choose another folder with --workspace or STITCHCUDA_WORKSPACE"
     try:

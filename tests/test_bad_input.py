@@ -1,0 +1,327 @@
+"""Whatever goes wrong from outside is one clear sentence, the right exit code, no traceback, and nothing lost.
+
+Everything runs through the real command line in processes of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .engineers.protocol_server import Failure, serve
+
+GOOD = """
+import torch
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = torch.nn.LayerNorm(64)
+
+    def forward(self, x):
+        return torch.relu(self.norm(x) * 2.0 + x)
+
+def get_inputs():
+    return [torch.randn(8, 64)]
+
+def get_init_inputs():
+    return []
+"""
+COMMAND = [sys.executable, "-m", "stitchcuda"]
+
+
+def environment(**more: str) -> dict[str, str]:
+    """Ours without keys and addresses, which would choose another engineer."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("OPENAI_", "STITCHCUDA_"))}
+    return kept | more
+
+
+def stitchcuda(*arguments: str | Path, preexec: Callable[[], None] | None = None) -> subprocess.CompletedProcess[str]:
+    command = [*COMMAND, *map(str, arguments)]
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=240, env=environment(), preexec_fn=preexec, check=False
+    )
+
+
+def refused(done: subprocess.CompletedProcess[str], *words: str, code: int = 2) -> str:
+    """Asserts one clear sentence with `words`, `code`, and no traceback; returns the sentence."""
+    assert done.returncode == code, done.stderr + done.stdout
+    assert "Traceback" not in done.stderr
+    told = [line for line in done.stderr.splitlines() if line.startswith("stitchcuda: ")]
+    assert len(told) == 1, done.stderr
+    assert done.stderr.rstrip().endswith(told[0]), "the sentence comes last"
+    sentence = told[0].removeprefix("stitchcuda: ")
+    for word in words:
+        assert word in sentence, sentence
+    assert len(sentence) < 600
+    return sentence
+
+
+def optimize(folder: Path, source: str, *options: str | Path) -> subprocess.CompletedProcess[str]:
+    (folder / "reference.py").write_text(source)
+    return stitchcuda("optimize", folder / "reference.py", "--device", "sim", "--workspace", folder / "ws", *options)
+
+
+def sessions(folder: Path) -> list[str]:
+    return sorted(path.name for path in (folder / "ws" / "sessions").glob("*") if not path.name.startswith("."))
+
+
+def model(forward: str, inputs: str = "[torch.randn(8, 64)]", init: str = "pass") -> str:
+    return f"""
+import torch
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        {init}
+
+    def forward(self, x):
+        {forward}
+
+def get_inputs():
+    return {inputs}
+
+def get_init_inputs():
+    return []
+"""
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    refused(stitchcuda("optimize", tmp_path / "nothing.py", "--workspace", tmp_path / "ws"), "nothing.py", "there is no file")
+    refused(stitchcuda("optimize", tmp_path, "--workspace", tmp_path / "ws"), str(tmp_path))
+    refused(stitchcuda("verify", tmp_path / "program", "--reference", tmp_path / "x.py"), "there is no program")
+
+
+BAD_REFERENCES = {
+    "syntax error": ("import torch\n\nclass Model(:\n    pass\n", ["reference.py", "line 3"]),
+    "no Model": ("import torch\n\ndef get_inputs():\n    return []\n", ["Model"]),
+    "no get_inputs": (GOOD.replace("def get_inputs", "def get_some_inputs"), ["get_inputs"]),
+    "get_inputs raises": (model("return x * 2", "[torch.randn(8, -1)]"), ["get_inputs", "negative dimension"]),
+    "constructor raises": (model("return x * 2", init="raise KeyError('width')"), ["width"]),
+    "forward raises": (model("return x @ torch.randn(3, 3)"), ["shapes cannot be multiplied"]),
+    "outputs are no tensors": (model("return x.shape[0]"), ["tensor"]),
+    "data-dependent control flow": (model("return x * 2 if x.sum() > 0 else x + 1"), ["builtin", "--model"]),
+    "stochastic": (model("return torch.dropout(x, 0.5, True) + 1"), ["differ"]),
+    "imports what is not there": ("import nothing_of_that_name\n" + GOOD, ["nothing_of_that_name"]),
+}
+
+
+@pytest.mark.parametrize("case", BAD_REFERENCES)
+def test_bad_reference(case: str, tmp_path: Path) -> None:
+    source, words = BAD_REFERENCES[case]
+    sentence = refused(optimize(tmp_path, source), *words)
+    assert ":" in sentence or ";" in sentence, "it says what, then what to do"
+    assert sessions(tmp_path) == [], "nothing half-made is left behind: the name is free"
+
+
+STRANGE_BUT_FINE = {
+    "nested outputs": model("return {'a': torch.relu(x * 2 + 1), 'b': [x + 1, (x - 1) * 3]}"),
+    "integer outputs": model("return torch.relu(x * 2 + 1), (x > 0).to(torch.int64) * 3 + 1"),
+    "zero-element tensors": model("return torch.relu(x * 2 + 1), x[:, :0] * 2 + 1"),
+    "float64": model("return torch.relu(x * 2 + 1) * x", "[torch.randn(8, 64, dtype=torch.float64)]"),
+}
+
+
+@pytest.mark.parametrize("case", STRANGE_BUT_FINE)
+def test_strange_but_fine(case: str, tmp_path: Path) -> None:
+    done = optimize(tmp_path, STRANGE_BUT_FINE[case], "--json")
+    assert done.returncode == 0, done.stderr
+    outcome = json.loads(done.stdout)
+    assert outcome["accepted"] is True
+    assert outcome["tier"] == "simulated"
+    assert outcome["speedup"] is None
+
+
+def test_options_that_cannot_be_meant(tmp_path: Path) -> None:
+    reference = tmp_path / "reference.py"
+    reference.write_text(GOOD)
+    start = ["optimize", reference, "--workspace", tmp_path / "ws"]
+    refused(stitchcuda(*start, "--device", "tpu"), "tpu", "auto, cuda, sim")
+    refused(stitchcuda(*start, "--model", "mailbox:box"), "mailbox:box", "builtin")
+    refused(stitchcuda(*start, "--session", "../x"), "../x")
+    assert "Traceback" not in (usage := stitchcuda(*start, "--policy", "loose")).stderr
+    assert usage.returncode == 2
+    assert "--policy" in usage.stderr
+
+
+def test_workspace_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    reference = tmp_path / "reference.py"
+    reference.write_text(GOOD)
+    refused(stitchcuda("optimize", reference, "--workspace", tmp_path / "file"), str(tmp_path / "file"), "--workspace")
+    refused(stitchcuda("optimize", reference, "--workspace", "/proc/ws"), "/proc/ws", "--workspace")
+
+
+def test_workspace_without_room(tmp_path: Path) -> None:
+    """Files may not grow beyond a few kB, as on a full disk: what exists stays readable and the session goes on later."""
+
+    def limit(size: int) -> Callable[[], None]:
+        return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+    reference = tmp_path / "reference.py"
+    reference.write_text(GOOD)
+    start = ["optimize", reference, "--device", "sim", "--workspace", tmp_path / "ws", "--session", "s"]
+    refused(stitchcuda(*start, preexec=limit(16)), "space")
+    refused(stitchcuda(*start, preexec=limit(20_000)), "space")
+    again = stitchcuda(*(["resume", "s", "--workspace", tmp_path / "ws"] if "s" in sessions(tmp_path) else start))
+    assert again.returncode == 0, again.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a small file system")
+def test_full_file_system(tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", small], capture_output=True, text=True)
+    if mounted.returncode != 0:
+        pytest.skip(f"cannot mount here: {mounted.stderr.strip()}")
+    try:
+        reference = tmp_path / "reference.py"
+        reference.write_text(GOOD)
+        refused(stitchcuda("optimize", reference, "--device", "sim", "--workspace", small / "ws"), "space", str(small))
+    finally:
+        subprocess.run(["umount", "-l", small], check=True)
+
+
+def test_unknown_session(tmp_path: Path) -> None:
+    for command in ("resume", "show"):
+        refused(stitchcuda(command, "nobody", "--workspace", tmp_path / "ws"), str(tmp_path / "ws"))
+    (tmp_path / "ws" / "sessions").mkdir(parents=True)
+    for command in ("resume", "show"):
+        refused(stitchcuda(command, "nobody", "--workspace", tmp_path / "ws"), "'nobody'")
+
+
+class Running:
+    """A session under way in a process group of its own, as a terminal would start it."""
+
+    def __init__(self, folder: Path, *arguments: str | Path) -> None:
+        self.log = folder / "stderr.txt"
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [*COMMAND, *map(str, arguments)],
+                stdout=subprocess.DEVNULL,
+                stderr=log,
+                env=environment(PYTHONUNBUFFERED="1"),
+                start_new_session=True,
+            )
+
+    def wait_for(self, text: str, seconds: float = 120) -> None:
+        deadline = time.monotonic() + seconds
+        while text not in self.log.read_text():
+            assert self.process.poll() is None, f"it ended before {text!r}: {self.log.read_text()}"
+            assert time.monotonic() < deadline, f"no {text!r}: {self.log.read_text()}"
+            time.sleep(0.02)
+
+    def interrupt(self) -> int:
+        os.killpg(self.process.pid, signal.SIGINT)
+        return self.process.wait(timeout=60)
+
+    def kill(self) -> None:
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+
+
+def program_of(folder: Path, name: str) -> dict[str, Any]:
+    program = folder / "ws" / "sessions" / name / "program"
+    return {str(path.relative_to(program)): path.read_bytes() for path in sorted(program.rglob("*")) if path.is_file()}
+
+
+MOMENTS = {
+    "at once": (None, 0.0),
+    "while it starts": (None, 0.4),
+    "in the baseline": ("baseline: running", 0.0),
+    "in the baseline, later": ("baseline: running", 2.0),
+    "after the plan": ("plan 1", 0.0),
+    "after an attempt": ("then next_task", 0.0),
+}
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_ctrl_c_at_any_moment(moment: str, tmp_path: Path) -> None:
+    text, seconds = MOMENTS[moment]
+    (tmp_path / "reference.py").write_text(GOOD)
+    start = ["optimize", tmp_path / "reference.py", "--device", "sim", "--workspace", tmp_path / "ws", "--session", "s"]
+    running = Running(tmp_path, *start)
+    try:
+        if text:
+            running.wait_for(text)
+        else:
+            time.sleep(0.15)  # the interpreter itself must be up before anybody can catch anything
+        time.sleep(seconds)
+        code = running.interrupt()
+    finally:
+        running.kill()
+    told = running.log.read_text()
+    assert code == 130, told
+    assert "Traceback" not in told
+    last = told.rstrip().splitlines()[-1]
+    assert last.startswith("stitchcuda: "), told
+    started = "s" in sessions(tmp_path)
+    if started:
+        assert "stitchcuda resume s" in last
+    again = stitchcuda(*(["resume", "s", "--workspace", tmp_path / "ws"] if started else start))
+    assert again.returncode == 0, again.stderr
+    assert "model_new.py" in program_of(tmp_path, "s")
+
+
+def test_resume_with_a_changed_reference_and_two_processes(tmp_path: Path) -> None:
+    reference = tmp_path / "reference.py"
+    reference.write_text(GOOD)
+    workspace = ["--workspace", tmp_path / "ws"]
+    running = Running(tmp_path, "optimize", reference, "--device", "sim", *workspace, "--session", "s")
+    try:
+        running.wait_for("baseline: running")
+        refused(stitchcuda("resume", "s", *workspace), str(running.process.pid), "'s'")
+        refused(stitchcuda("optimize", reference, "--device", "sim", *workspace, "--session", "s"), "'s'", "exists already")
+        assert stitchcuda("show", "s", *workspace).returncode == 0, "looking is allowed"
+        running.wait_for("plan 1")
+        assert running.interrupt() == 130
+    finally:
+        running.kill()
+    reference.write_text(GOOD.replace("2.0", "3.0"))
+    refused(stitchcuda("resume", "s", *workspace), "reference.py", "changed")
+    reference.write_text(GOOD)
+    done = stitchcuda("resume", "s", *workspace, "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["accepted"] is True
+
+
+def test_endpoint_that_cannot_be_had(tmp_path: Path) -> None:
+    reference = tmp_path / "reference.py"
+    reference.write_text(GOOD)
+    start = ["optimize", reference, "--device", "sim", "--workspace", tmp_path / "ws"]
+    refused(stitchcuda(*start, "--model", "openai:m"), "OPENAI_API_KEY", "--model builtin")
+    assert sessions(tmp_path) == [], "refused before anything was started"
+    refused(stitchcuda(*start, "--base-url", "http://127.0.0.1:9/v1"), "--model")
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{held.getsockname()[1]}/v1"
+        refused(stitchcuda(*start, "--model", "openai:m", "--base-url", url, "--session", "gone"), url, "cannot be reached")
+    with serve(lambda request: Failure(403, "not for you")) as server:
+        done = stitchcuda(*start, "--model", "openai:m", "--base-url", server.url, "--session", "refused")
+        refused(done, "403", "not for you")
+    assert sessions(tmp_path) == ["gone", "refused"], "the baseline is kept: resume goes on from there"
+
+
+def test_debug_shows_the_traceback(tmp_path: Path) -> None:
+    done = stitchcuda("show", "nobody", "--workspace", tmp_path, "--debug")
+    assert done.returncode != 0
+    assert "Traceback" in done.stderr
+    assert "BadInput" in done.stderr
+
+
+def test_errors_are_json_too(tmp_path: Path) -> None:
+    done = stitchcuda("optimize", tmp_path / "nothing.py", "--json")
+    sentence = refused(done, "nothing.py")
+    assert json.loads(done.stdout) == {"error": sentence}

@@ -1,0 +1,246 @@
+"""The command line as a user meets it: what it prints where, its exit codes, and the contract of --json."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from stitchcuda.cli import DEFAULT_CHAT_MODEL, choose_model
+from stitchcuda.errors import BadInput
+from stitchcuda.session import Outcome
+from stitchcuda.state import Usage
+from stitchcuda.summary import gain
+from stitchcuda.terminal import LiveView, PlainView, Progress, watch
+
+from .engineers.briefs import ATTEMPT, TASK
+
+REFERENCE = """
+import torch
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = torch.nn.LayerNorm(64)
+
+    def forward(self, x):
+        return torch.relu(self.norm(x) * 2.0 + x)
+
+def get_inputs():
+    return [torch.randn(8, 64)]
+
+def get_init_inputs():
+    return []
+"""
+OUTCOME = {
+    "session", "status", "accepted", "tier", "attempts", "tasks_done", "tasks_total", "baseline_ms", "best_ms", "speedup",
+    "predicted_speedup", "program", "report", "usage", "stop_reason",
+}  # fmt: skip
+
+
+def stitchcuda(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("OPENAI_", "STITCHCUDA_"))}
+    command = [sys.executable, "-m", "stitchcuda", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=240, env=kept | environment, check=False)
+
+
+def test_a_session_from_start_to_verify(tmp_path: Path) -> None:
+    """optimize in words, then show, sessions, verify, and resume of what is done."""
+    reference, workspace = tmp_path / "norm.py", tmp_path / "ws"
+    reference.write_text(REFERENCE)
+    done = stitchcuda("optimize", reference, "--device", "sim", "--session", "first", STITCHCUDA_WORKSPACE=str(workspace))
+    assert done.returncode == 0, done.stderr
+    assert "device: simulator (as asked" in done.stderr
+    assert "engineer: built-in (no OPENAI_API_KEY)" in done.stderr
+    assert "plan 1: " in done.stderr
+    assert "accepted, tier simulated" in done.stdout
+    assert "a prediction: nothing was timed here" in done.stdout
+    assert "rests on: " in done.stdout
+    assert "stitchcuda verify " in done.stdout
+    assert len(done.stdout.splitlines()) < 20, "a few lines"
+
+    shown = stitchcuda("show", "first", "--workspace", workspace)
+    assert shown.returncode == 0, shown.stderr
+    assert "kept" in shown.stdout
+    assert "next_task" in shown.stdout
+    table = stitchcuda("sessions", "--workspace", workspace)
+    assert table.returncode == 0, table.stderr
+    assert "first" in table.stdout
+    assert "done" in table.stdout
+
+    program = workspace / "sessions" / "first" / "program"
+    judged = stitchcuda("verify", program, "--reference", reference, "--device", "sim", "--workspace", workspace, "--json")
+    assert judged.returncode == 0, judged.stderr
+    verdict = json.loads(judged.stdout)
+    assert {"accepted", "tier", "reasons", "speedup", "max_error", "error_bound", "shares", "seconds"} <= set(verdict)
+    assert set(verdict["shares"]) == {"own", "vendor", "framework"}
+    assert set(verdict["seconds"]) == {"build", "check", "timing"}
+    assert verdict["accepted"] is True
+
+    broken = workspace / "broken"
+    for path in program.rglob("*"):
+        if path.is_file() and path.suffix != ".pyc":
+            (broken / path.relative_to(program)).parent.mkdir(parents=True, exist_ok=True)
+            text = path.read_text()
+            (broken / path.relative_to(program)).write_text(text.replace("2.0f", "2.5f"))
+    refused = stitchcuda("verify", broken, "--reference", reference, "--device", "sim", "--workspace", workspace)
+    assert refused.returncode == 1, refused.stdout + refused.stderr
+    assert refused.stdout.startswith("refused, tier simulated")
+
+    again = stitchcuda("resume", "first", "--workspace", workspace, "--json")
+    assert again.returncode == 0, again.stderr
+    outcome = json.loads(again.stdout)
+    assert set(outcome) == OUTCOME
+    assert outcome["session"] == "first"
+    assert outcome["status"] == "done"
+    assert outcome["speedup"] is None
+    assert outcome["predicted_speedup"] > 1
+    assert Path(outcome["program"]) == program
+    assert Path(outcome["report"]).is_file()
+
+
+def test_help_and_usage() -> None:
+    listed = stitchcuda("--help")
+    assert listed.returncode == 0
+    for command in ("optimize", "resume", "sessions", "show", "verify", "doctor"):
+        assert command in listed.stdout
+    assert stitchcuda("optimize").returncode == 2
+    wrong = stitchcuda("optimise", "x.py")
+    assert wrong.returncode == 2
+    assert "optimise" in wrong.stderr
+
+
+@pytest.mark.parametrize(
+    ("model", "base_url", "environment", "chosen", "told"),
+    [
+        (None, None, {}, "builtin", "built-in (no OPENAI_API_KEY)"),
+        ("builtin", None, {"OPENAI_API_KEY": "sk"}, "builtin", "as asked"),
+        (None, None, {"OPENAI_API_KEY": "sk"}, f"openai:{DEFAULT_CHAT_MODEL}", "costs money; --model builtin is free"),
+        (None, None, {"OPENAI_API_KEY": "sk", "STITCHCUDA_MODEL": "big"}, "openai:big", "OPENAI_API_KEY is set"),
+        (None, None, {"STITCHCUDA_MODEL": "big"}, "builtin", "built-in (no OPENAI_API_KEY)"),
+        (None, "http://localhost/v1", {"STITCHCUDA_MODEL": "openai:big"}, "openai:big", "at http://localhost/v1"),
+        ("openai:x", None, {}, "openai:x", "openai:x"),
+    ],
+)
+def test_which_engineer_and_why(
+    model: str | None,
+    base_url: str | None,
+    environment: dict[str, str],
+    chosen: str,
+    told: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("OPENAI_API_KEY", "STITCHCUDA_MODEL"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    name, why = choose_model(model, base_url)
+    assert name == chosen
+    assert told in why
+    assert "sk" not in why.split()
+
+
+def test_an_address_without_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("STITCHCUDA_MODEL", raising=False)
+    with pytest.raises(BadInput, match="--model openai:NAME"):
+        choose_model(None, "http://localhost/v1")
+
+
+def outcome(**more: Any) -> Outcome:
+    values: dict[str, Any] = dict.fromkeys(OUTCOME)
+    values |= {
+        "session": "s",
+        "status": "done",
+        "accepted": True,
+        "attempts": 3,
+        "tasks_done": 1,
+        "tasks_total": 1,
+        "usage": Usage(),
+    }
+    return Outcome(**(values | more))
+
+
+def test_a_speedup_is_printed_only_where_something_was_timed() -> None:
+    assert (
+        gain(outcome(tier="timed", speedup=1.5, predicted_speedup=1.7), "NVIDIA H200")
+        == "1.50× over eager on NVIDIA H200, timed"
+    )
+    told = gain(outcome(tier="simulated", predicted_speedup=1.7), "NVIDIA H200")
+    assert told == "predicted 1.70× on NVIDIA H200 (a prediction: nothing was timed here)"
+    assert gain(outcome(tier="compiled"), "NVIDIA H200") == "no speed-up is claimed"
+
+
+SPENT = Usage(calls=2, input_tokens=1500, usd=None)
+OTHER = TASK.model_copy(update={"id": "r02", "title": "softmax"})
+RIGHT = ATTEMPT.model_copy(
+    update={"task": "r02", "correct": True, "kept": True, "route": "next_task", "diagnosis": "", "own_share": 0.4}
+)
+EVENTS: list[dict[str, Any]] = [
+    {"kind": "session", "session": "s", "resumed": False, "workspace": "/somewhere"},
+    {"kind": "node", "node": "baseline", "phase": "start", "task": None},
+    {"kind": "node", "node": "baseline", "phase": "end", "task": None, "seconds": 4.25, "usage": SPENT},
+    {"kind": "plan", "version": 1, "tasks": (TASK, OTHER), "summary": "Two."},
+    {"kind": "node", "node": "coder", "phase": "start", "task": "softmax"},
+    {"kind": "tokens", "role": "coder", "chunks": 7},
+    {"kind": "attempt", "attempt": ATTEMPT, "title": TASK.title},
+    {"kind": "attempt", "attempt": RIGHT, "title": "softmax"},
+    {"kind": "best", "attempt": RIGHT, "title": "softmax"},
+    {"kind": "note", "text": "something\nwas skipped"},
+]  # fmt: skip
+
+
+def test_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    view = PlainView()
+    for event in EVENTS:
+        view(event)
+    told = capsys.readouterr()
+    assert told.out == "", "stdout is for results"
+    lines = [line.split("] ", 1)[1] for line in told.err.splitlines()]
+    assert lines == [
+        "session s starts in /somewhere",
+        "baseline: running and capturing the reference",
+        "baseline: 4.2 s",
+        "plan 1: 2 tasks, 0.01 ms predicted to be saved. Two.",
+        "r01 #0 (fuse gelu into layer_norm): wrong, then code (not correct): output 0 is wrong",
+        "r02 #0 (softmax): correct (simulated), then next_task (not correct)",
+        "best so far: 1 stitched, 40% in own kernels, tier simulated",
+        "note: something was skipped",
+    ]
+
+
+def test_live_panel() -> None:
+    view = LiveView()
+    for event in EVENTS:
+        view(event)
+    out = io.StringIO()
+    Console(file=out, width=160).print(view)
+    panel = out.getvalue()
+    assert "attempt 1 wrong" in panel
+    assert "r02" in panel
+    assert "kept" in panel
+    assert "coder (softmax) (7 pieces of a reply)" in panel
+    assert "2 attempts, 0:00, 2 calls, 1,500 tokens, price unknown" in panel
+    assert "best so far: 1 stitched" in panel
+
+
+def test_replanned_tasks_keep_their_fate() -> None:
+    progress = Progress()
+    for event in EVENTS:
+        progress.take(event)
+    progress.take({"kind": "plan", "version": 2, "tasks": (TASK.model_copy(update={"id": "r09"}),), "summary": ""})
+    assert progress.status == {"r01": "attempt 1 wrong", "r02": "kept", "r09": "open"}
+    assert list(progress.tasks) == ["r02", "r09"]
+
+
+def test_warnings_go_through_the_view(capsys: pytest.CaptureFixture[str]) -> None:
+    with watch(plain=True):
+        logging.getLogger("stitchcuda.engineers.endpoint").warning("a fallback")
+    assert "a fallback" in capsys.readouterr().err
