@@ -1,0 +1,130 @@
+"""Who makes each value of a captured graph, who reads it, and where it lies in memory.
+
+Views are looked through: `leaf` says at which strides and offset of which stored tensor a view's elements are. It computes
+nothing and cuts nothing: `order.py` says what must stay in order, `partition.py` cuts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from stitchcuda.fusion.graph import Node, OpGraph
+from stitchcuda.fusion.nest import Leaf
+from stitchcuda.fusion.order import base_name, references
+from stitchcuda.state import TensorSpec
+
+# Views whose strides the capture states and whose offset is that of what they look at.
+SAME_OFFSET = frozenset({
+    "view", "_unsafe_view", "reshape", "flatten", "unflatten", "view_as", "permute", "transpose", "t", "numpy_T",
+    "matrix_H", "mT", "T",
+    "mH", "adjoint", "movedim", "moveaxis", "swapaxes", "swapdims", "expand", "expand_as", "broadcast_to",
+    "unsqueeze", "squeeze",
+    "squeeze_", "unsqueeze_", "detach", "detach_", "alias", "contiguous", "unfold", "to", "type_as", "dropout",
+    "feature_dropout", "alpha_dropout", "_to_copy",
+    "lift", "lift_fresh", "clone", "ravel", "reshape_as", "float", "half", "double", "atleast_1d", "atleast_2d",
+    "atleast_3d", "identity",
+})  # fmt: skip
+MOVED_OFFSET = frozenset({"select", "slice", "narrow", "diagonal"})
+MANY = frozenset(
+    {"chunk", "split", "split_with_sizes", "unbind", "tensor_split", "unsafe_chunk", "unsafe_split", "unsafe_split_with_sizes"}
+)
+CHECKS = frozenset(
+    {"_assert_tensor_metadata", "_assert_scalar", "_assert_async", "sym_constrain_range_for_size", "sym_constrain_range"}
+)
+
+
+class Flow:
+    """One captured graph, indexed. Cheap to make; raises nothing."""
+
+    def __init__(self, graph: OpGraph) -> None:
+        self.graph = graph
+        self.nodes: dict[str, Node] = {node.name: node for node in graph.nodes}
+        self.position: dict[str, int] = {node.name: i for i, node in enumerate(graph.nodes)}
+        self.specs: dict[str, TensorSpec] = {spec.name: spec for spec in graph.inputs}
+        self.specs.update({tensor.spec.name: tensor.spec for tensor in graph.state})
+        self.producer: dict[str, tuple[Node, int]] = {}
+        for node in graph.nodes:
+            for i, spec in enumerate(node.outputs):
+                # a getitem that the capture kept may carry its source's name; the first maker counts
+                if spec.name not in self.producer:
+                    self.specs[spec.name] = spec
+                    self.producer[spec.name] = (node, i)
+        self.readers: dict[str, list[Node]] = {}
+        for node in graph.nodes:
+            if base_name(node.op) in CHECKS:
+                continue
+            for name in dict.fromkeys(references((node.args, node.kwargs))):
+                self.readers.setdefault(name, []).append(node)
+        self.results = frozenset((*references(graph.outputs), *(mutation.value for mutation in graph.mutations)))
+
+    def source(self, node: Node) -> str | None:
+        """The value whose memory a view node looks at; None when the node makes memory of its own."""
+        base = base_name(node.op)
+        if base == "getitem":
+            name = next(references(node.args), None)
+            maker = self.nodes.get(name) if name is not None and name not in self.producer else None
+            if maker is None:
+                return name
+            index = node.args[1]
+            return maker.outputs[index].name if isinstance(index, int) and index < len(maker.outputs) else None
+        if base in MANY:
+            return next(references(node.args), None)
+        if node.aliases is not None and (base in SAME_OFFSET or base in MOVED_OFFSET) and len(node.outputs) == 1:
+            return node.aliases
+        return None
+
+    def is_view(self, node: Node) -> bool:
+        return self.source(node) is not None
+
+    def leaf(self, name: str) -> Leaf:
+        """Where the elements of a value lie in the nearest tensor that is not a view."""
+        spec = self.specs[name]
+        made = self.producer.get(name)
+        if made is None:
+            return Leaf(name, spec.dtype, spec.shape, spec.strides)
+        node, which = made
+        source = self.source(node)
+        if source is None or source not in self.specs or source == name:
+            return Leaf(name, spec.dtype, spec.shape, spec.strides)
+        below = self.leaf(source)
+        if below.dtype != spec.dtype:
+            return Leaf(name, spec.dtype, spec.shape, spec.strides)
+        moved = _offset(node, which, below, spec)
+        return Leaf(below.key, spec.dtype, spec.shape, spec.strides, below.offset + moved)
+
+    def base(self, name: str) -> str:
+        """The stored tensor that a value is a view of; itself if it is none."""
+        return self.leaf(name).key
+
+    def makers(self, names: Iterable[str]) -> set[str]:
+        """The names of the non-view nodes that made the tensors behind these values."""
+        bases = (self.producer.get(self.base(name)) for name in names)
+        return {made[0].name for made in bases if made is not None}
+
+
+def _integer(node: Node, position: int, name: str, default: int) -> int:
+    value = node.args[position] if len(node.args) > position else node.kwargs.get(name, default)
+    return value if isinstance(value, int) else default
+
+
+def _offset(node: Node, which: int, below: Leaf, spec: TensorSpec) -> int:
+    """How many elements a view starts after the start of what it looks at."""
+    base = base_name(node.op)
+    if base in SAME_OFFSET or not below.shape:
+        return 0
+    if base == "getitem":
+        return 0  # the offset was counted for the value that it names
+    if base == "diagonal":
+        shift = _integer(node, 1, "offset", 0)
+        first, second = _integer(node, 2, "dim1", 0), _integer(node, 3, "dim2", 1)
+        return shift * below.strides[second] if shift >= 0 else -shift * below.strides[first]
+    dim_at = 1 if base in ("select", "slice", "narrow", "unbind") else 2
+    dim = _integer(node, dim_at, "dim", 0) % len(below.shape)
+    stride, size = below.strides[dim], below.shape[dim]
+    if base in ("select", "narrow", "slice"):
+        start = _integer(node, 2, "index" if base == "select" else "start", 0)
+        start = start + size if start < 0 else start
+        return min(max(start, 0), size) * stride
+    if base == "unbind":
+        return which * stride
+    return sum(output.shape[dim] for output in node.outputs[:which]) * stride
