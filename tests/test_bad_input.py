@@ -47,7 +47,7 @@ def environment(**more: str) -> dict[str, str]:
     return kept | more
 
 
-def stitchcuda(*arguments: str | Path, preexec: Callable[[], None] | None = None) -> subprocess.CompletedProcess[str]:
+def stitchcuda(*arguments: object, preexec: Callable[[], None] | None = None) -> subprocess.CompletedProcess[str]:
     command = [*COMMAND, *map(str, arguments)]
     return subprocess.run(
         command, capture_output=True, text=True, timeout=240, env=environment(), preexec_fn=preexec, check=False
@@ -204,7 +204,7 @@ def test_unknown_session(tmp_path: Path) -> None:
 class Running:
     """A session under way in a process group of its own, as a terminal would start it."""
 
-    def __init__(self, folder: Path, *arguments: str | Path) -> None:
+    def __init__(self, folder: Path, *arguments: object) -> None:
         self.log = folder / "stderr.txt"
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(

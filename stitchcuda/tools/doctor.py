@@ -106,7 +106,7 @@ def _toolkit() -> list[Check]:
 
 
 def _simulator() -> Check:
-    ok, text = _said(sys.executable, "-m", "stitchcuda.tools.trial", seconds=TRIAL_S)
+    ok, text = _said(sys.executable, "-m", "stitchcuda.tools.probe", seconds=TRIAL_S)
     if not ok:
         return Check(name="simulator", ok=False, detail=text[-300:], remedy="fix g++ and the toolkit above first")
     return Check(name="simulator", ok=True, detail=f"a kernel was built and run on the CPU in {text} s")
