@@ -1,0 +1,29 @@
+"""Every notebook runs from top to bottom, in a kernel of its own and an empty folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+NOTEBOOKS = Path(__file__).resolve().parent.parent / "notebooks"
+
+
+@pytest.mark.parametrize("path", sorted(NOTEBOOKS.glob("*.ipynb")), ids=lambda path: path.stem)
+def test_notebook_runs(path: Path, tmp_path: Path) -> None:
+    notebook = nbformat.read(path, as_version=4)
+    client = NotebookClient(notebook, timeout=240, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}})
+    client.execute()
+    printed = "".join(
+        output.get("text", "") for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs
+    )
+    assert "class ModelNew" in printed
+    assert "next_task" in printed
+
+
+def test_notebooks_are_committed_without_output() -> None:
+    for path in NOTEBOOKS.glob("*.ipynb"):
+        cells = [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
+        assert all(not cell.outputs and cell.execution_count is None for cell in cells), path
