@@ -13,16 +13,21 @@ from stitchcuda.fusion.order import dependencies
 
 
 class Groups:
-    """A partition of the graph's nodes. `of` says which group a node is in, `members` lists each group in graph order."""
+    """A partition of the graph's nodes. `of` says which group a node is in, `members` lists each group in graph order.
 
-    def __init__(self, graph: OpGraph) -> None:
+    `views` run nothing: what they pass on is taken to go straight from maker to reader.
+    """
+
+    def __init__(self, graph: OpGraph, views: frozenset[str] = frozenset()) -> None:
         self.of: dict[str, int] = {node.name: i for i, node in enumerate(graph.nodes)}
         self.members: dict[int, tuple[str, ...]] = {i: (node.name,) for i, node in enumerate(graph.nodes)}
         self._place: dict[str, int] = dict(self.of)
         self._order = [node.name for node in graph.nodes]
         self._after: dict[str, list[str]] = {node.name: [] for node in graph.nodes}
+        direct: dict[str, set[str]] = {}
         for name, before in dependencies(graph).items():
-            for earlier in before:
+            direct[name] = {found for earlier in before for found in (direct[earlier] if earlier in views else (earlier,))}
+            for earlier in direct[name] if name not in views else ():
                 self._after[earlier].append(name)
         self._next = len(self._order)
         self._lowest = list(range(len(self._order)))

@@ -54,7 +54,7 @@ class _Cut:
 
     def __init__(self, flow: Flow) -> None:
         self.flow = flow
-        self.groups = Groups(flow.graph)
+        self.groups = Groups(flow.graph, frozenset(node.name for node in flow.graph.nodes if flow.is_view(node)))
         self.kernels: dict[int, Kernel] = {}  # by group, for those that can be one kernel
         self.reasons: dict[str, str] = {}
         self.failed: set[tuple[frozenset[str], frozenset[str]]] = set()
