@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple
 
+from langchain_core.runnables import RunnableConfig
 from langgraph.graph import START
 
 from stitchcuda.engineers import Engineer
 from stitchcuda.errors import BadInput, SessionBusy, StitchError, Unavailable
 from stitchcuda.graph.checkpoints import Checkpoints
-from stitchcuda.graph.graph import build_graph, recursion_limit, thread
-from stitchcuda.graph.opening import check_unchanged, open_context, open_record
-from stitchcuda.graph.runtime import Given
+from stitchcuda.graph.graph import Graph, build_graph, recursion_limit, thread
+from stitchcuda.graph.opening import check_unchanged, open_context, open_hands, open_record
+from stitchcuda.graph.runtime import Given, Request, with_tuples
 from stitchcuda.nodes.context import Context, Event, Hands
 from stitchcuda.nodes.verdict import predicted_ms
 from stitchcuda.state import Attempt, Plan, Policy, Precision, Record, Settings, State, Status, Tier, Usage
@@ -206,7 +207,7 @@ class Session:
             program=str(program) if program else None,
             report=str(self.home.root / report) if report else None,
             usage=state.get("usage", Usage()),
-            stop_reason=state.get("stop_reason") or why,
+            stop_reason=why or state.get("stop_reason"),
         )
 
     def run(
@@ -225,8 +226,12 @@ class Session:
             try:
                 stack.enter_context(SessionLock(self.folder))
                 saver = stack.enter_context(Checkpoints(self.folder))
-                context = stack.enter_context(open_context(self.home, self.record, device, engineer, hands, on_event))
-                _drive(context, saver)
+                hands = stack.enter_context(closing(hands or open_hands(self.home, self.record, device)))
+                graph = build_graph(saver)
+                start = _start(graph, self.name, hands)
+                if start is not None:
+                    context = open_context(self.home, self.record, hands, engineer, on_event)
+                    _drive(graph, start, context)
             except KeyboardInterrupt as error:
                 how = f"stitchcuda resume {self.name}"
                 raise KeyboardInterrupt(f"session {self.name!r} is saved in {self.home.root}: go on with `{how}`") from error
@@ -246,36 +251,43 @@ class Session:
         return state, "parked", f"waits for {waiting}" if waiting else "interrupted"
 
 
-def _drive(context: Context, saver: Checkpoints) -> None:
-    """Runs the graph from where the session stands until it ends or waits."""
-    graph = build_graph(saver)
-    config = thread(context.name)
-    config["recursion_limit"] = recursion_limit(context.settings)
-    snapshot = graph.get_state(config)
-    context.emit("session", resumed=bool(snapshot.created_at), workspace=str(context.workspace.root), settings=context.settings)
-    start: Any = None
+class _Start(NamedTuple):
+    """How the graph is to be started: its input, None to go on from the last checkpoint."""
+
+    request: Request | None
+    resumed: bool
+
+
+def _start(graph: Graph, name: str, hands: Hands) -> _Start | None:
+    """None when the session is done and stands for this device.
+
+    Results are compared only within one device key: on another, the baseline is taken again.
+    """
+    snapshot = graph.get_state(thread(name))
+    baseline = snapshot.values.get("baseline")
     if not snapshot.created_at:
-        start = {"session": context.name}
-    elif _moved(context, cast(State, snapshot.values)):
-        graph.update_state(config, {"session": context.name}, as_node=START)
-    elif not snapshot.next:
-        return
-    for _ in graph.stream(start, config, context=Given(context=context), durability="sync", stream_mode="updates"):
+        return _Start({"session": name}, resumed=False)
+    if baseline and baseline.device.key != hands.device().key:
+        graph.update_state(thread(name), {"session": name}, as_node=START)
+        return _Start(None, resumed=True)
+    return _Start(None, resumed=True) if snapshot.next else None
+
+
+def _drive(graph: Graph, start: _Start, context: Context) -> None:
+    """Runs the graph until it ends or waits."""
+    context.emit("session", resumed=start.resumed, workspace=str(context.workspace.root), settings=context.settings)
+    config: RunnableConfig = {**thread(context.name), "recursion_limit": recursion_limit(context.settings)}
+    steps = graph.stream(start.request, config, context=Given(context=context), durability="sync", stream_mode="updates")
+    for _ in steps:
         pass
-
-
-def _moved(context: Context, state: State) -> bool:
-    """Results are compared only within one device key: on another, the baseline is taken again."""
-    baseline = state.get("baseline")
-    return baseline is not None and baseline.device.key != context.hands.device().key
 
 
 def _snapshot(saver: Checkpoints, name: str) -> tuple[State, str, str]:
     """The state, what an interrupted node waits for, and what failed."""
     snapshot = build_graph(saver).get_state(thread(name))
-    waiting = ", ".join(str(interrupt.value) for interrupt in snapshot.interrupts)
+    waiting = ", ".join(f"a reply to {interrupt.value['waiting_for']}" for interrupt in snapshot.interrupts)
     error = next((str(task.error) for task in snapshot.tasks if task.error), "")
-    return cast(State, snapshot.values), waiting, error
+    return with_tuples(snapshot.values), waiting, error
 
 
 def _disk_trouble(folder: Path, error: sqlite3.OperationalError) -> StitchError:

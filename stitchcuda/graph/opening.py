@@ -10,8 +10,7 @@ import inspect
 import os
 import sys
 import sysconfig
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
@@ -80,35 +79,32 @@ def check_unchanged(home: Workspace, record: SessionRecord) -> None:
         )
 
 
-@contextmanager
-def open_context(
-    home: Workspace,
-    record: SessionRecord,
-    device: str | None = None,
-    engineer: Engineer | None = None,
-    hands: Hands | None = None,
-    on_event: Callable[[Event], None] | None = None,
-) -> Iterator[Context]:
-    """A context for one session on this machine. Its tools start on first use and end with it.
-
-    `device`, `engineer` and `hands` replace what the record asks for and what this machine has.
-    """
-    settings = record.settings.model_copy(update={"target": resolve_target(device or record.device)})
+def open_hands(home: Workspace, record: SessionRecord, device: str | None = None) -> Hands:
+    """This machine's tools for a session, on `device` or what the record asks for. They start on first use."""
     reference = home.folder(record.name) / record.reference_name
     if not reference.is_file() or reference.read_bytes() != home.store.get(record.reference):
         raise BadInput(f"{reference} is missing or was edited: it is the session's own copy of the reference, restore it")
-    hands = hands or LocalHands(reference, settings, cache=home.cache)
-    try:
-        yield Context(
-            workspace=home,
-            record=record,
-            settings=settings,
-            hands=hands,
-            engineer=engineer or engineer_for(settings),
-            on_event=on_event or (lambda event: None),
-        )
-    finally:
-        hands.close()
+    settings = record.settings.model_copy(update={"target": resolve_target(device or record.device)})
+    return LocalHands(reference, settings, cache=home.cache)
+
+
+def open_context(
+    home: Workspace,
+    record: SessionRecord,
+    hands: Hands,
+    engineer: Engineer | None = None,
+    on_event: Callable[[Event], None] | None = None,
+) -> Context:
+    """A context for one session with these tools, and with `engineer` or the one that the record names."""
+    settings = record.settings.model_copy(update={"target": hands.device().target})
+    return Context(
+        workspace=home,
+        record=record,
+        settings=settings,
+        hands=hands,
+        engineer=engineer or engineer_for(settings),
+        on_event=on_event or (lambda event: None),
+    )
 
 
 def _from_file(home: Workspace, path: Path, example_inputs: Any) -> tuple[bytes, str, str, str]:

@@ -10,9 +10,9 @@ import atexit
 import threading
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any, Protocol, cast
 
 from langgraph.runtime import Runtime
 from langgraph.types import interrupt
@@ -21,7 +21,7 @@ from pydantic.json_schema import SkipJsonSchema
 from typing_extensions import TypedDict
 
 from stitchcuda.errors import BadInput, ReplyPending
-from stitchcuda.graph.opening import open_context, open_record
+from stitchcuda.graph.opening import open_context, open_hands, open_record
 from stitchcuda.nodes.context import Context
 from stitchcuda.state import Policy, Precision, State, Usage
 from stitchcuda.workspace import SessionLock, Workspace
@@ -69,6 +69,7 @@ def node(name: str, act: Callable[[State, Context], State]) -> Node:
     """`act` as a LangGraph node."""
 
     def run(state: State, runtime: Runtime[Given]) -> State:
+        state = with_tuples(state)
         given = runtime.context.context if runtime.context else None
         context = given or _own(state)
         work = state.get("work")
@@ -94,6 +95,12 @@ def node(name: str, act: Callable[[State, Context], State]) -> Node:
     return run
 
 
+def with_tuples(state: Any) -> State:
+    """The state with its sequences as the tuples that `State` names: msgpack gives lists back."""
+    typed = {key: tuple(value) if isinstance(value, list) else value for key, value in state.items()}
+    return cast(State, typed)
+
+
 _SETTINGS = tuple(key for key in Asked.__annotations__ if key != "device")
 _ON_GPU = {"baseline", "check", "nsys_profile", "ncu_profile", "report"}
 _guard = threading.Lock()
@@ -117,7 +124,8 @@ def _own(state: Any) -> Context:
         stack = ExitStack()
         with stack:
             stack.enter_context(SessionLock(home.folder(record.name)))
-            context = stack.enter_context(open_context(home, record))
+            hands = stack.enter_context(closing(open_hands(home, record)))
+            context = open_context(home, record, hands)
             _open[record.name] = (context, stack.pop_all())
         return context
 

@@ -35,6 +35,8 @@ def baseline(state: State, context: Context) -> State:
         "notes": state.get("notes", ()),
         "usage": state.get("usage", Usage()),
     }
+    for text in facts.notes:
+        update["notes"] = context.note(update, text)
     if graph.opaque:
         update["notes"] = context.note(update, f"the reference could not be captured: {graph.opaque}")
     first = _first_program(context, graph)

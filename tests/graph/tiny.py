@@ -128,7 +128,8 @@ class ScriptedEngineer:
 
     def plan(self, brief: Brief) -> Plan:
         self.briefs.append(brief)
-        return Plan(version=0, tasks=tuple(Task(id=name, kind="region", title=f"task {name}", predicted_ms=self.predicted_ms) for name in self.script))
+        tasks = [Task(id=name, kind="region", title=f"task {name}", predicted_ms=self.predicted_ms) for name in self.script]
+        return Plan(version=0, tasks=tuple(tasks))
 
     def write(self, assignment: Assignment) -> Draft:
         self.assignments.append(assignment)

@@ -1,0 +1,134 @@
+"""The routing rules as a table: what an attempt's figures lead to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from stitchcuda.graph import routes
+from stitchcuda.nodes.rules import Standing
+from stitchcuda.state import Attempt, BuildResult, CheckResult, Evidence, Settings, Task, TimingResult, Usage
+
+
+def attempt(**facts: Any) -> Attempt:
+    base = {
+        "id": "a", "parent": None, "base": None, "task": "r00", "plan_version": 1, "ordinal": 0, "program": "p",
+        "evidence": "e", "review": "r", "tier": "timed", "built": True, "correct": False, "kept": False, "route": "code",
+        "route_reason": "", "predicted_ms": 1.0, "fingerprint": "",
+    }  # fmt: skip
+    return Attempt.model_validate(base | facts)
+
+
+def failed(fingerprint: str) -> Attempt:
+    return attempt(fingerprint=fingerprint)
+
+
+def paid(saving: float, speedup: float, kept: bool = True) -> Attempt:
+    return attempt(correct=True, kept=kept, saving_ms=saving, speedup=speedup)
+
+
+WRONG = {"correct": False, "fingerprint": "e1"}
+TIMED = {"saving_ms": 0.8, "speedup": 1.5}
+TABLE: list[tuple[str, dict[str, Any], str, str]] = [
+    # what,                                 how it differs from a correct untimed attempt,                        route, reason
+    ("first failure", WRONG, "code", "not correct"),
+    ("does not build", WRONG | {"built": False}, "code", "not built"),
+    ("same error twice", WRONG | {"earlier": (failed("e1"),)}, "code", "not correct"),
+    ("same error three times", WRONG | {"earlier": (failed("e1"), failed("e1"))}, "replan", "same error 3 times"),
+    ("same error, apart", WRONG | {"earlier": (failed("e1"), failed("e2"), failed("e1"))}, "replan", "same error 3 times"),
+    ("three different errors", WRONG | {"earlier": (failed("e2"), failed("e3"))}, "code", "not correct"),
+    ("four failures", WRONG | {"earlier": (failed("e2"), failed("e3"), failed("e4"))}, "replan", "4 failures"),
+    ("failures without a message", WRONG | {"fingerprint": "", "earlier": (failed(""), failed(""))}, "code", "not correct"),
+    ("again after a replan", WRONG | {"earlier": (failed("e1"), failed("e1")), "replanned": True}, "next_task", "dropped"),
+    ("simulator", {}, "next_task", "nothing can be timed"),
+    ("simulator after failures", {"earlier": (failed("e1"), failed("e1"), failed("e1"))}, "next_task", "nothing can be timed"),
+    ("pays as predicted", TIMED, "next_task", "of 1.0000 ms predicted"),
+    ("pays exactly 70 %", TIMED | {"saving_ms": 0.7}, "next_task", "0.7000 ms"),
+    ("pays 69 %", TIMED | {"saving_ms": 0.69}, "code", "saves only"),
+    ("pays together with a kept draft", TIMED | {"saving_ms": 0.3, "earlier": (paid(0.4, 1.2),)}, "next_task", "0.7000 ms"),
+    ("a draft not kept adds nothing", TIMED | {"saving_ms": 0.3, "earlier": (paid(0.4, 1.2, kept=False),)}, "code", "0.3000"),
+    ("two alike", TIMED | {"saving_ms": 0.6, "earlier": (paid(0.0, 1.45, kept=False),)}, "next_task", "two correct attempts"),
+    ("two not alike", TIMED | {"saving_ms": 0.6, "earlier": (paid(0.0, 1.3, kept=False),)}, "code", "saves only"),
+    ("alike, failed between", TIMED | {"saving_ms": 0.6, "earlier": (paid(0, 1.5, False), failed("e"))}, "next_task", "two"),
+    ("slower", TIMED | {"saving_ms": -0.2, "speedup": 0.9}, "code", "saves only"),
+    ("second miss, too good", TIMED | {"saving_ms": 2.5, "missed": 1}, "replan", "missed by more than 2x on 2 tasks"),
+    ("first miss, too good", TIMED | {"saving_ms": 2.5}, "next_task", "2.5000 ms"),
+    ("second miss, too little", TIMED | {"saving_ms": 0.1, "missed": 1, "earlier": (paid(0.1, 1.5),)}, "replan", "missed"),
+    ("no prediction, no miss", TIMED | {"predicted_ms": 0.0, "missed": 1}, "next_task", "0.8000 ms"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("what", "facts", "route", "reason"), TABLE, ids=[row[0] for row in TABLE])
+def test_verdict(what: str, facts: dict[str, Any], route: str, reason: str) -> None:
+    base = {"built": True, "correct": True, "fingerprint": "", "predicted_ms": 1.0, "saving_ms": None, "speedup": None}
+    verdict = routes.verdict_route(Standing(**(base | facts)))
+    assert verdict.route == route
+    assert reason in verdict.reason
+
+
+@pytest.mark.parametrize(
+    ("predicted", "saved", "missed"),
+    [(1.0, 2.0, False), (1.0, 2.01, True), (1.0, 0.5, False), (1.0, 0.49, True), (1.0, -1.0, True), (0.0, 5.0, False)],
+)
+def test_a_prediction_is_missed_by_more_than_2x_in_either_direction(predicted: float, saved: float, missed: bool) -> None:
+    assert routes.prediction_missed(predicted, saved) is missed
+
+
+def timing(saving: float, low: float) -> TimingResult:
+    return TimingResult(
+        reference_ms=2, previous_ms=1, program_ms=1 - saving, saving_ms=saving, saving_low_ms=low, saving_high_ms=1, samples=9
+    )
+
+
+@pytest.mark.parametrize(
+    ("ok", "times", "timed_here", "kept"),
+    [
+        (True, None, False, True),
+        (False, None, False, False),
+        (True, timing(0.1, 0.05), True, True),
+        (True, timing(0.1, -0.01), True, False),
+        (True, timing(-0.1, -0.2), True, False),
+        (True, None, True, False),
+        (False, timing(0.1, 0.05), True, False),
+    ],
+)
+def test_what_is_kept(ok: bool, times: TimingResult | None, timed_here: bool, kept: bool) -> None:
+    evidence = Evidence(build=BuildResult(ok=True), check=CheckResult(ok=ok, tier="timed"), timing=times)
+    assert routes.keep(evidence, timed_here=timed_here).kept is kept
+
+
+def test_what_was_never_checked_is_not_kept() -> None:
+    assert not routes.keep(Evidence(build=BuildResult(ok=False)), timed_here=False).kept
+
+
+BIG, SMALL = (Task(id=name, kind="region", title="", predicted_ms=ms) for name, ms in (("big", 0.5), ("small", 0.019)))
+GOES_ON: dict[str, Any] = {
+    "route": "next_task", "left": (BIG,), "runtime_ms": 1.0, "speedup": 1.2, "settings": Settings(), "attempts": 3,
+    "usage": Usage(),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("facts", "reason"),
+    [
+        ({}, None),
+        ({"left": ()}, "no task left"),
+        ({"left": (SMALL, SMALL)}, "no task left worth 2% of the runtime"),
+        ({"left": (SMALL, BIG)}, None),
+        ({"left": (), "route": "code"}, None),
+        ({"left": (), "route": "replan"}, None),
+        ({"settings": Settings(goal=1.2)}, "goal reached: 1.20x"),
+        ({"settings": Settings(goal=1.2), "route": "code"}, "goal reached: 1.20x"),
+        ({"settings": Settings(goal=1.3)}, None),
+        ({"settings": Settings(goal=1.2), "speedup": None}, None),
+        ({"attempts": 30, "route": "code"}, "budget spent: 30 attempts"),
+        ({"usage": Usage(usd=5.0), "route": "replan"}, "budget spent: $5.00"),
+        ({"usage": Usage(usd=None)}, None),
+        ({"settings": Settings(budget_usd=0.0)}, None),
+        ({"settings": Settings(max_minutes=1), "usage": Usage(wall_s=60)}, "budget spent: 1.0 minutes"),
+        ({"settings": Settings(max_minutes=1), "usage": Usage(wall_s=59)}, None),
+    ],
+)
+def test_when_a_session_stops(facts: dict[str, Any], reason: str | None) -> None:
+    assert routes.stop(**(GOES_ON | facts)) == reason
