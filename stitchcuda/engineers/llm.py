@@ -74,7 +74,7 @@ def _task(planned: PlannedTask) -> Task:
 def _check_plan(plan: PlanReply, brief: Brief) -> None:
     """Targets exist, are not in the program yet and come once; predictions are possible at all."""
     regions = {region.id for region in brief.regions}
-    whole = brief.baseline.eager_ms or brief.baseline.predicted_ms
+    whole = brief.baseline.eager_ms or brief.baseline.predicted_ms  # 0: nothing is known of an opaque program
     seen: set[str] = set()
     for task in plan.tasks:
         if task.target not in regions and not (task.target.startswith("host:") and len(task.target) > len("host:")):
@@ -83,7 +83,7 @@ def _check_plan(plan: PlanReply, brief: Brief) -> None:
             raise Malformed(f"the target {task.target!r} is planned twice")
         if task.target in brief.kept:
             raise Malformed(f"the target {task.target!r} is in the program already")
-        if not 0 <= task.predicted_ms <= whole:
+        if task.predicted_ms < 0 or (task.predicted_ms > whole > 0):
             raise Malformed(f"predicted_ms of {task.target!r} is {task.predicted_ms:g}; the whole program takes {whole:g} ms")
         seen.add(task.target)
 

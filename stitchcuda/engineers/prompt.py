@@ -15,7 +15,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from stitchcuda.engineers import Assignment, Brief, Draft, Files
 from stitchcuda.engineers.diagnosis import diagnosis
 from stitchcuda.fusion.cost import saving_ms
+from stitchcuda.fusion.emit import emit
 from stitchcuda.fusion.graph import Literal_, Node, OpGraph, ValueRef
+from stitchcuda.fusion.lower import CannotLower, lower
 from stitchcuda.state import Evidence, Policy, Precision, Region, TensorSpec
 
 PRECISIONS: dict[Precision, str] = {
@@ -65,6 +67,7 @@ def coder_prompt(assignment: Assignment) -> str:
             "last_files": changed(assignment.program, assignment.last) if assignment.last else {},
             "ordinal": assignment.ordinal,
             "diagnosis": diagnosis(assignment.evidence) if assignment.evidence else "",
+            "first": first_draft(brief.graph, region) if region and assignment.last is None else {},
             "review": assignment.review,
             "docs": assignment.docs,
         },
@@ -95,6 +98,17 @@ def texts(files: Files) -> dict[str, str]:
 def changed(program: Files, draft: Draft) -> dict[str, str]:
     """The files of a draft that differ from the program it started from."""
     return {path: text for path, text in draft.files.items() if isinstance(text, str) and program.get(path) != text}
+
+
+def first_draft(graph: OpGraph, region: Region) -> dict[str, str]:
+    """What the built-in compiler writes for the region, as a start that is known to work; nothing where it cannot."""
+    if region.kind != "fusible":
+        return {}
+    try:
+        source = emit(lower(graph, region))
+    except CannotLower:
+        return {}
+    return {f"kernels/{source.name}.cu": source.cuda, f"kernels/{source.name}_binding.cc": source.binding}
 
 
 def listing(graph: OpGraph, region: Region) -> str:

@@ -73,6 +73,14 @@ def test_coder_sees_why_the_last_draft_failed(evidence: Evidence, needed: list[s
     assert text.count("class ModelNew: ...") == 1, "unchanged files of the draft are not repeated"
 
 
+def test_coder_is_given_a_generated_kernel_to_start_from() -> None:
+    text = coder_prompt(assignment())
+    assert "### kernels/gelu_layer_norm_r01.cu" in text
+    assert "__global__ void __launch_bounds__" in text
+    later = coder_prompt(assignment(last=Draft(files=PROGRAM | {"kernels/r01.cu": "// mine"}), evidence=WRONG, ordinal=1))
+    assert "gelu_layer_norm_r01.cu" not in later, "its own draft takes the place"
+
+
 def test_verifier_sees_evidence_by_tier() -> None:
     draft = Draft(files=PROGRAM | {"kernels/r01.cu": "// the change"}, note="fused")
     text = verifier_prompt(assignment(), draft, RIGHT)
