@@ -13,17 +13,18 @@ import torch
 from stitchcuda.fusion.ir import Argument, Kernel, Step
 
 DTYPES = {
-    "float32": torch.float32, "float64": torch.float64, "float16": torch.float16, "bfloat16": torch.bfloat16, "int64": torch.int64,
-    "int32": torch.int32, "int16": torch.int16, "int8": torch.int8, "uint8": torch.uint8, "bool": torch.bool,
+    "float32": torch.float32, "float64": torch.float64, "float16": torch.float16, "bfloat16": torch.bfloat16,
+    "int64": torch.int64, "int32": torch.int32, "int16": torch.int16, "int8": torch.int8, "uint8": torch.uint8,
+    "bool": torch.bool,
 }  # fmt: skip
-_WIDE = {"float16": "float32", "bfloat16": "float32", "int32": "int64", "int16": "int64", "int8": "int64", "uint8": "int64"}
+_WIDE = {"float16": "float32", "bfloat16": "float32", **dict.fromkeys(("int32", "int16", "int8", "uint8"), "int64")}
 _POINTWISE: dict[str, Callable[..., torch.Tensor]] = {
-    "add": torch.add, "sub": torch.sub, "mul": torch.mul, "neg": torch.neg, "abs": torch.abs, "exp": torch.exp, "log": torch.log,
-    "log1p": torch.log1p, "expm1": torch.expm1, "sqrt": torch.sqrt, "rsqrt": torch.rsqrt, "reciprocal": torch.reciprocal,
-    "tanh": torch.tanh, "erf": torch.erf, "sin": torch.sin, "cos": torch.cos, "pow": torch.pow, "maximum": torch.maximum,
-    "minimum": torch.minimum, "floor": torch.floor, "ceil": torch.ceil, "trunc": torch.trunc, "round": torch.round,
-    "sign": torch.sign, "sigmoid": torch.sigmoid, "fmod": torch.fmod, "eq": torch.eq, "ne": torch.ne, "lt": torch.lt, "le": torch.le,
-    "gt": torch.gt, "ge": torch.ge,
+    "add": torch.add, "sub": torch.sub, "mul": torch.mul, "neg": torch.neg, "abs": torch.abs, "exp": torch.exp, "log":
+    torch.log, "log1p": torch.log1p, "expm1": torch.expm1, "sqrt": torch.sqrt, "rsqrt": torch.rsqrt, "reciprocal":
+    torch.reciprocal, "tanh": torch.tanh, "erf": torch.erf, "sin": torch.sin, "cos": torch.cos, "pow": torch.pow,
+    "maximum": torch.maximum, "minimum": torch.minimum, "floor": torch.floor, "ceil": torch.ceil, "trunc":
+    torch.trunc, "round": torch.round, "sign": torch.sign, "sigmoid": torch.sigmoid, "fmod": torch.fmod, "eq":
+    torch.eq, "ne": torch.ne, "lt": torch.lt, "le": torch.le, "gt": torch.gt, "ge": torch.ge,
 }  # fmt: skip
 _REDUCTIONS = ("sum", "prod", "max", "min", "any", "all")
 
@@ -41,7 +42,7 @@ def allocate(argument: Argument, make: Callable[[tuple[int, ...], str], torch.Te
 
 
 def interpret(kernel: Kernel, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Runs the kernel on copies of `tensors` (by argument name); returns the written ones (role out or inout), shaped as given."""
+    """Runs the kernel on copies of `tensors` (by argument name); returns the written ones (role out or inout)."""
     results = {a.name: _copy(tensors[a.name]) for a in kernel.arguments if a.role != "in"}
     sizes = [axis.size for axis in kernel.axes]
     reduced = [position for position, axis in enumerate(kernel.axes) if axis.reduced]
@@ -50,7 +51,9 @@ def interpret(kernel: Kernel, tensors: dict[str, torch.Tensor]) -> dict[str, tor
         values[step.name] = _value(step, values, tensors, sizes, reduced)
     for store in kernel.stores:
         target = results[store.argument]
-        shape = [n if s else min(n, 1) for n, s in zip(sizes, store.strides, strict=True)]
+        # Once per row where the target does not move along reduced axes, even where there is nothing to reduce.
+        still = [1 if axis.reduced else min(axis.size, 1) for axis in kernel.axes]
+        shape = [n if s else one for n, one, s in zip(sizes, still, store.strides, strict=True)]
         value = values[store.value]
         if value.ndim:
             value = value.expand(shape)
@@ -92,7 +95,7 @@ def _value(
         return _POINTWISE[step.fn](*(a.to(common) for a in args))
     args = [a.to(dtype) for a in args]
     if step.fn in ("and", "or", "not"):
-        return {"and": torch.bitwise_and, "or": torch.bitwise_or, "not": torch.bitwise_not}[step.fn](*args)
+        return {"and": torch.bitwise_and, "or": torch.bitwise_or, "not": torch.bitwise_not}[step.fn](*args)  # type: ignore[operator, no-any-return]
     if step.fn == "div":
         return torch.div(args[0], args[1], rounding_mode=None if dtype.is_floating_point else "trunc").to(dtype)
     if kind == "bool":
