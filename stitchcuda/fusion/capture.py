@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from safetensors.torch import save
 from torch import Tensor, fx, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree as pytree
@@ -105,6 +106,7 @@ class _Walk:
         returned = next(node for node in exported.graph.nodes if node.op == "output").args[0]
         flat = [self._value(item) for item in returned][-exported.call_spec.out_spec.num_leaves :]
         outputs = _plain(pytree.tree_unflatten(flat, exported.call_spec.out_spec))
+        stored = {key: value.detach().cpu().contiguous().clone() for key, value in constants.items()}
         graph = OpGraph(
             inputs=inputs,
             call=call,
@@ -114,6 +116,7 @@ class _Walk:
             training=self.module.training,
             mode_matters=_mode_matters(self.module, self.nodes),
             init_signature=_init_signature(self.module),
+            constants=save(stored) if stored else b"",
         )
         graph = without_dead_nodes(make_functional(graph, self.twins))
         owner = roots(graph)
@@ -124,11 +127,12 @@ class _Walk:
 
     # -- what the graph starts from
 
-    def _adopt(self, name: str, value: Tensor) -> TensorSpec:
+    def _adopt(self, name: str, value: Tensor, *, state: bool = True) -> TensorSpec:
         """Gives `value` its name; the tensor that operators see is fake, or a copy when observing."""
+        if state and _overlaps(value):  # an expanded buffer; a program holds it as a tensor of its own
+            value = value.contiguous()
         if self.observe:
-            strided = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
-            self.live[name] = strided.copy_(value.detach())
+            self.live[name] = copy.deepcopy(value.detach())
         else:
             self.live[name] = self.fake.from_tensor(value.detach())
         return _spec(name, value)
@@ -142,7 +146,7 @@ class _Walk:
         specs, flat = [], []
         for spec, leaf in zip(wanted, leaves, strict=True):
             if isinstance(leaf, Tensor):
-                specs.append(self._adopt(spec.arg.name, leaf))
+                specs.append(self._adopt(spec.arg.name, leaf, state=False))
                 flat.append(ValueRef(value=spec.arg.name))
             else:
                 flat.append(_constant(leaf))
@@ -328,6 +332,10 @@ def _plain(item: Any) -> Any:
     if item is None or isinstance(item, ValueRef | Literal_ | bool | int | float | str):
         return item
     raise Uncapturable(f"It takes or returns a {type(item).__name__}, which is no nested tuple, list or dict.")
+
+
+def _overlaps(value: Tensor) -> bool:
+    return any(stride == 0 and size > 1 for size, stride in zip(value.shape, value.stride(), strict=True))
 
 
 def _names(record: Node) -> list[str]:

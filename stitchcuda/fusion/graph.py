@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, PlainSerializer
+from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer
 
 from stitchcuda.state import Record, TensorSpec
 
@@ -90,7 +90,7 @@ class Node(Record):
 
 class StateTensor(Record):
     """A parameter, buffer or lifted constant. `key` is its state_dict key; constants and non-persistent buffers are stored
-    with the program. `tied` lists further keys of the same tensor."""
+    with the graph and the program. `tied` lists further keys of the same tensor."""
 
     spec: TensorSpec                       # spec.name is the value name in the graph
     key: str
@@ -114,6 +114,8 @@ class OpGraph(Record):
     and which nodes must stay in order because of it. In-place operators on temporaries appear in their functional form.
     """
 
+    model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
+
     inputs: tuple[TensorSpec, ...]         # tensor inputs in call order; other inputs are baked in as captured
     call: _Structure                       # {"args": tuple, "kwargs": dict, "names": of the positional arguments}
     state: tuple[StateTensor, ...]
@@ -123,4 +125,5 @@ class OpGraph(Record):
     training: bool = False
     mode_matters: bool = False             # holds batch norm, dropout, ...: the other mode would compute something else
     init_signature: str = ""               # of the reference's constructor, for the program's docstring
+    constants: bytes = b""                 # safetensors: values of constants and non-persistent buffers by StateTensor.key
     opaque: str = ""                       # why the program could not be captured; nodes is empty then

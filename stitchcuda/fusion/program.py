@@ -1,0 +1,374 @@
+"""Writes a program: the captured graph, with kernels stitched in, as files that a person would want to read.
+
+`model_new.py` holds `ModelNew`, a plain module whose state_dict keys are the reference's; `kernels/` the CUDA sources and
+their bindings; `program.json` what it all is (`manifest.py`). It needs torch, and with kernels `apache-tvm-ffi[cpp]`; nothing of
+stitchcuda. The same arguments give the same bytes. Torch-free: what operators look like is in `idioms.py`, the code that every
+program shares in `prelude.py`.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+from stitchcuda.errors import BadInput
+from stitchcuda.fusion.body import Section, connect, contiguous, sections, written
+from stitchcuda.fusion.graph import OpGraph, StateTensor
+from stitchcuda.fusion.ir import Stitch
+from stitchcuda.fusion.manifest import manifest, read_manifest, source_digest
+from stitchcuda.fusion.order import references, roots
+from stitchcuda.fusion.replay import replayed
+from stitchcuda.fusion.schedule import Unit, relevant, schedule
+from stitchcuda.fusion.signature import Signature, returned, signature
+from stitchcuda.fusion.variables import Variables
+
+__all__ = ["read_manifest", "write_program"]
+
+HOST_FEATURES = ("cuda_graph",)
+_NO_GPU = "This program runs on an NVIDIA GPU, and torch sees none on this machine."
+
+
+def write_program(
+    graph: OpGraph,
+    stitches: Sequence[Stitch] = (),
+    host: Sequence[str] = (),
+    *,
+    reference: str = "",
+    name: str = "program",
+    precision: str = "reference",
+    constants: bytes | None = None,
+) -> dict[str, str | bytes]:
+    """The program's files by path relative to its folder; text except `constants.safetensors`.
+
+    `reference` is the reference's source text. `constants` replaces the values in the graph. Raises `schedule.NotConvex` for a
+    region that cannot be one kernel call, `ValueError` for stitches or host features that do not fit, `BadInput` for a pickled
+    reference that could not be captured (there is no source to run instead).
+    """
+    unknown = [feature for feature in host if feature not in HOST_FEATURES]
+    if unknown:
+        raise ValueError(f"There is no host feature {unknown[0]!r}.")
+    if graph.opaque:
+        if stitches or host:
+            raise ValueError("Nothing can be stitched into a program that was not captured.")
+        return _opaque(graph, reference, name, precision)
+    twice = [stitch.source.name for stitch in stitches]
+    if len(set(twice)) < len(twice):
+        raise ValueError("Two regions have kernels of the same name.")
+    units = schedule(graph, stitches)
+    files: dict[str, str | bytes] = {"model_new.py": _model(graph, units, stitches, host, name)}
+    for stitch in stitches:
+        files[f"kernels/{stitch.source.name}.cu"] = stitch.source.cuda
+        files[f"kernels/{stitch.source.name}_binding.cc"] = stitch.source.binding
+    values = graph.constants if constants is None else constants
+    if any(_is_constant(entry) for entry in graph.state):
+        if not values:
+            raise ValueError("The graph has constants, and their values are missing.")
+        files["constants.safetensors"] = values
+    files["program.json"] = manifest(graph, units, stitches, host, reference=reference, name=name, precision=precision)
+    return files
+
+
+def _is_constant(entry: StateTensor) -> bool:
+    return entry.kind == "constant" or not entry.persistent
+
+
+def _model(graph: OpGraph, units: Sequence[Unit], stitches: Sequence[Stitch], host: Sequence[str], name: str) -> str:
+    made = signature(graph)
+    names = Variables(graph, units, made.names)
+    parts = sections(graph, units, names)
+    keys = [key for entry in graph.state for key in (entry.key, *entry.tied)]
+    workspace = max((stitch.source.workspace_bytes for stitch in stitches), default=0)
+    outputs = list(dict.fromkeys(references(graph.outputs)))
+    connect(parts, [names.text[value] for value in outputs])
+    body, methods = written(parts, keys)
+    methods = [*methods, *(_workspace_method(workspace) if workspace else [])]
+    opening = _opening(graph, made, parts, body)
+    if "cuda_graph" in host:
+        forward = replayed(graph, made, names, _checks(graph, made), opening, body)
+    else:
+        forward = [*_head("forward", made.parameters), *_indent([*_checks(graph, made), *opening, *body])]
+        forward += _indent([f"return {returned(graph.outputs, names.text.__getitem__)}"])
+    chunks = [
+        _docstring(graph, stitches, host, name),
+        _imports(graph, stitches, host, forward + methods),
+        *_tables(graph, stitches),
+        *[_part(part) for part in _needed_parts(graph, host)],
+        *([_loader()] if stitches else []),
+        "\n".join([*_constructor(graph, stitches, host, workspace), *_indent(["", *forward, *methods])]),
+    ]
+    return "\n".join(line.rstrip() for line in "\n\n".join(chunks).splitlines()) + "\n"
+
+
+def _head(name: str, parameters: Sequence[str], result: str = "") -> list[str]:
+    return [f"def {name}({', '.join(['self', *parameters])}){f' -> {result}' if result else ''}:"]
+
+
+def _indent(lines: Sequence[str]) -> list[str]:
+    return [f"    {line}" if line else "" for line in lines]
+
+
+def _checks(graph: OpGraph, made: Signature) -> list[str]:
+    lines = list(made.opening)
+    tensors = [made.names[spec.name] for spec in graph.inputs]
+    if tensors:
+        lines.append(f"check_inputs(({', '.join(tensors)}{',' if len(tensors) == 1 else ''}), INPUTS)")
+    if graph.mode_matters:
+        mode, call = ("training", "train") if graph.training else ("evaluation", "eval")
+        lines.append(f"if {'not ' if graph.training else ''}self.training:")
+        lines.append(f'    raise RuntimeError("This program computes what the reference does in {mode} mode: call .{call}() first.")')
+    return lines
+
+
+def _opening(graph: OpGraph, made: Signature, parts: Sequence[Section], body: Sequence[str]) -> list[str]:
+    """What the statements take for granted: the kernels, and the device of the inputs."""
+    lines = []
+    if any(line.lstrip().startswith("kernels.") for line in body):
+        lines.append("kernels = load_kernels()")
+    if any("device" in line for part in parts for line in part.lines if not line.startswith("#")):
+        source = made.names[graph.inputs[0].name] if graph.inputs else "next(iter([*self.parameters(), *self.buffers()]))"
+        stateless = not graph.inputs and not graph.state
+        lines.append('device = torch.device("cpu")' if stateless else f"device = {source}.device")
+    return lines
+
+
+def _docstring(graph: OpGraph, stitches: Sequence[Stitch], host: Sequence[str], name: str) -> str:
+    guard = [f"    {spec.name}: {spec.dtype} {_shape(spec.shape)}" for spec in graph.inputs]
+    kernels = [f"    {stitch.source.name} ({stitch.region}, {_times(len(stitch.instances))})" for stitch in stitches]
+    host_line = ["", "Its calls are replayed as one CUDA graph."] if "cuda_graph" in host else []
+    return "\n".join(
+        [
+            f'"""{name}: ModelNew computes what the reference Model does, in {"training" if graph.training else "evaluation"} mode.',
+            "",
+            "    program = ModelNew()",
+            "    program.load_state_dict(model.state_dict())",
+            "",
+            *(["For inputs of exactly these shapes:", "", *guard] if guard else ["It takes no tensors."]),
+            *(["", "Own kernels, built at the first call:", "", *kernels] if kernels else ["", "Plain PyTorch: nothing is stitched yet."]),
+            *host_line,
+            '"""',
+        ]
+    )
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
+
+
+def _imports(graph: OpGraph, stitches: Sequence[Stitch], host: Sequence[str], code: Sequence[str]) -> str:
+    constants = any(_is_constant(entry) for entry in graph.state)
+    plain = {"import functools": bool(stitches), "import json": constants, "import math": bool(graph.state)}
+    plain["import copy"] = any("copy.deepcopy" in line for line in code)
+    froms = {
+        "from collections.abc import Callable, Sequence": "cuda_graph" in host,
+        "from collections.abc import Sequence": bool(graph.inputs) and "cuda_graph" not in host,
+        "from pathlib import Path": bool(stitches) or constants,
+        "from types import SimpleNamespace": bool(stitches),
+        "from typing import Any": "cuda_graph" in host,
+    }
+    lines = ["from __future__ import annotations", ""]
+    lines += sorted(line for line, wanted in plain.items() if wanted) + [line for line, wanted in froms.items() if wanted]
+    lines += [""] if lines[-1] else []
+    lines += ["import torch"]
+    lines += ["import torch.nn.functional as F"] if any("F." in line for line in code) else []
+    return "\n".join([*lines, "from torch import Tensor, nn"])
+
+
+def _tables(graph: OpGraph, stitches: Sequence[Stitch]) -> list[str]:
+    tables = []
+    if graph.inputs:
+        rows = [f'("{spec.name}", {_shape(spec.shape)}, torch.{spec.dtype}, {_shape(spec.strides)}),' for spec in graph.inputs]
+        tables.append(_table("INPUTS", rows, "name, shape, dtype, strides"))
+    for title, kind in (("PARAMETERS", "parameter"), ("BUFFERS", "buffer")):
+        entries = [entry for entry in graph.state if entry.kind == kind and not _is_constant(entry)]
+        if entries:
+            tables.append(_table(title, [_row(entry) for entry in entries], "key, shape, dtype[, strides]"))
+    constants = [entry for entry in graph.state if _is_constant(entry)]
+    if constants:
+        tables.append(_table("CONSTANTS", [_row(entry) for entry in constants], "not in the state_dict: constants.safetensors"))
+    tied = [f'("{key}", "{entry.key}"),' for entry in graph.state for key in entry.tied]
+    if tied:
+        tables.append(_table("TIED", tied, "one tensor under two keys"))
+    if stitches:
+        rows = []
+        for stitch in stitches:
+            digest = source_digest(stitch.source.cuda, stitch.source.binding)[:8]
+            rows.append(f'("{stitch.source.name}", "{stitch.kernel.name}", "{digest}"),')
+        tables.append(_table("KERNELS", rows, "files, function, digest of the sources"))
+    return tables
+
+
+def _table(name: str, rows: Sequence[str], comment: str) -> str:
+    return "\n".join([f"{name} = (  # {comment}", *(f"    {row}" for row in rows), ")"])
+
+
+def _row(entry: StateTensor) -> str:
+    spec = entry.spec
+    strides = "" if relevant(spec.shape, spec.strides) == relevant(spec.shape, contiguous(spec.shape)) else f", {_shape(spec.strides)}"
+    return f'("{entry.key}", {_shape(spec.shape)}, torch.{spec.dtype}{strides}),'
+
+
+def _shape(sizes: Sequence[int]) -> str:
+    return f"({', '.join(map(str, sizes))}{',' if len(sizes) == 1 else ''})"
+
+
+def _needed_parts(graph: OpGraph, host: Sequence[str]) -> list[str]:
+    parts = {
+        "place": bool(graph.state),
+        "fill_lists": bool(graph.state),
+        "unfilled": any(not _is_constant(entry) for entry in graph.state),
+        "read_constants": any(_is_constant(entry) for entry in graph.state),
+        "check_inputs": bool(graph.inputs),
+        "GraphReplay": "cuda_graph" in host,
+    }
+    return [part for part, wanted in parts.items() if wanted]
+
+
+def _part(name: str) -> str:
+    return "\n" + _prelude()[name]
+
+
+@cache
+def _prelude() -> Mapping[str, str]:
+    """Source text of each function and class in `prelude.py`, without importing it (it needs torch)."""
+    text = Path(__file__).with_name("prelude.py").read_text(encoding="utf-8")
+    parts = {}
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            source = ast.get_source_segment(text, node)
+            assert source is not None
+            parts[node.name] = source.replace("  # type: ignore[assignment]", "").replace("  # type: ignore[no-untyped-call]", "")
+    return parts
+
+
+def _loader() -> str:
+    return '''
+@functools.cache
+def load_kernels() -> SimpleNamespace:
+    """Builds the kernels beside this file (seconds each, the first time on a machine) and loads them."""
+    import tvm_ffi.cpp
+
+    folder = Path(__file__).resolve().parent / "kernels"
+    kernels = SimpleNamespace()
+    for file, function, digest in KERNELS:
+        library = tvm_ffi.cpp.load(
+            f"{file}_{digest}",
+            cpp_files=[str(folder / f"{file}_binding.cc")],
+            cuda_files=[str(folder / f"{file}.cu")],
+            extra_cuda_cflags=["-O3", "-lineinfo"],
+        )
+        setattr(kernels, function, getattr(library, function))
+    return kernels'''
+
+
+def _workspace_method(size: int) -> list[str]:
+    return [
+        "",
+        "def workspace(self, device: torch.device) -> Tensor:",
+        '    """Scratch memory for kernels, kept between calls; the kernels of a stream take turns in it."""',
+        "    if self._workspace is None or self._workspace.device != device:",
+        f"        self._workspace = torch.empty({size}, dtype=torch.uint8, device=device)",
+        "    return self._workspace",
+    ]
+
+
+def _constructor(graph: OpGraph, stitches: Sequence[Stitch], host: Sequence[str], workspace: int) -> list[str]:
+    signature_note = f"Model({graph.init_signature})" if graph.init_signature else "Model()"
+    body = ["super().__init__()"]
+    if stitches or "cuda_graph" in host:
+        body += ["if not torch.cuda.is_available():", f'    raise RuntimeError("{_NO_GPU}")']
+    for title, kind, entries in _filled(graph):
+        if entries:
+            body.append(f"for key, shape, dtype, *strides in {title}:")
+            body.append("    layout = strides[0] if strides else torch.empty(shape, device=\"meta\").stride()")
+            body.append(f"    place(self, key, unfilled(shape, layout, dtype), parameter={kind == 'parameter'})")
+    if any(_is_constant(entry) for entry in graph.state):
+        body += [
+            "values = read_constants()",
+            "for key, shape, dtype, *strides in CONSTANTS:",
+            "    value = values[key]",
+            "    if strides:",
+            "        value = torch.empty_strided(shape, strides[0], dtype=dtype).copy_(value)",
+            "    place(self, key, value, parameter=False, persistent=False)",
+        ]
+    if any(entry.tied for entry in graph.state):
+        body += [
+            "tensors = dict(self.named_parameters()) | dict(self.named_buffers())",
+            "for key, first in TIED:",
+            "    place(self, key, tensors[first], parameter=isinstance(tensors[first], nn.Parameter))",
+        ]
+    body += ["fill_lists(self)"] if graph.state else []
+    body += [f"self.train({graph.training})"] if not graph.training else []
+    body += ["self._workspace: Tensor | None = None"] if workspace else []
+    head = [
+        "",
+        "class ModelNew(nn.Module):",
+        f'    """Takes the arguments of the reference\'s {_escaped(signature_note)} and ignores them: every size is fixed here."""',
+        "",
+        "    def __init__(self, *_: object, **__: object) -> None:",
+    ]
+    if "cuda_graph" in host:
+        keys = {entry.spec.name: entry.key for entry in graph.state}
+        state = [keys[mutation.target] for mutation in graph.mutations if mutation.target in keys]
+        inputs = [spec.name for spec in graph.inputs]
+        positions = [inputs.index(mutation.target) for mutation in graph.mutations if mutation.target in inputs]
+        extra = f", state={tuple(state)!r}" if state else ""
+        extra += f", inputs={tuple(positions)!r}" if positions else ""
+        body.append(f"self._replay = GraphReplay(self, self.compute{extra})".replace("'", '"'))
+        apply = [
+            "",
+            "def _apply(self, *args, **kwargs):",
+            "    self._replay.forget()  # .to() and its like move the tensors that the graph holds",
+            "    return super()._apply(*args, **kwargs)",
+        ]
+        return [*head, *_indent(_indent(body)), *_indent(apply)]
+    return [*head, *_indent(_indent(body))]
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"""', "'''")
+
+
+def _filled(graph: OpGraph) -> list[tuple[str, str, list[StateTensor]]]:
+    kinds = (("PARAMETERS", "parameter"), ("BUFFERS", "buffer"))
+    return [(title, kind, [e for e in graph.state if e.kind == kind and not _is_constant(e)]) for title, kind in kinds]
+
+
+def _opaque(graph: OpGraph, reference: str, name: str, precision: str) -> dict[str, str | bytes]:
+    """The reference itself behind the program's interface."""
+    if "class Model" not in reference:
+        raise BadInput(f"The reference cannot be captured ({graph.opaque}) and has no source file to run instead: give a .py file.")
+    model = f'''"""{name}: the reference itself. It could not be captured: {_escaped(graph.opaque)}
+
+A coder may replace parts of it; `reference.py` is the reference's source.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+
+def load_reference() -> ModuleType:
+    """The module in reference.py beside this file."""
+    spec = importlib.util.spec_from_file_location("stitched_reference", Path(__file__).resolve().with_name("reference.py"))
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+class ModelNew(load_reference().Model):  # type: ignore[misc]
+    """The reference, unchanged."""
+'''
+    text = manifest(graph, (), (), (), reference=reference, name=name, precision=precision)
+    return {"model_new.py": model, "reference.py": reference, "program.json": text}
+
+
+def names_in(graph: OpGraph) -> dict[str, str]:
+    """The owner of each value's memory (see `order.roots`), for readers of a program's source."""
+    return roots(graph)
