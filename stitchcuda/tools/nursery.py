@@ -10,6 +10,7 @@ from __future__ import annotations
 import faulthandler
 import gc
 import importlib
+import json
 import os
 import signal
 import socket
@@ -23,6 +24,7 @@ from stitchcuda.tools.limits import Limits
 from stitchcuda.tools.wire import Channel, Closed
 
 _PRELOADED = ("torch", "torch.utils.cpp_extension", "torch.utils._python_dispatch", "tvm_ffi", "tvm_ffi.cpp", "safetensors.torch")
+_PACKET = 65_536
 _WORKERS = {
     "reference": "stitchcuda.tools.reference_worker",
     "program": "stitchcuda.tools.program_worker",
@@ -36,7 +38,8 @@ class Nursery:
         os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")  # counting devices must not initialise CUDA
         for name in (*_PRELOADED, *_WORKERS.values()):
             importlib.import_module(name)
-        ours, theirs = socket.socketpair()
+        # Packets, so that an order and the descriptor that comes with it cannot be torn apart.
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         sys.stdout.flush()
         sys.stderr.flush()
         self.pid = os.fork()
@@ -46,27 +49,24 @@ class Nursery:
             os._exit(0)
         theirs.close()
         self._sock = ours
-        self._channel = Channel(ours)
 
     def spawn(self, kind: str, scratch: Path, *, target: str, bounds: Limits) -> tuple[int, Channel]:
         """A fresh worker that leads its own process group, works in `scratch` and logs to `scratch/log`."""
         ours, theirs = socket.socketpair()
         order = {"do": "spawn", "kind": kind, "scratch": str(scratch), "target": target, "limits": bounds.model_dump()}
-        self._channel.send(order)
-        socket.send_fds(self._sock, [b"f"], [theirs.fileno()])
+        socket.send_fds(self._sock, [json.dumps(order).encode()], [theirs.fileno()])
         theirs.close()
-        pid = int(self._channel.receive()["pid"])
-        return pid, Channel(ours)
+        return int(self._sock.recv(_PACKET)), Channel(ours)
 
     def wait(self, pid: int) -> int:
         """The worker's return code, negative for a signal; blocks until it is gone, so kill it first."""
-        self._channel.send({"do": "wait", "pid": pid})
-        return int(self._channel.receive()["code"])
+        self._sock.send(json.dumps({"do": "wait", "pid": pid}).encode())
+        return int(self._sock.recv(_PACKET))
 
     def close(self) -> None:
         limits.kill_group(self.pid)
         os.waitpid(self.pid, 0)
-        self._channel.close()
+        self._sock.close()
 
 
 def _serve(sock: socket.socket) -> None:
@@ -74,22 +74,20 @@ def _serve(sock: socket.socket) -> None:
     os.setsid()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.freeze()
-    channel = Channel(sock)
-    try:
-        while True:
-            order = channel.receive()
-            if order["do"] == "wait":
-                channel.send({"code": _wait(order["pid"])})
-                continue
-            _, fds, _, _ = socket.recv_fds(sock, 1, 1)
-            pid = os.fork()
-            if pid == 0:
-                sock.close()
-                _become(order, socket.socket(fileno=fds[0]))
-            os.close(fds[0])
-            channel.send({"pid": pid})
-    except Closed:
-        return
+    while True:
+        packet, fds, _, _ = socket.recv_fds(sock, _PACKET, 1)
+        if not packet:
+            return
+        order = json.loads(packet)
+        if order["do"] == "wait":
+            sock.send(str(_wait(order["pid"])).encode())
+            continue
+        pid = os.fork()
+        if pid == 0:
+            sock.close()
+            _become(order, socket.socket(fileno=fds[0]))
+        os.close(fds[0])
+        sock.send(str(pid).encode())
 
 
 def _wait(pid: int) -> int:

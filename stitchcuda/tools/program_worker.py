@@ -141,8 +141,10 @@ class ProgramWorker:
             parts = [f"lacks {', '.join(missing[:4])}"] if missing else []
             parts += [f"adds {', '.join(extra[:4])}"] if extra else []
             sentence = f"the program's state_dict is not the reference's: it {' and '.join(parts)}"
-            if strict or message["state_changed"]:
+            if strict:
                 raise ProgramError(sentence)
+            if message["state_changed"]:
+                raise OtherState(sentence)
             self._state = {name: value.detach().clone() for name, value in own.items()}
             return f"{sentence}; its parameters were drawn with the same seed instead of copied"
         for name in names:
@@ -195,6 +197,10 @@ class ProgramError(Exception):
     """What is wrong with the program, as one sentence."""
 
 
+class OtherState(Exception):
+    """A foreign program whose parameters cannot be copied: it must sit an exam with the reference's own."""
+
+
 def main(channel: Channel, scratch: Path, target: Target) -> None:
     """Answer the judge until it hangs up."""
     worker = ProgramWorker(scratch, target)
@@ -214,6 +220,8 @@ def _failure(error: BaseException, worker: ProgramWorker) -> dict[str, str]:
     text = str(error).strip() or type(error).__name__
     if isinstance(error, ProgramError):
         return {"error": text, "kind": "error"}
+    if isinstance(error, OtherState):
+        return {"error": text, "kind": "state"}
     if isinstance(error, BuildFailed):
         return {"error": f"the program's kernels do not build:\n{text}", "kind": "error"}
     if isinstance(error, WireError):

@@ -22,10 +22,13 @@ from stitchcuda.tools.wire import Closed, Expired, WireError
 _LOG_TAIL = 16_384
 
 
+Kind = Literal["error", "crash", "timeout", "memory", "refused", "bad_input", "state"]
+
+
 class WorkerFailed(Exception):
     """The worker answered with an error, crashed, hung or sent nonsense. `kind` says which; the text is one sentence."""
 
-    def __init__(self, kind: Literal["error", "crash", "timeout", "memory", "refused", "bad_input"], reason: str) -> None:
+    def __init__(self, kind: Kind, reason: str) -> None:
         super().__init__(reason)
         self.kind = kind
 

@@ -1,0 +1,227 @@
+"""The judge process: owns seeds, expected outputs, bounds and the verdict; started by `check.py`, one per session.
+
+It has no CUDA context and runs nothing but comparisons: the reference runs in its own worker, every program in a fresh one.
+It speaks JSON lines on the descriptors it was started with and ends, taking everything with it, when they close.
+Where to look next: `exam.py` (what is secret), `trial.py` (what is compared), `timing.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import select
+import shutil
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from stitchcuda.errors import BadInput, Unavailable
+from stitchcuda.state import CheckResult, Settings
+from stitchcuda.tools import timing, trial
+from stitchcuda.tools.exam import Exam, draw, extend
+from stitchcuda.tools.limits import Limits
+from stitchcuda.tools.nursery import Nursery
+from stitchcuda.tools.trial import Construction, Trial
+from stitchcuda.tools.worker import Worker, WorkerFailed
+
+
+class JudgeProcess:
+    """One reference, its exams, and the programs that sit them."""
+
+    def __init__(self, order: dict[str, Any], nursery: Nursery) -> None:
+        self._settings = Settings(**order["settings"])
+        self._limits = Limits(**order["limits"])
+        self._scratch = Path(order["scratch"])
+        self._path = order["reference"]
+        self._cache = Path(order["cache"])
+        self._arch = order["arch"]
+        self._target = self._settings.target
+        self._nursery = nursery
+        self._reference: Worker | None = None
+        self._facts: dict[str, Any] = {}
+        self._exams: dict[bool, Exam] = {}
+
+    def baseline(self, message: dict[str, Any]) -> dict[str, Any]:
+        constants = self._scratch / "constants.safetensors"
+        answer = self._ask("baseline", seed=secrets.randbits(31), constants=str(constants))
+        return {name: value for name, value in answer.items() if name != "ok"}
+
+    def check(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Judge one program; `fresh` draws parameters and input sets that no program has seen."""
+        program, seeds, fresh = Path(message["program"]), int(message["seeds"]), bool(message["fresh"])
+        started = time.monotonic()
+        try:
+            result = self._check(program, seeds, fresh=fresh, renew=True)
+        except WorkerFailed as failure:
+            if failure.kind != "state":
+                raise
+            result = self._check(program, seeds, fresh=fresh, renew=False)
+        return result.model_copy(update={"seconds": time.monotonic() - started}).model_dump(mode="json")
+
+    def time(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Reference, previous program and program in one interleaving."""
+        exam = self._exam(1, fresh=False, renew=True)
+        self._need_gpu("timing")
+        with contextlib.ExitStack() as stack:
+            def ready(path: str) -> Worker:
+                worker = stack.enter_context(self._worker())
+                Trial(worker, exam, self._construction(), self._target, self._limits).load(
+                    Path(path), cache=self._cache, arch=self._arch
+                )
+                return worker
+
+            program = ready(message["program"])
+            previous = program if message["previous"] == message["program"] else ready(message["previous"])
+            return timing.interleaved(self._the_reference(), previous, program, exam.sets[0], self._limits).model_dump(mode="json")
+
+    def profile(self, message: dict[str, Any]) -> dict[str, Any]:
+        exam = self._exam(1, fresh=False, renew=True)
+        self._need_gpu("a profile")
+        with self._worker() as worker:
+            one = Trial(worker, exam, self._construction(), self._target, self._limits)
+            one.load(Path(message["program"]), cache=self._cache, arch=self._arch)
+            return one.profile(exam.sets[0])
+
+    def _check(self, program: Path, seeds: int, *, fresh: bool, renew: bool) -> CheckResult:
+        exam = self._exam(seeds, fresh=fresh, renew=renew)
+        try:
+            with self._worker() as worker:
+                worker.expire_in(self._limits.check_s)
+                one = Trial(worker, exam, self._construction(), self._target, self._limits)
+                try:
+                    one.load(program, cache=self._cache, arch=self._arch)
+                except WorkerFailed as failure:
+                    if failure.kind == "state":
+                        raise
+                    return trial.failed(one, failure, seconds=0.0)
+                return trial.sit(one, exam, seeds, repeat_all=fresh, profile=self._target == "cuda")
+        finally:
+            if fresh:
+                exam.close()
+
+    def _exam(self, seeds: int, *, fresh: bool, renew: bool) -> Exam:
+        exam = None if fresh else self._exams.get(renew)
+        if exam is None:
+            exam = draw(self._ask, self._scratch / f"exam-{secrets.token_hex(8)}", renew=renew)
+            if not fresh:
+                self._exams[renew] = exam
+        extend(self._ask, exam, seeds)
+        return exam
+
+    def _worker(self) -> Worker:
+        return Worker(self._nursery, "program", self._scratch, self._target, self._limits)
+
+    def _construction(self) -> Construction:
+        facts = self._facts
+        return Construction(
+            init=Path(facts["init"]),
+            init_structure=facts["init_structure"],
+            init_seed=facts["init_seed"],
+            training=facts["training"],
+            state_names=facts["state_names"],
+        )
+
+    def _ask(self, do: str, **fields: Any) -> dict[str, Any]:
+        """Ask the reference worker. What goes wrong with a reference is the user's to mend: `BadInput`."""
+        try:
+            return self._the_reference().ask(do, seconds=self._limits.baseline_s, doing=_DOING.get(do, do), **fields)
+        except WorkerFailed as failure:
+            if failure.kind == "error":
+                raise RuntimeError(f"the reference worker failed:\n{failure}") from failure
+            if failure.kind != "bad_input":
+                self._drop_reference()
+            raise BadInput(str(failure)) from failure
+
+    def _the_reference(self) -> Worker:
+        if self._reference is None:
+            self._reference = Worker(self._nursery, "reference", self._scratch, self._target, self._limits)
+            init = self._scratch / "init"
+            try:
+                self._facts = self._reference.ask(
+                    "load",
+                    seconds=self._limits.baseline_s,
+                    doing="loading",
+                    path=self._path,
+                    precision=self._settings.precision,
+                    init=str(init),
+                ) | {"init": str(init)}
+            except WorkerFailed as failure:
+                self._drop_reference()
+                if failure.kind == "error":
+                    raise RuntimeError(f"the reference worker failed:\n{failure}") from failure
+                raise BadInput(str(failure)) from failure
+        return self._reference
+
+    def _drop_reference(self) -> None:
+        if self._reference is not None:
+            self._reference.close()
+            self._reference = None
+
+    def _need_gpu(self, what: str) -> None:
+        if self._target != "cuda":
+            raise Unavailable(f"{what} needs a GPU; this session runs on the simulator")
+
+
+_DOING = {"baseline": "being captured", "renew": "running with other parameters", "expect": "running on secret inputs"}
+
+
+def main() -> None:
+    """Serve one client until its end of the pipe closes."""
+    requests, answers = _take_over_stdio()
+    nursery = Nursery()                    # before any secret exists, and before any thread
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    order = json.loads(requests.readline())
+    _die_with(requests, Path(order["scratch"]))
+    process = JudgeProcess(order, nursery)
+    handlers: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+        "baseline": process.baseline,
+        "check": process.check,
+        "time": process.time,
+        "profile": process.profile,
+    }
+    for line in requests:
+        message = json.loads(line)
+        try:
+            answer: dict[str, Any] = {"result": handlers[message["do"]](message)}
+        except BadInput as error:
+            answer = {"bad_input": str(error)}
+        except Unavailable as error:
+            answer = {"unavailable": str(error)}
+        except Exception:
+            answer = {"defect": traceback.format_exc()}
+        answers.write(json.dumps(answer).encode() + b"\n")
+        answers.flush()
+
+
+def _take_over_stdio() -> tuple[BinaryIO, BinaryIO]:
+    """Private copies of stdin and stdout; the originals point to nowhere and to the log, so that no print can answer."""
+    requests, answers = os.fdopen(os.dup(0), "rb", buffering=0), os.fdopen(os.dup(1), "wb")
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.dup2(2, 1)
+    sys.stdout = sys.stderr
+    return requests, answers               # type: ignore[return-value]
+
+
+def _die_with(requests: BinaryIO, scratch: Path) -> None:
+    """End at once when the client is gone, also in the middle of a check; workers follow through their parent."""
+
+    def watch() -> None:
+        poll = select.poll()
+        poll.register(requests.fileno(), select.POLLHUP)
+        while not any(event & (select.POLLHUP | select.POLLERR) for _, event in poll.poll()):
+            time.sleep(0.05)
+        shutil.rmtree(scratch, ignore_errors=True)
+        os._exit(0)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+if __name__ == "__main__":
+    main()
