@@ -23,7 +23,8 @@ from stitchcuda.tools import limits
 from stitchcuda.tools.limits import Limits
 from stitchcuda.tools.wire import Channel, Closed
 
-_PRELOADED = ("torch", "torch.utils.cpp_extension", "torch.utils._python_dispatch", "tvm_ffi", "tvm_ffi.cpp", "safetensors.torch")
+# torch._dynamo: what a worker's first TorchDispatchMode, and torch.export, would import for over a second
+_PRELOADED = ("torch", "torch._dynamo", "torch.export", "torch.utils.cpp_extension", "tvm_ffi.cpp", "safetensors.torch")
 _PACKET = 65_536
 _WORKERS = {
     "reference": "stitchcuda.tools.reference_worker",
