@@ -97,7 +97,7 @@ class FolderStore:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self._ledgers: dict[str, dict[str, Attempt]] = {}
+        self._ledgers: dict[str, tuple[int, dict[str, Attempt]]] = {}
 
     def put(self, data: bytes) -> Digest:
         digest = hashlib.sha256(data).hexdigest()
@@ -132,24 +132,27 @@ class FolderStore:
                 file.flush()
                 os.fsync(file.fileno())
         known[attempt.id] = attempt
+        self._ledgers[session] = (path.stat().st_size, known)
         return attempt
 
     def attempts(self, session: str) -> Mapping[str, Attempt]:
         return dict(self._read(session))
 
     def _read(self, session: str) -> dict[str, Attempt]:
-        if session not in self._ledgers:
-            path = self._ledger(session)
-            found: dict[str, Attempt] = {}
-            data = path.read_bytes()[: self._whole(path)] if path.exists() else b""
+        path = self._ledger(session)
+        size = path.stat().st_size if path.exists() else 0
+        seen, found = self._ledgers.get(session, (-1, {}))
+        if size != seen:  # never read, or another process has appended since
+            found = {}
+            data = path.read_bytes()[: self._whole(path)] if size else b""
             for number, line in enumerate(data.splitlines(), 1):
                 entry = json.loads(line)
                 if hashlib.sha256(entry["attempt"].encode()).hexdigest() != entry["sha256"]:
                     raise Unavailable(f"{path} is damaged at line {number}: restore it from a copy")
                 attempt = Attempt.model_validate_json(entry["attempt"])
                 found[attempt.id] = attempt
-            self._ledgers[session] = found
-        return self._ledgers[session]
+            self._ledgers[session] = (size, found)
+        return found
 
     def _whole(self, path: Path) -> int:
         """Bytes up to the end of the last complete line."""

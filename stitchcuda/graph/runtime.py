@@ -72,27 +72,38 @@ def node(name: str, act: Callable[[State, Context], State]) -> Node:
         state = with_tuples(state)
         given = runtime.context.context if runtime.context else None
         context = given or _own(state)
-        work = state.get("work")
-        facts = {"node": name, "task": work.task.title if work else None}
-        context.emit("node", phase="start", **facts)
-        started, spent = time.monotonic(), context.engineer.spent()
         try:
-            update = act(state, context)
-        except ReplyPending as pending:
-            # The node reruns from its start on resume and asks the engineer again.
-            interrupt({"waiting_for": pending.request})
+            update = _act(name, act, state, context)
+        except BaseException:
+            if not given:
+                _close(context.name)
             raise
-        seconds = time.monotonic() - started
-        gpu = seconds if context.settings.target == "cuda" and name in _ON_GPU else 0.0
-        usage = _add(state.get("usage", Usage()), context.engineer.spent(), spent, wall_s=seconds, gpu_s=gpu)
-        context.emit("node", phase="end", seconds=seconds, usage=usage, **facts)
         if name == "report" and not given:
             _close(context.name)
-        return update | {"usage": usage}
+        return update
 
     run.__name__ = name
     run.__doc__ = act.__doc__ or act.__module__
     return run
+
+
+def _act(name: str, act: Callable[[State, Context], State], state: State, context: Context) -> State:
+    """The node itself, announced, timed and paid for."""
+    work = state.get("work")
+    facts = {"node": name, "task": work.task.title if work else None}
+    context.emit("node", phase="start", **facts)
+    started, spent = time.monotonic(), context.engineer.spent()
+    try:
+        update = act(state, context)
+    except ReplyPending as pending:
+        # The node reruns from its start on resume and asks the engineer again.
+        interrupt({"waiting_for": pending.request})
+        raise
+    seconds = time.monotonic() - started
+    gpu = seconds if context.settings.target == "cuda" and name in _ON_GPU else 0.0
+    usage = _add(state.get("usage", Usage()), context.engineer.spent(), spent, wall_s=seconds, gpu_s=gpu)
+    context.emit("node", phase="end", seconds=seconds, usage=usage, **facts)
+    return update | {"usage": usage}
 
 
 def with_tuples(state: Any) -> State:

@@ -17,6 +17,7 @@ from stitchcuda.nodes.verdict import diagnosis_of, evidence_of, first_line, pred
 from stitchcuda.state import Attempt, Review, Route, State, Usage, Work
 
 RECENT = 4
+NO_PRICE = "the model's price is not known: --budget-usd cannot end this session, --max-attempts and --max-minutes can"
 
 
 def verifier_by(rules: Rules) -> Callable[[State, Context], State]:
@@ -38,6 +39,8 @@ def verifier_by(rules: Rules) -> Callable[[State, Context], State]:
             "recent": (*state.get("recent", ()), attempt)[-RECENT:],
             "missed": missed,
         }
+        if context.engineer.spent().usd is None:
+            update["notes"] = context.note(state, NO_PRICE)
         if attempt.kept:
             kept = tuple(dict.fromkeys((*state.get("tasks_kept", ()), attempt.task)))
             update |= {"program": attempt.program, "best": attempt, "tasks_kept": kept}
