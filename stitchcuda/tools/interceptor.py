@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from stitchcuda.simulator import build as simulated
+from stitchcuda.simulator.compile import CompileError
 from stitchcuda.state import Target
 from stitchcuda.tools import nvcc, simulated_device
 from stitchcuda.tools.simulated_graph import Recorder
@@ -123,7 +125,7 @@ class Interceptor:
         if self._target == "sim":
             from stitchcuda.simulator.build import build_simulated
 
-            return build_simulated(files, name=name, cache=self._cache / "simulator", include=includes)
+            return build_simulated(files, name=name, cache=self._cache / "simulator", include_dirs=includes)
         built = nvcc.library(
             files, name=name, arch=self._arch, cache=self._cache, root=self._program, cflags=cflags, cuda_flags=cuda_flags,
             ldflags=ldflags, includes=includes,
@@ -143,9 +145,7 @@ class Interceptor:
             started = time.monotonic()
             try:
                 if self._target == "sim":
-                    from stitchcuda.simulator.build import build_torch_extension
-
-                    module = build_torch_extension(which, name, args, options, cache=self._cache / "simulator")
+                    module = self._simulated_torch_extension(which, name, args, options)
                     return CountedModule(module, name, self._call)
                 key = hashlib.sha256(repr((which, name, args, sorted(options.items()), self._arch)).encode()).hexdigest()[:24]
                 folder = self._cache / "torch" / key
@@ -204,6 +204,12 @@ class CountedModule:
 
         call.__name__ = name
         return call
+
+
+def _relative(log: str, root: Path) -> str:
+    for folder in (root, root.resolve()):
+        log = log.replace(f"{folder}/", "")
+    return log
 
 
 def _listed(value: Any) -> list[str]:
