@@ -87,7 +87,7 @@ class Progress:
         self.tasks |= {task.id: task for task in tasks}
         self.status |= {task.id: "open" for task in tasks}
         predicted = milliseconds(sum(task.predicted_ms for task in tasks))
-        return f"plan {event['version']}: {len(tasks)} tasks, {predicted} predicted to be saved. {event['summary']}"
+        return f"plan {event['version']}: " + (event["summary"] or f"{len(tasks)} tasks, predicted to save {predicted}")
 
     def _attempt(self, attempt: Attempt, title: str) -> str:
         self.attempts += 1

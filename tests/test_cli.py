@@ -208,7 +208,7 @@ def test_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
         "session s starts in /somewhere",
         "baseline: running and capturing the reference",
         "baseline: 4.2 s",
-        "plan 1: 2 tasks, 0.01 ms predicted to be saved. Two.",
+        "plan 1: Two.",
         "r01 #0 (fuse gelu into layer_norm): wrong, then code (not correct): output 0 is wrong",
         "r02 #0 (softmax): correct (simulated), then next_task (not correct)",
         "best so far: 1 stitched, 40% in own kernels, tier simulated",
