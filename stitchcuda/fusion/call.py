@@ -52,6 +52,13 @@ class Call:
     def tensor(self, position: int = 0, name: str = "self") -> Value:
         return self.scope.value(self._ref(position, name))
 
+    def tensors(self, position: int, name: str) -> list[Value]:
+        """A list of tensors."""
+        items = self.get(position, name)
+        if not isinstance(items, (tuple, list)) or not all(isinstance(item, ValueRef) for item in items):
+            raise CannotLower(f"argument {name} is not a list of tensors")
+        return [self.scope.value(item.value) for item in items]
+
     def maybe_tensor(self, position: int, name: str) -> Value | None:
         return self.tensor(position, name) if self.is_tensor(position, name) else None
 

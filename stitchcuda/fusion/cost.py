@@ -1,7 +1,7 @@
-"""Predicted times on a device, from bytes, flops and launches: eager, with some regions stitched, as a CUDA graph, and the floor.
+"""Predicted times on a device, from bytes, flops and launches: eager, with regions stitched, as a CUDA graph, and the floor.
 
-The model is a two-clock pipeline. The host issues operators one after another; the device runs each as soon as it was issued and
-its predecessor has ended:
+The model is a two-clock pipeline. The host issues operators one after another; the device runs each once it was issued and its
+predecessor has ended:
 
     device time of an operator = max(bytes / bandwidth, flops / rate, launches * KERNEL_US)
     device clock               = max(device clock, host clock) + device time

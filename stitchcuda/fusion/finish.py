@@ -104,6 +104,8 @@ def _checked(draft: Draft, live: Sequence[str]) -> set[Loop]:
         if len(loops) != len(set(loops)):
             raise CannotLower("a value would run over one loop twice")
         everything.update(loops)
+    for write in draft.writes:
+        everything.update(leaves(write.dims))
     overs = [set(leaves([step.loops])) for name in live if (step := draft.steps[name]).fn in REDUCTIONS]
     if any(over != overs[0] for over in overs):
         raise CannotLower("reductions over different dimensions")

@@ -15,22 +15,16 @@ from stitchcuda.state import TensorSpec
 
 # Views whose strides the capture states and whose offset is that of what they look at.
 SAME_OFFSET = frozenset({
-    "view", "_unsafe_view", "reshape", "flatten", "unflatten", "view_as", "permute", "transpose", "t", "numpy_T",
-    "matrix_H", "mT", "T",
-    "mH", "adjoint", "movedim", "moveaxis", "swapaxes", "swapdims", "expand", "expand_as", "broadcast_to",
-    "unsqueeze", "squeeze",
-    "squeeze_", "unsqueeze_", "detach", "detach_", "alias", "contiguous", "unfold", "to", "type_as", "dropout",
-    "feature_dropout", "alpha_dropout", "_to_copy",
-    "lift", "lift_fresh", "clone", "ravel", "reshape_as", "float", "half", "double", "atleast_1d", "atleast_2d",
-    "atleast_3d", "identity",
+    "view", "_unsafe_view", "reshape", "reshape_as", "flatten", "unflatten", "view_as", "ravel", "permute", "transpose", "t",
+    "numpy_T", "matrix_H", "T", "mT", "mH", "adjoint", "movedim", "moveaxis", "swapaxes", "swapdims", "expand", "expand_as",
+    "broadcast_to", "broadcast_tensors", "unsqueeze", "squeeze", "atleast_1d", "atleast_2d", "atleast_3d", "detach", "alias",
+    "contiguous", "clone", "to", "type_as", "_to_copy", "float", "half", "double", "dropout", "feature_dropout",
+    "alpha_dropout", "lift", "lift_fresh", "unfold",
 })  # fmt: skip
 MOVED_OFFSET = frozenset({"select", "slice", "narrow", "diagonal"})
-MANY = frozenset(
-    {"chunk", "split", "split_with_sizes", "unbind", "tensor_split", "unsafe_chunk", "unsafe_split", "unsafe_split_with_sizes"}
-)
-CHECKS = frozenset(
-    {"_assert_tensor_metadata", "_assert_scalar", "_assert_async", "sym_constrain_range_for_size", "sym_constrain_range"}
-)
+MANY = frozenset({
+    "chunk", "split", "split_with_sizes", "unbind", "tensor_split", "unsafe_chunk", "unsafe_split", "unsafe_split_with_sizes",
+})  # fmt: skip
 
 
 class Flow:
@@ -45,28 +39,19 @@ class Flow:
         self.producer: dict[str, tuple[Node, int]] = {}
         for node in graph.nodes:
             for i, spec in enumerate(node.outputs):
-                # a getitem that the capture kept may carry its source's name; the first maker counts
-                if spec.name not in self.producer:
-                    self.specs[spec.name] = spec
-                    self.producer[spec.name] = (node, i)
+                self.specs[spec.name] = spec
+                self.producer[spec.name] = (node, i)
         self.readers: dict[str, list[Node]] = {}
         for node in graph.nodes:
-            if base_name(node.op) in CHECKS:
-                continue
             for name in dict.fromkeys(references((node.args, node.kwargs))):
                 self.readers.setdefault(name, []).append(node)
         self.results = frozenset((*references(graph.outputs), *(mutation.value for mutation in graph.mutations)))
 
-    def source(self, node: Node) -> str | None:
-        """The value whose memory a view node looks at; None when the node makes memory of its own."""
+    def source(self, node: Node, which: int = 0) -> str | None:
+        """The value whose memory output `which` of a view node looks at; None when the node makes memory of its own."""
         base = base_name(node.op)
-        if base == "getitem":
-            name = next(references(node.args), None)
-            maker = self.nodes.get(name) if name is not None and name not in self.producer else None
-            if maker is None:
-                return name
-            index = node.args[1]
-            return maker.outputs[index].name if isinstance(index, int) and index < len(maker.outputs) else None
+        if base == "broadcast_tensors":
+            return list(references(node.args))[which]
         if base in MANY:
             return next(references(node.args), None)
         if node.aliases is not None and (base in SAME_OFFSET or base in MOVED_OFFSET) and len(node.outputs) == 1:
@@ -83,7 +68,7 @@ class Flow:
         if made is None:
             return Leaf(name, spec.dtype, spec.shape, spec.strides)
         node, which = made
-        source = self.source(node)
+        source = self.source(node, which)
         if source is None or source not in self.specs or source == name:
             return Leaf(name, spec.dtype, spec.shape, spec.strides)
         below = self.leaf(source)
@@ -112,8 +97,6 @@ def _offset(node: Node, which: int, below: Leaf, spec: TensorSpec) -> int:
     base = base_name(node.op)
     if base in SAME_OFFSET or not below.shape:
         return 0
-    if base == "getitem":
-        return 0  # the offset was counted for the value that it names
     if base == "diagonal":
         shift = _integer(node, 1, "offset", 0)
         first, second = _integer(node, 2, "dim1", 0), _integer(node, 3, "dim2", 1)

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from stitchcuda.fusion import lower_norm, lower_pointwise, lower_shape
 from stitchcuda.fusion.call import Call, Rule
-from stitchcuda.fusion.flow import CHECKS, MANY, Flow
+from stitchcuda.fusion.flow import MANY, Flow
 from stitchcuda.fusion.graph import Node, OpGraph
 from stitchcuda.fusion.ir import Argument, Kernel
 from stitchcuda.fusion.nest import CannotLower, Leaf, Nest, Value
@@ -26,8 +26,8 @@ SOURCES = lower_shape.SOURCES
 PERMUTATIONS = frozenset(
     {"permute", "transpose", "t", "numpy_T", "mT", "T", "movedim", "moveaxis", "swapaxes", "swapdims", "adjoint", "mH"}
 )
-EXPANSIONS = frozenset({"expand", "expand_as", "broadcast_to"})
-CUTS = frozenset({"select", "slice", "narrow", "diagonal", "unfold", "getitem"}) | MANY
+EXPANSIONS = frozenset({"expand", "expand_as", "broadcast_to", "broadcast_tensors"})
+CUTS = frozenset({"select", "slice", "narrow", "diagonal", "unfold"}) | MANY
 
 
 def has_rule(node: Node) -> bool:
@@ -82,18 +82,27 @@ def identifier(text: str) -> str:
 
 def lower_nodes(flow: Flow, nodes: Sequence[str], *, name: str = "kernel", comment: str = "") -> Kernel:
     """The kernel of these nodes, which must be in graph order. Raises `CannotLower`."""
-    return _Lowering(flow, nodes).kernel(name, comment)
+    try:
+        return _Lowering(flow, nodes, share_loads=True).kernel(name, comment)
+    except CannotLower as first:
+        # a tensor that meets its own transpose has to be read twice, over different loops
+        try:
+            return _Lowering(flow, nodes, share_loads=False).kernel(name, comment)
+        except CannotLower:
+            raise first from None
 
 
 class _Lowering:
     """One walk over a region; the `Scope` of its rules."""
 
-    def __init__(self, flow: Flow, nodes: Sequence[str]) -> None:
+    def __init__(self, flow: Flow, nodes: Sequence[str], *, share_loads: bool) -> None:
         self.flow = flow
         self.inside = set(nodes)
         self.nodes = [flow.nodes[name] for name in nodes]
         self.nest = Nest()
         self.values: dict[str, Value] = {}
+        self.stored: set[str] = set()
+        self.loads: dict[Leaf, Value] | None = {} if share_loads else None
 
     def kernel(self, name: str, comment: str) -> Kernel:
         for node in self.nodes:
@@ -103,6 +112,9 @@ class _Lowering:
             if rule is None:
                 raise CannotLower(f"no rule for {node.op}")
             made = rule(Call(node, self.nest, self))
+            if made == ():  # stored in parts
+                self.stored.update(spec.name for spec in node.outputs)
+                continue
             for spec, value in zip(node.outputs, made if isinstance(made, tuple) else (made,), strict=True):
                 self.values[spec.name] = _typed(self.nest, value, spec)
         for spec in self._needed():
@@ -116,8 +128,8 @@ class _Lowering:
             return self.values[name]
         made = self.flow.producer.get(name)
         if made is not None:
-            node = made[0]
-            source = self.flow.source(node)
+            node, which = made
+            source = self.flow.source(node, which)
             if source is None and is_source(node):
                 return SOURCES[base_name(node.op)](Call(node, self.nest, self))  # type: ignore[return-value]
             if source is not None and self.leaf(name) is None:
@@ -125,7 +137,11 @@ class _Lowering:
         leaf = self.leaf(name)
         if leaf is None:
             raise CannotLower("a value is read before it is made")
-        return self.nest.load(leaf)
+        if self.loads is None:
+            return self.nest.load(leaf)
+        if leaf not in self.loads:
+            self.loads[leaf] = self.nest.load(leaf)
+        return self.loads[leaf]
 
     def leaf(self, name: str) -> Leaf | None:
         leaf = self.flow.leaf(name)
@@ -154,7 +170,7 @@ class _Lowering:
             if self.flow.is_view(node) or is_source(node):
                 continue
             for spec in node.outputs:
-                if needed_outside(self.flow, spec.name, self.inside):
+                if spec.name not in self.stored and needed_outside(self.flow, spec.name, self.inside):
                     needed.append(spec)
         return needed
 
@@ -187,7 +203,7 @@ def needed_outside(flow: Flow, name: str, inside: set[str]) -> bool:
         if reader.name in inside or flow.is_view(reader):
             if any(needed_outside(flow, spec.name, inside) for spec in reader.outputs):
                 return True
-        elif base_name(reader.op) not in CHECKS:
+        else:
             return True
     return False
 

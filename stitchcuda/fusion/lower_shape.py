@@ -9,6 +9,8 @@ from stitchcuda.fusion.call import Call, Rule
 from stitchcuda.fusion.ir import Fn
 from stitchcuda.fusion.nest import CannotLower, Value
 
+MOST_PARTS = 32
+
 
 def _reshape(call: Call) -> Value:
     return call.nest.reshape(call.tensor(), call.out.shape)
@@ -68,6 +70,21 @@ def _arange(call: Call) -> Value:
     return value if start == 0 else call.do("add", value, start)
 
 
+def _joined(call: Call) -> tuple[Value, ...]:
+    """cat and stack of parts of equal shape: each part is stored in its place. The result exists in memory only."""
+    parts = call.tensors(0, "tensors")
+    out = call.out
+    dim = int(call.number(1, "dim", 0)) % len(out.shape)
+    if any(part.shape != parts[0].shape for part in parts) or len(parts) > MOST_PARTS:
+        raise CannotLower("cat of parts of different sizes" if len(parts) <= MOST_PARTS else "cat of too many parts")
+    shape = (*out.shape[:dim], out.shape[dim] // len(parts), *out.shape[dim + 1 :])
+    parts = [call.nest.reshape(call.nest.cast(part, out.dtype), shape) for part in parts]
+    call.nest.align(parts)
+    for i, part in enumerate(parts):
+        call.nest.store(part, out, i * shape[dim] * out.strides[dim], shape=shape)
+    return ()
+
+
 def _diff_loss(squared: bool) -> Rule:
     def rule(call: Call) -> Value:
         apart = call.do("sub", call.tensor(), call.tensor(1, "target"))
@@ -88,6 +105,7 @@ RULES: dict[str, Rule] = {
     "view_as": _reshape,
     "reshape_as": _reshape, "ravel": _reshape,
     "repeat": _repeat, "tile": _repeat, "repeat_interleave": _repeat_interleave,
+    "cat": _joined, "concat": _joined, "stack": _joined,
     "tril": _triangle("le"), "triu": _triangle("ge"),
     "mse_loss": _diff_loss(True), "l1_loss": _diff_loss(False),
     "fill": _filled(1), "zero": _filled(None, 0),

@@ -206,6 +206,14 @@ class Nest:
         stored = self.cast(value, spec.dtype) if value.kind != kind_of(spec.dtype) else value
         self.draft.writes.append(Write(spec, self._name(stored), strides, offset, stored.dims, inout=False))
 
+    def align(self, values: Sequence[Value]) -> None:
+        """Lets values of one shape run over the same loops, so that they can be stored side by side."""
+        for value in values[1:]:
+            for dim, other in zip(values[0].dims, value.dims, strict=True):
+                if bool(dim) != bool(other):
+                    raise CannotLower("parts of different sizes")
+                tie(dim, other)
+
     def update(self, value: Value, spec: TensorSpec) -> None:
         """Overwrites a tensor that the kernel also reads."""
         strides = tuple(pair for loops, stride in zip(value.dims, spec.strides, strict=True) for pair in _spread(loops, stride))

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stitchcuda.fusion.flow import CHECKS, Flow
+from stitchcuda.fusion.flow import Flow
 from stitchcuda.fusion.graph import Node, OpGraph, ValueRef
 from stitchcuda.fusion.groups import Groups
 from stitchcuda.fusion.ir import Kernel
@@ -22,7 +22,7 @@ from stitchcuda.fusion.work import touched, work_of
 from stitchcuda.state import Region, TensorSpec
 
 MOST_STEPS = 200
-MOST_ARGUMENTS = 24
+MOST_ARGUMENTS = 40
 """Larger unions are left apart: their kernels would spill registers."""
 
 
@@ -82,7 +82,7 @@ class _Cut:
             first = self.flow.nodes[nodes[0]]
             if group in self.kernels:
                 made.append(_Piece(nodes, "fusible", self.kernels[group], ""))
-            elif self.flow.is_view(first) or base_name(first.op) in CHECKS or "getitem" in first.op:
+            elif self.flow.is_view(first):
                 made.append(_Piece(nodes, "view", None, ""))
             else:
                 made.append(_Piece(nodes, "library", None, self.reasons.get(first.name, "")))

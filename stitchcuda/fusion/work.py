@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from stitchcuda.fusion.dtypes import size_of
-from stitchcuda.fusion.flow import CHECKS, Flow
+from stitchcuda.fusion.flow import Flow
 from stitchcuda.fusion.graph import Node
 from stitchcuda.fusion.order import base_name, references, writes
 from stitchcuda.state import TensorSpec
@@ -56,11 +56,9 @@ class Work:
 
 
 def work_of(flow: Flow, node: Node) -> Work:
-    """The eager cost of a node; zero for views and checks."""
+    """The eager cost of a node; zero for views."""
     base = base_name(node.op)
-    if flow.is_view(node) or base in CHECKS or not (node.outputs or writes(node)):
-        return Work(0, 0, 0)
-    if not node.op.startswith("aten.") and "getitem" in base:
+    if flow.is_view(node) or not (node.outputs or writes(node)):
         return Work(0, 0, 0)
     read = sum(_read_bytes(flow, node, name) for name in dict.fromkeys(references((node.args, node.kwargs))))
     written = sum(spec.elements * size_of(spec.dtype) for spec in node.outputs)

@@ -1,0 +1,221 @@
+"""The built-in engineer: plans, writes and reviews by rule, with no key and no network. The same input gives the same program.
+
+It plans from the cost model (`fusion/cost.py`), writes every program anew from the captured graph and the tasks in it
+(`fusion/lower.py`, `emit.py`, `program.py`), and offers a region's kernel in as many variants as the generator knows. What it
+cannot write stays a library operator; a program that could not be captured it leaves alone. It runs no tool.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from stitchcuda.engineers import Assignment, Brief, Draft, Files
+from stitchcuda.engineers.verdict import review_by_rule
+from stitchcuda.fusion import cost
+from stitchcuda.fusion.emit import emit, variants
+from stitchcuda.fusion.flow import Flow
+from stitchcuda.fusion.ir import Stitch
+from stitchcuda.fusion.lower import CannotLower, bind, lower
+from stitchcuda.fusion.program import read_manifest, write_program
+from stitchcuda.fusion.work import synchronises
+from stitchcuda.state import Evidence, Plan, Region, Review, Task, Usage
+
+CUDA_GRAPH = "host:cuda_graph"
+MOST_TASKS = 12
+WORTH = 0.005  # of the predicted eager time
+RELEVANT = 0.02  # of the bytes outside of library operators: worth owning even if nothing is saved
+
+
+class BuiltinEngineer:
+    """Planner, coder and verifier by rule. Keeps nothing between calls."""
+
+    name = "builtin"
+
+    def plan(self, brief: Brief) -> Plan:
+        """Regions by predicted saving, then CUDA graph replay. No tasks for a program that could not be captured."""
+        version = len(brief.plans) + 1
+        if brief.graph.opaque:
+            text = (
+                f"The built-in engineer cannot do anything here: {brief.graph.opaque} A chat model may (--model openai:NAME)."
+            )
+            return Plan(version=version, tasks=(), summary=text)
+        tasks, left_out = _region_tasks(brief)
+        replay = _replay_task(brief, [task.id for task in tasks])
+        if replay is not None:
+            tasks.append(replay)
+        saved = sum(task.predicted_ms for task in tasks)
+        summary = (
+            f"{len(tasks)} tasks, predicted to save {saved:.3f} of {brief.baseline.predicted_ms:.3f} ms; "
+            f"{sum(region.kind == 'library' for region in brief.regions)} kinds of library operators stay."
+        )
+        return Plan(version=version, tasks=tuple(tasks), summary=" ".join([summary, *left_out]))
+
+    def write(self, assignment: Assignment) -> Draft:
+        """The program with the kept tasks and this one; `ordinal` numbers the variants of this task's kernel."""
+        task, regions = assignment.task, {region.id: region for region in assignment.brief.regions}
+        chosen = _variants_in(assignment.program)
+        if task.kind == "host":
+            if task.id != CUDA_GRAPH:
+                return Draft(files={}, exhausted=f"The built-in engineer knows no host-side task {task.id}.")
+            if assignment.ordinal > 0:
+                return Draft(files={}, exhausted="CUDA graph replay is written in one way only, and that was tried.")
+        else:
+            region = regions.get(task.region or task.id)
+            if region is None or region.kind != "fusible":
+                return Draft(files={}, exhausted=f"The built-in engineer cannot write {task.title}: {_why_not(region)}.")
+            count = variants(lower(assignment.brief.graph, region))
+            if assignment.ordinal >= count:
+                return Draft(files={}, exhausted=f"All {count} variants of this kernel were tried.")
+            chosen[region.id] = assignment.ordinal
+        foreign = [name for name in assignment.kept if name != CUDA_GRAPH and name not in regions]
+        if foreign:
+            return Draft(files={}, exhausted=f"The program holds tasks that another engineer wrote: {', '.join(foreign)}.")
+        wanted = [*assignment.kept, *([] if task.id in assignment.kept else [task.id])]
+        stitches = [_stitch(assignment.brief, regions[name], chosen.get(name, 0)) for name in sorted(wanted) if name in regions]
+        files = write_program(
+            assignment.brief.graph,
+            stitches,
+            ("cuda_graph",) if CUDA_GRAPH in wanted else (),
+            reference=assignment.brief.reference,
+            name=_program_name(assignment.program),
+        )
+        return Draft(files=files, note=_note(assignment, stitches))
+
+    def review(self, assignment: Assignment, draft: Draft, evidence: Evidence) -> Review:
+        """See `verdict.py`; names the next variant of the kernel where there is one."""
+        region = next((r for r in assignment.brief.regions if r.id == (assignment.task.region or assignment.task.id)), None)
+        following = ""
+        if region is not None and region.kind == "fusible":
+            kernel = lower(assignment.brief.graph, region)
+            if assignment.ordinal + 1 < variants(kernel):
+                following = emit(kernel, assignment.ordinal + 1).strategy
+        return review_by_rule(assignment, region, evidence, following)
+
+    def spent(self) -> Usage:
+        return Usage()
+
+
+def _region_tasks(brief: Brief) -> tuple[list[Task], list[str]]:
+    """Tasks for the regions that are worth a kernel, best first, and sentences on what was left out."""
+    device, graph = brief.baseline.device, brief.graph
+    open_regions = [region for region in brief.regions if region.kind == "fusible" and region.id not in brief.kept]
+    owned = sum(region.eager_bytes for region in brief.regions if region.kind == "fusible")
+    before = cost.program_ms(graph, brief.regions, brief.kept, device)
+    worth: list[tuple[float, Region]] = []
+    unwritable = 0
+    for region in open_regions:
+        if _tried(brief, region) >= _variant_count(brief, region):
+            unwritable += 1
+            continue
+        alone = before - cost.program_ms(graph, brief.regions, {*brief.kept, region.id}, device)
+        if alone >= WORTH * brief.baseline.predicted_ms or region.eager_bytes >= RELEVANT * owned:
+            worth.append((alone, region))
+    worth.sort(key=lambda pair: (-pair[0], -pair[1].eager_bytes, pair[1].id))
+    tasks: list[Task] = []
+    kept = set(brief.kept)
+    for _, region in worth[:MOST_TASKS]:
+        after = cost.program_ms(graph, brief.regions, kept | {region.id}, device)
+        saving = max(cost.program_ms(graph, brief.regions, kept, device) - after, 0.0)
+        kept.add(region.id)
+        tasks.append(
+            Task(
+                id=region.id,
+                kind="region",
+                title=region.title,
+                region=region.id,
+                predicted_ms=saving,
+                why=_why(region, saving),
+                strategy=emit(lower(graph, region), min(_tried(brief, region), _variant_count(brief, region) - 1)).strategy,
+            )
+        )
+    left_out = []
+    if len(worth) > MOST_TASKS:
+        left_out.append(f"{len(worth) - MOST_TASKS} smaller regions wait for a later plan.")
+    if unwritable:
+        left_out.append(f"{unwritable} regions have been tried in every way the built-in engineer knows.")
+    return tasks, left_out
+
+
+def _replay_task(brief: Brief, planned: list[str]) -> Task | None:
+    """CUDA graph replay, unless it is in the program already, was tried, or an operator makes the host wait."""
+    if CUDA_GRAPH in brief.kept or any(attempt.task == CUDA_GRAPH for attempt in brief.history):
+        return None
+    flow = Flow(brief.graph)
+    if any(synchronises(flow, node) for node in brief.graph.nodes):
+        return None
+    kept = {*brief.kept, *planned}
+    saving = cost.graph_saving_ms(brief.graph, brief.regions, kept, brief.baseline.device)
+    if saving < WORTH * brief.baseline.predicted_ms:
+        return None
+    launches = sum(region.launches for region in brief.regions if region.id not in kept)
+    launches += sum(len(region.nodes) for region in brief.regions if region.id in kept)
+    return Task(
+        id=CUDA_GRAPH,
+        kind="host",
+        title="CUDA graph replay",
+        predicted_ms=saving,
+        why=f"The host issues {launches} launches one by one; a replay is one launch and {len(brief.graph.inputs)} copies of inputs.",
+        strategy="capture once per input shape, copy the inputs in, replay",
+    )
+
+
+def _why(region: Region, saving: float) -> str:
+    own = len(region.nodes)
+    bytes_text = f"{region.eager_bytes / 1e6:.2f} MB of memory traffic become {region.fused_bytes / 1e6:.2f} MB"
+    launch_text = f"{region.launches} launches become {own}"
+    times = f" in {own} places" if own > 1 else ""
+    if saving == 0.0:
+        return f"{launch_text} and {bytes_text}{times}: no gain is predicted, but its bytes come under our own kernels."
+    return f"{launch_text} and {bytes_text}{times}."
+
+
+def _why_not(region: Region | None) -> str:
+    if region is None:
+        return "no such region in the captured graph"
+    return region.reason or f"it stays a {region.kind} operator"
+
+
+def _tried(brief: Brief, region: Region) -> int:
+    return sum(attempt.task == region.id for attempt in brief.history)
+
+
+def _variant_count(brief: Brief, region: Region) -> int:
+    """Variants that the generator knows for a region; 0 if it cannot write this kernel at all."""
+    try:
+        return variants(lower(brief.graph, region))
+    except (ValueError, CannotLower):
+        return 0
+
+
+def _stitch(brief: Brief, region: Region, variant: int) -> Stitch:
+    kernel = lower(brief.graph, region)
+    source = emit(kernel, variant)
+    source = replace(source, strategy=f"variant {variant}: {source.strategy}")
+    return Stitch(region=region.id, kernel=kernel, source=source, instances=bind(brief.graph, region, kernel))
+
+
+def _variants_in(program: Files) -> dict[str, int]:
+    """The variant of each region's kernel in a program, as its manifest tells; regions without one are left out."""
+    found: dict[str, int] = {}
+    for region in read_manifest(program).get("regions", ()):
+        match = re.match(r"variant (\d+):", str(region.get("strategy", "")))
+        if match:
+            found[str(region["id"])] = int(match.group(1))
+    return found
+
+
+def _program_name(program: Files) -> str:
+    return str(read_manifest(program).get("name", "program"))
+
+
+def _note(assignment: Assignment, stitches: list[Stitch]) -> str:
+    """What this draft does, and what it does differently if the last one failed."""
+    own = next((s for s in stitches if s.region == (assignment.task.region or assignment.task.id)), None)
+    text = own.source.strategy if own else assignment.task.strategy
+    failed = assignment.evidence
+    if failed is not None and not failed.build.ok and not failed.build.skipped:
+        return f"{text}. The last draft did not build."
+    if failed is not None and failed.check is not None and not failed.check.ok:
+        return f"{text}. The last draft was not correct: {'; '.join(failed.check.reasons[:1]) or 'see its check'}"
+    return text
