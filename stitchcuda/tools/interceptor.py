@@ -127,7 +127,7 @@ class Interceptor:
 
             return build_simulated(files, name=name, cache=self._cache / "simulator", include_dirs=includes)
         built = nvcc.library(
-            files, name=name, arch=self._arch, cache=self._cache, root=self._program, cflags=cflags, cuda_flags=cuda_flags,
+            files, arch=self._arch, cache=self._cache, root=self._program, cflags=cflags, cuda_flags=cuda_flags,
             ldflags=ldflags, includes=includes,
         )  # fmt: skip
         if built.path is None:

@@ -28,9 +28,9 @@ from stitchcuda.tools.toolkit import Toolkit
 _SECONDS = 300.0                           # for one source; the slowest seen, CUTLASS-sized templates, takes half of it
 _HEADERS = (".h", ".hpp", ".cuh", ".inl", ".inc")
 _CXX = (".cc", ".cpp", ".cxx", ".c++")
-# tvm-ffi's own defaults, so that a program builds the same with and without us
+# tvm-ffi's own defaults and what generated programs add to them; a flag given twice must not make another object
 _CXX_FLAGS = ("-std=c++17", "-fPIC", "-O2")
-_CUDA_FLAGS = ("-Xcompiler", "-fPIC", "-std=c++17", "-O2")
+_CUDA_FLAGS = ("-Xcompiler", "-fPIC", "-std=c++17", "-O3", "-lineinfo")
 
 
 class Library(Record):
@@ -66,9 +66,13 @@ def build(program: Path, *, arch: str, cache: Path, link: bool) -> BuildResult:
     if kit is None:
         return BuildResult(ok=True, skipped=toolkit.missing())
     if link:
-        made = library(sources, name=root.name, arch=arch, cache=cache, root=root)
+        made = [library(group, arch=arch, cache=cache, root=root) for group in _groups(sources)]
         return BuildResult(
-            ok=made.path is not None, seconds=made.seconds, cached=made.cached, log=made.log, kernels=made.kernels
+            ok=all(one.path is not None for one in made),
+            seconds=time.monotonic() - started,
+            cached=all(one.cached for one in made),
+            log="\n".join(one.log for one in made if one.log),
+            kernels=tuple(usage for one in made for usage in one.kernels),
         )
     objects = _together(lambda source: _cuda(source, kit, arch, cache, root, cubin=True), cuda)
     failed = "\n".join(one.log for one in objects if one.path is None)
@@ -84,7 +88,6 @@ def build(program: Path, *, arch: str, cache: Path, link: bool) -> BuildResult:
 def library(
     sources: Sequence[Path],
     *,
-    name: str,
     arch: str,
     cache: Path,
     root: Path,
@@ -102,12 +105,12 @@ def library(
     kit = toolkit.find_toolkit()
     if kit is None:
         raise Unavailable(toolkit.missing())
-    paths = tuple(f"-I{folder}" for folder in includes)
+    paths = tuple(f"-I{folder}" for folder in includes if not (folder / "cuda_runtime_api.h").exists())
 
     def compiled(source: Path) -> _Object:
         if source.suffix == ".cu":
             return _cuda(source, kit, arch, cache, root, cubin=False, extra=(*cuda_flags, *paths))
-        return _cxx(source, cache, root, extra=(*cflags, *paths))
+        return _cxx(source, kit, cache, root, extra=(*cflags, *paths))
 
     objects = _together(compiled, sorted(sources))
     failed = "\n".join(one.log for one in objects if one.path is None)
@@ -123,19 +126,34 @@ def library(
     )
 
 
+def _groups(sources: Sequence[Path]) -> list[list[Path]]:
+    """What belongs in one library: NAME.cu with NAME_binding.cc, as programs load them; else everything together."""
+    groups = {path.with_suffix(""): [path] for path in sources if path.suffix == ".cu"}
+    for path in sources:
+        if path.suffix != ".cu":
+            owner = path.with_name(path.stem.removesuffix("_binding"))
+            if owner not in groups:
+                return [list(sources)]
+            groups[owner].append(path)
+    return list(groups.values())
+
+
 def _cuda(
     source: Path, kit: Toolkit, arch: str, cache: Path, root: Path, *, cubin: bool, extra: tuple[str, ...] = ()
 ) -> _Object:
     number = arch.removeprefix("sm_")
     target = (f"-gencode=arch=compute_{number},code=sm_{number}",) if not cubin else (f"-arch=sm_{number}",)
-    flags = (*_CUDA_FLAGS, *target, "-Xptxas", "-v", *_tvm_includes(), *extra)
+    further = (flag for flag in extra if flag not in _CUDA_FLAGS)
+    flags = (*_CUDA_FLAGS, *target, "-Xptxas", "-v", *_tvm_includes(), *further)
     command = (str(kit.nvcc), *flags, "-cubin" if cubin else "-c", str(source))
     return _made(source, command, ".cubin" if cubin else ".o", f"nvcc {kit.version} {_host_compiler()}", cache, root)
 
 
-def _cxx(source: Path, cache: Path, root: Path, *, extra: tuple[str, ...] = ()) -> _Object:
+def _cxx(source: Path, kit: Toolkit, cache: Path, root: Path, *, extra: tuple[str, ...] = ()) -> _Object:
     compiler = os.environ.get("CXX", "g++")
-    command = (compiler, *_CXX_FLAGS, *_tvm_includes(), *extra, "-c", str(source))
+    cuda = tuple(part for folder in kit.includes for part in ("-isystem", str(folder)))
+    further = (flag for flag in extra if flag not in _CXX_FLAGS)
+    command = (compiler, *_CXX_FLAGS, *_tvm_includes(), *cuda, *further, "-c", str(source))
     return _made(source, command, ".o", f"{compiler} {_host_compiler()}", cache, root)
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from stitchcuda.simulator.refuse import Refused
 from stitchcuda.state import Target
 from stitchcuda.tools import origin, wire
 from stitchcuda.tools.interceptor import BuildFailed, Interceptor
@@ -23,7 +24,6 @@ from stitchcuda.tools.stopwatch import Stopwatch
 from stitchcuda.tools.traffic import Poison, Traffic, tensors_of
 from stitchcuda.tools.wire import Channel, WireError
 
-_REFUSALS = ("Refused", "Unsupported", "CannotSimulate")
 _FRAMES = 3
 
 
@@ -228,7 +228,7 @@ def _failure(error: BaseException, worker: ProgramWorker) -> dict[str, str]:
         return {"error": f"forward returned something that cannot be judged: {text}", "kind": "error"}
     if isinstance(error, MemoryError | torch.OutOfMemoryError) or "not enough memory" in text or "can't allocate memory" in text:
         return {"error": f"the program ran out of memory: {text.splitlines()[0][:300]}", "kind": "memory"}
-    if any(base.__name__.startswith(_REFUSALS) or base.__name__.endswith(_REFUSALS) for base in type(error).__mro__):
+    if isinstance(error, Refused):
         return {"error": text, "kind": "refused"}
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if worker._folder in Path(frame.filename).parents]
     where = ", ".join(f"{Path(frame.filename).name} line {frame.lineno}" for frame in frames[-_FRAMES:])
