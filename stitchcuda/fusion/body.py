@@ -21,13 +21,14 @@ SPLIT_LINES = 60
 """A forward longer than this is split into a method per block."""
 _DELETE_BYTES = 2**20
 """Dead values at least this large are deleted at the end of a section when their name is not bound again."""
+_ROOT = "the module itself"
 
 
 @dataclass
 class Section:
     """Consecutive lines of one block of the reference."""
 
-    path: str                              # module path of the block, "" for the root
+    path: str  # module path of the block, "" for the root
     lines: list[str] = field(default_factory=list)
     needs: list[str] = field(default_factory=list)  # variables read before they are bound here
     binds: list[str] = field(default_factory=list)
@@ -40,15 +41,19 @@ def sections(graph: OpGraph, units: Sequence[Unit], names: Variables) -> list[Se
     count = Counter(node.scope for node in graph.nodes)
     kinds = {node.scope: node.scope_type for node in graph.nodes}
     inputs_or_state = {spec.name for spec in graph.inputs} | {entry.spec.name for entry in graph.state}
+
+    def placed(unit: Unit) -> str:  # a layer of one or two operators is no place of its own
+        scope = unit.covered[-1].scope if isinstance(unit, KernelCall) else unit.scope
+        return scope if count[scope] > 2 or not scope else scope.rpartition(".")[0]
+
     result: list[Section] = []
     where = None
     for position, unit in enumerate(units):
-        scope = _scope(unit)
-        path = _block(scope)
+        place = placed(unit)
+        path = _block(place)
         if not result or result[-1].path != path:
             result.append(Section(path))
         section = result[-1]
-        place = scope if count[scope] > 2 or not scope else scope.rpartition(".")[0]
         if place != where or not section.lines:
             section.lines += _heading(place, kinds.get(place, ""), blank=bool(section.lines))
             where = place
@@ -60,9 +65,11 @@ def sections(graph: OpGraph, units: Sequence[Unit], names: Variables) -> list[Se
             lines, bound = _operator(unit, names, position, known)
             section.lines += lines
             section.binds += bound
-        if position + 1 < len(units) and _block(_scope(units[position + 1])) != path:
+        if position + 1 < len(units) and _block(placed(units[position + 1])) != path:
             dead = [(name, value) for name, value in names.dead(position) if name in section.binds]
-            large = [name for name, value in dead if owner[value] not in inputs_or_state and _bytes(known[value]) >= _DELETE_BYTES]
+            large = [
+                name for name, value in dead if owner[value] not in inputs_or_state and _bytes(known[value]) >= _DELETE_BYTES
+            ]
             if large:
                 section.lines.append(f"del {', '.join(dict.fromkeys(large))}")
     return result
@@ -77,10 +84,6 @@ def connect(parts: list[Section], returned: Sequence[str]) -> None:
         section.needs = list(dict.fromkeys(section.needs))
 
 
-def _scope(unit: Unit) -> str:
-    return unit.covered[-1].scope if isinstance(unit, KernelCall) else unit.scope
-
-
 def _block(scope: str) -> str:
     """The block a module belongs to: up to its first number, else its first name."""
     parts = scope.split(".")
@@ -91,7 +94,7 @@ def _block(scope: str) -> str:
 
 
 def _heading(place: str, kind: str, *, blank: bool) -> list[str]:
-    title = f"{place} ({kind})" if place and kind else place or kind or "forward"
+    title = f"{place} ({kind})" if place and kind else place or _ROOT
     return [*([""] if blank else []), f"# {title}"]
 
 
@@ -115,7 +118,16 @@ def _operator(node: Node, names: Variables, position: int, known: dict[str, Tens
 
 def _is_list(node: Node) -> bool:
     """Operators that return a list even when it has one entry."""
-    return node.op.split(".")[1] in ("chunk", "split", "split_with_sizes", "unbind", "tensor_split", "hsplit", "vsplit", "meshgrid")
+    return node.op.split(".")[1] in (
+        "chunk",
+        "split",
+        "split_with_sizes",
+        "unbind",
+        "tensor_split",
+        "hsplit",
+        "vsplit",
+        "meshgrid",
+    )
 
 
 def _kernel_call(call: KernelCall, names: Variables, position: int, known: dict[str, TensorSpec]) -> list[str]:
@@ -169,14 +181,15 @@ def written(parts: list[Section], keys: Sequence[str]) -> tuple[list[str], list[
         lines: list[str] = []
         for part in parts:
             lines += ([""] if lines else []) + part.lines
-        return lines, []
+        only_root = all(not part.path for part in parts)
+        return [line for line in lines if not (only_root and line == f"# {_ROOT}")], []
     methods: list[str] = []
     forward: list[str] = []
     bodies: dict[tuple[str, ...], str] = {}
     taken = {key.split(".")[0] for key in keys}
     for part in parts:
         if not part.path or len(part.lines) < 4:
-            forward += part.lines
+            forward += [line for line in part.lines if line != f"# {_ROOT}"]
             continue
         own = state_expression(f"{part.path}.weight", [*keys, f"{part.path}.weight"]).removesuffix(".weight")
         # `self.blocks[0].` → `block.`, so that equal blocks have equal text
@@ -186,7 +199,7 @@ def written(parts: list[Section], keys: Sequence[str]) -> tuple[list[str], list[
         uses = "block" if any(re.search(r"\bblock\b", line) for line in body) else ""
         parameters = [*([uses] if uses else []), *part.needs, *extra]
         returned = ", ".join(part.gives)
-        key = (*parameters, "|", *body, "|", returned)
+        key = _renamed(body, parameters, [*part.needs, *part.binds], returned)
         if key not in bodies:
             name = base = "run_" + re.sub(r"\W", "_", re.sub(r"\.\d+$", "", part.path))
             number = 1
@@ -208,6 +221,32 @@ def written(parts: list[Section], keys: Sequence[str]) -> tuple[list[str], list[
         call = f"self.{bodies[key]}({arguments})"
         forward.append(f"{returned} = {call}" if returned else call)
     return forward, methods
+
+
+def _renamed(lines: list[str], parameters: Sequence[str], variables: Sequence[str], returned: str) -> tuple[str, ...]:
+    """The lines with every binding numbered, so that blocks that differ only in their variables' names are equal."""
+    current = {name: f"v{number}" for number, name in enumerate(parameters)}
+    count = len(current)
+    everything = sorted({*parameters, *variables}, key=len, reverse=True)
+    # not attributes (`block.norm`), not keyword arguments (`dim=1`)
+    pattern = re.compile(rf"(?<![.\w])({'|'.join(map(re.escape, everything))})\b(?!=)") if everything else re.compile(r"(?!)")
+
+    def now(text: str) -> str:
+        return pattern.sub(lambda match: current.get(match[1], match[1]), text)
+
+    result = []
+    for line in lines:
+        left, equals, right = line.partition(" = ")
+        if not equals or line.startswith("#"):
+            result.append(line if line.startswith("#") else now(line))
+            continue
+        right = now(right)
+        for name in left.rstrip(",").split(", "):
+            if name != "_":
+                current[name] = f"v{count}"
+                count += 1
+        result.append(f"{now(left)} = {right}")
+    return (str(len(parameters)), *result, now(returned))
 
 
 def _generic(line: str, own: str, path: str) -> str:

@@ -25,7 +25,7 @@ class Literal_(Record):
     """An argument that is not JSON by itself: a dtype, a device, a memory format, a layout."""
 
     kind: Literal["dtype", "device", "memory_format", "layout"]
-    text: str                              # "float32", "cpu", "contiguous_format", "strided"
+    text: str  # "float32", "cpu", "contiguous_format", "strided"
 
 
 Arg = ValueRef | Literal_ | bool | int | float | str | None | tuple[Any, ...]
@@ -83,16 +83,16 @@ class Node(Record):
     args: _Args = ()
     kwargs: _Kwargs = Field(default_factory=dict)
     outputs: tuple[TensorSpec, ...] = ()
-    scope: str = ""                        # module path, such as "blocks.0.attn"
-    scope_type: str = ""                   # class name of that module
-    aliases: str | None = None             # the value whose memory output 0 shares (views, in-place results)
+    scope: str = ""  # module path, such as "blocks.0.attn"
+    scope_type: str = ""  # class name of that module
+    aliases: str | None = None  # the value whose memory output 0 shares (views, in-place results)
 
 
 class StateTensor(Record):
     """A parameter, buffer or lifted constant. `key` is its state_dict key; constants and non-persistent buffers are stored
     with the graph and the program. `tied` lists further keys of the same tensor."""
 
-    spec: TensorSpec                       # spec.name is the value name in the graph
+    spec: TensorSpec  # spec.name is the value name in the graph
     key: str
     kind: Literal["parameter", "buffer", "constant"]
     persistent: bool = True
@@ -116,14 +116,14 @@ class OpGraph(Record):
 
     model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
 
-    inputs: tuple[TensorSpec, ...]         # tensor inputs in call order; other inputs are baked in as captured
-    call: _Structure                       # {"args": tuple, "kwargs": dict, "names": of the positional arguments}
+    inputs: tuple[TensorSpec, ...]  # tensor inputs in call order; other inputs are baked in as captured
+    call: _Structure  # {"args": tuple, "kwargs": dict, "names": of the positional arguments}
     state: tuple[StateTensor, ...]
     nodes: tuple[Node, ...]
     outputs: _Structure
     mutations: tuple[Mutation, ...] = ()
     training: bool = False
-    mode_matters: bool = False             # holds batch norm, dropout, ...: the other mode would compute something else
-    init_signature: str = ""               # of the reference's constructor, for the program's docstring
-    constants: bytes = b""                 # safetensors: values of constants and non-persistent buffers by StateTensor.key
-    opaque: str = ""                       # why the program could not be captured; nodes is empty then
+    mode_matters: bool = False  # holds batch norm, dropout, ...: the other mode would compute something else
+    init_signature: str = ""  # of the reference's constructor, for the program's docstring
+    constants: bytes = b""  # safetensors: values of constants and non-persistent buffers by StateTensor.key
+    opaque: str = ""  # why the program could not be captured; nodes is empty then

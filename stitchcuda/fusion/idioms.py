@@ -32,21 +32,24 @@ _METHODS: dict[str, tuple[str, ...]] = {
     "flip": ("",), "clamp": ("min", "max"), "diagonal": ("", "", ""), "unfold": ("", "", ""), "roll": ("", ""),
 }  # fmt: skip
 _REDUCTIONS_BY_DIM = frozenset({"dim", "dim_IntList", "dim_int", "default", "int"})
-_IN_PLACE = frozenset(
-    "add_ sub_ mul_ div_ pow_ relu_ sigmoid_ tanh_ exp_ neg_ sqrt_ abs_ clamp_ clamp_min_ clamp_max_ copy_ fill_ zero_ "
-    "masked_fill_ index_add_ index_copy_ scatter_ scatter_add_ cumsum_ tril_ triu_ squeeze_ unsqueeze_".split()
-)
-_TORCH = frozenset(
-    "exp exp2 expm1 log log1p log2 sqrt rsqrt sin cos tan tanh sigmoid erf abs sign floor ceil round reciprocal square "
-    "logical_and logical_or logical_not maximum minimum bmm mm addmm baddbmm isnan isinf isfinite atan2 fmod "
-    "zeros_like ones_like outer dot mv".split()
-)
+_IN_PLACE = frozenset({
+    "add_", "sub_", "mul_", "div_", "pow_", "relu_", "sigmoid_", "tanh_", "exp_", "neg_", "sqrt_", "abs_", "clamp_",
+    "clamp_min_", "clamp_max_", "copy_", "fill_", "zero_", "masked_fill_", "index_add_", "index_copy_", "scatter_",
+    "scatter_add_", "cumsum_", "tril_", "triu_", "squeeze_", "unsqueeze_",
+})  # fmt: skip
+_TORCH = frozenset({
+    "exp", "exp2", "expm1", "log", "log1p", "log2", "sqrt", "rsqrt", "sin", "cos", "tan", "tanh", "sigmoid", "erf",
+    "abs", "sign", "floor", "ceil", "round", "reciprocal", "square", "logical_and", "logical_or", "logical_not",
+    "maximum", "minimum", "bmm", "mm", "addmm", "baddbmm", "isnan", "isinf", "isfinite", "atan2", "fmod", "zeros_like",
+    "ones_like", "outer", "dot", "mv",
+})  # fmt: skip
 _TORCH_NAMED: dict[str, tuple[str, ...]] = {
     "cat": ("", "dim"), "stack": ("", "dim"), "softmax": ("", "dim", "dtype"), "log_softmax": ("", "dim", "dtype"),
     "logsumexp": ("", "dim", "keepdim"), "full_like": ("", ""),
 }  # fmt: skip
 _FUNCTIONAL: dict[str, tuple[str, ...]] = {
-    "linear": ("", "", ""), "relu": ("",), "relu6": ("",), "silu": ("",), "mish": ("",), "hardswish": ("",), "hardsigmoid": ("",),
+    "linear": ("", "", ""), "relu": ("",), "relu6": ("",), "silu": ("",), "mish": ("",), "hardswish": ("",),
+    "hardsigmoid": ("",),
     "selu": ("",), "softplus": ("", "beta", "threshold"), "leaky_relu": ("", "negative_slope"), "elu": ("", "alpha"),
     "hardtanh": ("", "", ""), "gelu": ("",), "rms_norm": ("", "", "", "eps"), "pad": ("", "", "mode", "value"),
     "conv1d": ("", "", "", "stride", "padding", "dilation", "groups"),
@@ -64,9 +67,17 @@ _FUNCTIONAL: dict[str, tuple[str, ...]] = {
     "adaptive_avg_pool1d": ("", ""), "adaptive_avg_pool2d": ("", ""), "adaptive_avg_pool3d": ("", ""), "one_hot": ("", ""),
     "scaled_dot_product_attention": ("", "", "", "attn_mask", "dropout_p", "is_causal"), "pixel_shuffle": ("", ""),
 }  # fmt: skip
-_LAST_DROPPED = {"layer_norm": 5, "group_norm": 5, "batch_norm": 8}
+_DEFAULTS: dict[str, Arg] = {
+    "attn_mask": None, "dropout_p": 0.0, "is_causal": False, "ceil_mode": False, "keepdim": False, "dtype": None,
+    "largest": True, "sorted": True, "divisor_override": None, "count_include_pad": True, "groups": 1, "padding": 0,
+    "dilation": 1, "output_padding": 0,
+}  # fmt: skip
+"""Keyword arguments that are left out at these values, which are torch's defaults wherever the tables above name them."""
+_LAST_DROPPED = {"layer_norm": 5, "group_norm": 5, "batch_norm": 8, "instance_norm": 8}
 """Operators whose last argument only says whether cuDNN was on when captured; the functional form asks torch again."""
-_FACTORIES = frozenset({"zeros", "ones", "full", "empty", "arange", "linspace", "eye", "scalar_tensor", "tril_indices", "triu_indices"})
+_FACTORIES = frozenset(
+    {"zeros", "ones", "full", "empty", "arange", "linspace", "eye", "scalar_tensor", "tril_indices", "triu_indices"}
+)
 
 Format = Callable[[Arg], str]
 Specs = Mapping[str, TensorSpec]
@@ -111,9 +122,9 @@ def expression(node: Node, text: Format, specs: Specs) -> str:
             return written
     if base in _SPREAD and len(args) == 2 and not kwargs and isinstance(args[1], tuple) and args[1]:
         return f"{text(args[0])}.{base}({', '.join(text(part) for part in args[1])})"
-    if base in _METHODS and args and isinstance(args[0], ValueRef) and len(args) - 1 <= len(_METHODS[base]):
-        if _METHODS[base] != ("dim", "keepdim") or overload in _REDUCTIONS_BY_DIM:
-            return f"{text(args[0])}.{base}({_listed(args[1:], kwargs, _METHODS[base], text)})"
+    known = base in _METHODS and (_METHODS[base] != ("dim", "keepdim") or overload in _REDUCTIONS_BY_DIM)
+    if known and args and isinstance(args[0], ValueRef) and len(args) - 1 <= len(_METHODS[base]):
+        return f"{text(args[0])}.{base}({_listed(args[1:], kwargs, _METHODS[base], text)})"
     if base in _IN_PLACE and isinstance(args[0], ValueRef):
         return f"{text(args[0])}.{base}({_listed(args[1:], kwargs, (), text)})"
     if base in _TORCH:
@@ -137,11 +148,18 @@ def _listed(args: tuple[Arg, ...], kwargs: dict[str, Arg], names: tuple[str, ...
     parts = []
     for position, arg in enumerate(args):
         name = names[position] if position < len(names) else ""
+        if name in _DEFAULTS and _plain(arg) == _DEFAULTS[name]:
+            continue
         if name == "dim" and isinstance(arg, tuple) and len(arg) == 1:
             arg = arg[0]
         parts.append(f"{name}={text(arg)}" if name else text(arg))
     parts += [f"{key}={text(arg)}" for key, arg in kwargs.items()]
     return ", ".join(parts)
+
+
+def _plain(arg: Arg) -> Arg:
+    """One number for a list of equal ones: `padding=(0, 0)` is the default as much as `padding=0`."""
+    return arg[0] if isinstance(arg, tuple) and len(set(map(repr, arg))) == 1 else arg
 
 
 def _memory(kwargs: dict[str, Arg]) -> dict[str, Arg]:
@@ -175,7 +193,8 @@ def _indexing(node: Node, text: Format, specs: Specs) -> str:
     leading = ":, " * (dim % rank)
     if base == "select":
         return f"{text(args[0])}[{leading}{args[2]}]"
-    start, end, step = (*args[2:], *(None, None, 1)[len(args) - 2 :])
+    limits: list[Arg] = [*args[2:], *[None, None, 1][len(args) - 2 :]]
+    start, end, step = limits
     last = "" if end is None or (isinstance(end, int) and end >= 2**62) else str(end)
     return f"{text(args[0])}[{leading}{start or ''}:{last}{'' if step == 1 else f':{step}'}]"
 
@@ -189,18 +208,23 @@ def _embedding(node: Node, text: Format) -> str:
 
 
 def _normalised(node: Node, text: Format) -> str:
-    """layer_norm, group_norm and batch_norm in their functional forms, whose arguments have names."""
+    """Normalisations in their functional forms, whose arguments have names."""
     base, args = base_name(node.op), node.args[: _LAST_DROPPED[base_name(node.op)]]
     if node.kwargs:
         return ""
     if base == "batch_norm":
         data, weight, bias, mean, variance, training, momentum, eps = (text(arg) for arg in args)
-        return f"F.batch_norm({data}, {mean}, {variance}, {weight}, {bias}, training={training}, momentum={momentum}, eps={eps})"
+        statistics = f"training={training}, momentum={momentum}, eps={eps}"
+        return f"F.batch_norm({data}, {mean}, {variance}, {weight}, {bias}, {statistics})"
+    if base == "instance_norm":
+        data, weight, bias, mean, variance, training, momentum, eps = (text(arg) for arg in args)
+        statistics = f"use_input_stats={training}, momentum={momentum}, eps={eps}"
+        return f"F.instance_norm({data}, {mean}, {variance}, {weight}, {bias}, {statistics})"
     return f"F.{base}({_listed(args, {}, ('', '', '', '', 'eps'), text)})"
 
 
 def _to(node: Node, text: Format) -> str:
-    kwargs = {key: arg for key, arg in _memory(dict(node.kwargs)).items() if arg is not None}
+    kwargs: dict[str, Arg] = {key: arg for key, arg in _memory(dict(node.kwargs)).items() if arg is not None}
     args = node.args
     while len(args) > 2 and args[-1] in (False, None):
         args = args[:-1]
@@ -221,6 +245,7 @@ def _where(node: Node, text: Format) -> str:
 
 
 _SPECIAL: dict[str, Callable[[Node, Format], str]] = {
-    "embedding": _embedding, "layer_norm": _normalised, "group_norm": _normalised, "batch_norm": _normalised, "to": _to,
+    "embedding": _embedding, "layer_norm": _normalised, "group_norm": _normalised, "batch_norm": _normalised,
+    "instance_norm": _normalised, "to": _to,
     "einsum": _einsum, "where": _where,
 }  # fmt: skip

@@ -25,7 +25,14 @@ def source_digest(*texts: str) -> str:
 
 
 def manifest(
-    graph: OpGraph, units: Sequence[Unit], stitches: Sequence[Stitch], host: Sequence[str], *, reference: str, name: str, precision: str
+    graph: OpGraph,
+    units: Sequence[Unit],
+    stitches: Sequence[Stitch],
+    host: Sequence[str],
+    *,
+    reference: str,
+    name: str,
+    precision: str,
 ) -> str:
     """The text of program.json."""
     calls = [unit for unit in units if isinstance(unit, KernelCall)]

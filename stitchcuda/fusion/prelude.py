@@ -25,25 +25,28 @@ def place(program: nn.Module, key: str, tensor: Tensor, *, parameter: bool, pers
             owner.add_module(part, nn.Module())
         owner = owner._modules[part]  # type: ignore[assignment]
     if parameter:
-        owner.register_parameter(name, tensor if isinstance(tensor, nn.Parameter) else nn.Parameter(tensor, requires_grad=False))
+        owner.register_parameter(
+            name, tensor if isinstance(tensor, nn.Parameter) else nn.Parameter(tensor, requires_grad=False)
+        )
     else:
         owner.register_buffer(name, tensor, persistent=persistent)
 
 
 def unfilled(shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     """NaN (zero for integers) until load_state_dict brings the reference's values."""
-    return torch.empty_strided(shape, strides, dtype=dtype).fill_(math.nan if dtype.is_floating_point or dtype.is_complex else 0)
+    return torch.empty_strided(shape, strides, dtype=dtype).fill_(
+        math.nan if dtype.is_floating_point or dtype.is_complex else 0
+    )
 
 
 def fill_lists(module: nn.Module) -> None:
     """Turns containers whose children are numbered into lists, so that `self.blocks[0]` works; keys do not change."""
-    for name, child in list(module._modules.items()):
-        assert child is not None
+    for name, child in list(module.named_children()):
         fill_lists(child)
         numbers = [int(part) for part in child._modules if part.isdigit()]
         if numbers and len(numbers) == len(child._modules) and not child._parameters and not child._buffers:
-            gaps = {str(index): nn.Module() for index in range(max(numbers) + 1)}
-            module._modules[name] = nn.ModuleList((gaps | child._modules).values())
+            parts = {str(index): nn.Module() for index in range(max(numbers) + 1)} | dict(child.named_children())
+            module._modules[name] = nn.ModuleList(parts.values())
 
 
 def read_constants() -> dict[str, Tensor]:
@@ -61,13 +64,17 @@ def read_constants() -> dict[str, Tensor]:
     return tensors
 
 
-def check_inputs(tensors: tuple[Tensor, ...], contracts: Sequence[tuple[str, tuple[int, ...], torch.dtype, tuple[int, ...]]]) -> None:
+def check_inputs(
+    tensors: tuple[Tensor, ...], contracts: Sequence[tuple[str, tuple[int, ...], torch.dtype, tuple[int, ...]]]
+) -> None:
     """Refuses what this program was not made for, in one sentence."""
     for tensor, (name, shape, dtype, strides) in zip(tensors, contracts, strict=True):
         if not isinstance(tensor, Tensor):
             raise TypeError(f"{name} must be a tensor, not a {type(tensor).__name__}.")
         if tensor.shape != shape:
-            raise ValueError(f"{name} has shape {tuple(tensor.shape)}; this program is for {shape} only: optimize again for others.")
+            raise ValueError(
+                f"{name} has shape {tuple(tensor.shape)}; this program is for {shape} only: optimize again for others."
+            )
         if tensor.dtype != dtype:
             raise TypeError(f"{name} is {tensor.dtype}; this program takes {dtype}: convert it with .to({dtype}).")
         if tensor.stride() != strides and any(
@@ -81,7 +88,9 @@ def check_inputs(tensors: tuple[Tensor, ...], contracts: Sequence[tuple[str, tup
         if tensor.requires_grad and torch.is_grad_enabled():
             raise RuntimeError("This program computes no gradients: call it under torch.no_grad() or detach the input.")
         if tensor.device != tensors[0].device:
-            raise ValueError(f"{name} is on {tensor.device} and {contracts[0][0]} on {tensors[0].device}: put them on one device.")
+            raise ValueError(
+                f"{name} is on {tensor.device} and {contracts[0][0]} on {tensors[0].device}: put them on one device."
+            )
 
 
 class GraphReplay:
@@ -93,7 +102,11 @@ class GraphReplay:
     """
 
     def __init__(
-        self, program: nn.Module, compute: Callable[..., tuple[Tensor, ...]], state: Sequence[str] = (), inputs: Sequence[int] = ()
+        self,
+        program: nn.Module,
+        compute: Callable[..., tuple[Tensor, ...]],
+        state: Sequence[str] = (),
+        inputs: Sequence[int] = (),
     ) -> None:
         self.program, self.compute, self.updated, self.written = program, compute, tuple(state), tuple(inputs)
         self.forget()
@@ -128,13 +141,15 @@ class GraphReplay:
     def record(self, inputs: tuple[Tensor, ...]) -> torch.cuda.CUDAGraph:
         device = inputs[0].device
         if device.type != "cuda":
-            raise RuntimeError(f"This program replays a CUDA graph: move it and its inputs to an NVIDIA GPU (they are on {device}).")
+            raise RuntimeError(
+                f"This program replays a CUDA graph: move it and its inputs to an NVIDIA GPU (they are on {device})."
+            )
         self.forget()
         self.static = [torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=device).copy_(t) for t in inputs]
         state = dict(self.program.named_parameters()) | dict(self.program.named_buffers())
         updated = [state[key].detach() for key in self.updated]
         saved = [tensor.clone() for tensor in updated]
-        current, side = torch.cuda.current_stream(device), torch.cuda.Stream(device)
+        current, side = torch.cuda.current_stream(device), torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         side.wait_stream(current)
         with torch.cuda.stream(side):
             for _ in range(3):

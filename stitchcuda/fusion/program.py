@@ -1,9 +1,9 @@
 """Writes a program: the captured graph, with kernels stitched in, as files that a person would want to read.
 
 `model_new.py` holds `ModelNew`, a plain module whose state_dict keys are the reference's; `kernels/` the CUDA sources and
-their bindings; `program.json` what it all is (`manifest.py`). It needs torch, and with kernels `apache-tvm-ffi[cpp]`; nothing of
-stitchcuda. The same arguments give the same bytes. Torch-free: what operators look like is in `idioms.py`, the code that every
-program shares in `prelude.py`.
+their bindings; `program.json` what it all is (`manifest.py`). It needs torch, and with kernels `apache-tvm-ffi[cpp]`, but
+nothing of stitchcuda. The same arguments give the same bytes. Torch-free: `idioms.py` says what operators look like,
+`constructor.py` how state is held, `prelude.py` is the code that programs share.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from functools import cache
 from pathlib import Path
 
 from stitchcuda.errors import BadInput
-from stitchcuda.fusion.body import Section, connect, contiguous, sections, written
-from stitchcuda.fusion.graph import OpGraph, StateTensor
+from stitchcuda.fusion.body import Section, connect, sections, written
+from stitchcuda.fusion.constructor import constructor, escaped, is_constant, shape_text, tables
+from stitchcuda.fusion.graph import OpGraph
 from stitchcuda.fusion.ir import Stitch
-from stitchcuda.fusion.manifest import manifest, read_manifest, source_digest
-from stitchcuda.fusion.order import references, roots
+from stitchcuda.fusion.manifest import manifest, read_manifest
+from stitchcuda.fusion.order import references
 from stitchcuda.fusion.replay import replayed
-from stitchcuda.fusion.schedule import Unit, relevant, schedule
+from stitchcuda.fusion.schedule import Unit, schedule
 from stitchcuda.fusion.signature import Signature, returned, signature
 from stitchcuda.fusion.variables import Variables
 
 __all__ = ["read_manifest", "write_program"]
 
 HOST_FEATURES = ("cuda_graph",)
-_NO_GPU = "This program runs on an NVIDIA GPU, and torch sees none on this machine."
 
 
 def write_program(
@@ -62,16 +62,12 @@ def write_program(
         files[f"kernels/{stitch.source.name}.cu"] = stitch.source.cuda
         files[f"kernels/{stitch.source.name}_binding.cc"] = stitch.source.binding
     values = graph.constants if constants is None else constants
-    if any(_is_constant(entry) for entry in graph.state):
+    if any(is_constant(entry) for entry in graph.state):
         if not values:
             raise ValueError("The graph has constants, and their values are missing.")
         files["constants.safetensors"] = values
     files["program.json"] = manifest(graph, units, stitches, host, reference=reference, name=name, precision=precision)
     return files
-
-
-def _is_constant(entry: StateTensor) -> bool:
-    return entry.kind == "constant" or not entry.persistent
 
 
 def _model(graph: OpGraph, units: Sequence[Unit], stitches: Sequence[Stitch], host: Sequence[str], name: str) -> str:
@@ -93,10 +89,10 @@ def _model(graph: OpGraph, units: Sequence[Unit], stitches: Sequence[Stitch], ho
     chunks = [
         _docstring(graph, stitches, host, name),
         _imports(graph, stitches, host, forward + methods),
-        *_tables(graph, stitches),
+        *tables(graph, stitches),
         *[_part(part) for part in _needed_parts(graph, host)],
         *([_loader()] if stitches else []),
-        "\n".join([*_constructor(graph, stitches, host, workspace), *_indent(["", *forward, *methods])]),
+        "\n".join([*constructor(graph, stitches, host, workspace), *_indent(["", *forward, *methods])]),
     ]
     return "\n".join(line.rstrip() for line in "\n\n".join(chunks).splitlines()) + "\n"
 
@@ -117,7 +113,9 @@ def _checks(graph: OpGraph, made: Signature) -> list[str]:
     if graph.mode_matters:
         mode, call = ("training", "train") if graph.training else ("evaluation", "eval")
         lines.append(f"if {'not ' if graph.training else ''}self.training:")
-        lines.append(f'    raise RuntimeError("This program computes what the reference does in {mode} mode: call .{call}() first.")')
+        lines.append(
+            f'    raise RuntimeError("This program computes what the reference does in {mode} mode: call .{call}() first.")'
+        )
     return lines
 
 
@@ -134,18 +132,23 @@ def _opening(graph: OpGraph, made: Signature, parts: Sequence[Section], body: Se
 
 
 def _docstring(graph: OpGraph, stitches: Sequence[Stitch], host: Sequence[str], name: str) -> str:
-    guard = [f"    {spec.name}: {spec.dtype} {_shape(spec.shape)}" for spec in graph.inputs]
+    guard = [f"    {spec.name}: {spec.dtype} {shape_text(spec.shape)}" for spec in graph.inputs]
     kernels = [f"    {stitch.source.name} ({stitch.region}, {_times(len(stitch.instances))})" for stitch in stitches]
+    mode = "training" if graph.training else "evaluation"
     host_line = ["", "Its calls are replayed as one CUDA graph."] if "cuda_graph" in host else []
     return "\n".join(
         [
-            f'"""{name}: ModelNew computes what the reference Model does, in {"training" if graph.training else "evaluation"} mode.',
+            f'"""{name}: ModelNew computes what the reference Model does in {mode} mode.',
             "",
             "    program = ModelNew()",
             "    program.load_state_dict(model.state_dict())",
             "",
             *(["For inputs of exactly these shapes:", "", *guard] if guard else ["It takes no tensors."]),
-            *(["", "Own kernels, built at the first call:", "", *kernels] if kernels else ["", "Plain PyTorch: nothing is stitched yet."]),
+            *(
+                ["", "Own kernels, built at the first call:", "", *kernels]
+                if kernels
+                else ["", "Plain PyTorch: nothing is stitched yet."]
+            ),
             *host_line,
             '"""',
         ]
@@ -157,7 +160,7 @@ def _times(count: int) -> str:
 
 
 def _imports(graph: OpGraph, stitches: Sequence[Stitch], host: Sequence[str], code: Sequence[str]) -> str:
-    constants = any(_is_constant(entry) for entry in graph.state)
+    constants = any(is_constant(entry) for entry in graph.state)
     plain = {"import functools": bool(stitches), "import json": constants, "import math": bool(graph.state)}
     plain["import copy"] = any("copy.deepcopy" in line for line in code)
     froms = {
@@ -175,50 +178,12 @@ def _imports(graph: OpGraph, stitches: Sequence[Stitch], host: Sequence[str], co
     return "\n".join([*lines, "from torch import Tensor, nn"])
 
 
-def _tables(graph: OpGraph, stitches: Sequence[Stitch]) -> list[str]:
-    tables = []
-    if graph.inputs:
-        rows = [f'("{spec.name}", {_shape(spec.shape)}, torch.{spec.dtype}, {_shape(spec.strides)}),' for spec in graph.inputs]
-        tables.append(_table("INPUTS", rows, "name, shape, dtype, strides"))
-    for title, kind in (("PARAMETERS", "parameter"), ("BUFFERS", "buffer")):
-        entries = [entry for entry in graph.state if entry.kind == kind and not _is_constant(entry)]
-        if entries:
-            tables.append(_table(title, [_row(entry) for entry in entries], "key, shape, dtype[, strides]"))
-    constants = [entry for entry in graph.state if _is_constant(entry)]
-    if constants:
-        tables.append(_table("CONSTANTS", [_row(entry) for entry in constants], "not in the state_dict: constants.safetensors"))
-    tied = [f'("{key}", "{entry.key}"),' for entry in graph.state for key in entry.tied]
-    if tied:
-        tables.append(_table("TIED", tied, "one tensor under two keys"))
-    if stitches:
-        rows = []
-        for stitch in stitches:
-            digest = source_digest(stitch.source.cuda, stitch.source.binding)[:8]
-            rows.append(f'("{stitch.source.name}", "{stitch.kernel.name}", "{digest}"),')
-        tables.append(_table("KERNELS", rows, "files, function, digest of the sources"))
-    return tables
-
-
-def _table(name: str, rows: Sequence[str], comment: str) -> str:
-    return "\n".join([f"{name} = (  # {comment}", *(f"    {row}" for row in rows), ")"])
-
-
-def _row(entry: StateTensor) -> str:
-    spec = entry.spec
-    strides = "" if relevant(spec.shape, spec.strides) == relevant(spec.shape, contiguous(spec.shape)) else f", {_shape(spec.strides)}"
-    return f'("{entry.key}", {_shape(spec.shape)}, torch.{spec.dtype}{strides}),'
-
-
-def _shape(sizes: Sequence[int]) -> str:
-    return f"({', '.join(map(str, sizes))}{',' if len(sizes) == 1 else ''})"
-
-
 def _needed_parts(graph: OpGraph, host: Sequence[str]) -> list[str]:
     parts = {
         "place": bool(graph.state),
         "fill_lists": bool(graph.state),
-        "unfilled": any(not _is_constant(entry) for entry in graph.state),
-        "read_constants": any(_is_constant(entry) for entry in graph.state),
+        "unfilled": any(not is_constant(entry) for entry in graph.state),
+        "read_constants": any(is_constant(entry) for entry in graph.state),
         "check_inputs": bool(graph.inputs),
         "GraphReplay": "cuda_graph" in host,
     }
@@ -238,7 +203,9 @@ def _prelude() -> Mapping[str, str]:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             source = ast.get_source_segment(text, node)
             assert source is not None
-            parts[node.name] = source.replace("  # type: ignore[assignment]", "").replace("  # type: ignore[no-untyped-call]", "")
+            parts[node.name] = source.replace("  # type: ignore[assignment]", "").replace(
+                "  # type: ignore[no-untyped-call]", ""
+            )
     return parts
 
 
@@ -273,73 +240,13 @@ def _workspace_method(size: int) -> list[str]:
     ]
 
 
-def _constructor(graph: OpGraph, stitches: Sequence[Stitch], host: Sequence[str], workspace: int) -> list[str]:
-    signature_note = f"Model({graph.init_signature})" if graph.init_signature else "Model()"
-    body = ["super().__init__()"]
-    if stitches or "cuda_graph" in host:
-        body += ["if not torch.cuda.is_available():", f'    raise RuntimeError("{_NO_GPU}")']
-    for title, kind, entries in _filled(graph):
-        if entries:
-            body.append(f"for key, shape, dtype, *strides in {title}:")
-            body.append("    layout = strides[0] if strides else torch.empty(shape, device=\"meta\").stride()")
-            body.append(f"    place(self, key, unfilled(shape, layout, dtype), parameter={kind == 'parameter'})")
-    if any(_is_constant(entry) for entry in graph.state):
-        body += [
-            "values = read_constants()",
-            "for key, shape, dtype, *strides in CONSTANTS:",
-            "    value = values[key]",
-            "    if strides:",
-            "        value = torch.empty_strided(shape, strides[0], dtype=dtype).copy_(value)",
-            "    place(self, key, value, parameter=False, persistent=False)",
-        ]
-    if any(entry.tied for entry in graph.state):
-        body += [
-            "tensors = dict(self.named_parameters()) | dict(self.named_buffers())",
-            "for key, first in TIED:",
-            "    place(self, key, tensors[first], parameter=isinstance(tensors[first], nn.Parameter))",
-        ]
-    body += ["fill_lists(self)"] if graph.state else []
-    body += [f"self.train({graph.training})"] if not graph.training else []
-    body += ["self._workspace: Tensor | None = None"] if workspace else []
-    head = [
-        "",
-        "class ModelNew(nn.Module):",
-        f'    """Takes the arguments of the reference\'s {_escaped(signature_note)} and ignores them: every size is fixed here."""',
-        "",
-        "    def __init__(self, *_: object, **__: object) -> None:",
-    ]
-    if "cuda_graph" in host:
-        keys = {entry.spec.name: entry.key for entry in graph.state}
-        state = [keys[mutation.target] for mutation in graph.mutations if mutation.target in keys]
-        inputs = [spec.name for spec in graph.inputs]
-        positions = [inputs.index(mutation.target) for mutation in graph.mutations if mutation.target in inputs]
-        extra = f", state={tuple(state)!r}" if state else ""
-        extra += f", inputs={tuple(positions)!r}" if positions else ""
-        body.append(f"self._replay = GraphReplay(self, self.compute{extra})".replace("'", '"'))
-        apply = [
-            "",
-            "def _apply(self, *args, **kwargs):",
-            "    self._replay.forget()  # .to() and its like move the tensors that the graph holds",
-            "    return super()._apply(*args, **kwargs)",
-        ]
-        return [*head, *_indent(_indent(body)), *_indent(apply)]
-    return [*head, *_indent(_indent(body))]
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"""', "'''")
-
-
-def _filled(graph: OpGraph) -> list[tuple[str, str, list[StateTensor]]]:
-    kinds = (("PARAMETERS", "parameter"), ("BUFFERS", "buffer"))
-    return [(title, kind, [e for e in graph.state if e.kind == kind and not _is_constant(e)]) for title, kind in kinds]
-
-
 def _opaque(graph: OpGraph, reference: str, name: str, precision: str) -> dict[str, str | bytes]:
     """The reference itself behind the program's interface."""
     if "class Model" not in reference:
-        raise BadInput(f"The reference cannot be captured ({graph.opaque}) and has no source file to run instead: give a .py file.")
-    model = f'''"""{name}: the reference itself. It could not be captured: {_escaped(graph.opaque)}
+        raise BadInput(
+            f"The reference cannot be captured ({graph.opaque}) and has no source file to run instead: give a .py file."
+        )
+    model = f'''"""{name}: the reference itself. It could not be captured: {escaped(graph.opaque)}
 
 A coder may replace parts of it; `reference.py` is the reference's source.
 """
@@ -367,8 +274,3 @@ class ModelNew(load_reference().Model):  # type: ignore[misc]
 '''
     text = manifest(graph, (), (), (), reference=reference, name=name, precision=precision)
     return {"model_new.py": model, "reference.py": reference, "program.json": text}
-
-
-def names_in(graph: OpGraph) -> dict[str, str]:
-    """The owner of each value's memory (see `order.roots`), for readers of a program's source."""
-    return roots(graph)

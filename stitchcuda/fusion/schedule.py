@@ -115,7 +115,9 @@ def _calls(graph: OpGraph, stitches: Sequence[Stitch]) -> list[KernelCall]:
             for node in covered.values():
                 stray = [value for value in writes(node) if owner[value] not in updated]
                 if stray:
-                    raise ValueError(f"Region {stitch.region} covers {node.op}, which writes {stray[0]}, but its kernel does not.")
+                    raise ValueError(
+                        f"Region {stitch.region} covers {node.op}, which writes {stray[0]}, but its kernel does not."
+                    )
             claimed |= {node.name for node in covered.values() if writes(node)}
             ordered = tuple(sorted(covered.values(), key=lambda node: position[node.name]))
             calls.append(KernelCall(call.name, stitch, values, ordered))
@@ -125,7 +127,9 @@ def _calls(graph: OpGraph, stitches: Sequence[Stitch]) -> list[KernelCall]:
 def _fits(stitch: Stitch, values: tuple[str, ...], known: dict[str, TensorSpec]) -> None:
     arguments = stitch.kernel.arguments
     if len(values) != len(arguments):
-        raise ValueError(f"Region {stitch.region}: {len(arguments)} kernel arguments, but an instance names {len(values)} values.")
+        raise ValueError(
+            f"Region {stitch.region}: {len(arguments)} kernel arguments, but an instance names {len(values)} values."
+        )
     for value, argument in zip(values, arguments, strict=True):
         spec = known.get(value)
         if spec is None:
@@ -181,7 +185,9 @@ def _sorted(graph: OpGraph, units: dict[str, Unit], made: dict[str, KernelCall])
     return tuple(result)
 
 
-def _keep_memory_order(graph: OpGraph, units: dict[str, Unit], made: dict[str, KernelCall], before: dict[str, set[str]]) -> None:
+def _keep_memory_order(
+    graph: OpGraph, units: dict[str, Unit], made: dict[str, KernelCall], before: dict[str, set[str]]
+) -> None:
     """Adds to `before` what shared memory demands: accesses of which one writes keep the reference's order."""
     original, owner = roots(graph), {}
     for spec in (*graph.inputs, *(entry.spec for entry in graph.state)):

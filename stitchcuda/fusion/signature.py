@@ -61,7 +61,9 @@ def _parameter(made: Signature, name: str, item: Any, *, optional: bool) -> None
         made.parameters.append(f"{name}: object = {text}" if optional else f"{name}: object")
         if not (isinstance(item, float) and math.isnan(item)):
             compare = f"{name} is not {text}" if item is None or isinstance(item, bool) else f"{name} != {text}"
-            message = f'"{name} is fixed at {text} in this program: optimize again for another value."'.replace(f'"{name}', f"'{name}", 1)
+            message = f'"{name} is fixed at {text} in this program: optimize again for another value."'.replace(
+                f'"{name}', f"'{name}", 1
+            )
             made.opening += [f"if {compare}:", f"    raise ValueError({message[:-1]}')"]
 
 

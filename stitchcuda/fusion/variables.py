@@ -18,7 +18,8 @@ from stitchcuda.fusion.order import base_name, reads, references, writes
 from stitchcuda.fusion.schedule import KernelCall, Unit
 
 _NAMES = {
-    "add": "added", "sub": "difference", "mul": "product", "div": "quotient", "pow": "power", "sum": "total", "matmul": "product",
+    "add": "added", "sub": "difference", "mul": "product", "div": "quotient", "pow": "power", "sum": "total",
+    "matmul": "product",
     "bmm": "product", "mm": "product", "scaled_dot_product_attention": "attention", "layer_norm": "norm", "cat": "joined",
     "index": "picked", "max": "largest", "min": "smallest", "abs": "magnitude", "all": "all_true", "any": "any_true",
     "slice": "part", "select": "part", "round": "rounded", "neg": "negated", "rsub": "difference", "to": "converted",
@@ -90,12 +91,13 @@ class Variables:
         """Names the unit's results; returns the names it binds, `_` for results that nobody uses."""
         if isinstance(unit, KernelCall):
             producer = {output.name: node for node in unit.covered for output in node.outputs}
-            return [self._bind(value, self._base(producer[value]), position, position - 1) for value in unit.of_role("out")]
+            bound = unit.of_role("out")
+            return [self._bind(value, self._base(producer[value], position - 1), position, position - 1) for value in bound]
         if in_place(unit):
             self.text[unit.outputs[0].name] = self.text[writes(unit)[0]]
             return []
         names = []
-        base = self._base(unit)
+        base = self._base(unit, position)
         for index, output in enumerate(unit.outputs):
             if output.name not in self.last:
                 names.append("_")
@@ -108,10 +110,11 @@ class Variables:
         """(name, value) of bound names whose value nobody reads after this unit."""
         return [(name, self._owner[name]) for name, last in self._busy.items() if last <= position]
 
-    def _base(self, node: Node) -> str:
+    def _base(self, node: Node, free_until: int) -> str:
         source = reads(node)
         if base_name(node.op) in _RESHAPES and source and re.fullmatch(r"[a-z]\w*", self.text.get(source[0], "")):
-            return re.sub(r"_\d+$", "", self.text[source[0]])
+            own = self.text[source[0]]
+            return own if self._busy.get(own, -1) <= free_until else re.sub(r"_\d+$", "", own)
         leaf = node.scope.rpartition(".")[2]
         if self._scopes[node.scope] <= 2 and leaf and node.scope:
             return variable("_".join(node.scope.split(".")[-2:]) if leaf.isdigit() else leaf)

@@ -41,8 +41,8 @@ class Reference:
 
     module: nn.Module
     path: Path
-    source: str                            # the file's text; for a pickle what it holds, in words
-    sha: str                               # SHA-256 of the file
+    source: str  # the file's text; for a pickle what it holds, in words
+    sha: str  # SHA-256 of the file
     device: torch.device
     make_inputs: Callable[[int], Inputs]
 
