@@ -49,7 +49,7 @@ def get_init_inputs():
 """
 
 
-def test_a_small_session_killed_a_dozen_times(tmp_path: Path) -> None:
+def test_a_small_session_killed_six_times(tmp_path: Path) -> None:
     (tmp_path / "whole").mkdir()
     (tmp_path / "killed").mkdir()
     whole = tiny_session(tmp_path / "whole")
@@ -58,10 +58,10 @@ def test_a_small_session_killed_a_dozen_times(tmp_path: Path) -> None:
     command = [sys.executable, "-c", TINY, str(killed.home.root)]
     chance = random.Random(2)
     kills = 0
-    for _ in range(12):
+    for _ in range(6):
         returned, _ = _until_ready(command, chance.uniform(0, seconds / 3))
         kills += returned == -signal.SIGKILL
-    assert kills >= 3
+    assert kills >= 2
     assert _until_ready(command, None)[0] == 0
     _compare(killed, whole)
 
