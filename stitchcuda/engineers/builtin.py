@@ -155,7 +155,7 @@ def _replay_task(brief: Brief, planned: list[str]) -> Task | None:
         kind="host",
         title="CUDA graph replay",
         predicted_ms=saving,
-        why=f"The host issues {launches} launches one by one; a replay is one launch and {len(brief.graph.inputs)} copies of inputs.",
+        why=f"The host issues {launches} launches one by one; a replay is one launch after {len(brief.graph.inputs)} copies.",
         strategy="capture once per input shape, copy the inputs in, replay",
     )
 
@@ -197,9 +197,11 @@ def _stitch(brief: Brief, region: Region, variant: int) -> Stitch:
 
 def _variants_in(program: Files) -> dict[str, int]:
     """The variant of each region's kernel in a program, as its manifest tells; regions without one are left out."""
+    manifest = read_manifest(program)
+    strategies = {kernel["name"]: str(kernel["strategy"]) for kernel in manifest.get("kernels", ())}
     found: dict[str, int] = {}
-    for region in read_manifest(program).get("regions", ()):
-        match = re.match(r"variant (\d+):", str(region.get("strategy", "")))
+    for region in manifest.get("regions", ()):
+        match = re.match(r"variant (\d+):", strategies.get(region["kernel"], ""))
         if match:
             found[str(region["id"])] = int(match.group(1))
     return found

@@ -67,9 +67,7 @@ def _cause(assignment: Assignment, region: Region | None, evidence: Evidence) ->
 def _again(fault: str, following: str) -> Review:
     if following:
         return Review(bottleneck=fault, suggestion=f"Try the next variant: {following}.", route="code")
-    return Review(
-        bottleneck=fault, suggestion="No further variant is known: leave this region to the library.", route="next_task"
-    )
+    return Review(bottleneck=fault, suggestion="No variant is left: this region stays with the library.", route="next_task")
 
 
 def _first_error(build: BuildResult) -> str:

@@ -14,11 +14,12 @@ from torch import nn
 
 from stitchcuda.fusion.capture import capture, capture_constants
 from stitchcuda.fusion.graph import Literal_, Node, OpGraph, ValueRef
+from stitchcuda.fusion.ir import Kernel
 from stitchcuda.fusion.lower import bind, lower
 from stitchcuda.fusion.partition import partition
 from stitchcuda.state import Region
 
-from .interpret import run
+from .interpreter import allocate, interpret
 
 TOLERANCE = {torch.float32: 2e-5, torch.float64: 1e-12, torch.float16: 4e-3, torch.bfloat16: 3e-2}
 
@@ -56,7 +57,7 @@ def compare(what: nn.Module | Callable[..., Any], *args: torch.Tensor) -> tuple[
         assert len(bound) == len(region.nodes)
         for keys in bound:
             given = {
-                argument.key: values.before[key]
+                argument.name: values.before[key]
                 for argument, key in zip(kernel.arguments, keys, strict=True)
                 if argument.role != "out"
             }
@@ -64,8 +65,17 @@ def compare(what: nn.Module | Callable[..., Any], *args: torch.Tensor) -> tuple[
             for argument, key in zip(kernel.arguments, keys, strict=True):
                 if argument.role != "in":
                     wanted = values.after[key] if argument.role == "inout" else values.before[key]
-                    close(made[argument.key], wanted, f"{region.title}: {key}")
+                    close(made[argument.name], wanted, f"{region.title}: {key}")
     return regions
+
+
+def run(kernel: Kernel, given: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """What the kernel stores, by argument name, from inputs laid out as the kernel says and outputs full of rubbish."""
+    tensors = {}
+    for argument in kernel.arguments:
+        tensor = allocate(argument, lambda shape, dtype: torch.full(shape, 77, dtype=getattr(torch, dtype)))
+        tensors[argument.name] = tensor.copy_(given[argument.name]) if argument.role != "out" else tensor
+    return interpret(kernel, tensors)
 
 
 def close(made: torch.Tensor, wanted: torch.Tensor, what: str) -> None:
