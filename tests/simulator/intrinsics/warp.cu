@@ -30,7 +30,9 @@ THREAD_CASE(shfl_half, __half, exact(), return __shfl_xor_sync(ALL, __float2half
 THREAD_CASE(shfl_half2, __half2, exact(), return __shfl_down_sync(ALL, __floats2half2_rn(x, -x), 2);)
 THREAD_CASE(shfl_bfloat16, __nv_bfloat16, exact(), return __shfl_sync(ALL, __float2bfloat16(x), 9);)
 THREAD_CASE(shfl_bfloat162, __nv_bfloat162, exact(), return __shfl_up_sync(ALL, __floats2bfloat162_rn(x, -x), 4);)
-THREAD_CASE(shfl_partial_mask, float, exact(), if (lane < 12) return __shfl_down_sync(0xfffu, x, 1); return x;)
+THREAD_CASE(shfl_partial_mask, float, exact(), if (lane >= 12) return x;
+            const float next = __shfl_down_sync(0xfffu, x, 1);
+            return lane < 11 ? next : 0.0f;)  // lane 11 has read a lane outside the mask, which is undefined
 THREAD_CASE(shfl_two_halves, float, exact(),
             const unsigned mask = lane < 16 ? 0xffffu : 0xffff0000u; return __shfl_xor_sync(mask, x, 8);)
 THREAD_CASE(butterfly_sum, float, exact(), float sum = x;

@@ -1,0 +1,160 @@
+"""Builds a CUDA program as a shared library that runs on the CPU.
+
+`build_simulated` rewrites every .cu (and the program's own headers that it includes), compiles it and the C++ bindings, and
+links them with the runtime. Results are content-addressed in `cache`; see compile.py. It never loads what it builds.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from stitchcuda.errors import BadInput
+from stitchcuda.simulator.compile import Unit, compile_unit, compiler, digest, run_compiler
+from stitchcuda.simulator.headers import INCLUDE, RUNTIME, cuda_includes, tvm_ffi
+from stitchcuda.simulator.refuse import refuse
+from stitchcuda.simulator.rewrite import rewrite
+
+# CUDA's arithmetic wraps and its code reinterprets freely. Unique symbols would let two versions of a program share their
+# shared memory within one process.
+FLAGS = ("-std=c++17", "-O2", "-fPIC", "-pthread", "-w", "-fwrapv", "-fno-strict-aliasing", "-fno-math-errno",
+         "-fno-gnu-unique", "-fmax-errors=8", "-fdiagnostics-color=never")  # fmt: skip
+_CORE = ("fiber.cpp", "settings.cpp", "block.cpp", "grid.cpp")  # one library, shared by all modules of a process
+_SHIMS = ("api_error.cpp", "api_memory.cpp", "api_device.cpp", "api_stream.cpp", "assert.cpp")  # in every module, hidden
+CUDA_SUFFIXES = {".cu", ".cuh"}
+
+
+def build_simulated(
+    sources: Sequence[Path],
+    *,
+    name: str,
+    cache: Path,
+    include_dirs: Sequence[Path] = (),
+    defines: Sequence[str] = (),
+    flags: Sequence[str] = (),
+) -> Path:
+    """Path of the shared library made from `sources` (.cu, and .cc or .cpp bindings), built if it is not in the cache.
+
+    `defines` are given without -D, `flags` go to the compiler as they are. Raises `Refused` for what the simulator cannot run,
+    `CompileError` for what does not compile, `Unavailable` without a compiler or CUDA headers.
+    """
+    cache = cache.resolve()
+    ffi_includes, ffi_library = tvm_ffi()
+    common = (*flags, *(f"-D{define}" for define in defines), *_include_flags([*include_dirs, *ffi_includes]))
+    units = [unit_of(source, include_dirs, common, cache) for source in sources]
+    return link(units, name=name, cache=cache, libraries=[ffi_library])
+
+
+def unit_of(source: Path, include_dirs: Sequence[Path], flags: Sequence[str], cache: Path) -> Unit:
+    """A source ready to compile: read, looked over for what cannot run, rewritten if it is CUDA."""
+    source = source.resolve()
+    text = read(source)
+    refuse(text, source)
+    if source.suffix in CUDA_SUFFIXES:
+        text = rewrite_with_headers(text, source, include_dirs, cache)
+        prelude = "stitchsim/prelude.h"
+    else:
+        prelude = "stitchsim/device.h"
+    return Unit(source, text, (*FLAGS, *base_includes(), *flags, "-include", prelude))
+
+
+def rewrite_with_headers(
+    text: str, file: Path, include_dirs: Sequence[Path], cache: Path, _above: tuple[Path, ...] = ()
+) -> str:
+    """`text` rewritten, with includes of the program's own headers pointing at their rewritten copies in the cache."""
+
+    def redirect(match: re.Match[str]) -> str:
+        places = (Path(folder) / match["name"] for folder in (file.parent, *include_dirs))
+        found = next((path for path in places if path.is_file()), None)
+        if found is None or found.resolve() in _above:
+            return match.group()
+        header = found.resolve()
+        content = read(header)
+        refuse(content, header)
+        content = rewrite_with_headers(content, header, include_dirs, cache, (*_above, file))
+        copy = cache / "headers" / digest(str(header), content)[:24] / header.name
+        write_once(copy, f'#line 1 "{header}"\n{content}')
+        return f'{match["before"]}"{copy}"'
+
+    return re.sub(r'(?m)^(?P<before>[ \t]*#[ \t]*include[ \t]*)"(?P<name>[^"\n]+)"', redirect, rewrite(text))
+
+
+def link(
+    units: Sequence[Unit],
+    *,
+    name: str,
+    cache: Path,
+    libraries: Sequence[Path],
+    link_flags: Sequence[str] = ("-Wl,--no-undefined",),
+) -> Path:
+    """Compiles the units and links them with the runtime into `cache`/modules/NAME-DIGEST.so."""
+    shims = [Unit(RUNTIME / file, read(RUNTIME / file), (*FLAGS, *base_includes(), "-fvisibility=hidden")) for file in _SHIMS]
+    objects = _compile([*units, *shims, *_core()], cache)
+    count = len(objects) - len(_CORE)
+    runtime = _link_runtime(objects[count:], cache)
+    return _link(objects[:count], cache / "modules", name, ("-Wl,-Bsymbolic", *link_flags), [*libraries, runtime])
+
+
+def runtime_library(cache: Path) -> Path:
+    """The runtime that all modules of a process share, for its counters: `stitchsim_launches()`, `stitchsim_blocks()`."""
+    return _link_runtime(_compile(_core(), cache.resolve()), cache.resolve())
+
+
+def read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise BadInput(f"cannot read {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{path} is not UTF-8 text") from error
+
+
+def write_once(path: Path, text: str) -> None:
+    """Writes a file whose name says what is in it; others may be writing the same."""
+    if path.is_file():
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as scratch:
+        scratch.write(text)
+    os.replace(scratch.name, path)
+
+
+def base_includes() -> tuple[str, ...]:
+    """Ours first: some of our headers stand in front of NVIDIA's."""
+    return (f"-I{INCLUDE}", *_include_flags(cuda_includes(), system=True))
+
+
+def _include_flags(folders: Sequence[Path], *, system: bool = False) -> tuple[str, ...]:
+    return tuple(part for folder in folders for part in (("-isystem", str(folder)) if system else (f"-I{folder}",)))
+
+
+def _core() -> list[Unit]:
+    return [Unit(RUNTIME / file, read(RUNTIME / file), (*FLAGS, *base_includes())) for file in _CORE]
+
+
+def _compile(units: Sequence[Unit], cache: Path) -> list[Path]:
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return list(pool.map(lambda unit: compile_unit(unit, cache), units))
+
+
+def _link_runtime(objects: Sequence[Path], cache: Path) -> Path:
+    return _link(objects, cache / "modules", "libstitchsim", ("-Wl,-z,nodelete",), ())
+
+
+def _link(objects: Sequence[Path], folder: Path, name: str, flags: Sequence[str], libraries: Sequence[Path]) -> Path:
+    path, version = compiler()
+    inputs = [str(one) for one in (*objects, *libraries)]
+    target = folder / f"{name}-{digest(*inputs, *flags, path, version)[:16]}.so"
+    if target.is_file():
+        return target
+    folder.mkdir(parents=True, exist_ok=True)
+    places = [f"-Wl,-rpath,{library.parent}" for library in libraries]
+    with tempfile.TemporaryDirectory(dir=folder, prefix="linking-") as scratch:
+        made = Path(scratch) / target.name
+        run_compiler([path, "-shared", "-pthread", "-o", str(made), *inputs, *places, *flags], name)
+        os.replace(made, target)
+    return target

@@ -1,0 +1,127 @@
+"""One C++ file to one object, never twice: objects are named by what went into them.
+
+The key is the source text, the flags and the compiler; a list of the headers it read, with their sizes and times, is kept
+beside it and checked before an object is used again. Any number of processes may build into the same cache: files appear under
+their final name by an atomic rename.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from stitchcuda.errors import StitchError, Unavailable
+
+_SHOWN_LINES = 60
+_NOISE = re.compile(r"In file included from|^\s+from |note: in (?:expansion|definition) of macro|In instantiation of")
+
+
+class CompileError(StitchError):
+    """The compiler refused a program. `log` holds its errors in the program's own files and lines."""
+
+    def __init__(self, what: str, log: str) -> None:
+        first = next((line for line in log.splitlines() if "error" in line or "undefined" in line), log.strip().split("\n")[0])
+        super().__init__(f"{what} does not compile for the simulator: {first.strip()}")
+        self.log = log
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A file to compile: `text` is compiled as if it were `file`."""
+
+    file: Path  # for messages and quoted includes
+    text: str
+    flags: tuple[str, ...]
+
+
+@cache
+def compiler() -> tuple[str, str]:
+    """Path of the C++ compiler and what it says of its version. Raises `Unavailable`."""
+    path = next((found for name in (os.environ.get("CXX"), "g++", "c++") if name and (found := shutil.which(name))), None)
+    if path is None:
+        raise Unavailable("the simulator compiles kernels with a C++ compiler and found none; install g++, or set CXX")
+    version = subprocess.run([path, "--version"], capture_output=True, text=True, check=True).stdout.splitlines()[0]
+    return path, version
+
+
+def compile_unit(unit: Unit, cache_folder: Path) -> Path:
+    """The object file of a unit, from the cache when nothing it depends on has changed. Raises `CompileError`."""
+    path, version = compiler()
+    key = digest(str(unit.file), unit.text, *unit.flags, path, version)
+    record = cache_folder / "objects" / f"{key}.json"
+    known = _recorded(record)
+    if known is not None:
+        return known
+    record.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=record.parent, prefix="building-") as scratch:
+        source, made, depends = (Path(scratch) / name for name in ("source.cpp", "made.o", "made.d"))
+        source.write_text(f'#line 1 "{unit.file}"\n{unit.text}', encoding="utf-8")
+        command = [path, "-c", *unit.flags, "-iquote", str(unit.file.parent), "-MMD", "-MF", str(depends)]
+        run_compiler([*command, "-o", str(made), str(source)], unit.file.name)
+        headers = [stamp for name in _dependencies(depends) if name != str(source) and (stamp := _stamp(name)) is not None]
+        target = record.parent / f"{key}-{digest(json.dumps(headers))[:12]}.o"
+        os.replace(made, target)
+        listing = Path(scratch) / "record.json"
+        listing.write_text(json.dumps({"object": target.name, "headers": headers}), encoding="utf-8")
+        os.replace(listing, record)
+    return target
+
+
+def run_compiler(command: Sequence[str], what: str) -> None:
+    """Runs the compiler or linker; raises `CompileError` with a log trimmed for reading."""
+    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+    if done.returncode != 0:
+        raise CompileError(what, trimmed(done.stderr))
+
+
+def trimmed(log: str) -> str:
+    """A compiler's or linker's log without the noise: where headers were included, instantiated or expanded from."""
+    lines = [line for line in log.splitlines() if not _NOISE.search(line)]
+    missing = sorted(set(re.findall(r"undefined reference to `([^']+)'", log)))
+    if missing:
+        lines = [f"undefined reference to {name}: not defined in the program, nor by the simulator" for name in missing]
+    if len(lines) > _SHOWN_LINES:
+        lines = [*lines[:_SHOWN_LINES], f"... {len(lines) - _SHOWN_LINES} more lines"]
+    return "\n".join(lines)
+
+
+def digest(*parts: str) -> str:
+    """SHA-256 of the parts, which are told apart from their concatenation."""
+    made = hashlib.sha256()
+    for part in parts:
+        data = part.encode()
+        made.update(f"{len(data)}:".encode() + data)
+    return made.hexdigest()
+
+
+def _recorded(record: Path) -> Path | None:
+    try:
+        found = json.loads(record.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    target = record.parent / str(found["object"])
+    unchanged = all(_stamp(header[0]) == header for header in found["headers"])
+    return target if unchanged and target.is_file() else None
+
+
+def _stamp(name: str) -> list[str | int] | None:
+    try:
+        status = os.stat(name)
+    except OSError:
+        return None
+    return [name, status.st_size, status.st_mtime_ns]
+
+
+def _dependencies(rule: Path) -> list[str]:
+    """Names on the right side of a make rule as the compiler writes it."""
+    text = rule.read_text(encoding="utf-8").replace("\\\n", " ").split(":", 1)[1]
+    return [name.replace("\\ ", " ") for name in re.findall(r"(?:\\ |\S)+", text)]

@@ -1,0 +1,30 @@
+#include "settings.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <string>
+#include <thread>
+
+namespace stitchsim {
+
+Settings read_settings() {
+  const auto value = [](const char* name) {
+    const char* text = std::getenv(name);
+    return std::string(text == nullptr ? "" : text);
+  };
+  Settings settings;
+  const std::string schedule = value("STITCHCUDA_SIM_SCHEDULE");
+  if (schedule == "reverse") settings.schedule = Schedule::Reverse;
+  if (schedule.rfind("random", 0) == 0) {
+    settings.schedule = Schedule::Random;
+    if (schedule.size() > 7) settings.seed = static_cast<unsigned>(std::strtoul(schedule.c_str() + 7, nullptr, 10));
+  }
+  settings.check = value("STITCHCUDA_SIM_CHECK") == "1";
+  settings.allow_returned = value("STITCHCUDA_SIM_RETURNED") == "allow";
+  const std::string threads = value("STITCHCUDA_SIM_THREADS");
+  const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
+  settings.threads = threads.empty() ? cores : std::max(1ul, std::strtoul(threads.c_str(), nullptr, 10));
+  return settings;
+}
+
+}  // namespace stitchsim
