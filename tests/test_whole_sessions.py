@@ -1,0 +1,60 @@
+"""Whole sessions with the real tools and the built-in engineer on the simulator: started from Python, and from the bare graph."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from stitchcuda import Session, build_graph, optimize
+
+REFERENCE = """
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+
+    def forward(self, x):
+        return x + torch.nn.functional.gelu(self.norm(x))
+
+def get_inputs():
+    return [torch.randn(8, 64)]
+
+def get_init_inputs():
+    return [64]
+"""
+
+
+class Gate(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.linspace(0.5, 1.5, 64))
+
+    def forward(self, x: torch.Tensor, *, gate: torch.Tensor) -> torch.Tensor:
+        return torch.sigmoid(gate) * x * self.scale
+
+
+def test_a_module_with_example_inputs(tmp_path: Path) -> None:
+    inputs = {"x": torch.randn(8, 64), "gate": torch.randn(8, 64)}
+    session = optimize(Gate(), inputs, device="sim", workspace=tmp_path / "w")
+    outcome = session.outcome()
+    assert (session.name, outcome.accepted, outcome.tier, outcome.speedup) == ("Gate-1", True, "simulated", None)
+    assert outcome.program is not None
+    assert (Path(outcome.program) / "model_new.py").is_file()
+
+
+def test_the_bare_graph_makes_its_own_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STITCHCUDA_WORKSPACE", str(tmp_path / "w"))
+    reference = tmp_path / "norm.py"
+    reference.write_text(REFERENCE)
+    state = build_graph().invoke({"reference": str(reference), "device": "sim", "max_attempts": 3})
+    assert state["session"] == "norm-1"
+    assert state["tasks_kept"]
+    assert state["final"].tier == "simulated"
+    assert (tmp_path / "w" / state["report"]).is_file()
+    assert len(Session.open("norm-1").home.store.attempts("norm-1")) == state["attempts"]
