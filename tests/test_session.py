@@ -76,7 +76,8 @@ def test_on_a_gpu_figures_are_timed_and_what_does_not_pay_is_not_kept(tmp_path: 
     outcome = session.outcome()
     assert routes(session) == [("a", "next_task"), ("b", "code"), ("b", "next_task"), ("c", "next_task")]
     assert [attempt.kept for attempt in session.attempts()] == [True, False, False, True]
-    assert (outcome.tier, outcome.baseline_ms, outcome.best_ms) == ("timed", 1.0, pytest.approx(0.65))
+    assert (outcome.tier, outcome.baseline_ms) == ("timed", 1.0)
+    assert outcome.best_ms == pytest.approx(0.65)
     assert outcome.speedup == pytest.approx(1 / 0.65)
     assert "(timed, cuda events)" in (session.folder / "report.md").read_text()
 
@@ -301,7 +302,8 @@ def test_on_another_device_the_baseline_is_taken_again_and_the_best_verified_aga
     moved = again(session).run(device="cuda", engineer=ScriptedEngineer(THREE), hands=hands, on_event=told.append)
     outcome = moved.outcome()
     assert hands.calls[0] == "study"
-    assert (outcome.status, outcome.tier, outcome.speedup) == ("done", "timed", pytest.approx(1.25))
+    assert (outcome.status, outcome.tier) == ("done", "timed")
+    assert outcome.speedup == pytest.approx(1.25)
     assert (outcome.accepted, outcome.baseline_ms) == (True, 1.0)
     assert any("another device" in note for note in moved.state()["notes"])
 
@@ -371,7 +373,7 @@ def test_an_unknown_session_and_a_taken_name(tmp_path: Path) -> None:
 def test_what_cannot_be_meant_is_said_and_leaves_no_session(tmp_path: Path, asked: dict[str, Any], sentence: str) -> None:
     reference = tmp_path / "reference.py"
     reference.write_text(REFERENCE)
-    given = {"reference": reference, "workspace": tmp_path / "w", "device": "sim"} | asked
+    given: dict[str, Any] = {"reference": reference, "workspace": tmp_path / "w", "device": "sim"} | asked
     with pytest.raises(BadInput, match=sentence):
         optimize(**given)
     assert sessions(tmp_path / "w") == ()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from stitchcuda.errors import BadInput
 from stitchcuda.fusion import cost
 from stitchcuda.fusion.graph import OpGraph
 from stitchcuda.fusion.partition import partition
@@ -45,6 +46,11 @@ def baseline(state: State, context: Context) -> State:
         graph = graph.model_copy(update={"opaque": reason, "nodes": ()})
         update["notes"] = context.note(update, f"{graph.opaque}; the reference is taken as one opaque region instead")
         first = _first_program(context, graph)
+    if graph.opaque and context.engineer.name == "builtin":
+        raise BadInput(
+            f"{context.record.reference_name} cannot be taken apart ({graph.opaque}), and the builtin engineer "
+            "works on nothing else: give a chat model with --model openai:NAME"
+        )
     regions = partition(graph)
     update["baseline"] = Baseline(
         capture=context.save(graph),
@@ -68,7 +74,9 @@ def baseline(state: State, context: Context) -> State:
 
 def _first_program(context: Context, graph: OpGraph) -> Digest:
     """The reference as a program with nothing stitched yet."""
-    return context.save_program(write_program(graph, reference=context.source(), name=Path(context.record.reference_name).stem))
+    name = Path(context.record.reference_name).stem
+    precision = context.settings.precision
+    return context.save_program(write_program(graph, reference=context.source(), name=name, precision=precision))
 
 
 def _fault(context: Context, program: Digest) -> str:

@@ -8,9 +8,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from stitchcuda.state import BuildResult, CheckResult, DeviceFacts, ProfileResult, Settings, TimingResult
-from stitchcuda.tools import ncu, nsys, nvcc
 from stitchcuda.tools.check import Judge, ReferenceFacts
 from stitchcuda.tools.device import device_facts
+from stitchcuda.tools.ncu import profile_kernels
+from stitchcuda.tools.nsys import profile_system
+from stitchcuda.tools.nvcc import build
 from stitchcuda.tools.verify import policy_reasons
 
 
@@ -33,7 +35,7 @@ class LocalHands:
 
     def build(self, program: Path) -> BuildResult:
         link = self._settings.target == "cuda"
-        return nvcc.build(program, arch=self.device().arch, cache=self._cache, link=link)
+        return build(program, arch=self.device().arch, cache=self._cache, link=link)
 
     def check(self, program: Path, seeds: int) -> CheckResult:
         return self._the_judge().check(program, seeds=seeds)
@@ -49,10 +51,10 @@ class LocalHands:
         return self._the_judge().time(program, previous)
 
     def profile_system(self, program: Path) -> ProfileResult:
-        return nsys.profile_system(program, self._the_judge())
+        return profile_system(program, self._the_judge())
 
     def profile_kernels(self, program: Path) -> ProfileResult:
-        return ncu.profile_kernels(program, self._the_judge())
+        return profile_kernels(program, self._the_judge())
 
     def close(self) -> None:
         if self._judge is not None:

@@ -61,7 +61,8 @@ TABLE: list[tuple[str, dict[str, Any], str, str]] = [
 
 @pytest.mark.parametrize(("what", "facts", "route", "reason"), TABLE, ids=[row[0] for row in TABLE])
 def test_verdict(what: str, facts: dict[str, Any], route: str, reason: str) -> None:
-    base = {"built": True, "correct": True, "fingerprint": "", "predicted_ms": 1.0, "saving_ms": None, "speedup": None}
+    base: dict[str, Any] = {"built": True, "correct": True, "fingerprint": "", "predicted_ms": 1.0}
+    base |= {"saving_ms": None, "speedup": None}
     verdict = routes.verdict_route(Standing(**(base | facts)))
     assert verdict.route == route
     assert reason in verdict.reason

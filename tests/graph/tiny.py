@@ -24,6 +24,7 @@ from stitchcuda.state import (
     Review,
     Task,
     TensorSpec,
+    Tier,
     TimingResult,
     Usage,
 )
@@ -82,7 +83,7 @@ class TinyHands:
     def check(self, program: Path, seeds: int) -> CheckResult:
         self._called("check")
         wrong = "wrong" in _drafts(program)
-        tier = "timed" if self.timed else "simulated"
+        tier: Tier = "timed" if self.timed else "simulated"
         return CheckResult(ok=not wrong, tier=tier, seeds=seeds, reasons=("y is off by 0.25",) if wrong else (), own_share=0.5)
 
     def verify(self, program: Path, seeds: int) -> CheckResult:
