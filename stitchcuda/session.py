@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -87,8 +87,9 @@ def optimize(
     try:
         return started.run(engineer=engineer, on_event=on_event)
     except StitchError as error:
-        if not isinstance(error, SessionBusy) and not started.state().get("baseline"):
-            home.discard(record.name)  # nothing was learnt: the name stays free
+        with suppress(StitchError):  # where the checkpoints cannot be read (a full disk), all stays and can be resumed
+            if not isinstance(error, SessionBusy) and not started.state().get("baseline"):
+                home.discard(record.name)  # nothing was learnt: the name stays free
         raise
 
 
@@ -144,12 +145,12 @@ class Session:
 
     def state(self) -> State:
         """The graph's state at the last checkpoint; empty before the first."""
-        with Checkpoints(self.folder) as saver:
+        with self._checkpoints() as saver:
             return _snapshot(saver, self.name)[0]
 
     def history(self) -> Iterator[Any]:
         """LangGraph's state snapshots, newest first: one per finished attempt, and the steps since."""
-        with Checkpoints(self.folder) as saver:
+        with self._checkpoints() as saver:
             yield from build_graph(saver).get_state_history(thread(self.name))
 
     @property
@@ -239,8 +240,16 @@ class Session:
                 raise _disk_trouble(self.folder, error) from error
         return self
 
+    @contextmanager
+    def _checkpoints(self) -> Iterator[Checkpoints]:
+        try:
+            with Checkpoints(self.folder) as saver:
+                yield saver
+        except sqlite3.OperationalError as error:
+            raise _disk_trouble(self.folder, error) from error
+
     def _standing(self) -> tuple[State, Status, str | None]:
-        with Checkpoints(self.folder) as saver:
+        with self._checkpoints() as saver:
             state, waiting, error = _snapshot(saver, self.name)
         if SessionLock(self.folder).held:
             return state, "running", None
