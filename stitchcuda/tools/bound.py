@@ -112,8 +112,9 @@ def _where(given: torch.Tensor, exact: torch.Tensor) -> str:
     scale = float(exact.double().abs()[torch.isfinite(exact)].max()) or 1.0
     far = int((off > 1e-2 * scale).sum())
     value, should = float(given.double().flatten()[flat]), float(exact.double().flatten()[flat])
-    zeros = " the output is all zeros;" if bool((given == 0).all()) else ""
-    return f"{zeros} worst at {list(index)}: {value:.6g} where {should:.6g} is right; {far} of {off.numel()} elements off by over 1 %".strip()
+    zeros = "the output is all zeros; " if bool((given == 0).all()) else ""
+    worst = f"worst at {list(index)}: {value:.6g} where {should:.6g} is right"
+    return f"{zeros}{worst}; {far} of {off.numel()} elements off by over 1 % of the scale"
 
 
 def _name(dtype: torch.dtype) -> str:

@@ -116,7 +116,8 @@ class Judge:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 cwd=self._scratch,
-                env=limits.clean_environment({"PYTHONPATH": _import_path(), "PYTHONUNBUFFERED": "1"}),
+                # Workers and judge share the cores: a thread pool that spins while it waits slows the others down.
+                env=limits.clean_environment({"PYTHONPATH": _import_path(), "OMP_WAIT_POLICY": "PASSIVE"}),
                 start_new_session=True,
             )
         self._send(self._order)
@@ -140,7 +141,8 @@ class Judge:
         return result
 
     def _send(self, message: dict[str, Any]) -> None:
-        assert self._process is not None and self._process.stdin is not None
+        assert self._process is not None
+        assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps(message).encode() + b"\n")
             self._process.stdin.flush()
@@ -148,7 +150,8 @@ class Judge:
             raise RuntimeError(f"the judge is gone: {self._log()}") from error
 
     def _receive(self, seconds: float) -> dict[str, Any]:
-        assert self._process is not None and self._process.stdout is not None
+        assert self._process is not None
+        assert self._process.stdout is not None
         deadline = time.monotonic() + seconds
         while b"\n" not in self._buffer:
             left = deadline - time.monotonic()

@@ -18,10 +18,11 @@ from typing import Any
 
 from stitchcuda.simulator import build as simulated
 from stitchcuda.simulator.compile import CompileError
+from stitchcuda.simulator.refuse import Refused
 from stitchcuda.state import Target
 from stitchcuda.tools import nvcc, simulated_device
 from stitchcuda.tools.simulated_graph import Recorder
-from stitchcuda.tools.traffic import Traffic
+from stitchcuda.tools.traffic import Poison, Traffic
 
 _Sources = Sequence[str] | str | None
 
@@ -56,14 +57,14 @@ class Interceptor:
             simulated_device.install()
 
     @contextlib.contextmanager
-    def running(self, traffic: Traffic | None = None) -> Iterator[None]:
-        """While generated code runs: the simulated device answers, and `traffic` counts when it is given."""
+    def running(self, traffic: Poison | None = None) -> Iterator[None]:
+        """While generated code runs: the simulated device answers, fresh memory is poisoned, and a `Traffic` counts."""
         with contextlib.ExitStack() as stack:
             if self._target == "sim":
                 stack.enter_context(simulated_device.SimulatedDevice())
             if traffic is not None:
                 stack.enter_context(traffic)
-            self._traffic = traffic
+            self._traffic = traffic if isinstance(traffic, Traffic) else None
             try:
                 yield
             finally:
@@ -123,9 +124,12 @@ class Interceptor:
         )
         includes = tuple(Path(item) for item in _listed(options.get("extra_include_paths")))
         if self._target == "sim":
-            from stitchcuda.simulator.build import build_simulated
-
-            return build_simulated(files, name=name, cache=self._cache / "simulator", include_dirs=includes)
+            portable = tuple(flag for flag in dict.fromkeys((*cflags, *cuda_flags)) if flag.startswith(("-D", "-U", "-I")))
+            place = self._cache / "simulator"
+            try:
+                return simulated.build_simulated(files, name=name, cache=place, include_dirs=includes, flags=portable)
+            except CompileError as error:
+                raise BuildFailed(_relative(error.log, self._program)) from error
         built = nvcc.library(
             files, arch=self._arch, cache=self._cache, root=self._program, cflags=cflags, cuda_flags=cuda_flags,
             ldflags=ldflags, includes=includes,
@@ -145,8 +149,7 @@ class Interceptor:
             started = time.monotonic()
             try:
                 if self._target == "sim":
-                    module = self._simulated_torch_extension(which, name, args, options)
-                    return CountedModule(module, name, self._call)
+                    raise Refused("an extension built through torch.utils.cpp_extension", name, 1)
                 key = hashlib.sha256(repr((which, name, args, sorted(options.items()), self._arch)).encode()).hexdigest()[:24]
                 folder = self._cache / "torch" / key
                 folder.mkdir(parents=True, exist_ok=True)

@@ -78,7 +78,8 @@ class JudgeProcess:
 
             program = ready(message["program"])
             previous = program if message["previous"] == message["program"] else ready(message["previous"])
-            return timing.interleaved(self._the_reference(), previous, program, exam.sets[0], self._limits).model_dump(mode="json")
+            result = timing.interleaved(self._the_reference(), previous, program, exam.sets[0], self._limits)
+            return result.model_dump(mode="json")
 
     def profile(self, message: dict[str, Any]) -> dict[str, Any]:
         exam = self._exam(1, fresh=False, renew=True)
@@ -201,12 +202,12 @@ def main() -> None:
 
 def _take_over_stdio() -> tuple[BinaryIO, BinaryIO]:
     """Private copies of stdin and stdout; the originals point to nowhere and to the log, so that no print can answer."""
-    requests, answers = os.fdopen(os.dup(0), "rb", buffering=0), os.fdopen(os.dup(1), "wb")
+    requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.dup2(2, 1)
     sys.stdout = sys.stderr
-    return requests, answers               # type: ignore[return-value]
+    return requests, answers
 
 
 def _die_with(requests: BinaryIO, scratch: Path) -> None:

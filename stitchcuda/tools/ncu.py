@@ -19,4 +19,5 @@ def profile_kernels(program: Path, judge: Judge) -> ProfileResult:
         return ProfileResult(tool="ncu", skipped="no GPU on this machine")
     if shutil.which("ncu") is None:
         return ProfileResult(tool="ncu", skipped="Nsight Compute (ncu) is not on the PATH; the system profile has kernel times")
-    return ProfileResult(tool="ncu", skipped="hardware counters are not read by this version; the system profile has kernel times")
+    why = "hardware counters are not read by this version; the system profile has kernel times"
+    return ProfileResult(tool="ncu", skipped=why)

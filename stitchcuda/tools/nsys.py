@@ -47,4 +47,5 @@ def _bottleneck(seen: dict[str, Any]) -> str:
     if not seen["kernels"]:
         return "no kernel ran"
     name, took, count, origin = seen["kernels"][0]
-    return f"{origin} kernel {name[:80]}: {took:.3f} ms in {count} launches, {100 * took / busy if busy else 0:.0f} % of the device time"
+    share = 100 * took / busy if busy else 0.0
+    return f"{origin} kernel {name[:80]}: {took:.3f} ms in {count} launches, {share:.0f} % of the device time"

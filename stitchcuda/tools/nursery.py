@@ -111,9 +111,9 @@ def _become(order: dict[str, Any], sock: socket.socket) -> None:
         os.dup2(null, 0)
         os.dup2(log, 1)
         os.dup2(log, 2)
-        sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w", buffering=1), open(2, "w", buffering=1)
+        sys.stdin, sys.stdout, sys.stderr = os.fdopen(0), os.fdopen(1, "w", 1), os.fdopen(2, "w", 1)
         _close_others(keep=sock.fileno())
-        faulthandler.enable(open(2, "w", closefd=False), all_threads=False)
+        faulthandler.enable(sys.stderr, all_threads=False)
         environment = limits.clean_environment({"HOME": str(scratch), "TMPDIR": str(scratch), "XDG_CACHE_HOME": str(scratch)})
         if order["target"] == "sim":
             environment["CUDA_VISIBLE_DEVICES"] = ""

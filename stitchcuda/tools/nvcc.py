@@ -60,8 +60,8 @@ def build(program: Path, *, arch: str, cache: Path, link: bool) -> BuildResult:
     sources = sorted(path for path in root.rglob("*") if path.suffix in (".cu", *_CXX)) if program.is_dir() else []
     cuda = [path for path in sources if path.suffix == ".cu"]
     if not cuda:
-        inline = "its CUDA is inline and is built when it is loaded" if _has_inline(program) else "the program has no CUDA source"
-        return BuildResult(ok=True, skipped=inline)
+        inline = "its CUDA is inline and is built when it is loaded"
+        return BuildResult(ok=True, skipped=inline if _has_inline(program) else "the program has no CUDA source")
     kit = toolkit.find_toolkit()
     if kit is None:
         return BuildResult(ok=True, skipped=toolkit.missing())
@@ -117,9 +117,10 @@ def library(
     if failed or any(one.path is None for one in objects):
         return Library(path=None, log=compiler_log.trimmed(failed, root, _foreign(kit)), seconds=time.monotonic() - started)
     linked = _link([one.path for one in objects if one.path is not None], kit, cache, tuple(ldflags))
+    said = "" if linked.path is not None else f"error: linking failed\n{linked.log}"
     return Library(
         path=linked.path,
-        log="" if linked.path is not None else compiler_log.trimmed(f"error: linking failed\n{linked.log}", root, _foreign(kit)),
+        log=compiler_log.trimmed(said, root, _foreign(kit)),
         kernels=tuple(usage for one in objects for usage in compiler_log.usage(one.log)),
         cached=linked.cached and all(one.cached for one in objects),
         seconds=time.monotonic() - started,

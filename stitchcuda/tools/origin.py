@@ -63,7 +63,8 @@ def profile(call: Callable[[], object], own: tuple[str, ...], *, restore: Callab
     starts: list[float] = []
     ends: list[float] = []
     for event in recorded.events():
-        if event.device_type is not torch.autograd.DeviceType.CUDA or event.name.startswith(("ProfilerStep", "Activity Buffer")):
+        on_device = str(event.device_type).endswith("CUDA")
+        if not on_device or event.name.startswith(("ProfilerStep", "Activity Buffer")):
             continue
         took = float(event.time_range.elapsed_us())
         kind = classify(event.name, own)

@@ -75,7 +75,7 @@ class ProgramWorker:
         given = self._placed(fresh) if message["same_addresses"] else fresh
         args, kwargs = wire.decode(message["structure"], given, self._device)
         self._restore()
-        traffic = Traffic() if self._target == "sim" else Poison()
+        traffic: Poison = Traffic() if self._target == "sim" else Poison()
         with torch.no_grad(), interceptor.running(traffic):
             returned = program(*args, **kwargs)
         self._synchronize()
@@ -226,7 +226,8 @@ def _failure(error: BaseException, worker: ProgramWorker) -> dict[str, str]:
         return {"error": f"the program's kernels do not build:\n{text}", "kind": "error"}
     if isinstance(error, WireError):
         return {"error": f"forward returned something that cannot be judged: {text}", "kind": "error"}
-    if isinstance(error, MemoryError | torch.OutOfMemoryError) or "not enough memory" in text or "can't allocate memory" in text:
+    full = isinstance(error, MemoryError | torch.OutOfMemoryError)
+    if full or "not enough memory" in text or "can't allocate memory" in text:
         return {"error": f"the program ran out of memory: {text.splitlines()[0][:300]}", "kind": "memory"}
     if isinstance(error, Refused):
         return {"error": text, "kind": "refused"}

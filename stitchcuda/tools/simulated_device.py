@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from stitchcuda.tools.simulated_graph import Recorder, SimulatedGraph, capture
+from stitchcuda.tools.simulated_graph import Recorder, SimulatedCapture, SimulatedGraph
 
 _NAME = "StitchCUDA simulator"
 _CAPABILITY = (9, 0)
@@ -76,7 +76,9 @@ class SimulatedEvent:
 class SimulatedDevice(TorchFunctionMode):  # type: ignore[misc, unused-ignore]
     """Entered while generated code runs: maps devices in and out of every torch call."""
 
-    def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> Any:
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
         kwargs = kwargs or {}
         answer = _ANSWERS.get(func)
         if answer is not None and not args[0].is_meta:
@@ -89,10 +91,15 @@ class SimulatedDevice(TorchFunctionMode):  # type: ignore[misc, unused-ignore]
         return func(*args, **kwargs)
 
 
+def _getter(name: str) -> Any:
+    """What a TorchFunctionMode is given when the attribute is read."""
+    return getattr(torch.Tensor, name).__get__
+
+
 _ANSWERS: dict[Any, Callable[[torch.Tensor], Any]] = {
-    torch.Tensor.is_cuda.__get__: lambda tensor: True,
-    torch.Tensor.is_cpu.__get__: lambda tensor: False,
-    torch.Tensor.device.__get__: lambda tensor: _CUDA,
+    _getter("is_cuda"): lambda tensor: True,
+    _getter("is_cpu"): lambda tensor: False,
+    _getter("device"): lambda tensor: _CUDA,
     torch.Tensor.get_device: lambda tensor: 0,
     torch.Tensor.cuda: lambda tensor: tensor,
     torch.Tensor.cpu: lambda tensor: tensor.clone(),
@@ -143,7 +150,7 @@ def install() -> None:
         "Stream": SimulatedStream,
         "Event": SimulatedEvent,
         "CUDAGraph": SimulatedGraph,
-        "graph": capture,
+        "graph": SimulatedCapture,
         "graph_pool_handle": lambda: (0, 1),
         "is_current_stream_capturing": lambda: Recorder.active is not None,
         "empty_cache": lambda: None,

@@ -19,13 +19,13 @@ from stitchcuda.tools.traffic import is_allocation, poison, tensors_of
 _HOST_READS = ("aten::_local_scalar_dense", "aten::nonzero", "aten::is_nonzero", "aten::_unique2", "aten::equal")
 
 
-class Recorder(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
+class Recorder(TorchDispatchMode):  # type: ignore[misc, no-untyped-call, unused-ignore]
     """Runs and records what happens between capture begin and end."""
 
     active: Recorder | None = None
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call, unused-ignore]
         self.steps: list[Callable[[], None]] = []
         self._before: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._fresh: dict[int, torch.Tensor] = {}
@@ -90,14 +90,14 @@ class SimulatedGraph:
         if Recorder.active is not None:
             raise RuntimeError("CUDA error: a capture is already under way")
         self._recorder = Recorder.active = Recorder()
-        self._recorder.__enter__()
+        self._recorder.__enter__()  # type: ignore[no-untyped-call, unused-ignore]
 
     def capture_end(self) -> None:
         recorder = self._recorder
         if recorder is None:
             raise RuntimeError("capture_end without capture_begin")
         self._recorder = Recorder.active = None
-        recorder.__exit__(None, None, None)
+        recorder.__exit__(None, None, None)  # type: ignore[no-untyped-call, unused-ignore]
         with torch.no_grad():
             recorder.undo()
         self._steps = recorder.steps
@@ -120,8 +120,8 @@ class SimulatedGraph:
     def enable_debug_mode(self) -> None: ...
 
 
-class capture:  # noqa: N801 - stands in for torch.cuda.graph
-    """`with torch.cuda.graph(graph):`"""
+class SimulatedCapture:
+    """Stands in for torch.cuda.graph: `with torch.cuda.graph(graph):`"""
 
     def __init__(self, cuda_graph: SimulatedGraph, pool: Any = None, stream: Any = None, capture_error_mode: str = "") -> None:
         self._graph = cuda_graph

@@ -36,7 +36,7 @@ class Stopwatch:
         events: list[float] = []
         host: list[float] = []
         for _ in range(calls):
-            start, end = self._event(enable_timing=True), self._event(enable_timing=True)
+            start, end = self._event(enable_timing=True), self._event(enable_timing=True)  # type: ignore[no-untyped-call]
             self._flush.zero_()
             self._synchronize()
             began = self._clock()

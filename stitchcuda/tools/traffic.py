@@ -52,8 +52,11 @@ def poison(tensor: torch.Tensor) -> None:
         tensor.fill_(torch.iinfo(tensor.dtype).min if tensor.dtype is not torch.uint8 else 0xA5)
 
 
-class Poison(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
+class Poison(TorchDispatchMode):  # type: ignore[misc, no-untyped-call, unused-ignore]
     """Fills every fresh allocation, so that an output which nothing writes shows as NaN. Counts nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call, unused-ignore]
 
     def __torch_dispatch__(
         self, func: Any, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -64,7 +67,7 @@ class Poison(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
         return result
 
 
-class Traffic(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
+class Traffic(Poison):
     """Counts bytes per origin while it is entered; `launches` counts calls of the program's kernels."""
 
     def __init__(self) -> None:
@@ -78,12 +81,8 @@ class Traffic(TorchDispatchMode):  # type: ignore[misc, unused-ignore]
     def __torch_dispatch__(
         self, func: Any, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        result = func(*args, **(kwargs or {}))
-        if is_allocation(func):
-            if isinstance(result, torch.Tensor):
-                poison(result)
-            return result
-        if func.is_view:
+        result = super().__torch_dispatch__(func, types, args, kwargs)
+        if is_allocation(func) or func.is_view:
             return result
         moved = sum(extent_bytes(tensor) for tensor in tensors_of((args, kwargs)))
         moved += sum(extent_bytes(tensor) for tensor in tensors_of(result))

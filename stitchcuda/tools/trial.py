@@ -111,6 +111,8 @@ class Trial:
                 value = answer.inputs[int(key)] if key.isdigit() and int(key) < len(answer.inputs) else None
             else:
                 value = answer.values.get(name)
+            if value is not None and kind == name and value.shape == own.shape and value.stride() != own.stride():
+                self._note(f"{name} has strides {tuple(value.stride())}, the reference's has {tuple(own.stride())}")
             if value is not None:
                 errors.append(bound.judge(name, value, own, true, bounds[name]))
         reasons += [_sentence(one) for one in errors if not one.ok]
@@ -174,7 +176,7 @@ def sit(trial: Trial, exam: Exam, seeds: int, *, repeat_all: bool, profile: bool
                 errors, reasons = trial.judged(given, again, bounds)
                 reasons = [f"on a second call with the same inputs, {reason}" for reason in reasons]
                 _keep_worst(worst, errors)
-                same = all(_same_bits(answer.values[name], again.values[name]) for name in answer.values if name in again.values)
+                same = all(_same_bits(answer.values[name], value) for name, value in again.values.items())
                 deterministic = same if deterministic is None else deterministic and same
             done += 1
             if reasons:
@@ -240,7 +242,7 @@ def _named(structure: Any, name: str = "output") -> dict[str, int]:
     if "tensor" in structure:
         return {name: int(structure["tensor"])}
     if "tuple" in structure or "list" in structure:
-        parts = list(enumerate(structure.get("tuple", structure.get("list"))))
+        parts = list(enumerate(structure["tuple"] if "tuple" in structure else structure["list"]))
     elif "dict" in structure:
         parts = [(key, value) for key, value in structure["dict"]]
     else:

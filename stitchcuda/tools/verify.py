@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from stitchcuda.errors import BadInput, Unavailable
-from stitchcuda.state import BuildResult, CheckResult, Policy, Precision, Record, Settings, Target, Tier
+from stitchcuda.state import BuildResult, CheckResult, OutputError, Policy, Precision, Record, Settings, Target, Tier
 from stitchcuda.tools import device, nvcc
 from stitchcuda.tools.check import Judge
 
@@ -113,6 +113,10 @@ def host_tasks(program: Path) -> tuple[str, ...]:
         raise BadInput(f"{manifest} is not a program's manifest: {error}") from error
 
 
+def _badness(one: OutputError) -> float:
+    return one.max_error / one.max_bound if one.max_bound else one.max_error
+
+
 def _verdict(
     program: Path,
     policy: Policy,
@@ -124,7 +128,7 @@ def _verdict(
 ) -> Verdict:
     refused, label = policy_reasons(program, policy, check)
     reasons = (*check.reasons, *(refused if check.ok else ()))
-    closest = max(check.outputs, key=lambda one: one.max_error / one.max_bound if one.max_bound else one.max_error, default=None)
+    closest = max(check.outputs, key=_badness, default=None)
     finite = closest is not None and math.isfinite(closest.max_error)
     return Verdict(
         accepted=check.ok and not refused,

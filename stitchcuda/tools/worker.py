@@ -36,7 +36,9 @@ class WorkerFailed(Exception):
 class Worker:
     """One live worker process with its scratch folder; a context manager that leaves neither behind."""
 
-    def __init__(self, nursery: Nursery, kind: Literal["reference", "program"], root: Path, target: str, bounds: Limits) -> None:
+    def __init__(
+        self, nursery: Nursery, kind: Literal["reference", "program"], root: Path, target: str, bounds: Limits
+    ) -> None:
         self.scratch = Path(tempfile.mkdtemp(prefix=f"{kind}-", dir=root))
         self._nursery = nursery
         self._what = f"the {kind}"
@@ -121,7 +123,8 @@ class Worker:
 
 
 _FAULT_LINE = re.compile(
-    r"\s*(Fatal Python error|Current thread|Thread 0x|File \"|Extension modules|Current C stack|Binary file|<|Stack \()|.*\^\^\^"
+    r"\s*(Fatal Python error|Current thread|Thread 0x|File \"|Extension modules|Current C stack|Binary file|<|Stack \()"
+    r"|.*\^\^\^"
 )
 
 
