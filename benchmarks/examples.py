@@ -24,6 +24,8 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+import stitchcuda
+
 ROOT = Path(__file__).resolve().parent.parent
 BLOCKS, CALLS, WARMUP = 12, 10, 10
 
@@ -40,6 +42,13 @@ def run_session(reference: Path, device: str, workspace: Path) -> dict[str, Any]
         raise SystemExit(f"{reference}: stitchcuda ended with exit code {done.returncode}")
     result: dict[str, Any] = json.loads(done.stdout)
     result["seconds"] = time.monotonic() - started
+    session = stitchcuda.Session.open(reference.stem, workspace)
+    state = session.state()
+    check = state["final"].check if state.get("final") else None
+    result["kept"] = len(state.get("tasks_kept", ()))
+    result["own_share"] = check.own_share if check else 0.0
+    outside = check.own_share + check.framework_share if check else 0.0
+    result["own_outside"] = check.own_share / outside if check and outside else 0.0
     return result
 
 
@@ -105,13 +114,13 @@ def versions(device: str) -> dict[str, str]:
 
 def table(rows: list[dict[str, Any]], device: str) -> str:
     """The rows as Markdown."""
-    head = ["program", "accepted", "tier", "tasks kept", "attempts", "seconds", "own share"]
+    head = ["program", "accepted", "tier", "tasks kept", "attempts", "seconds", "own share", "own share outside vendor libraries"]
     head += ["eager ms", "compile ms", "own ms", "vs eager", "vs compile"] if device == "cuda" else ["predicted"]
     lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
     for row in rows:
         cells = [row["name"], "yes" if row["accepted"] else "no", row["tier"] or "-"]
-        cells += [f"{row['tasks_done']}/{row['tasks_total']}", str(row["attempts"])]
-        cells += [f"{row['seconds']:.0f}", f"{row['own_share']:.0%}"]
+        cells += [f"{row['kept']}/{row['tasks_total']}", str(row["attempts"])]
+        cells += [f"{row['seconds']:.0f}", f"{row['own_share']:.0%}", f"{row['own_outside']:.0%}"]
         if device == "cuda":
             t = row["ms"]
             cells += [f"{t['eager']:.3f}", f"{t['compile']:.3f}", f"{t['own']:.3f}"]
