@@ -44,6 +44,7 @@ def replayed(
         forward.append(call)
     chain = _views(graph, [value for value in outputs if owner[value] in given])
     views = Variables(graph.model_copy(update={"nodes": tuple(chain)}), chain, made.names)
+    views.reserve(text[value] for value in fresh)
     for position, node in enumerate(chain):
         written = expression(node, lambda arg: literal(arg, views.text.__getitem__), known)
         bound = ", ".join(views.place(position, node))

@@ -11,7 +11,7 @@ import keyword
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from stitchcuda.fusion.graph import Node, OpGraph
 from stitchcuda.fusion.order import base_name, reads, references, writes
@@ -73,6 +73,10 @@ class Variables:
         self._busy: dict[str, float] = {name: self.last.get(value, -1) for value, name in arguments.items()}
         self._owner = {name: value for value, name in arguments.items()}
 
+    def reserve(self, names: Iterable[str]) -> None:
+        """Names that something else has bound for good."""
+        self._busy |= dict.fromkeys(names, _FOREVER)
+
     def _last_uses(self, units: Sequence[Unit]) -> dict[str, float]:
         last: dict[str, float] = dict.fromkeys(self.outputs, _FOREVER)
         for position, unit in reversed(list(enumerate(units))):
@@ -108,7 +112,7 @@ class Variables:
 
     def dead(self, position: int) -> list[tuple[str, str]]:
         """(name, value) of bound names whose value nobody reads after this unit."""
-        return [(name, self._owner[name]) for name, last in self._busy.items() if last <= position]
+        return [(name, self._owner[name]) for name, last in self._busy.items() if last <= position and name in self._owner]
 
     def _base(self, node: Node, free_until: int) -> str:
         source = reads(node)

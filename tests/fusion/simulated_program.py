@@ -1,0 +1,42 @@
+"""Runs a program twice on the simulator, in a process of its own as the interceptor patches torch for good.
+
+    python simulated_program.py FOLDER     # reads model_new.py and given.pt there, writes results.pt
+"""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+import sys
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from stitchcuda.tools.interceptor import Interceptor
+
+
+def main(folder: Path) -> None:
+    given = torch.load(folder / "given.pt")
+    interceptor = Interceptor("sim", folder / "cache", folder, "sm_90a")
+    interceptor.install()
+    results = []
+    with interceptor.running(), torch.no_grad():
+        spec = importlib.util.spec_from_file_location("model_new", folder / "model_new.py")
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        program = module.ModelNew()
+        program.load_state_dict(given["state"])
+        for _ in range(2):
+            args, kwargs = copy.deepcopy(given["call"])
+            returned = program(*args, **kwargs)
+            inputs = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+            results.append(copy.deepcopy((returned, inputs, program.state_dict())))
+    torch.save(results, folder / "results.pt")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
