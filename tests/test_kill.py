@@ -78,6 +78,7 @@ def _until_ready(command: list[str], kill_after_s: float | None) -> tuple[int, f
         return process.wait(), time.monotonic() - started
 
 
+@pytest.mark.timeout(900)
 def test_a_real_session_killed_twice(tmp_path: Path) -> None:
     _kill_and_compare(tmp_path, kills=2, seed=5)
 
