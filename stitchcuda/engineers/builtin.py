@@ -8,6 +8,7 @@ cannot write stays a library operator; a program that could not be captured it l
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from stitchcuda.engineers import Assignment, Brief, Draft, Files
@@ -15,16 +16,19 @@ from stitchcuda.engineers.verdict import review_by_rule
 from stitchcuda.fusion import cost
 from stitchcuda.fusion.emit import emit, variants
 from stitchcuda.fusion.flow import Flow
+from stitchcuda.fusion.graph import OpGraph
 from stitchcuda.fusion.ir import Stitch
 from stitchcuda.fusion.lower import CannotLower, bind, lower
 from stitchcuda.fusion.program import read_manifest, write_program
 from stitchcuda.fusion.work import synchronises
-from stitchcuda.state import Evidence, Plan, Region, Review, Task, Usage
+from stitchcuda.state import DeviceFacts, Evidence, Plan, Region, Review, Task, Usage
 
 CUDA_GRAPH = "host:cuda_graph"
 MOST_TASKS = 12
 WORTH = 0.005  # of the predicted eager time
 RELEVANT = 0.02  # of the bytes outside of library operators: worth owning even if nothing is saved
+
+Predict = Callable[[OpGraph, Sequence[Region], Collection[str], DeviceFacts], float]
 
 
 class BuiltinEngineer:
@@ -33,17 +37,21 @@ class BuiltinEngineer:
     name = "builtin"
 
     def plan(self, brief: Brief) -> Plan:
-        """Regions by predicted saving, then CUDA graph replay. No tasks for a program that could not be captured."""
+        """CUDA graph replay, then regions by predicted saving. No tasks for a program that could not be captured.
+
+        Replay comes first: while the host is the bottleneck, a kernel that saves device time shows no saving at all.
+        """
         version = len(brief.plans) + 1
         if brief.graph.opaque:
             text = (
                 f"The built-in engineer cannot do anything here: {brief.graph.opaque} A chat model may (--model openai:NAME)."
             )
             return Plan(version=version, tasks=(), summary=text)
-        tasks, left_out = _region_tasks(brief)
-        replay = _replay_task(brief, [task.id for task in tasks])
+        replay = _replay_task(brief)
+        replayed = replay is not None or CUDA_GRAPH in brief.kept
+        tasks, left_out = _region_tasks(brief, cost.graph_ms if replayed else cost.program_ms)
         if replay is not None:
-            tasks.append(replay)
+            tasks.insert(0, replay)
         saved = sum(task.predicted_ms for task in tasks)
         summary = (
             f"{len(tasks)} tasks, predicted to save {saved:.3f} of {brief.baseline.predicted_ms:.3f} ms; "
@@ -96,27 +104,27 @@ class BuiltinEngineer:
         return Usage()
 
 
-def _region_tasks(brief: Brief) -> tuple[list[Task], list[str]]:
+def _region_tasks(brief: Brief, predict: Predict) -> tuple[list[Task], list[str]]:
     """Tasks for the regions that are worth a kernel, best first, and sentences on what was left out."""
     device, graph = brief.baseline.device, brief.graph
     open_regions = [region for region in brief.regions if region.kind == "fusible" and region.id not in brief.kept]
     owned = sum(region.eager_bytes for region in brief.regions if region.kind == "fusible")
-    before = cost.program_ms(graph, brief.regions, brief.kept, device)
+    before = predict(graph, brief.regions, brief.kept, device)
     worth: list[tuple[float, Region]] = []
     unwritable = 0
     for region in open_regions:
         if _tried(brief, region) >= _variant_count(brief, region):
             unwritable += 1
             continue
-        alone = before - cost.program_ms(graph, brief.regions, {*brief.kept, region.id}, device)
+        alone = before - predict(graph, brief.regions, {*brief.kept, region.id}, device)
         if alone >= WORTH * brief.baseline.predicted_ms or region.eager_bytes >= RELEVANT * owned:
             worth.append((alone, region))
     worth.sort(key=lambda pair: (-pair[0], -pair[1].eager_bytes, pair[1].id))
     tasks: list[Task] = []
     kept = set(brief.kept)
     for _, region in worth[:MOST_TASKS]:
-        after = cost.program_ms(graph, brief.regions, kept | {region.id}, device)
-        saving = max(cost.program_ms(graph, brief.regions, kept, device) - after, 0.0)
+        after = predict(graph, brief.regions, kept | {region.id}, device)
+        saving = max(predict(graph, brief.regions, kept, device) - after, 0.0)
         kept.add(region.id)
         tasks.append(
             Task(
@@ -137,19 +145,18 @@ def _region_tasks(brief: Brief) -> tuple[list[Task], list[str]]:
     return tasks, left_out
 
 
-def _replay_task(brief: Brief, planned: list[str]) -> Task | None:
+def _replay_task(brief: Brief) -> Task | None:
     """CUDA graph replay, unless it is in the program already, was tried, or an operator makes the host wait."""
     if CUDA_GRAPH in brief.kept or any(attempt.task == CUDA_GRAPH for attempt in brief.history):
         return None
     flow = Flow(brief.graph)
     if any(synchronises(flow, node) for node in brief.graph.nodes):
         return None
-    kept = {*brief.kept, *planned}
-    saving = cost.graph_saving_ms(brief.graph, brief.regions, kept, brief.baseline.device)
+    saving = cost.graph_saving_ms(brief.graph, brief.regions, brief.kept, brief.baseline.device)
     if saving < WORTH * brief.baseline.predicted_ms:
         return None
-    launches = sum(region.launches for region in brief.regions if region.id not in kept)
-    launches += sum(len(region.nodes) for region in brief.regions if region.id in kept)
+    launches = sum(region.launches for region in brief.regions if region.id not in brief.kept)
+    launches += sum(len(region.nodes) for region in brief.regions if region.id in brief.kept)
     return Task(
         id=CUDA_GRAPH,
         kind="host",

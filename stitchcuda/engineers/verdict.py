@@ -6,7 +6,7 @@ Pure functions of records. It does not decide: `graph/routes.py` disposes of the
 from __future__ import annotations
 
 from stitchcuda.engineers import Assignment
-from stitchcuda.fusion.cost import KERNEL_US
+from stitchcuda.fusion.rates import OWN_POINTWISE
 from stitchcuda.state import BuildResult, CheckResult, Evidence, Region, Review, TimingResult
 
 PAID = 0.7  # of the predicted saving counts as reached
@@ -59,7 +59,7 @@ def _cause(assignment: Assignment, region: Region | None, evidence: Evidence) ->
     if region is None:
         return "bound by launches on the host", ()
     bytes_us = region.fused_bytes / len(region.nodes) / (assignment.brief.baseline.device.bandwidth_gbs * 1e3)
-    if bytes_us < KERNEL_US:
+    if bytes_us < OWN_POINTWISE.fixed_us:
         return f"bound by launch latency: {bytes_us:.2f} us of memory traffic a call, less than a kernel takes to start", ()
     return f"bound by memory: {bytes_us:.1f} us of traffic a call at full bandwidth", ()
 

@@ -3,13 +3,13 @@
 The model is a two-clock pipeline. The host issues operators one after another; the device runs each once it was issued and its
 predecessor has ended:
 
-    device time of an operator = max(bytes / bandwidth, flops / rate, launches * KERNEL_US)
+    device time of an operator = fixed time + max(bytes / (bandwidth * its share), flops / (matrix rate * its share))
     device clock               = max(device clock, host clock) + device time
-    host clock                 += launch_us of an operator, less for further launches of the same one and for views
+    host clock                 += the operator's share of launch_us
 
 so a program of many small operators costs what the host costs, a program of large ones what the device costs, and removing a
-launch saves nothing where the device is the bottleneck. Ceilings are those of `DeviceFacts`, which are reached rates, not data
-sheets'. Nothing is measured here. Constants below: an H200 with torch 2.11 and 2.13 (see `benchmarks/`).
+launch saves little where the device is the bottleneck. Shares and fixed times: `rates.py`; ceilings: `DeviceFacts`, which are
+reached rates, not data sheets'. Nothing is measured here.
 """
 
 from __future__ import annotations
@@ -17,19 +17,15 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
+from stitchcuda.fusion import rates
 from stitchcuda.fusion.dtypes import size_of
 from stitchcuda.fusion.flow import Flow
 from stitchcuda.fusion.graph import Node, OpGraph
-from stitchcuda.fusion.order import base_name, references
+from stitchcuda.fusion.order import base_name, references, writes
 from stitchcuda.fusion.work import Work, touched, work_of
 from stitchcuda.state import DeviceFacts, Region
 
-KERNEL_US = 2.0  # shortest kernel with its gap to the next, back to back on one stream
-GRAPH_KERNEL_US = 1.2  # the same inside a CUDA graph
-REPLAY_US = 8.0  # host cost of one graph launch
-VIEW_SHARE = 0.3  # host cost of a view, of an operator that launches
-FURTHER_SHARE = 0.4  # host cost of each further launch inside one operator
-OWN_SHARE = 0.7  # host cost of a stitched kernel's call: no dispatcher, but an output to allocate
+ROW_OPERATORS = ("norm", "softmax", "sum", "mean", "var", "std", "amax", "amin", "prod", "pool", "logsumexp")
 
 
 @dataclass(frozen=True)
@@ -59,11 +55,10 @@ def program_ms(graph: OpGraph, regions: Sequence[Region], kept: Collection[str],
 def graph_ms(graph: OpGraph, regions: Sequence[Region], kept: Collection[str], device: DeviceFacts) -> float:
     """The same program replayed as a CUDA graph: the device's time alone, one launch, and a copy of every input."""
     units = [unit for unit in _units(graph, regions, kept, device) if unit.launches]
-    saved = sum(unit.launches for unit in units) * (KERNEL_US - GRAPH_KERNEL_US)
-    inner = sum(unit.device_us for unit in units)
-    copies = sum(max(2e6 * touched(spec) / (device.bandwidth_gbs * 1e9), KERNEL_US) for spec in graph.inputs)
-    copying_host = len(graph.inputs) * device.launch_us
-    return (max(inner - saved, 0.5 * inner) + max(copies, copying_host) + REPLAY_US) / 1e3
+    inner = sum(max(unit.device_us - unit.launches * rates.GRAPH_GAP_US, 0.5 * unit.device_us) for unit in units)
+    copies = sum(rates.POINTWISE.fixed_us + 2 * touched(spec) / (device.bandwidth_gbs * 1e3) for spec in graph.inputs)
+    issued = len(graph.inputs) * rates.POINTWISE.host * device.launch_us + rates.REPLAY_US
+    return max(inner + copies, issued) / 1e3
 
 
 def graph_saving_ms(graph: OpGraph, regions: Sequence[Region], kept: Collection[str], device: DeviceFacts) -> float:
@@ -72,18 +67,19 @@ def graph_saving_ms(graph: OpGraph, regions: Sequence[Region], kept: Collection[
 
 
 def saving_ms(region: Region, device: DeviceFacts) -> float:
-    """What a region's kernel saves of device time: bytes that no longer cross memory, and kernels that no longer start.
+    """What a region's kernel saves of device time: operator by operator in eager, against one kernel per instance.
 
-    `max(eager bytes / bandwidth, launches * KERNEL_US) - max(fused bytes / bandwidth, instances * KERNEL_US)`; never negative,
-    and 0 for regions that stay library operators. In context (a host-bound program saves its launches on the host instead)
-    see the difference of two `program_ms`.
+    Bytes are shared out evenly over the operators. Never negative, and 0 for regions that stay library operators. In context
+    (a host-bound program saves its launches on the host instead) see the difference of two `program_ms`.
     """
     if region.kind != "fusible":
         return 0.0
-    bandwidth = device.bandwidth_gbs * 1e3  # bytes per microsecond
-    eager = max(region.eager_bytes / bandwidth, region.launches * KERNEL_US)
-    fused = max(region.fused_bytes / bandwidth, len(region.nodes) * KERNEL_US)
-    return max(eager - fused, 0.0) / 1e3
+    count, bandwidth = len(region.nodes), device.bandwidth_gbs * 1e3
+    running = [rates.rate_of(op) for op in region.operators][: max(region.launches // count, 1)]
+    each = region.eager_bytes / count / len(running)
+    half = any(spec.dtype in ("float16", "bfloat16") for spec in region.outputs)
+    eager = sum(rate.fixed_us + each / (bandwidth * (rate.half if half else rate.bandwidth)) for rate in running)
+    return max(eager - _own(region, device).device_us, 0.0) * count / 1e3
 
 
 def floor_ms(graph: OpGraph, device: DeviceFacts) -> float:
@@ -126,15 +122,21 @@ def _units(graph: OpGraph, regions: Sequence[Region], kept: Collection[str], dev
             region, instance = stitched[node.name]
             if (region.id, instance) not in begun:
                 begun.add((region.id, instance))
-                moved = region.fused_bytes / len(region.nodes) / (device.bandwidth_gbs * 1e3)
-                yield Unit(OWN_SHARE * device.launch_us, max(moved, KERNEL_US), 1)
+                yield _own(region, device)
             continue
         work = work_of(flow, node)
         if work.launches:
-            host = device.launch_us * (1 + FURTHER_SHARE * (work.launches - 1))
-            yield Unit(host, _device_us(work, node, flow, device), work.launches)
+            yield Unit(_host_us(work, node, device), _device_us(work, node, flow, device), work.launches)
         elif live is None or node.name in live:
-            yield Unit(VIEW_SHARE * device.launch_us, 0.0, 0)
+            yield Unit(rates.VIEW_HOST * device.launch_us, 0.0, 0)
+
+
+def _own(region: Region, device: DeviceFacts) -> Unit:
+    """One call of a region's kernel."""
+    rows = any(word in op for op in region.operators for word in ROW_OPERATORS)
+    rate = rates.OWN_ROWS if rows else rates.OWN_POINTWISE
+    moved = region.fused_bytes / len(region.nodes) / (device.bandwidth_gbs * 1e3 * rate.bandwidth)
+    return Unit(rate.host * device.launch_us, rate.fixed_us + moved, 1)
 
 
 def _live_views(flow: Flow, stitched: Collection[str]) -> set[str]:
@@ -152,9 +154,23 @@ def _live_views(flow: Flow, stitched: Collection[str]) -> set[str]:
     return live
 
 
+def _host_us(work: Work, node: Node, device: DeviceFacts) -> float:
+    """Recurrent layers launch from C++ inside one operator; other operators' launches are part of their measured share."""
+    inner = 0.3 * work.launches if work.launches > 10 else 0.0
+    return (rates.rate_of(node.op).host + inner) * device.launch_us
+
+
 def _device_us(work: Work, node: Node, flow: Flow, device: DeviceFacts) -> float:
-    moved = work.bytes / (device.bandwidth_gbs * 1e3)
-    return max(moved, _matrix_us(work, node, flow, device) if work.matrix else 0.0, work.launches * KERNEL_US)
+    rate = rates.rate_of(node.op)
+    half = bool(node.outputs) and node.outputs[0].dtype in ("float16", "bfloat16")
+    fixed, share = rate.fixed_us, rate.half if half else rate.bandwidth
+    if base_name(node.op) == "batch_norm" and writes(node):
+        fixed, share = 8.0, min(0.85, node.outputs[0].shape[1] / rates.CHANNELS_AT_FULL_RATE)
+    moved = work.bytes / (device.bandwidth_gbs * 1e3 * share)
+    if work.matrix:
+        fixed += (work.launches - 1) * rates.POINTWISE.fixed_us
+        return fixed + max(moved, _matrix_us(work, node, flow, device) / rate.flops)
+    return fixed + moved
 
 
 def _matrix_us(work: Work, node: Node, flow: Flow, device: DeviceFacts) -> float:

@@ -13,9 +13,11 @@ import torch
 from torch import nn
 
 from stitchcuda.fusion.capture import capture, capture_constants
+from stitchcuda.fusion.flow import Flow
 from stitchcuda.fusion.graph import Literal_, Node, OpGraph, ValueRef
 from stitchcuda.fusion.ir import Kernel
 from stitchcuda.fusion.lower import bind, lower
+from stitchcuda.fusion.order import references
 from stitchcuda.fusion.partition import partition
 from stitchcuda.state import Region
 
@@ -55,9 +57,9 @@ def compare(what: nn.Module | Callable[..., Any], *args: torch.Tensor) -> tuple[
         kernel = lower(graph, region)
         bound = bind(graph, region, kernel)
         assert len(bound) == len(region.nodes)
-        for keys in bound:
+        for nodes, keys in zip(region.nodes, bound, strict=True):
             given = {
-                argument.name: values.before[key]
+                argument.name: values.read(nodes, key)
                 for argument, key in zip(kernel.arguments, keys, strict=True)
                 if argument.role != "out"
             }
@@ -98,11 +100,16 @@ def close(made: torch.Tensor, wanted: torch.Tensor, what: str) -> None:
 
 
 class Values:
-    """What eager has under each value name: when it is made (`before` any later update), and at the end (`after`)."""
+    """What eager has under each value name: when it is made (`before` any later update), when a node reads it, at the end."""
 
     def __init__(self) -> None:
         self.before: dict[str, torch.Tensor] = {}
+        self.seen: dict[str, dict[str, torch.Tensor]] = {}
         self.after: dict[str, torch.Tensor] = {}
+
+    def read(self, nodes: tuple[str, ...], key: str) -> torch.Tensor:
+        """The tensor as the first of these nodes that reads it finds it."""
+        return next(self.seen[node][key] for node in nodes if key in self.seen[node])
 
 
 def evaluate(graph: OpGraph, module: nn.Module, args: tuple[torch.Tensor, ...]) -> Values:
@@ -116,11 +123,13 @@ def evaluate(graph: OpGraph, module: nn.Module, args: tuple[torch.Tensor, ...]) 
         if entry.key not in tensors:
             raise LookupError(f"the test has no tensor {entry.key}")
         live[entry.spec.name] = tensors[entry.key].detach().clone()
-    values = Values()
+    values, flow = Values(), Flow(graph)
     values.before = {name: tensor.clone() for name, tensor in live.items()}
     many: dict[str, Any] = {}
     with torch.no_grad():
         for node in graph.nodes:
+            bases = {flow.base(name) for name in references((node.args, node.kwargs))}
+            values.seen[node.name] = {name: live[name].clone(memory_format=torch.preserve_format) for name in bases}
             result = _call(node, live, many)
             many[node.name] = result
             for spec, tensor in zip(node.outputs, result if isinstance(result, (tuple, list)) else (result,), strict=False):
