@@ -44,7 +44,8 @@ def run_session(reference: Path, device: str, workspace: Path) -> dict[str, Any]
     result["seconds"] = time.monotonic() - started
     session = stitchcuda.Session.open(reference.stem, workspace)
     state = session.state()
-    check = state["final"].check if state.get("final") else None
+    final = state.get("final")
+    check = final.check if final else None
     result["kept"] = len(state.get("tasks_kept", ()))
     result["own_share"] = check.own_share if check else 0.0
     outside = check.own_share + check.framework_share if check else 0.0
@@ -84,7 +85,7 @@ def side_by_side(reference: Path, program: Path) -> dict[str, float]:
     def once(model: Any) -> float:
         flush.zero_()
         torch.cuda.synchronize()
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
         start.record()
         model(*inputs)
         end.record()
@@ -114,7 +115,7 @@ def versions(device: str) -> dict[str, str]:
 
 def table(rows: list[dict[str, Any]], device: str) -> str:
     """The rows as Markdown."""
-    head = ["program", "accepted", "tier", "tasks kept", "attempts", "seconds", "own share", "own share outside vendor libraries"]
+    head = ["program", "accepted", "tier", "tasks kept", "attempts", "seconds", "own share", "own outside vendor"]
     head += ["eager ms", "compile ms", "own ms", "vs eager", "vs compile"] if device == "cuda" else ["predicted"]
     lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
     for row in rows:

@@ -37,7 +37,8 @@ def own_kernels(folder: Path) -> tuple[str, ...]:
 
 def classify(kernel: str, own: tuple[str, ...]) -> str:
     """"own", "vendor" or "framework" for a demangled kernel name."""
-    base = re.split(r"[<(]", kernel.removeprefix("void "))[0].split("::")[-1].strip()
+    plain = kernel.removeprefix("void ").replace("(anonymous namespace)::", "")
+    base = re.split(r"[<(]", plain)[0].split("::")[-1].strip()
     if base in own:
         return "own"
     return "vendor" if _VENDOR.search(kernel) else "framework"
