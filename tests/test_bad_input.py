@@ -111,7 +111,10 @@ BAD_REFERENCES = {
     "constructor raises": (model("return x * 2", init="raise KeyError('width')"), ["width"]),
     "forward raises": (model("return x @ torch.randn(3, 3)"), ["shapes cannot be multiplied"]),
     "outputs are no tensors": (model("return x.shape[0]"), ["tensor"]),
-    "data-dependent control flow": (model("return x * 2 if x.sum() > 0 else x + 1"), ["builtin", "--model"]),
+    "control flow that cannot be captured": (
+        model("return x * 2 if x.sum() > 0 else x + 1"),
+        ["builtin engineer", "--model openai:NAME"],
+    ),
     "stochastic": (model("return torch.dropout(x, 0.5, True) + 1"), ["differ"]),
     "imports what is not there": ("import nothing_of_that_name\n" + GOOD, ["nothing_of_that_name"]),
 }
