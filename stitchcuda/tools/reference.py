@@ -177,7 +177,7 @@ def _arguments(given: Any, path: Path, function: str) -> Inputs:
         if len(given) == 2 and isinstance(given[0], tuple | list) and isinstance(given[1], dict):
             return tuple(given[0]), dict(given[1])
         return tuple(given), {}
-    raise BadInput(f"{function}() in {path.name} returns a {type(given).__name__}: return a list of arguments.")
+    raise BadInput(f"{function}() in {path.name} returns an object of type {type(given).__name__}: return a list.")
 
 
 def _from_pickle(path: Path, data: bytes) -> tuple[nn.Module, Callable[[int], Inputs]]:

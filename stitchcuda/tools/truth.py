@@ -45,7 +45,8 @@ def name_outputs(result: Any, name: str = "output") -> dict[str, Tensor]:
         parts = [(str(position), part) for position, part in enumerate(result)]
     else:
         raise BadInput(
-            f"The reference gives a {type(result).__name__} as {name}; return tensors or nested tuples, lists or dicts of them."
+            f"The reference gives an object of type {type(result).__name__} as {name}; "
+            "return tensors or nested tuples, lists or dicts of them."
         )
     return {key: value for label, part in parts for key, value in name_outputs(part, f"{name}.{label}").items()}
 
