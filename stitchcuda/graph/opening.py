@@ -97,13 +97,18 @@ def open_context(
 ) -> Context:
     """A context for one session with these tools, and with `engineer` or the one that the record names."""
     settings = record.settings.model_copy(update={"target": hands.device().target})
+    tell = on_event or (lambda event: None)
+
+    def streaming(role: str, chunks: int) -> None:
+        tell({"kind": "tokens", "session": record.name, "role": role, "chunks": chunks})
+
     return Context(
         workspace=home,
         record=record,
         settings=settings,
         hands=hands,
-        engineer=engineer or engineer_for(settings),
-        on_event=on_event or (lambda event: None),
+        engineer=engineer or engineer_for(settings, progress=streaming),
+        on_event=tell,
     )
 
 

@@ -33,7 +33,8 @@ from stitchcuda.tools.check import ReferenceFacts
 from stitchcuda.workspace import SessionRecord, Workspace, get_tree, materialise, put_tree
 
 Event = dict[str, Any]
-"""Something a person may want to see: `kind` is session, node, plan, attempt, best or note; the rest depends on it."""
+"""Something a person may want to see: `kind` is session, node, tokens (of a reply that streams in), plan,
+attempt, best or note; the rest depends on it."""
 
 Loaded = TypeVar("Loaded", bound=Record)
 _REGIONS = TypeAdapter(tuple[Region, ...])
