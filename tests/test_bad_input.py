@@ -9,7 +9,6 @@ import json
 import os
 import resource
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -45,6 +44,15 @@ def environment(**more: str) -> dict[str, str]:
     """Ours without keys and addresses, which would choose another engineer."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("OPENAI_", "STITCHCUDA_"))}
     return kept | more
+
+
+@pytest.fixture(autouse=True)
+def shared_builds(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """All workspaces of these tests keep their builds in one place: what they build is mostly the same."""
+    builds = tmp_path_factory.getbasetemp() / "builds"
+    builds.mkdir(exist_ok=True)
+    (tmp_path / "ws").mkdir()
+    (tmp_path / "ws" / "cache").symlink_to(builds)
 
 
 def stitchcuda(*arguments: object, preexec: Callable[[], None] | None = None) -> subprocess.CompletedProcess[str]:
@@ -129,9 +137,9 @@ def test_bad_reference(case: str, tmp_path: Path) -> None:
 
 
 STRANGE_BUT_FINE = {
-    "nested outputs": model("return {'a': torch.relu(x * 2 + 1), 'b': [x + 1, (x - 1) * 3]}"),
-    "integer outputs": model("return torch.relu(x * 2 + 1), (x > 0).to(torch.int64) * 3 + 1"),
-    "zero-element tensors": model("return torch.relu(x * 2 + 1), x[:, :0] * 2 + 1"),
+    "nested, integer and empty outputs": model(
+        "return {'a': torch.relu(x * 2 + 1), 'b': [(x > 0).to(torch.int64) * 3 + 1, x[:, :0] * 2 + 1]}"
+    ),
     "float64": model("return torch.relu(x * 2 + 1) * x", "[torch.randn(8, 64, dtype=torch.float64)]"),
 }
 
@@ -273,9 +281,9 @@ def test_ctrl_c_at_any_moment(moment: str, tmp_path: Path) -> None:
     started = "s" in sessions(tmp_path)
     if started:
         assert "stitchcuda resume s" in last
-    again = stitchcuda(*(["resume", "s", "--workspace", tmp_path / "ws"] if started else start))
-    assert again.returncode == 0, again.stderr
-    assert "model_new.py" in program_of(tmp_path, "s")
+        again = stitchcuda("resume", "s", "--workspace", tmp_path / "ws")
+        assert again.returncode == 0, again.stderr
+        assert "model_new.py" in program_of(tmp_path, "s")
 
 
 def test_resume_with_a_changed_reference_and_two_processes(tmp_path: Path) -> None:
@@ -307,14 +315,11 @@ def test_endpoint_that_cannot_be_had(tmp_path: Path) -> None:
     refused(stitchcuda(*start, "--model", "openai:m"), "OPENAI_API_KEY", "--model builtin")
     assert sessions(tmp_path) == [], "refused before anything was started"
     refused(stitchcuda(*start, "--base-url", "http://127.0.0.1:9/v1"), "--model")
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{held.getsockname()[1]}/v1"
-        refused(stitchcuda(*start, "--model", "openai:m", "--base-url", url, "--session", "gone"), url, "cannot be reached")
     with serve(lambda request: Failure(403, "not for you")) as server:
-        done = stitchcuda(*start, "--model", "openai:m", "--base-url", server.url, "--session", "refused")
+        done = stitchcuda(*start, "--model", "openai:m", "--base-url", server.url, "--session", "s")
         refused(done, "403", "not for you")
-    assert sessions(tmp_path) == ["gone", "refused"], "the baseline is kept: resume goes on from there"
+    assert sessions(tmp_path) == ["s"], "the baseline is kept: resume goes on from there"
+    refused(stitchcuda("resume", "s", "--workspace", tmp_path / "ws"), server.url, "cannot be reached")
 
 
 def test_debug_shows_the_traceback(tmp_path: Path) -> None:
