@@ -1,0 +1,148 @@
+"""What a user is told when a kernel is wrong or a launch is refused. None of it may end the process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from stitchcuda.simulator.build import build_simulated
+from stitchcuda.simulator.compile import CompileError
+
+from .programs import load, runs
+
+OUT = torch.zeros(1024)
+
+
+def message(folder: Path, kernel: str, launch: str) -> str:
+    with pytest.raises(RuntimeError) as caught:
+        load(folder, runs(kernel, launch))(OUT, None, OUT.clone())
+    return str(caught.value)
+
+
+def test_a_barrier_that_some_threads_never_reach(tmp_path: Path) -> None:
+    text = message(tmp_path, """
+template <int N> __global__ void halves(float* x) { if (threadIdx.x < 16) { __syncthreads(); x[threadIdx.x] = N; } }
+""", "halves<7><<<2, 64>>>((float*)c);")  # fmt: skip
+    assert "kernel halves<7>, block (0, 0, 0): 16 threads wait at a block barrier that 48 others never reach" in text
+
+
+def test_hardware_happens_to_let_it_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STITCHCUDA_SIM_RETURNED", "allow")
+    kernel = "__global__ void early(float* x) { if (threadIdx.x > 15) return; __syncthreads(); x[threadIdx.x] = 1; }"
+    early = load(tmp_path, runs(kernel,
+                                "early<<<1, 64>>>((float*)c);"))  # fmt: skip
+    assert early(OUT, None, OUT.clone()).sum() == 16
+
+
+def test_a_shuffle_with_missing_lanes(tmp_path: Path) -> None:
+    text = message(tmp_path, """
+__global__ void sum(float* x) {
+  if (threadIdx.x >= 40) return;
+  float v = x[threadIdx.x];
+  for (int o = 16; o > 0; o /= 2) v += __shfl_down_sync(0xffffffffu, v, o);
+  x[threadIdx.x] = v;
+}""", "sum<<<1, 64>>>((float*)c);")  # fmt: skip
+    assert "kernel sum, block (0, 0, 0)" in text
+    assert "but lanes 0x00000100 of that mask have returned" in text
+
+
+def test_lanes_at_different_operations(tmp_path: Path) -> None:
+    text = message(tmp_path, """
+__global__ void mixed(float* x) {
+  if (threadIdx.x < 16) x[threadIdx.x] = __shfl_sync(0xffffffffu, 1.0f, 0);
+  else x[threadIdx.x] = __ballot_sync(0xffffffffu, 1);
+}""", "mixed<<<1, 32>>>((float*)c);")  # fmt: skip
+    assert "meet at different operations, a shuffle and a vote" in text
+
+
+def test_a_lane_outside_its_mask(tmp_path: Path) -> None:
+    text = message(
+        tmp_path, "__global__ void k(float* x) { x[threadIdx.x] = __shfl_sync(0xffffu, 1.0f, 0); }", "k<<<1, 32>>>((float*)c);"
+    )
+    assert "thread (16, 0, 0): a shuffle with mask 0x0000ffff is called by a lane outside it" in text
+
+
+def test_a_barrier_against_a_shuffle(tmp_path: Path) -> None:
+    text = message(tmp_path, """
+__global__ void crossed(float* x) { if (threadIdx.x < 16) __syncthreads(); else __syncwarp(); __syncthreads(); x[0] = 1; }
+""", "crossed<<<3, 32>>>((float*)c);")  # fmt: skip
+    assert "kernel crossed" in text
+    assert "deadlock, 16 threads wait at a block barrier" in text
+    assert "lanes 0xffff0000 of warp 0 wait at __syncwarp" in text
+
+
+def test_assertions_traps_and_the_launch_after_them(tmp_path: Path) -> None:
+    program = load(tmp_path, runs("""
+#include <cassert>
+__global__ void judge(float* x, int n) { assert(n != 1 && "not one"); if (n == 2) __trap(); x[threadIdx.x] = n; }
+""", "judge<<<1, 32>>>((float*)c, n);"))  # fmt: skip
+    with pytest.raises(
+        RuntimeError, match=r"kernel judge, block \(0, 0, 0\), thread \(0, 0, 0\): .*kernel.cu:3: .*not one.*failed"
+    ):
+        program(OUT, None, OUT.clone(), 1)
+    with pytest.raises(RuntimeError, match="__trap"):
+        program(OUT, None, OUT.clone(), 2)
+    assert program(OUT, None, OUT.clone(), 3).sum() == 96
+
+
+@pytest.mark.parametrize(
+    ("configuration", "expected"),
+    [
+        ("1, 1025", "invalid configuration argument"),
+        ("1, dim3(1, 1, 65)", "invalid configuration argument"),
+        ("0, 32", "invalid configuration argument"),
+        ("1, 0", "invalid configuration argument"),
+        ("dim3(1, 65536), 32", "invalid configuration argument"),
+        ("1, 32, 228 * 1024", "invalid argument"),
+    ],
+)
+def test_launches_that_a_gpu_refuses_do_not_run(tmp_path: Path, configuration: str, expected: str) -> None:
+    program = load(tmp_path, runs("__global__ void mark(float* x) { x[0] = 1; }", f"mark<<<{configuration}>>>((float*)c);"))
+    out = OUT.clone()
+    with pytest.raises(RuntimeError, match=expected):
+        program(OUT, None, out)
+    assert out.sum() == 0
+
+
+def test_much_shared_memory_must_be_asked_for(tmp_path: Path) -> None:
+    code = runs("__global__ void mark(float* x) { extern __shared__ float s[]; s[25599] = 1; x[0] = s[25599]; }", """
+  cudaError_t status = cudaSuccess;
+  if (m) status = cudaFuncSetAttribute(mark, cudaFuncAttributeMaxDynamicSharedMemorySize, 100 * 1024);
+  if (status != cudaSuccess) return (int)status;
+  mark<<<1, 32, 100 * 1024>>>((float*)c);""")  # fmt: skip
+    program = load(tmp_path, code)
+    with pytest.raises(RuntimeError, match="invalid argument"):
+        program(OUT, None, OUT.clone(), 0, 0)
+    assert program(OUT, None, OUT.clone(), 0, 1)[0] == 1
+
+
+def test_too_much_static_shared_memory(tmp_path: Path) -> None:
+    text = message(
+        tmp_path,
+        "__global__ void big(float* x) { __shared__ float s[12289]; s[0] = 1; x[0] = s[0]; }",
+        "big<<<1, 32>>>((float*)c);",
+    )
+    assert "static shared memory exceeds 49152 bytes" in text
+
+
+def test_compiler_errors_name_the_users_file_and_line(tmp_path: Path) -> None:
+    source = tmp_path / "wrong.cu"
+    source.write_text("#include <cuda_runtime.h>\n// a comment\n__global__ void k(float* x) {\n  x[threadIdx.x] = missing(1);\n"
+                      "}\n"
+                      "void go(float* x) { k<<<1,\n  2>>>(x); undeclared<<<1, 1>>>(x); }\n")  # fmt: skip
+    with pytest.raises(CompileError) as caught:
+        build_simulated([source], name="wrong", cache=tmp_path / "cache")
+    assert f"{source}:4:20: error: 'missing' was not declared" in caught.value.log.replace("‘", "'").replace("’", "'")
+    assert f"{source}:7:" in caught.value.log
+    assert "wrong.cu does not compile for the simulator" in str(caught.value)
+
+
+def test_a_function_nobody_defines_is_named(tmp_path: Path) -> None:
+    source = tmp_path / "lost.cu"
+    source.write_text("void elsewhere(float*);\nvoid go(float* x) { elsewhere(x); cudaDeviceCanAccessPeer(nullptr, 0, 0); }\n")
+    with pytest.raises(CompileError) as caught:
+        build_simulated([source], name="lost", cache=tmp_path / "cache")
+    assert "undefined reference to elsewhere(float*): not defined in the program, nor by the simulator" in caught.value.log
+    assert "undefined reference to cudaDeviceCanAccessPeer" in caught.value.log
