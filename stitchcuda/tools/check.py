@@ -20,7 +20,7 @@ from typing import Any
 
 from stitchcuda.errors import BadInput, Unavailable
 from stitchcuda.state import CheckResult, Record, Settings, TimingResult
-from stitchcuda.tools import limits
+from stitchcuda.tools import device, limits
 from stitchcuda.tools.limits import Limits
 
 _GRACE_S = 30.0                            # beyond the judge's own limits, before it is given up
@@ -48,7 +48,7 @@ class Judge:
         settings: Settings,
         *,
         cache: Path,
-        arch: str = "sm_90a",
+        arch: str | None = None,
         bounds: Limits | None = None,
     ) -> None:
         self._bounds = bounds or Limits()
@@ -57,7 +57,7 @@ class Judge:
             "reference": str(reference.resolve()),
             "settings": settings.model_dump(mode="json"),
             "cache": str(cache.resolve()),
-            "arch": arch,
+            "arch": arch or device.device_facts(settings.target).arch,
             "limits": self._bounds.model_dump(),
             "scratch": str(self._scratch),
         }

@@ -67,7 +67,7 @@ class Poison(TorchDispatchMode):  # type: ignore[misc, no-untyped-call, unused-i
         return result
 
 
-class Traffic(Poison):
+class Traffic(Poison):  # type: ignore[no-untyped-call, unused-ignore]
     """Counts bytes per origin while it is entered; `launches` counts calls of the program's kernels."""
 
     def __init__(self) -> None:

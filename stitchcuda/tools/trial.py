@@ -48,6 +48,7 @@ class Trial:
 
     def load(self, program: Path, *, cache: Path, arch: str) -> None:
         """Build and construct the program with the exam's parameters. Raises `WorkerFailed`."""
+        self._worker.code = program if program.is_dir() else program.parent
         self.loaded = self._worker.ask(
             "load",
             seconds=self._limits.start_s,

@@ -40,6 +40,7 @@ class Worker:
         self, nursery: Nursery, kind: Literal["reference", "program"], root: Path, target: str, bounds: Limits
     ) -> None:
         self.scratch = Path(tempfile.mkdtemp(prefix=f"{kind}-", dir=root))
+        self.code: Path | None = None      # folder of the code that it runs; a crash is told by the line in there
         self._nursery = nursery
         self._what = f"the {kind}"
         self._bounds = bounds
@@ -79,9 +80,9 @@ class Worker:
         if re.search(r"MemoryError|bad_alloc|can't allocate memory|not enough memory|CUDA out of memory", log):
             bound = limits.memory_limit(self._bounds) / 2**30
             return WorkerFailed("memory", f"{self._what} ran out of memory (limit {bound:.0f} GiB) while {doing}")
-        frames = re.findall(r'File "(?:[^"]*/)?([^"/]+)", line (\d+) in (\w+)', log)
-        own = [frame for frame in frames if not frame[0].startswith(("program_worker", "nursery", "judge", "__main__"))]
-        where = f" ({own[0][0]}, line {own[0][1]}, in {own[0][2]})" if own else ""
+        frames = re.findall(r'File "([^"]+)", line (\d+) in (\w+)', log)
+        own = [frame for frame in frames if self.code is not None and Path(frame[0]).is_relative_to(self.code)]
+        where = f" ({Path(own[0][0]).name}, line {own[0][1]}, in {own[0][2]})" if own else ""
         said = [line for line in log.splitlines() if line.strip() and not _FAULT_LINE.match(line)]
         detail = f": {said[-1].strip()[:300]}" if said and code != 0 else ""
         how = f"crashed with {limits.signal_name(code)}" if code < 0 else f"ended by itself with {limits.signal_name(code)}"
@@ -123,7 +124,7 @@ class Worker:
 
 
 _FAULT_LINE = re.compile(
-    r"\s*(Fatal Python error|Current thread|Thread 0x|File \"|Extension modules|Current C stack|Binary file|<|Stack \()"
+    r"\s*(Fatal Python error|Current thread|Thread 0x|File \"|Extension modules|Current C stack|Binary file|<|Stack \(|!!!)"
     r"|.*\^\^\^"
 )
 

@@ -1,0 +1,146 @@
+"""The verdict of `stitchcuda verify`, the device it is for, and foreign programs, without a GPU."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from stitchcuda.errors import BadInput, Unavailable
+from stitchcuda.state import CheckResult
+from stitchcuda.tools import device, ncu, nsys
+from stitchcuda.tools.check import Judge
+from stitchcuda.tools.device import device_facts, resolve_target
+from stitchcuda.tools.verify import Verdict, policy_reasons, verify
+from tests.tools import programs
+
+NO_GPU = pytest.mark.skipif(device.gpu() is not None, reason="this machine has a GPU")
+
+INLINE = programs.REFERENCE.replace("class Model(", "class ModelNew(").replace(
+    "return torch.relu(y * self.scale + x) * gain",
+    "out = torch.empty_like(y); MODULE.gate(y, self.scale, x, out, gain); return out",
+) + '''
+import tvm_ffi.cpp
+CUDA = r"""%s"""
+CUDA += r"""
+void gate(tvm::ffi::TensorView y, tvm::ffi::TensorView scale, tvm::ffi::TensorView x, tvm::ffi::TensorView out, double gain) {
+  TVM_FFI_ICHECK(y.device().device_type == kDLCUDA);
+  auto at = [](const tvm::ffi::TensorView& t) { return static_cast<float*>(t.data_ptr()); };
+  gate_launch(at(y), at(scale), at(x), at(out), float(gain), int(y.size(0)), int(y.size(1)), nullptr);
+}
+"""
+MODULE = tvm_ffi.cpp.load_inline("gate_inline", cuda_sources=CUDA, functions=["gate"])
+''' % programs.KERNEL
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("reference") / "gated.py"
+    path.write_text(programs.REFERENCE)
+    return path
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+def verdict(program: Path, reference: Path, cache: Path, policy: str = "stitched") -> Verdict:
+    return verify(program, reference, target="sim", policy=policy, precision="reference", cache=cache, seeds=2)  # type: ignore[arg-type]
+
+
+def test_a_stitched_program_is_accepted(tmp_path: Path, reference: Path, cache: Path) -> None:
+    found = verdict(programs.kernel_program(tmp_path), reference, cache)
+    assert found.accepted, found.reasons
+    assert found.tier == "simulated"
+    assert found.speedup is None
+    assert found.shares.own > 0.05
+    assert found.max_error is not None
+    assert found.error_bound is not None
+    assert found.max_error <= found.error_bound
+    assert set(json.loads(found.model_dump_json())) >= {
+        "accepted", "tier", "reasons", "speedup", "max_error", "error_bound", "shares", "seconds",
+    }  # fmt: skip
+
+
+def test_inline_sources_of_a_foreign_file_run_too(tmp_path: Path, reference: Path, cache: Path) -> None:
+    path = tmp_path / "foreign.py"
+    path.write_text(INLINE)
+    found = verdict(path, reference, cache)
+    assert found.accepted, found.reasons
+    assert found.shares.own > 0.05
+
+
+def test_torch_alone_is_correct_and_refused(tmp_path: Path, reference: Path, cache: Path) -> None:
+    found = verdict(programs.model(tmp_path), reference, cache)
+    assert not found.accepted
+    assert "policy stitched" in found.reasons[0]
+    (tmp_path / "program.json").write_text('{"host": ["cuda_graph"]}')
+    found = verdict(tmp_path, reference, cache)
+    assert found.accepted
+    assert found.label == "host-only"
+
+
+def test_strict_wants_no_framework(tmp_path: Path, reference: Path, cache: Path) -> None:
+    found = verdict(programs.kernel_program(tmp_path), reference, cache, policy="strict")
+    assert not found.accepted
+    assert "policy strict" in found.reasons[0]
+
+
+def test_a_program_that_does_not_build_is_refused(tmp_path: Path, reference: Path, cache: Path) -> None:
+    program = programs.kernel_program(tmp_path, kernel=programs.KERNEL.replace("blockIdx.x", "blokIdx.x"))
+    found = verdict(program, reference, cache)
+    assert (found.accepted, found.tier) == (False, "compiled")
+    assert "blokIdx" in found.reasons[0]
+
+
+def test_could_not_judge_is_no_verdict(tmp_path: Path, reference: Path, cache: Path) -> None:
+    kernel = programs.KERNEL.replace("const float value", 'asm volatile("membar.gl;"); const float value')
+    with pytest.raises(Unavailable, match="could not judge"):
+        verdict(programs.kernel_program(tmp_path, kernel=kernel), reference, cache)
+
+
+def test_what_is_no_program_is_bad_input(tmp_path: Path, reference: Path, cache: Path) -> None:
+    with pytest.raises(BadInput, match="is no program"):
+        verdict(tmp_path, reference, cache)
+
+
+def test_policies_by_share(tmp_path: Path) -> None:
+    def result(own: float, framework: float) -> CheckResult:
+        return CheckResult(ok=True, tier="simulated", own_share=own, framework_share=framework)
+
+    assert policy_reasons(tmp_path, "stitched", result(0.05, 0.5)) == ((), "")
+    assert policy_reasons(tmp_path, "stitched", result(0.04, 0.5))[0]
+    assert policy_reasons(tmp_path, "strict", result(0.5, 0.01)) == ((), "")
+    assert policy_reasons(tmp_path, "strict", result(0.9, 0.1))[0]
+
+
+@NO_GPU
+def test_without_a_gpu() -> None:
+    assert resolve_target("auto") == "sim"
+    assert resolve_target("sim") == "sim"
+    with pytest.raises(Unavailable, match="--device sim"):
+        resolve_target("cuda")
+    facts = device_facts("sim")
+    assert (facts.name, facts.arch, facts.measured) == ("NVIDIA H200", "sm_90a", False)
+    assert facts.bandwidth_gbs == 4300.0
+
+
+@NO_GPU
+def test_profiles_say_why_they_are_skipped(tmp_path: Path, reference: Path, cache: Path) -> None:
+    from stitchcuda.state import Settings
+
+    with Judge(reference, Settings(), cache=cache) as judge:
+        assert nsys.profile_system(programs.model(tmp_path), judge).skipped.startswith("no GPU")
+        assert ncu.profile_kernels(tmp_path, judge).skipped == "no GPU on this machine"
+
+
+def test_a_gpu_is_read_from_nvidia_smi(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    smi = tmp_path / "nvidia-smi"
+    smi.write_text('#!/bin/sh\necho "NVIDIA H100 80GB HBM3, 9.0, 580.65.06"\n')
+    smi.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    assert resolve_target("auto") == "cuda"
+    facts = device_facts("cuda")
+    assert (facts.name, facts.arch, facts.driver, facts.sm_count) == ("NVIDIA H100 80GB HBM3", "sm_90a", "580.65.06", 132)
