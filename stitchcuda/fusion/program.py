@@ -162,6 +162,7 @@ def _times(count: int) -> str:
 def _imports(graph: OpGraph, stitches: Sequence[Stitch], host: Sequence[str], code: Sequence[str]) -> str:
     constants = any(is_constant(entry) for entry in graph.state)
     plain = {"import functools": bool(stitches), "import json": constants, "import math": bool(graph.state)}
+    plain |= {"import os": bool(stitches), "import shutil": bool(stitches)}
     plain["import copy"] = any("copy.deepcopy" in line for line in code)
     froms = {
         "from collections.abc import Callable, Sequence": "cuda_graph" in host,
@@ -217,13 +218,17 @@ def load_kernels() -> SimpleNamespace:
     import tvm_ffi.cpp
 
     folder = Path(__file__).resolve().parent / "kernels"
+    nvcc = shutil.which("nvcc")
+    home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")  # where tvm-ffi looks, in its order
+    cuda = Path(home) if home else Path(nvcc).resolve().parents[1] if nvcc else Path("/usr/local/cuda")
     kernels = SimpleNamespace()
     for file, function, digest in KERNELS:
         library = tvm_ffi.cpp.load(
             f"{file}_{digest}",
             cpp_files=[str(folder / f"{file}_binding.cc")],
             cuda_files=[str(folder / f"{file}.cu")],
-            extra_cuda_cflags=["-O3", "-lineinfo"],
+            extra_cuda_cflags=["-lineinfo"],
+            extra_include_paths=[str(cuda / "include")],
         )
         setattr(kernels, function, getattr(library, function))
     return kernels'''

@@ -173,6 +173,22 @@ def test_what_depends_on_data_is_opaque_with_a_sentence(module: nn.Module) -> No
     assert graph.nodes == ()
 
 
+class Hidden(nn.Module):
+    """Calls the kernel behind batch_norm, whose schema hides what it writes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(3))
+        self.register_buffer("variance", torch.ones(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.native_batch_norm(x, None, None, self.mean, self.variance, True, 0.1, 1e-5)[0]  # type: ignore[arg-type]
+
+
+def test_an_update_that_only_functionalisation_sees_is_not_missed() -> None:
+    assert "updates mean, variance" in capture(Hidden(), (torch.randn(4, 3),), {}).opaque
+
+
 def test_train_mode_matters_only_with_layers_that_care() -> None:
     assert not capture(*_flat(case("shared"))).mode_matters
     assert capture(*_flat(case("images"))).mode_matters
