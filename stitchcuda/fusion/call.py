@@ -1,6 +1,6 @@
 """One operator call as a lowering rule sees it: its arguments by position or name, as values of the nest or as numbers.
 
-Rules are functions of a `Call`; the tables that name them are in `lower_pointwise.py`, `lower_shape.py` and `lower_norm.py`.
+Rules are functions of a `Call`; the tables that name them are in the `lower_*.py` files.
 """
 
 from __future__ import annotations

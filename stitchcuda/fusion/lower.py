@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from stitchcuda.fusion import lower_norm, lower_pointwise, lower_shape
+from stitchcuda.fusion import lower_activation, lower_norm, lower_pointwise, lower_shape
 from stitchcuda.fusion.call import Call, Rule
 from stitchcuda.fusion.flow import MANY, Flow
 from stitchcuda.fusion.graph import Node, OpGraph
@@ -21,7 +21,7 @@ from stitchcuda.state import Region, TensorSpec
 
 __all__ = ["CannotLower", "bind", "has_rule", "is_source", "lower", "lower_nodes", "same_text"]
 
-RULES: dict[str, Rule] = {**lower_pointwise.RULES, **lower_shape.RULES, **lower_norm.RULES}
+RULES: dict[str, Rule] = {**lower_pointwise.RULES, **lower_activation.RULES, **lower_shape.RULES, **lower_norm.RULES}
 SOURCES = lower_shape.SOURCES
 PERMUTATIONS = frozenset(
     {"permute", "transpose", "t", "numpy_T", "mT", "T", "movedim", "moveaxis", "swapaxes", "swapdims", "adjoint", "mH"}

@@ -24,6 +24,7 @@ from stitchcuda.state import Region, TensorSpec
 MOST_STEPS = 200
 MOST_ARGUMENTS = 40
 """Larger unions are left apart: their kernels would spill registers."""
+MOST_WORDS = 5  # in a title
 
 
 @dataclass(frozen=True)
@@ -259,8 +260,12 @@ def _title(flow: Flow, nodes: Sequence[Node]) -> str:
             word = "residual add"
         if not words or words[-1] != word:
             words.append(word)
-    if len(words) > 5:
-        words = [*words[:4], f"{len(words) - 4} more"]
+    if len(words) > MOST_WORDS:
+        homes = {(node.scope, node.scope_type) for node in nodes}
+        scope, module = next(iter(homes))
+        if len(homes) == 1 and scope and module:
+            return f"{module} ({len(nodes)} operators)"
+        words = [*words[: MOST_WORDS - 1], f"{len(words) - MOST_WORDS + 1} more"]
     return " + ".join(words)
 
 

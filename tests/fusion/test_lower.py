@@ -347,8 +347,11 @@ def test_what_is_no_single_nest_is_refused(name: str) -> None:
     compare(function, randn(*shape))
 
 
+Program = tuple[Callable[..., Any], tuple[torch.Tensor, ...]]
+
+
 @st.composite
-def programs(draw: st.DrawFn) -> tuple[Callable[..., Any], tuple[torch.Tensor, ...]]:
+def programs(draw: st.DrawFn) -> Program:
     """A random function of two tensors: broadcasting, views, reductions and activations in any order."""
     dtype = draw(st.sampled_from([torch.float32, torch.float32, torch.bfloat16, torch.float64]))
     shape = tuple(draw(st.lists(st.sampled_from([1, 2, 3, 4, 6]), min_size=2, max_size=4)))
@@ -394,6 +397,6 @@ def programs(draw: st.DrawFn) -> tuple[Callable[..., Any], tuple[torch.Tensor, .
     max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 @given(programs())
-def test_random_programs_agree_with_eager(program: tuple[Callable[..., Any], tuple[torch.Tensor, ...]]) -> None:
+def test_random_programs_agree_with_eager(program: Program) -> None:
     function, args = program
     compare(function, *args)

@@ -20,7 +20,7 @@ from stitchcuda.fusion.schedule import KernelCall, schedule
 from stitchcuda.state import Region
 
 from .eager import captured, compare
-from .test_lower import programs, randn
+from .test_lower import Program, programs, randn
 
 
 def titles(graph: OpGraph, kind: str = "fusible") -> list[str]:
@@ -41,7 +41,8 @@ class Block(nn.Module):
         q, k, v = self.qkv(self.norm1(x)).view(b, t, 3, 4, c // 4).permute(2, 0, 3, 1, 4).unbind(0)
         y = ((q @ k.transpose(-2, -1)) * 0.35).softmax(-1) @ v
         x = x + self.out(y.transpose(1, 2).reshape(b, t, c))
-        return x + self.down(F.gelu(self.up(self.norm2(x))))
+        hidden: torch.Tensor = self.down(F.gelu(self.up(self.norm2(x))))
+        return x + hidden
 
 
 class Stack(nn.Module):
@@ -50,7 +51,8 @@ class Stack(nn.Module):
         self.blocks = nn.Sequential(*[Block() for _ in range(depth)])
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.blocks(x) * 2
+        y: torch.Tensor = self.blocks(x)
+        return y * 2
 
 
 def test_a_transformer_block_becomes_few_kernels() -> None:
@@ -98,7 +100,8 @@ def test_values_that_others_need_are_stored() -> None:
 
         def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
             x = x + y
-            return x + self.linear(self.norm(x))
+            z: torch.Tensor = self.linear(self.norm(x))
+            return x + z
 
     regions = compare(Residual(), randn(4, 16), randn(4, 16, seed=1))
     first = next(region for region in regions if region.kind == "fusible")
@@ -114,7 +117,8 @@ def test_a_region_never_waits_for_itself() -> None:
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             y = torch.tanh(x)
-            return y + self.linear(y)
+            z: torch.Tensor = self.linear(y)
+            return y + z
 
     graph = captured(Loop(), randn(4, 16))
     assert titles(graph) == ["tanh", "residual add"]
@@ -212,8 +216,8 @@ def test_convolution_blocks(mode: str) -> None:
     max_examples=40, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 @given(programs())
-def test_random_programs_can_be_scheduled_and_written(program: object) -> None:
-    function, args = program  # type: ignore[misc]
+def test_random_programs_can_be_scheduled_and_written(program: Program) -> None:
+    function, args = program
     graph = captured(function, *args)
     _scheduled(graph)
     for region in partition(graph):
