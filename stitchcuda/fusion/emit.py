@@ -7,9 +7,10 @@ writes the text: `emit_pointwise.py`, `emit_transpose.py`, `emit_rows.py`, `emit
 from __future__ import annotations
 
 from stitchcuda.fusion.emit_binding import binding_text
+from stitchcuda.fusion.emit_mapping import RowSchedule
 from stitchcuda.fusion.emit_nest import Nest, nest_of
 from stitchcuda.fusion.emit_pointwise import PointSchedule, emit_points
-from stitchcuda.fusion.emit_rows import RowSchedule, emit_rows
+from stitchcuda.fusion.emit_rows import emit_rows
 from stitchcuda.fusion.emit_schedules import Schedule, packed_tensors, schedules_of
 from stitchcuda.fusion.emit_source import Function, assemble, pointer_parameters
 from stitchcuda.fusion.emit_split import emit_split

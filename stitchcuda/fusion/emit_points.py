@@ -222,8 +222,10 @@ class PointWriter:
                     self.out.line(f"{kept} = {text};")
                 else:
                     self.out.line(f"const Pack<{access.storage}, {points.width}> {step.name}_pack = {text};")
-            elif kept:                                        # a single element, kept as stored
-                self.out.line(f"{kept} = {access.argument.name}[{points.offset(access)}];")
+            elif kept:                                        # scattered elements, kept as stored
+                with self.out.unrolled("v", points.width):
+                    place = f"{kept}.at[v]" if points.width > 1 else kept
+                    self.out.line(f"{place} = {access.argument.name}[{points.offset(access, points.width > 1)}];")
             elif mode == "same":
                 element = f"{access.argument.name}[{points.offset(access)}]"
                 kind = access.kind
@@ -268,7 +270,7 @@ class PointWriter:
         if step.fn == "load":
             access = self.nest.loads[step.name]
             kept = request.packs.get(step.name)
-            if points.mode(access) == "vector":
+            if points.mode(access) == "vector" or (kept and points.width > 1):
                 element = f"{kept or f'{step.name}_pack'}.at[v]"
             else:
                 element = kept or f"{access.argument.name}[{points.offset(access, points.width > 1)}]"

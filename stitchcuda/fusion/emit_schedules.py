@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from stitchcuda.fusion.emit_mapping import RowSchedule, plan, row_values
 from stitchcuda.fusion.emit_nest import Access, Nest
 from stitchcuda.fusion.emit_points import Points
 from stitchcuda.fusion.emit_pointwise import PointSchedule
-from stitchcuda.fusion.emit_rows import RowSchedule, plan, row_values
 from stitchcuda.fusion.emit_transpose import TileSchedule, crossing_axis
 from stitchcuda.fusion.expressions import reduction_type
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from stitchcuda.fusion.emit_mapping import RowSchedule, broadcast_loads, row_constants, row_values
 from stitchcuda.fusion.emit_nest import Nest
 from stitchcuda.fusion.emit_passes import passes_of
 from stitchcuda.fusion.emit_points import joined
-from stitchcuda.fusion.emit_rows import RowSchedule, RowWriter, broadcast_loads, row_constants, row_values
+from stitchcuda.fusion.emit_rows import RowWriter
 from stitchcuda.fusion.emit_source import Function
 from stitchcuda.fusion.expressions import functions, identity, reduction_type
 from stitchcuda.fusion.ir import Step

@@ -80,7 +80,7 @@ def _value(
         return torch.arange(sizes[axis]).reshape([sizes[axis] if position == axis else 1 for position in range(len(sizes))])
     if step.fn == "const":
         return torch.tensor(step.args[0], dtype=dtype)
-    args = [values[a] if isinstance(a, str) else torch.tensor(a) for a in step.args]
+    args = [values[a] if isinstance(a, str) else _number(a) for a in step.args]
     if step.fn in _REDUCTIONS:
         return _reduced(step, args[0], sizes, reduced, dtype)
     if step.fn == "cast":
@@ -102,6 +102,10 @@ def _value(
         logic = {"add": torch.logical_or, "mul": torch.logical_and, "maximum": torch.logical_or, "minimum": torch.logical_and}
         return logic[step.fn](*args)
     return _POINTWISE[step.fn](*args)
+
+
+def _number(number: float | int | bool) -> torch.Tensor:
+    return torch.tensor(number, dtype=torch.float64 if isinstance(number, float) else None)
 
 
 def _reduced(step: Step, value: torch.Tensor, sizes: list[int], reduced: list[int], dtype: torch.dtype) -> torch.Tensor:

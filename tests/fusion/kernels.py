@@ -49,7 +49,7 @@ class Draft:
         self.steps.append(Step(label, "load", (name,), kind or KINDS[dtype], tuple(along or made.strides), offset))
         return label
 
-    def do(self, fn: Fn, *args: str | float, dtype: str = "float32") -> str:
+    def do(self, fn: Fn, *args: str | float | bool, dtype: str = "float32") -> str:
         label = f"{fn}_{len(self.steps)}"
         self.steps.append(Step(label, fn, args, dtype))
         return label
@@ -159,14 +159,14 @@ def total(
 
 def chain(name: str, shape: tuple[int, ...], dtype: str = "float32") -> Kernel:
     """gelu((x + y) * scale + bias), bias along the last axis, scale a single element."""
-    draft = Draft(name, shape, comment="scaled add, bias, gelu")
+    draft, kind = Draft(name, shape, comment="scaled add, bias, gelu"), KINDS[dtype]
     zero = (0,) * len(shape)
-    value = draft.do("add", draft.load("x", dtype), draft.load("y", dtype))
-    value = draft.do("mul", value, draft.load("scale", "float32", shape=(), along=zero))
-    value = draft.do("add", value, draft.load("bias", dtype, shape=shape[-1:], along=(*zero[:-1], 1)))
-    half = draft.do("mul", value, 0.5)
-    inner = draft.do("add", draft.do("erf", draft.do("mul", value, 0.7071067811865476)), 1.0)
-    draft.store("z", draft.do("mul", half, inner), dtype)
+    value = draft.do("add", draft.load("x", dtype), draft.load("y", dtype), dtype=kind)
+    value = draft.do("mul", value, draft.load("scale", "float32", shape=(), along=zero, kind=kind), dtype=kind)
+    value = draft.do("add", value, draft.load("bias", dtype, shape=shape[-1:], along=(*zero[:-1], 1)), dtype=kind)
+    half = draft.do("mul", value, 0.5, dtype=kind)
+    inner = draft.do("erf", draft.do("mul", value, 0.7071067811865476, dtype=kind), dtype=kind)
+    draft.store("z", draft.do("mul", half, draft.do("add", inner, 1.0, dtype=kind), dtype=kind), dtype)
     return draft.kernel()
 
 
@@ -186,7 +186,91 @@ def transpose(name: str, outer: int, rows: int, columns: int, dtype: str = "floa
     return draft.kernel()
 
 
-SHAPES = (1, 7, 31, 32, 33, 97, 128, 1000, 1024)
+def masked_softmax(name: str, heads: int, side: int, dtype: str = "float32") -> Kernel:
+    """Causal: positions after the row's own are masked with -inf."""
+    draft = Draft(name, (heads, side), (side,), "causal softmax")
+    seen = draft.do("ge", draft.do("index", 1, dtype="int64"), draft.do("index", 2, dtype="int64"), dtype="bool")
+    value = draft.do("where", seen, draft.load("x", dtype), float("-inf"))
+    power = draft.do("exp", draft.do("sub", value, draft.do("max", value)))
+    draft.store("y", draft.do("div", power, draft.do("sum", power)), dtype)
+    return draft.kernel()
+
+
+def functions(name: str, dtype: str = "float32") -> Kernel:
+    """Every floating-point function once, each into a tensor of its own."""
+    draft, kind = Draft(name, (6, 50), comment="all functions"), KINDS[dtype]
+    x = draft.load("x", dtype)
+    y = draft.load("y", dtype)
+    near = draft.do("add", draft.do("abs", x, dtype=kind), 0.25, dtype=kind)
+    unary: tuple[Fn, ...] = (
+        "neg", "abs", "exp", "expm1", "tanh", "erf", "sin", "cos", "floor", "ceil", "trunc", "round", "sign", "sigmoid",
+    )  # fmt: skip
+    for fn in unary:
+        draft.store(f"out_{fn}", draft.do(fn, x, dtype=kind), dtype)
+    positive: tuple[Fn, ...] = ("log", "log1p", "sqrt", "rsqrt", "reciprocal")
+    for fn in positive:
+        draft.store(f"out_{fn}", draft.do(fn, near, dtype=kind), dtype)
+    binary: tuple[Fn, ...] = ("sub", "div", "maximum", "minimum", "fmod")
+    for fn in binary:
+        draft.store(f"out_{fn}", draft.do(fn, x, draft.do("add", y, 4.0, dtype=kind), dtype=kind), dtype)
+    for exponent in (-2.0, -1.0, -0.5, 0.5, 1.0, 2.0, 3.0, 1.7):
+        label = str(exponent).replace("-", "minus").replace(".", "_")
+        draft.store(f"power_{label}", draft.do("pow", near, exponent, dtype=kind), dtype)
+    draft.store("power", draft.do("pow", near, y, dtype=kind), dtype)
+    draft.store("rounded", draft.do("cast", x, dtype="bfloat16"), dtype)
+    return draft.kernel()
+
+
+def integers(name: str, dtype: str = "int64") -> Kernel:
+    """Integer and boolean arithmetic, exact."""
+    draft = Draft(name, (5, 33), comment="integers and booleans")
+    a, b, flag = draft.load("a", dtype), draft.load("b", dtype), draft.load("flag", "bool")
+    fns: tuple[Fn, ...] = ("add", "sub", "mul", "maximum", "minimum", "and", "or")
+    for fn in fns:
+        draft.store(f"out_{fn}", draft.do(fn, a, b, dtype="int64"), "int64")
+    odd = draft.do("add", draft.do("mul", b, 2, dtype="int64"), 1, dtype="int64")
+    draft.store("out_div", draft.do("div", a, odd, dtype="int64"), "int64")
+    draft.store("out_mod", draft.do("fmod", a, odd, dtype="int64"), "int64")
+    draft.store("out_power", draft.do("pow", a, 3, dtype="int64"), "int64")
+    less = draft.do("lt", a, b, dtype="bool")
+    draft.store("out_both", draft.do("and", less, flag, dtype="bool"), "bool")
+    draft.store("out_not", draft.do("not", flag, dtype="bool"), "bool")
+    draft.store("out_float", draft.do("mul", draft.do("where", less, a, draft.do("index", 1, dtype="int64")), 0.5), "float32")
+    draft.store("out_byte", draft.do("cast", a, dtype="int8"), "int8")
+    return draft.kernel()
+
+
+def sliced(name: str, rows: int, columns: int, skip: int, dtype: str = "float32") -> Kernel:
+    """x[:, skip:skip+columns] + y, where x has longer rows: wide accesses only if `skip` and the row allow them."""
+    draft = Draft(name, (rows, columns), comment="slice, then add")
+    long = columns + 2 * skip
+    x = draft.load("x", dtype, shape=(rows, long), along=(long, 1), offset=skip)
+    draft.store("z", draft.do("add", x, draft.load("y", dtype)), dtype)
+    return draft.kernel()
+
+
+def joined(name: str, rows: int, left: int, right: int) -> Kernel:
+    """Writes one value twice into one tensor, at two places: what a concatenation of equal parts becomes."""
+    draft = Draft(name, (rows, left), comment="twice into one tensor")
+    value = draft.do("tanh", draft.load("x"))
+    for offset in (0, right):
+        draft.store("y", value, shape=(rows, left + right), along=(left + right, 1), offset=offset)
+    return draft.kernel()
+
+
+def in_place(name: str, rows: int, length: int) -> Kernel:
+    """x += y, then the mean of each row's square."""
+    draft = Draft(name, (rows,), (length,), "update in place, mean square")
+    value = draft.do("add", draft.load("x", role="inout"), draft.load("y"))
+    draft.store("x", value, role="inout")
+    mean = draft.do("mul", draft.do("sum", draft.do("mul", value, value)), 1 / length)
+    scaled = draft.do("mul", value, draft.do("rsqrt", draft.do("add", mean, 1e-6)))
+    draft.store("z", scaled, "bfloat16")
+    draft.store_rows("m", mean)
+    return draft.kernel()
+
+
+SHAPES = (1, 7, 31, 32, 33, 128, 1000, 1024)
 
 
 def usual() -> Iterator[Kernel]:
@@ -226,6 +310,17 @@ def usual() -> Iterator[Kernel]:
     yield chain("chain_empty", (0, 8))
     yield channel_bias("channels_odd", 4, 6, 49)
     yield channel_bias("channels_even", 4, 6, 64, "bfloat16")
+    yield masked_softmax("causal", 2, 40)
+    yield masked_softmax("causal_half", 3, 64, "float16")
+    yield functions("functions_single")
+    yield functions("functions_double", "float64")
+    yield integers("integers_long")
+    yield integers("integers_short", "int16")
+    yield sliced("slice_odd", 9, 64, 3)
+    yield sliced("slice_even", 9, 64, 8, "bfloat16")
+    yield joined("twice", 7, 12, 12)
+    yield in_place("update", 5, 300)
+    yield in_place("update_long", 2, 40000)
     yield transpose("turn", 2, 33, 65)
     yield transpose("turn_half", 1, 128, 64, "bfloat16", "float32")
     yield transpose("turn_bytes", 3, 40, 96, "uint8")
