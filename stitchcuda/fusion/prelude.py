@@ -128,15 +128,22 @@ class GraphReplay:
         self.forget()
 
     def __call__(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        moved = [holder[name].data_ptr() for holder, name in self.slots] != self.pointers
-        if self.graph is None or moved or self.static[0].device != inputs[0].device:
-            self.graph = self.record(inputs)
-        else:
+        stale = self.graph is None or self.static[0].device != inputs[0].device or (self.updated and self.moved())
+        if not stale:
             torch._foreach_copy_(self.static, list(inputs))
-        self.graph.replay()
+            self.graph.replay()
+            # Where nothing is updated, a replay on tensors that were replaced since does no harm: look while the device works.
+            stale = not self.updated and self.moved()
+        if stale:
+            self.graph = self.record(inputs)
+            self.graph.replay()
         for position in self.written:
             inputs[position].copy_(self.static[position])
         return self.outputs
+
+    def moved(self) -> bool:
+        """Whether a parameter or buffer is another tensor than the one in the graph."""
+        return [holder[name].data_ptr() for holder, name in self.slots] != self.pointers
 
     def record(self, inputs: tuple[Tensor, ...]) -> torch.cuda.CUDAGraph:
         device = inputs[0].device
