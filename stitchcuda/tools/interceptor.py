@@ -8,6 +8,7 @@ that their traffic is counted and CUDA graphs can record them. Where to look nex
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import hashlib
 import importlib
 import os
@@ -20,7 +21,7 @@ from stitchcuda.simulator import build as simulated
 from stitchcuda.simulator.compile import CompileError
 from stitchcuda.simulator.refuse import Refused
 from stitchcuda.state import Target
-from stitchcuda.tools import nvcc, simulated_device
+from stitchcuda.tools import nvcc, simulated_device, toolkit
 from stitchcuda.tools.simulated_graph import Recorder
 from stitchcuda.tools.traffic import Poison, Traffic
 
@@ -55,6 +56,16 @@ class Interceptor:
             setattr(torch_extension, name, self._torch_loader(name, getattr(torch_extension, name)))
         if self._target == "sim":
             simulated_device.install()
+        elif vars(torch_extension).get("CUDA_HOME") is None and (kit := toolkit.find_toolkit()) is not None:
+            vars(torch_extension)["CUDA_HOME"] = str(kit.home)
+
+    def launches(self) -> int:
+        """Grids that the simulator has run so far in this process; 0 before the first kernel is loaded."""
+        if self._target != "sim" or not self.loaded:
+            return 0
+        runtime = ctypes.CDLL(str(simulated.runtime_library(self._cache / "simulator")))
+        runtime.stitchsim_launches.restype = ctypes.c_ulong
+        return int(runtime.stitchsim_launches())
 
     @contextlib.contextmanager
     def running(self, traffic: Poison | None = None) -> Iterator[None]:

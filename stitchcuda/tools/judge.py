@@ -66,28 +66,41 @@ class JudgeProcess:
 
     def time(self, message: dict[str, Any]) -> dict[str, Any]:
         """Reference, previous program and program in one interleaving."""
-        exam = self._exam(1, fresh=False, renew=True)
         self._need_gpu("timing")
         with contextlib.ExitStack() as stack:
-            def ready(path: str) -> Worker:
-                worker = stack.enter_context(self._worker())
-                Trial(worker, exam, self._construction(), self._target, self._limits).load(
-                    Path(path), cache=self._cache, arch=self._arch
-                )
-                return worker
-
-            program = ready(message["program"])
-            previous = program if message["previous"] == message["program"] else ready(message["previous"])
-            result = timing.interleaved(self._the_reference(), previous, program, exam.sets[0], self._limits)
+            try:
+                program, exam, _ = self._ready(stack, message["program"])
+                previous = program
+                if message["previous"] != message["program"]:
+                    previous, _, _ = self._ready(stack, message["previous"])
+                result = timing.interleaved(self._the_reference(), previous, program, exam.sets[0], self._limits)
+            except WorkerFailed as failure:
+                raise Unavailable(f"the program could not be timed: {failure}") from failure
             return result.model_dump(mode="json")
 
     def profile(self, message: dict[str, Any]) -> dict[str, Any]:
-        exam = self._exam(1, fresh=False, renew=True)
         self._need_gpu("a profile")
-        with self._worker() as worker:
+        with contextlib.ExitStack() as stack:
+            try:
+                _, exam, one = self._ready(stack, message["program"])
+                return one.profile(exam.sets[0])
+            except WorkerFailed as failure:
+                raise Unavailable(f"the program could not be profiled: {failure}") from failure
+
+    def _ready(self, stack: contextlib.ExitStack, program: str) -> tuple[Worker, Exam, Trial]:
+        """A worker with the program loaded, with renewed parameters where it can take them."""
+        for renew in (True, False):
+            exam = self._exam(1, fresh=False, renew=renew)
+            worker = stack.enter_context(self._worker())
             one = Trial(worker, exam, self._construction(), self._target, self._limits)
-            one.load(Path(message["program"]), cache=self._cache, arch=self._arch)
-            return one.profile(exam.sets[0])
+            try:
+                one.load(Path(program), cache=self._cache, arch=self._arch)
+            except WorkerFailed as failure:
+                if failure.kind == "state" and renew:
+                    continue
+                raise
+            return worker, exam, one
+        raise AssertionError("the second round returns or raises")
 
     def _check(self, program: Path, seeds: int, *, fresh: bool, renew: bool) -> CheckResult:
         exam = self._exam(seeds, fresh=fresh, renew=renew)
@@ -100,7 +113,7 @@ class JudgeProcess:
                 except WorkerFailed as failure:
                     if failure.kind == "state":
                         raise
-                    return trial.failed(one, failure, seconds=0.0)
+                    return trial.failed(one, failure)
                 return trial.sit(one, exam, seeds, repeat_all=fresh, profile=self._target == "cuda")
         finally:
             if fresh:
@@ -126,6 +139,7 @@ class JudgeProcess:
             init_seed=facts["init_seed"],
             training=facts["training"],
             state_names=facts["state_names"],
+            precision=self._settings.precision,
         )
 
     def _ask(self, do: str, **fields: Any) -> dict[str, Any]:

@@ -38,11 +38,15 @@ class ProgramWorker:
         self._interceptor: Interceptor | None = None
         self._state: dict[str, torch.Tensor] | None = None
         self._inputs: list[torch.Tensor] = []
+        self._timed: tuple[str, list[torch.Tensor]] = ("", [])
         self._folder = scratch
 
     def load(self, message: dict[str, Any]) -> dict[str, Any]:
         """Build, import and construct `ModelNew`, take over the reference's parameters and buffers."""
         path = Path(message["program"])
+        if message["precision"] == "tf32":
+            torch.backends.cuda.matmul.allow_tf32 = True
+            torch.backends.cudnn.allow_tf32 = True
         source = path / "model_new.py" if path.is_dir() else path
         self._folder = path if path.is_dir() else path.parent
         self._interceptor = Interceptor(self._target, Path(message["cache"]), self._folder, message["arch"])
@@ -76,6 +80,7 @@ class ProgramWorker:
         args, kwargs = wire.decode(message["structure"], given, self._device)
         self._restore()
         traffic: Poison = Traffic() if self._target == "sim" else Poison()
+        launched = interceptor.launches()
         with torch.no_grad(), interceptor.running(traffic):
             returned = program(*args, **kwargs)
         self._synchronize()
@@ -90,7 +95,8 @@ class ProgramWorker:
         answer: dict[str, Any] = {"structure": structure}
         if isinstance(traffic, Traffic):
             own, vendor, framework = traffic.shares()
-            answer |= {"own": own, "vendor": vendor, "framework": framework, "launches": traffic.launches}
+            answer |= {"own": own, "vendor": vendor, "framework": framework}
+            answer["launches"] = interceptor.launches() - launched
             answer["operators"] = dict(sorted(traffic.operators.items(), key=lambda item: -item[1])[:8])
         return answer
 
@@ -106,9 +112,9 @@ class ProgramWorker:
     def time(self, message: dict[str, Any]) -> dict[str, Any]:
         """A block of timed calls (GPU only)."""
         program, interceptor = self._loaded()
-        if not self._inputs or message.get("inputs"):
-            self._inputs = wire.read_tensors(Path(message["inputs"]), device=self._device)
-        args, kwargs = wire.decode(message["structure"], self._inputs, self._device)
+        if self._timed[0] != message["inputs"]:
+            self._timed = (message["inputs"], wire.read_tensors(Path(message["inputs"]), device=self._device))
+        args, kwargs = wire.decode(message["structure"], self._timed[1], self._device)
         with torch.no_grad(), interceptor.running():
             return Stopwatch.shared().block(lambda: program(*args, **kwargs), message["calls"])
 

@@ -17,6 +17,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from stitchcuda.tools.traffic import is_allocation, poison, tensors_of
 
 _HOST_READS = ("aten::_local_scalar_dense", "aten::nonzero", "aten::is_nonzero", "aten::_unique2", "aten::equal")
+# They update running statistics that their schema calls inputs.
+_HIDDEN_WRITES = ("aten::native_batch_norm", "aten::cudnn_batch_norm", "aten::miopen_batch_norm")
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[misc, no-untyped-call, unused-ignore]
@@ -39,7 +41,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc, no-untyped-call, unused
             raise RuntimeError(
                 f"CUDA error: operation not permitted when stream is capturing ({name.removeprefix('aten::')} reads the device)"
             )
-        if func._schema.is_mutable:
+        if func._schema.is_mutable or name in _HIDDEN_WRITES:
             self._remember(tensors_of((args, kwargs)))
         result = func(*args, **kwargs)
         known = {_storage(tensor) for tensor in tensors_of((args, kwargs))}

@@ -68,14 +68,13 @@ class Poison(TorchDispatchMode):  # type: ignore[misc, no-untyped-call, unused-i
 
 
 class Traffic(Poison):  # type: ignore[no-untyped-call, unused-ignore]
-    """Counts bytes per origin while it is entered; `launches` counts calls of the program's kernels."""
+    """Counts bytes per origin while it is entered."""
 
     def __init__(self) -> None:
         super().__init__()
         self.own = 0
         self.vendor = 0
         self.framework = 0
-        self.launches = 0
         self.operators: dict[str, int] = {}
 
     def __torch_dispatch__(
@@ -96,7 +95,6 @@ class Traffic(Poison):  # type: ignore[no-untyped-call, unused-ignore]
 
     def kernel(self, arguments: Iterable[Any]) -> None:
         """The program's own kernel was called with these arguments."""
-        self.launches += 1
         self.own += sum(extent_bytes(tensor) for tensor in tensors_of(tuple(arguments)))
 
     def shares(self) -> tuple[float, float, float]:

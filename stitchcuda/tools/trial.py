@@ -6,14 +6,13 @@ other state stay as they were. A program's failure is a `CheckResult`, never an 
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from stitchcuda.state import CheckResult, OutputError, Target
+from stitchcuda.state import CheckResult, OutputError, Precision, Target, Tier
 from stitchcuda.tools import bound, wire
 from stitchcuda.tools.bound import Bound
 from stitchcuda.tools.exam import Exam, InputSet
@@ -31,6 +30,7 @@ class Construction:
     init_seed: int
     training: bool
     state_names: list[str]
+    precision: Precision
 
 
 class Trial:
@@ -40,7 +40,7 @@ class Trial:
         self._worker = worker
         self._exam = exam
         self._built = built
-        self._target = target
+        self.tier: Tier = "timed" if target == "cuda" else "simulated"
         self._limits = bounds
         self.state_names = built.state_names
         self.notes: list[str] = [exam.note] if exam.note else []
@@ -60,6 +60,7 @@ class Trial:
             init_structure=self._built.init_structure,
             init_seed=self._built.init_seed,
             training=self._built.training,
+            precision=self._built.precision,
             state=str(self._exam.state),
             state_names=self._built.state_names,
             state_changed=self._exam.renewed,
@@ -158,7 +159,6 @@ def sit(trial: Trial, exam: Exam, seeds: int, *, repeat_all: bool, profile: bool
     The first set is called twice, at old and at new addresses (all sets with `repeat_all`), which also says whether the
     program is deterministic. `profile`: shares come from the device's own clock (GPU).
     """
-    started = time.monotonic()
     worst: dict[str, OutputError] = {}
     reasons: list[str] = []
     shares: dict[str, Any] = {}
@@ -185,10 +185,10 @@ def sit(trial: Trial, exam: Exam, seeds: int, *, repeat_all: bool, profile: bool
         if not reasons and profile:
             shares = trial.profile(exam.sets[0])
     except WorkerFailed as failure:
-        return failed(trial, failure, seconds=time.monotonic() - started, outputs=tuple(worst.values()), seeds=done)
+        return failed(trial, failure, outputs=tuple(worst.values()), seeds=done)
     return CheckResult(
         ok=not reasons,
-        tier="timed" if profile else "simulated",
+        tier=trial.tier,
         seeds=done,
         outputs=tuple(worst.values()),
         reasons=tuple(reasons),
@@ -197,23 +197,20 @@ def sit(trial: Trial, exam: Exam, seeds: int, *, repeat_all: bool, profile: bool
         framework_share=_share(shares, "framework"),
         launches=int(shares.get("launches", 0)),
         deterministic=deterministic,
-        seconds=time.monotonic() - started,
         notes=(*trial.notes, *_degenerate(exam.sets[0])),
     )
 
 
 def failed(
-    trial: Trial | None, failure: WorkerFailed, *, seconds: float, outputs: tuple[OutputError, ...] = (), seeds: int = 0
+    trial: Trial, failure: WorkerFailed, *, outputs: tuple[OutputError, ...] = (), seeds: int = 0
 ) -> CheckResult:
     """A program that could not be run to the end. What the simulator refuses was not judged: the tier falls to compiled."""
-    notes = tuple(trial.notes) if trial else ()
+    notes = tuple(trial.notes)
     if failure.kind == "refused":
         reason = f"could not judge: {failure}"
         note = "the simulator cannot run this program; a GPU can judge it"
-        return CheckResult(ok=False, tier="compiled", reasons=(reason,), seconds=seconds, notes=(*notes, note))
-    return CheckResult(
-        ok=False, tier="simulated", seeds=seeds, outputs=outputs, reasons=(str(failure),), seconds=seconds, notes=notes
-    )
+        return CheckResult(ok=False, tier="compiled", reasons=(reason,), notes=(*notes, note))
+    return CheckResult(ok=False, tier=trial.tier, seeds=seeds, outputs=outputs, reasons=(str(failure),), notes=notes)
 
 
 def _keep_worst(worst: dict[str, OutputError], errors: list[OutputError]) -> None:

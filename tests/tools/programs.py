@@ -118,6 +118,25 @@ class ModelNew(nn.Module):
 '''
 
 
+GRAPH_FORWARD = '''
+    def compute(self, x, gain):
+        y = self.norm(self.linear(x))
+        out = torch.empty_like(y)
+        self.kernels.gate(y, self.scale, x, out, gain)
+        return out
+
+    def forward(self, x, gain):
+        if not hasattr(self, "graph"):
+            self.static = x.clone()
+            self.graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self.graph):
+                self.out = self.compute(self.static, gain)
+        {copies}
+        self.graph.replay()
+        return self.out.clone()
+'''
+
+
 def write(folder: Path, files: dict[str, str]) -> Path:
     """A program's folder from its files."""
     for name, text in files.items():
@@ -138,3 +157,10 @@ def model(folder: Path, **hooks: str) -> Path:
 def kernel_program(folder: Path, *, kernel: str = KERNEL, binding: str = BINDING) -> Path:
     """A program with one kernel of its own."""
     return write(folder, {"model_new.py": KERNEL_MODEL, "kernels/gate.cu": kernel, "kernels/gate_binding.cc": binding})
+
+
+def graph_program(folder: Path, *, copies: str = "self.static.copy_(x)") -> Path:
+    """The same, recorded once as a CUDA graph and replayed."""
+    kernel_program(folder)
+    head, _, _ = KERNEL_MODEL.partition("    def forward")
+    return write(folder, {"model_new.py": head + GRAPH_FORWARD.replace("{copies}", copies)})

@@ -68,7 +68,8 @@ def test_nan_patterns_must_agree() -> None:
     own = torch.tensor([1.0, math.nan, math.inf, -math.inf])
     allowed = bound.bound([own], [own.double()])
     assert bound.judge("output", own.clone(), own, own.double(), allowed).ok
-    for wrong in ([1.0, 0.0, math.inf, -math.inf], [math.nan, math.nan, math.inf, -math.inf], [1.0, math.nan, math.inf, math.inf]):
+    nan, inf = math.nan, math.inf
+    for wrong in ([1.0, 0.0, inf, -inf], [nan, nan, inf, -inf], [1.0, nan, inf, inf]):
         assert not bound.judge("output", torch.tensor(wrong), own, own.double(), allowed).ok
 
 

@@ -17,21 +17,23 @@ from tests.tools import programs
 
 NO_GPU = pytest.mark.skipif(device.gpu() is not None, reason="this machine has a GPU")
 
-INLINE = programs.REFERENCE.replace("class Model(", "class ModelNew(").replace(
-    "return torch.relu(y * self.scale + x) * gain",
-    "out = torch.empty_like(y); MODULE.gate(y, self.scale, x, out, gain); return out",
-) + '''
-import tvm_ffi.cpp
-CUDA = r"""%s"""
-CUDA += r"""
+BRIDGE = """
 void gate(tvm::ffi::TensorView y, tvm::ffi::TensorView scale, tvm::ffi::TensorView x, tvm::ffi::TensorView out, double gain) {
   TVM_FFI_ICHECK(y.device().device_type == kDLCUDA);
   auto at = [](const tvm::ffi::TensorView& t) { return static_cast<float*>(t.data_ptr()); };
   gate_launch(at(y), at(scale), at(x), at(out), float(gain), int(y.size(0)), int(y.size(1)), nullptr);
 }
 """
-MODULE = tvm_ffi.cpp.load_inline("gate_inline", cuda_sources=CUDA, functions=["gate"])
-''' % programs.KERNEL
+FORWARD = "return torch.relu(y * self.scale + x) * gain"
+INLINE = (
+    programs.REFERENCE.replace("class Model(", "class ModelNew(").replace(
+        FORWARD, "out = torch.empty_like(y); MODULE.gate(y, self.scale, x, out, gain); return out"
+    )
+    + f"""
+import tvm_ffi.cpp
+MODULE = tvm_ffi.cpp.load_inline("gate_inline", cuda_sources={programs.KERNEL + BRIDGE!r}, functions=["gate"])
+"""
+)
 
 
 @pytest.fixture(scope="module")
