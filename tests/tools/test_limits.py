@@ -1,0 +1,59 @@
+"""Children are bounded, leave nothing behind, and are told nothing that they need not know."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from stitchcuda.state import Settings
+from stitchcuda.tools import limits
+from stitchcuda.tools.check import Judge
+from stitchcuda.tools.limits import Limits
+from tests.tools import programs
+
+
+def test_a_command_is_killed_with_what_it_started(tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    started = time.monotonic()
+    finished = limits.run(["sh", "-c", f"(sleep 3; touch {mark}) & echo going; wait"], seconds=0.5)
+    assert finished.timed_out
+    assert finished.output == "going\n"
+    assert time.monotonic() - started < 2.5
+    time.sleep(3)
+    assert not mark.exists()
+
+
+def test_scratch_of_a_dead_process_is_swept() -> None:
+    left = subprocess.run(
+        [sys.executable, "-c", "from stitchcuda.tools import limits; print(limits.make_scratch())"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    old = Path(left.stdout.strip())
+    assert old.is_dir()
+    fresh = limits.make_scratch()
+    assert fresh.is_dir()
+    assert not old.exists()
+    fresh.rmdir()
+
+
+def test_signals_have_names() -> None:
+    assert limits.signal_name(-11) == "SIGSEGV"
+    assert limits.signal_name(3) == "exit code 3"
+
+
+def test_no_key_reaches_a_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither in the environment nor in what the kernel remembers of it."""
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-not-for-programs")
+    reference = tmp_path / "gated.py"
+    reference.write_text(programs.REFERENCE)
+    seen = (
+        "seen = repr(os.environ) + open('/proc/self/environ').read() + open(f'/proc/{os.getppid()}/environ').read()"
+        "; assert 'sk-not-for-programs' not in seen"
+    )
+    with Judge(reference, Settings(), cache=tmp_path / "cache", bounds=Limits()) as judge:
+        result = judge.check(programs.model(tmp_path / "program", before=seen), seeds=1)
+    assert result.ok, result.reasons
