@@ -157,13 +157,15 @@ def _row_candidates(nest: Nest) -> Iterator[RowSchedule]:
         lanes *= 2
     order = [lanes, lanes * 2, lanes // 2, lanes * 4]
     split = _split_rows(nest, width)
+    lanes_of = [kept(lane) for lane in order if 1 <= lane <= min(1024, _power(vectors))]
+    held = [candidate for candidate in lanes_of if _fits(nest, candidate)]
+    # One launch over a third of the GPU beats one launch per pass over all of it.
+    alone = bool(held) and rows * 3 >= MULTIPROCESSORS
+    if split is not None and not alone:
+        yield split
+    yield from held
     if split is not None:
         yield split
-    for lane in order:
-        if 1 <= lane <= 1024 and (lane <= _power(vectors)):
-            candidate = kept(lane)
-            if _fits(nest, candidate):
-                yield candidate
     cached = RowSchedule(False, 1024, 1, width, 0, cached=True)
     if length > 8192 and 0 < plan(nest, cached).kept_bytes(nest) * length <= CACHE_BYTES:
         yield cached
