@@ -130,7 +130,8 @@ class GraphReplay:
     def __call__(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         stale = self.graph is None or self.static[0].device != inputs[0].device or (self.updated and self.moved())
         if not stale:
-            torch._foreach_copy_(self.static, list(inputs))
+            for static, given in zip(self.static, inputs, strict=True):
+                static.copy_(given)
             self.graph.replay()
             # Where nothing is updated, a replay on tensors that were replaced since does no harm: look while the device works.
             stale = not self.updated and self.moved()

@@ -103,7 +103,7 @@ def test_what_was_never_checked_is_not_kept() -> None:
     assert not routes.keep(Evidence(build=BuildResult(ok=False)), timed_here=False).kept
 
 
-BIG, SMALL = (Task(id=name, kind="region", title="", predicted_ms=ms) for name, ms in (("big", 0.5), ("small", 0.019)))
+BIG, SMALL = (Task(id=name, kind="region", title="", predicted_ms=ms) for name, ms in (("big", 0.5), ("small", 0.004)))
 GPU = Settings(target="cuda")
 GOES_ON: dict[str, Any] = {
     "route": "next_task", "left": (BIG,), "runtime_ms": 1.0, "speedup": 1.2, "settings": Settings(), "attempts": 3,
@@ -116,7 +116,7 @@ GOES_ON: dict[str, Any] = {
     [
         ({}, None),
         ({"left": ()}, "no task left"),
-        ({"left": (SMALL,), "settings": GPU}, "no task left worth 2% of the runtime"),
+        ({"left": (SMALL,), "settings": GPU}, "no task left worth 0.5% of the runtime"),
         ({"left": (SMALL, SMALL), "settings": GPU}, None),
         ({"left": (SMALL,)}, None),
         ({"left": (SMALL, BIG)}, None),
