@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from stitchcuda.tools.traffic import is_allocation, poison, tensors_of
 
@@ -65,20 +65,22 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc, no-untyped-call, unused
 
     def undo(self) -> None:
         """Give every tensor that existed before the capture its contents back, and poison the ones made during it."""
-        for tensor, saved in self._before.values():
-            tensor.copy_(saved)
-        for tensor in self._fresh.values():
-            span = tensor.untyped_storage().nbytes() // tensor.element_size()
-            poison(tensor.detach().as_strided((span,), (1,), 0))
+        with _disable_current_modes():  # not the program's traffic
+            for tensor, saved in self._before.values():
+                tensor.copy_(saved)
+            for tensor in self._fresh.values():
+                span = tensor.untyped_storage().nbytes() // tensor.element_size()
+                poison(tensor.detach().as_strided((span,), (1,), 0))
         self._before.clear()
 
     def _remember(self, tensors: list[torch.Tensor]) -> None:
-        for tensor in tensors:
-            key = _storage(tensor)
-            if key not in self._before and key not in self._fresh:
-                count = tensor.untyped_storage().nbytes() // tensor.element_size()
-                whole = tensor.detach().as_strided((count,), (1,), 0)
-                self._before[key] = (whole, whole.clone())
+        with _disable_current_modes():
+            for tensor in tensors:
+                key = _storage(tensor)
+                if key not in self._before and key not in self._fresh:
+                    count = tensor.untyped_storage().nbytes() // tensor.element_size()
+                    whole = tensor.detach().as_strided((count,), (1,), 0)
+                    self._before[key] = (whole, whole.clone())
 
 
 class SimulatedGraph:
@@ -139,9 +141,10 @@ def _again(call: Callable[..., Any], args: Any, kwargs: dict[str, Any], recorded
     result = call(*args, **kwargs)
     if fresh:
         targets = {id(tensor) for tensor in fresh}
-        for new, old in zip(tensors_of(result), tensors_of(recorded), strict=True):
-            if id(old) in targets:
-                old.copy_(new)
+        with _disable_current_modes():  # a replay on a device writes in place: this copy is not the program's traffic
+            for new, old in zip(tensors_of(result), tensors_of(recorded), strict=True):
+                if id(old) in targets:
+                    old.copy_(new)
 
 
 def _storage(tensor: torch.Tensor) -> int:
