@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 from stitchcuda.fusion.graph import OpGraph
 from stitchcuda.fusion.order import base_name, reads
@@ -22,11 +23,12 @@ from stitchcuda.fusion.walk import Capture, Uncapturable, Walk
 __all__ = ["Capture", "capture", "capture_constants", "trace"]
 
 
-def capture(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], *, observe: bool = False) -> OpGraph:
+def capture(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], *, observe: bool | None = None) -> OpGraph:
     """The operator graph of `module(*args, **kwargs)` in the mode (train or eval) that the module is in.
 
     With `observe` the operators run on copies of the real tensors instead of fake ones, so that strides are what this
-    device's libraries return. A program that cannot be captured gives a graph with `opaque` set and no nodes.
+    device's libraries return (cuDNN's LSTM leaves other strides than its fake); that is the default on a GPU. A program that
+    cannot be captured gives a graph with `opaque` set and no nodes.
     """
     return trace(module, args, kwargs, observe=observe).graph
 
@@ -36,8 +38,11 @@ def capture_constants(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str
     return trace(module, args, kwargs).constants
 
 
-def trace(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], *, observe: bool = False) -> Capture:
+def trace(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], *, observe: bool | None = None) -> Capture:
     """`capture` and `capture_constants` in one go."""
+    if observe is None:
+        tensors = (*pytree.tree_leaves((args, kwargs)), *module.parameters(), *module.buffers())
+        observe = any(isinstance(value, Tensor) and value.is_cuda for value in tensors)
     try:
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -7,11 +7,14 @@ Parameters and persistent buffers are empty until load_state_dict; constants and
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from stitchcuda.fusion.body import contiguous
 from stitchcuda.fusion.graph import OpGraph, StateTensor
+from stitchcuda.fusion.idioms import literal
 from stitchcuda.fusion.ir import Stitch
 from stitchcuda.fusion.manifest import source_digest
+from stitchcuda.fusion.order import base_name, references
 from stitchcuda.fusion.schedule import relevant
 
 _NO_GPU = "This program runs on an NVIDIA GPU, and torch sees none on this machine."
@@ -39,6 +42,9 @@ def tables(graph: OpGraph, stitches: Sequence[Stitch]) -> list[str]:
     tied = [f'("{key}", "{entry.key}"),' for entry in graph.state for key in entry.tied]
     if tied:
         tables.append(_table("TIED", tied, "one tensor under two keys"))
+    layers = [f'("{path}", nn.{kind}, {_options(options)}),' for path, kind, options in recurrent(graph)]
+    if layers:
+        tables.append(_table("RECURRENT", layers, "path, layer, its arguments"))
     if stitches:
         rows = []
         for stitch in stitches:
@@ -46,6 +52,56 @@ def tables(graph: OpGraph, stitches: Sequence[Stitch]) -> list[str]:
             rows.append(f'("{stitch.source.name}", "{stitch.kernel.name}", "{digest}"),')
         tables.append(_table("KERNELS", rows, "files, function, digest of the sources"))
     return tables
+
+
+_RECURRENT = {"lstm": ("LSTM", 4), "gru": ("GRU", 3), "rnn_tanh": ("RNN", 1), "rnn_relu": ("RNN", 1)}
+"""Recurrent operators: torch's layer and its number of gates."""
+
+
+def recurrent(graph: OpGraph) -> list[tuple[str, str, dict[str, Any]]]:
+    """(path, layer, arguments) of the recurrent layers whose weights are all the operator's, in the names that torch gives."""
+    entries = {entry.spec.name: entry for entry in graph.state}
+    layers: dict[str, tuple[str, str, dict[str, Any]]] = {}
+    for node in graph.nodes:
+        base = base_name(node.op)
+        if base not in _RECURRENT or not node.op.endswith(".input") or not isinstance(node.args[2], tuple):
+            continue
+        weights = [entries.get(name) for name in references(node.args[2])]
+        keys = [entry.key for entry in weights if entry is not None]
+        path = keys[0].rpartition(".")[0] if keys else ""
+        own = {entry.key for entry in graph.state if entry.key.rpartition(".")[0] == path}
+        first = weights[0]
+        if len(keys) < len(weights) or first is None or not path or own != set(keys) or keys[0] != f"{path}.weight_ih_l0":
+            continue
+        kind, gates = _RECURRENT[base]
+        projection = next((entry.spec.shape[0] for entry in weights if entry and entry.key.endswith("weight_hr_l0")), 0)
+        _, layer_count, dropout, _, bidirectional, batch_first = node.args[3:9]
+        options = {
+            "input_size": first.spec.shape[1],
+            "hidden_size": first.spec.shape[0] // gates,
+            "num_layers": layer_count,
+            "bias": node.args[3],
+            "batch_first": batch_first,
+            "dropout": dropout,
+            "bidirectional": bidirectional,
+            "proj_size": projection,
+            "nonlinearity": base.removeprefix("rnn_") if kind == "RNN" else None,
+        }
+        plain: dict[str, Any] = {
+            "num_layers": 1,
+            "bias": True,
+            "batch_first": False,
+            "dropout": 0.0,
+            "bidirectional": False,
+            "proj_size": 0,
+        }
+        plain |= {"nonlinearity": None}
+        layers[path] = (path, kind, {key: value for key, value in options.items() if key not in plain or value != plain[key]})
+    return list(layers.values())
+
+
+def _options(options: dict[str, Any]) -> str:
+    return "{" + ", ".join(f'"{key}": {literal(value, str)}' for key, value in options.items()) + "}"
 
 
 def _table(name: str, rows: Sequence[str], comment: str) -> str:
@@ -71,6 +127,12 @@ def constructor(graph: OpGraph, stitches: Sequence[Stitch], host: Sequence[str],
     body = ["super().__init__()"]
     if stitches or "cuda_graph" in host:
         body += ["if not torch.cuda.is_available():", f'    raise RuntimeError("{_NO_GPU}")']
+    if recurrent(graph):
+        body += [
+            "for path, kind, options in RECURRENT:  # torch's own layers: they lay weights out as cuDNN wants them",
+            '    *outer, name = path.split(".")',
+            '    container(self, outer).add_module(name, kind(**options, device="meta"))',
+        ]
     for title, kind, entries in _filled(graph):
         if entries:
             body.append(f"for key, shape, dtype, *strides in {title}:")

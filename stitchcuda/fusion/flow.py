@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from stitchcuda.fusion.graph import Node, OpGraph
 from stitchcuda.fusion.nest import Leaf
-from stitchcuda.fusion.order import base_name, references
+from stitchcuda.fusion.order import base_name, references, roots, writes
 from stitchcuda.state import TensorSpec
 
 # Views whose strides the capture states and whose offset is that of what they look at.
@@ -45,6 +45,10 @@ class Flow:
         for node in graph.nodes:
             for name in dict.fromkeys(references((node.args, node.kwargs))):
                 self.readers.setdefault(name, []).append(node)
+        owner = roots(graph)
+        memory = {owner[value] for node in graph.nodes for value in writes(node)}
+        # a tensor of zeros that is filled in place is no constant
+        self.filled = frozenset(self.producer[value][0].name for value in memory if value in self.producer)
         self.results = frozenset((*references(graph.outputs), *(mutation.value for mutation in graph.mutations)))
 
     def source(self, node: Node, which: int = 0) -> str | None:

@@ -130,7 +130,7 @@ class _Lowering:
         if made is not None:
             node, which = made
             source = self.flow.source(node, which)
-            if source is None and is_source(node):
+            if source is None and is_source(node) and node.name not in self.flow.filled:
                 return SOURCES[base_name(node.op)](Call(node, self.nest, self))  # type: ignore[return-value]
             if source is not None and self.leaf(name) is None:
                 return self._view(node, self.value(source), self.flow.specs[name])
@@ -146,7 +146,9 @@ class _Lowering:
     def leaf(self, name: str) -> Leaf | None:
         leaf = self.flow.leaf(name)
         made = self.flow.producer.get(leaf.key)
-        if made is not None and (made[0].name in self.inside or is_source(made[0])):
+        if made is None:
+            return leaf
+        if made[0].name in self.inside or (is_source(made[0]) and made[0].name not in self.flow.filled):
             return None
         return leaf
 

@@ -138,7 +138,7 @@ class _Cut:
         if not self._only_read_by(node, inside):
             return False
         if is_source(node):
-            return True
+            return node.name not in self.flow.filled
         return self.flow.is_view(node) and bool(self.flow.makers(spec.name for spec in node.outputs) & inside)
 
     def _only_read_by(self, node: Node, inside: set[str]) -> bool:

@@ -16,20 +16,28 @@ import torch
 from torch import Tensor, nn
 
 
-def place(program: nn.Module, key: str, tensor: Tensor, *, parameter: bool, persistent: bool = True) -> None:
-    """Registers a tensor under its state_dict key; the modules in between are bare containers (`fill_lists` finishes them)."""
-    *path, name = key.split(".")
+def container(program: nn.Module, path: Sequence[str]) -> nn.Module:
+    """The submodule at `path`; what is missing on the way becomes a bare module (`fill_lists` finishes them)."""
     owner = program
     for part in path:
         if part not in owner._modules:
             owner.add_module(part, nn.Module())
-        owner = owner._modules[part]  # type: ignore[assignment]
-    if parameter:
+        owner = owner.get_submodule(part)
+    return owner
+
+
+def place(program: nn.Module, key: str, tensor: Tensor, *, parameter: bool, persistent: bool = True) -> None:
+    """Registers a tensor under its state_dict key."""
+    *path, name = key.split(".")
+    owner = container(program, path)
+    if not parameter:
+        owner.register_buffer(name, tensor, persistent=persistent)
+    elif name in owner._parameters:  # of a recurrent layer, which keeps a list of its weights
+        setattr(owner, name, nn.Parameter(tensor, requires_grad=False))
+    else:
         owner.register_parameter(
             name, tensor if isinstance(tensor, nn.Parameter) else nn.Parameter(tensor, requires_grad=False)
         )
-    else:
-        owner.register_buffer(name, tensor, persistent=persistent)
 
 
 def unfilled(shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype) -> Tensor:

@@ -166,7 +166,7 @@ def _imports(graph: OpGraph, stitches: Sequence[Stitch], host: Sequence[str], co
     plain["import copy"] = any("copy.deepcopy" in line for line in code)
     froms = {
         "from collections.abc import Callable, Sequence": "cuda_graph" in host,
-        "from collections.abc import Sequence": bool(graph.inputs) and "cuda_graph" not in host,
+        "from collections.abc import Sequence": bool(graph.inputs or graph.state) and "cuda_graph" not in host,
         "from pathlib import Path": bool(stitches) or constants,
         "from types import SimpleNamespace": bool(stitches),
         "from typing import Any": "cuda_graph" in host,
@@ -181,6 +181,7 @@ def _imports(graph: OpGraph, stitches: Sequence[Stitch], host: Sequence[str], co
 
 def _needed_parts(graph: OpGraph, host: Sequence[str]) -> list[str]:
     parts = {
+        "container": bool(graph.state),
         "place": bool(graph.state),
         "fill_lists": bool(graph.state),
         "unfilled": any(not is_constant(entry) for entry in graph.state),

@@ -208,12 +208,18 @@ def _keep_memory_order(
     writer: dict[str, str] = {}
     readers: dict[str, list[str]] = defaultdict(list)
     for node in graph.nodes:
-        accesses = [(call.name, set(call.of_role("in", "inout"))) for call in callers[node.name]]
+        # a kernel reads through the views it covers, so it touches memory where their readers do
+        viewing = node.aliases is not None and not writes(node)
+        accesses = [
+            (call.name, {owner[value] for value in call.of_role("in", "inout")})
+            for call in callers[node.name]
+            if not viewing or all(other.aliases is not None for other in call.covered)
+        ]
         if node.name in units:
-            accesses.append((node.name, set(reads(node))))
-        for name, values in accesses:
+            accesses.append((node.name, {owner[value] for value in reads(node)}))
+        for name, memories in accesses:
             written = {owner[value] for value in writes(node)}
-            for memory in {owner[value] for value in reads(node) if value in values} | written:
+            for memory in ({owner[value] for value in reads(node)} & memories) | written:
                 if memory in writer:
                     before[name].add(writer[memory])
                 if memory in written:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+from collections import Counter
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -21,7 +22,7 @@ from torch.utils import _pytree as pytree
 
 from stitchcuda.fusion.graph import Literal_, Mutation, Node, OpGraph, StateTensor, ValueRef
 from stitchcuda.fusion.inplace import functional_twin, make_functional
-from stitchcuda.fusion.order import base_name, reads, roots, without_dead_nodes, writes
+from stitchcuda.fusion.order import base_name, reads, references, roots, without_dead_nodes, writes
 from stitchcuda.state import TensorSpec
 
 _INVISIBLE = frozenset({"_assert_tensor_metadata", "_assert_async", "_assert_scalar", "sym_constrain_range_for_size"})
@@ -61,6 +62,8 @@ class Walk:
         self.nodes: list[Node] = []
         self.twins: dict[str, str] = {}
         self.env: dict[fx.Node, Any] = {}  # a structure of ValueRef and constants
+        self.holders: Counter[str] = Counter()  # fx values that stand for a live tensor and still have readers
+        self.waiting: dict[fx.Node, int] = {}
 
     def run(self, exported: Any) -> Capture:
         constants: dict[str, Tensor] = {}
@@ -174,6 +177,22 @@ class Walk:
         for node in graph.nodes:
             if node.op == "call_function":
                 self._call(owner, node)
+                if self.observe:
+                    self._release(node)
+
+    def _release(self, node: fx.Node) -> None:
+        """Lets go of real tensors after their last reader, as eager would."""
+        if node in self.env:
+            self.holders.update(set(references(self.env[node])))
+        for source in node.all_input_nodes:
+            left = self.waiting.setdefault(source, len(source.users)) - 1
+            self.waiting[source] = left
+            if left == 0 and source.op == "call_function":
+                names = set(references(self.env[source]))
+                self.holders.subtract(names)
+                for name in names:
+                    if self.holders[name] <= 0:
+                        self.live.pop(name, None)
 
     def _value(self, item: Any) -> Any:
         if isinstance(item, fx.Node):

@@ -69,6 +69,14 @@ def test_parameters_are_nan_until_they_are_loaded(tmp_path: Path) -> None:
     assert not any(value.requires_grad for value in program.parameters())
 
 
+def test_recurrent_layers_keep_their_weights_as_cudnn_wants_them(tmp_path: Path) -> None:
+    program = load(write_program(captured(*case("recurrent"))), tmp_path).ModelNew()
+    assert isinstance(program.lstm, nn.LSTM)
+    assert (program.lstm.num_layers, program.lstm.bidirectional, program.gru.hidden_size) == (2, True, 5)
+    assert all(one is other for one, other in zip(program.lstm._flat_weights, program.lstm.parameters(), strict=True))
+    assert all(value.isnan().all() for value in program.parameters())
+
+
 def test_tied_parameters_stay_one_tensor(tmp_path: Path) -> None:
     program = load(write_program(captured(*case("transformer"))), tmp_path).ModelNew()
     assert program.head.weight is program.tokens.weight
@@ -232,7 +240,9 @@ def test_writing_needs_no_torch(tmp_path: Path) -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-@pytest.mark.parametrize(("name", "kernels"), [("residual_train", True), ("stateful", False), ("shapes", False)])
+@pytest.mark.parametrize(
+    ("name", "kernels"), [("residual_train", True), ("temporaries", True), ("stateful", False), ("shapes", False)]
+)
 def test_replayed_programs_run_on_the_simulator(name: str, kernels: bool, tmp_path: Path) -> None:
     module, call = case(name)
     graph = captured(module, call)
@@ -277,17 +287,10 @@ def test_programs_equal_eager_on_a_gpu(name: str, host: tuple[str, ...], tmp_pat
             torch.testing.assert_close(program.state_dict()[key], value)
 
 
-@pytest.mark.gpu
-@pytest.mark.parametrize("name", sorted(ZOO))
-def test_fake_strides_are_the_devices_own(name: str) -> None:
-    module, call = case(name, "cuda")
-    assert _layout(capture(module, *call)) == _layout(capture(module, *call, observe=True))
-
-
 @pytest.mark.parametrize("name", sorted(ZOO))
 def test_fake_strides_are_the_cpus_own(name: str) -> None:
     module, call = case(name)
-    assert _layout(capture(module, *call)) == _layout(capture(module, *call, observe=True))
+    assert _layout(capture(module, *call, observe=False)) == _layout(capture(module, *call, observe=True))
 
 
 def _layout(graph: OpGraph) -> list[Any]:

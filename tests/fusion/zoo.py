@@ -281,7 +281,7 @@ class NoInputs(nn.Module):
         self.weight = nn.Parameter(torch.rand(3))
 
     def forward(self) -> Tensor:
-        return self.weight * torch.arange(3)
+        return self.weight * torch.arange(3, device=self.weight.device)
 
 
 class WithGrad(nn.Module):
