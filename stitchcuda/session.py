@@ -279,7 +279,8 @@ def _start(graph: Graph, name: str, hands: Hands) -> _Start | None:
     if baseline and baseline.device.key != hands.device().key:
         graph.update_state(thread(name), {"session": name}, as_node=START)
         return _Start(None, resumed=True)
-    return _Start(None, resumed=True) if snapshot.next else None
+    # `next` leaves out a node that has run but whose checkpoint was not written any more; `tasks` has it.
+    return _Start(None, resumed=True) if snapshot.tasks else None
 
 
 def _drive(graph: Graph, start: _Start, context: Context) -> None:
