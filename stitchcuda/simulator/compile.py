@@ -1,8 +1,8 @@
 """One C++ file to one object, never twice: objects are named by what went into them.
 
-The key is the source text, the flags and the compiler; a list of the headers it read, with their sizes and times, is kept
-beside it and checked before an object is used again. Any number of processes may build into the same cache: files appear under
-their final name by an atomic rename.
+The key is the source text, the flags and the compiler, not the folder, so that an unchanged kernel in a new copy of a program
+is not built again; a list of the headers it read, with their sizes and times, is kept beside it and checked before an object is
+used again. Any number of processes may build into the same cache: files appear under their final name by an atomic rename.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def compiler() -> tuple[str, str]:
 def compile_unit(unit: Unit, cache_folder: Path) -> Path:
     """The object file of a unit, from the cache when nothing it depends on has changed. Raises `CompileError`."""
     path, version = compiler()
-    key = digest(str(unit.file), unit.text, *unit.flags, path, version)
+    key = digest(unit.file.name, _place(unit), unit.text, *unit.flags, path, version)
     record = cache_folder / "objects" / f"{key}.json"
     known = _recorded(record)
     if known is not None:
@@ -101,6 +101,12 @@ def digest(*parts: str) -> str:
         data = part.encode()
         made.update(f"{len(data)}:".encode() + data)
     return made.hexdigest()
+
+
+def _place(unit: Unit) -> str:
+    """The unit's folder if it includes headers from there: the same text elsewhere may mean something else."""
+    names = re.findall(r'(?m)^[ \t]*#[ \t]*include[ \t]*"([^"/\n][^"\n]*)"', unit.text)
+    return str(unit.file.parent) if any((unit.file.parent / name).is_file() for name in names) else ""
 
 
 def _recorded(record: Path) -> Path | None:

@@ -40,10 +40,10 @@ def numbers(words: list[int], kind: str) -> tuple[np.ndarray, np.ndarray, np.nda
     raw = np.array(words, dtype=np.uint64)
     if kind == "f64":
         values = raw.view(np.float64)
+    elif kind == "f16":
+        values = raw.astype(np.uint16).view(np.float16).astype(np.float64)
     else:
-        wide = {"f16": lambda: raw.astype(np.uint16).view(np.float16), "f32": lambda: raw.astype(np.uint32).view(np.float32),
-                "bf16": lambda: (raw.astype(np.uint32) << 16).view(np.float32)}[kind]()  # fmt: skip
-        values = wide.astype(np.float64)
+        values = (raw << np.uint64(16 if kind == "bf16" else 0)).astype(np.uint32).view(np.float32).astype(np.float64)
     magnitude = [word & ((1 << (bits - 1)) - 1) for word in words]
     ordinals = np.array([-m if word >> (bits - 1) else m for m, word in zip(magnitude, words, strict=True)], dtype=object)
     infinite = ((1 << (bits - 1 - mantissa)) - 1) << mantissa

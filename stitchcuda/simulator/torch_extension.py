@@ -1,0 +1,124 @@
+"""Builds sources in torch-extension style for the simulator: a Python extension module on CPU tensors.
+
+The program's own C++ and CUDA are compiled against torch's real CPU headers; the names by which it asks for a GPU mean the CPU
+(include/stitchsim/torch.h). Those headers take half a minute to read, so they are compiled once per torch version into a
+precompiled header in the cache (0.5 GB). It never imports torch, and never loads what it builds.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import sysconfig
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from stitchcuda.errors import Unavailable
+from stitchcuda.simulator.build import CUDA_SUFFIXES, FLAGS, base_includes, link, read, rewrite_with_headers
+from stitchcuda.simulator.compile import Unit, compiler, digest, run_compiler
+from stitchcuda.simulator.headers import INCLUDE
+from stitchcuda.simulator.refuse import refuse
+
+_STANDARD = "-std=c++20"  # what torch's headers want from 2.13 on; earlier ones accept it
+_WHOLE_TORCH = re.compile(r"\btorch::(?:nn|optim|jit|data|serialize|autograd)\b")
+_LIBRARIES = ("libc10.so", "libtorch_cpu.so", "libtorch.so", "libtorch_python.so")
+
+
+def build_torch_extension(
+    sources: Sequence[Path],
+    *,
+    name: str,
+    cache: Path,
+    include_dirs: Sequence[Path] = (),
+    flags: Sequence[str] = (),
+) -> Path:
+    """Path of an extension module that Python can import under `name`, made from .cpp and .cu sources.
+
+    `flags` are the program's own, such as -DNAME. The first build for a torch version takes half a minute, the next ones
+    seconds. Raises as `build_simulated` does.
+    """
+    cache = cache.resolve()
+    torch = _torch_folder()
+    # The module's name is part of its initialiser's name. It is defined in the text, so that one precompiled header serves all.
+    text_of_name = f"#define TORCH_EXTENSION_NAME {name}\n"
+    header = _precompiled(torch, cache)
+    common = (*_flags(torch), *flags, *(f"-I{folder}" for folder in include_dirs), "-include", str(header))
+    units = []
+    for source in (path.resolve() for path in sources):
+        text = read(source)
+        refuse(text, source)
+        if source.suffix in CUDA_SUFFIXES:
+            text = rewrite_with_headers(text, source, include_dirs, cache)
+        text = re.sub(r"\bDeviceType::CUDA\b", "DeviceType::CPU", text)
+        if _WHOLE_TORCH.search(text):
+            text = f'#include <torch/all.h>\n#line 1 "{source}"\n{text}'
+        units.append(Unit(source, f'{text_of_name}#line 1 "{source}"\n{text}', common))
+    libraries = [torch / "lib" / library for library in _LIBRARIES]
+    return link(units, name=name, cache=cache, libraries=libraries, link_flags=())
+
+
+def inline_sources(
+    folder: Path,
+    cpp_sources: Sequence[str],
+    cuda_sources: Sequence[str],
+    functions: Mapping[str, str] | Sequence[str] | None,
+) -> list[Path]:
+    """The files that torch's `load_inline` would write for these arguments: main.cpp with its bindings, and cuda.cu."""
+    parts = ["#include <torch/extension.h>", *cpp_sources]
+    if functions is not None:
+        documented = functions if isinstance(functions, Mapping) else {function: function for function in functions}
+        parts.append("PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {")
+        parts += [
+            f'm.def("{function}", torch::wrap_pybind_function({function}), "{text}");' for function, text in documented.items()
+        ]
+        parts.append("}")
+    folder.mkdir(parents=True, exist_ok=True)
+    made = [folder / "main.cpp"]
+    made[0].write_text("\n".join(parts), encoding="utf-8")
+    if cuda_sources:
+        made.append(folder / "cuda.cu")
+        headers = ["#include <torch/types.h>", "#include <cuda_runtime.h>"]
+        made[1].write_text("\n".join([*headers, *cuda_sources]), encoding="utf-8")
+    return made
+
+
+def _torch_folder() -> Path:
+    spec = importlib.util.find_spec("torch")
+    for folder in map(Path, (spec.submodule_search_locations or ()) if spec is not None else ()):
+        if (folder / "include" / "torch" / "csrc").is_dir():
+            return folder
+    raise Unavailable("torch with its C++ headers is not installed")
+
+
+def _flags(torch: Path) -> tuple[str, ...]:
+    python = Path(sysconfig.get_paths()["include"])
+    if not (python / "Python.h").is_file():
+        raise Unavailable(f"building a torch extension needs Python's headers and {python} has none; install python3-dev")
+    folders = (torch / "include", torch / "include" / "torch" / "csrc" / "api" / "include", python)
+    own = (
+        *FLAGS,
+        f"-I{INCLUDE / 'torch_cuda'}",
+        *base_includes(),
+        *(part for one in folders for part in ("-isystem", str(one))),
+    )
+    return (*own, _STANDARD, "-DTORCH_API_INCLUDE_EXTENSION_H")
+
+
+def _precompiled(torch: Path, cache: Path) -> Path:
+    """torch.h with its precompiled form beside it, made once for this torch, compiler and version of our headers."""
+    ours = [read(path) for path in sorted(INCLUDE.rglob("*.h"))]
+    key = digest(str(torch), read(torch / "version.py"), *_flags(torch), *compiler(), *ours)[:24]
+    header = cache / "precompiled" / key / "torch.h"
+    compiled = header.with_name("torch.h.gch")
+    if compiled.is_file() and header.is_file():
+        return header
+    header.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=header.parent, prefix="building-") as scratch:
+        text, made = Path(scratch) / "torch.h", Path(scratch) / "torch.h.gch"
+        text.write_text('#include "stitchsim/torch.h"\n', encoding="utf-8")
+        run_compiler([compiler()[0], *_flags(torch), "-x", "c++-header", "-o", str(made), str(text)], "torch's headers")
+        os.replace(text, header)
+        os.replace(made, compiled)
+    return header
