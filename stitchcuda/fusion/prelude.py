@@ -136,16 +136,18 @@ class GraphReplay:
         self.forget()
 
     def __call__(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        stale = self.graph is None or self.static[0].device != inputs[0].device or (self.updated and self.moved())
-        if not stale:
+        graph = self.graph
+        stale = self.static == [] or self.static[0].device != inputs[0].device or (bool(self.updated) and self.moved())
+        if graph is not None and not stale:
             for static, given in zip(self.static, inputs, strict=True):
                 static.copy_(given)
-            self.graph.replay()
+            graph.replay()
             # Where nothing is updated, a replay on tensors that were replaced since does no harm: look while the device works.
             stale = not self.updated and self.moved()
-        if stale:
-            self.graph = self.record(inputs)
-            self.graph.replay()
+        if graph is None or stale:
+            graph = self.record(inputs)
+            graph.replay()
+            self.graph = graph
         for position in self.written:
             inputs[position].copy_(self.static[position])
         return self.outputs
