@@ -233,6 +233,11 @@ class Running:
             assert time.monotonic() < deadline, f"no {text!r}: {self.log.read_text()}"
             time.sleep(0.02)
 
+    def wait_for_modules(self) -> None:
+        """Until our own modules are being loaded: before that, nobody but the interpreter could catch anything."""
+        while "pydantic_core" not in Path(f"/proc/{self.process.pid}/maps").read_text():
+            time.sleep(0.005)
+
     def interrupt(self) -> int:
         os.killpg(self.process.pid, signal.SIGINT)
         return self.process.wait(timeout=60)
@@ -268,7 +273,7 @@ def test_ctrl_c_at_any_moment(moment: str, tmp_path: Path) -> None:
         if text:
             running.wait_for(text)
         else:
-            time.sleep(0.15)  # the interpreter itself must be up before anybody can catch anything
+            running.wait_for_modules()
         time.sleep(seconds)
         code = running.interrupt()
     finally:
