@@ -164,9 +164,11 @@ def _imports(graph: OpGraph, stitches: Sequence[Stitch], host: Sequence[str], co
     plain = {"import functools": bool(stitches), "import json": constants, "import math": bool(graph.state)}
     plain |= {"import os": bool(stitches), "import shutil": bool(stitches)}
     plain["import copy"] = any("copy.deepcopy" in line for line in code)
+    calls, tables = bool(stitches) or "cuda_graph" in host, bool(graph.inputs or graph.state)
+    abstract = ", ".join(name for name, wanted in (("Callable", calls), ("Sequence", tables)) if wanted)
     froms = {
-        "from collections.abc import Callable, Sequence": "cuda_graph" in host,
-        "from collections.abc import Sequence": bool(graph.inputs or graph.state) and "cuda_graph" not in host,
+        f"from collections.abc import {abstract}": bool(abstract),
+        "from concurrent.futures import ThreadPoolExecutor": bool(stitches),
         "from pathlib import Path": bool(stitches) or constants,
         "from types import SimpleNamespace": bool(stitches),
         "from typing import Any": "cuda_graph" in host,
@@ -222,8 +224,9 @@ def load_kernels() -> SimpleNamespace:
     nvcc = shutil.which("nvcc")
     home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")  # where tvm-ffi looks, in its order
     cuda = Path(home) if home else Path(nvcc).resolve().parents[1] if nvcc else Path("/usr/local/cuda")
-    kernels = SimpleNamespace()
-    for file, function, digest in KERNELS:
+
+    def load(kernel: tuple[str, str, str]) -> Callable[..., None]:
+        file, function, digest = kernel
         library = tvm_ffi.cpp.load(
             f"{file}_{digest}",
             cpp_files=[str(folder / f"{file}_binding.cc")],
@@ -231,8 +234,11 @@ def load_kernels() -> SimpleNamespace:
             extra_cuda_cflags=["-lineinfo"],
             extra_include_paths=[str(cuda / "include")],
         )
-        setattr(kernels, function, getattr(library, function))
-    return kernels'''
+        return getattr(library, function)
+
+    with ThreadPoolExecutor() as pool:
+        functions = list(pool.map(load, KERNELS))
+    return SimpleNamespace(**{function: call for (_, function, _), call in zip(KERNELS, functions, strict=True)})'''
 
 
 def _workspace_method(size: int) -> list[str]:
