@@ -234,7 +234,7 @@ class Session:
                     context = open_context(self.home, self.record, hands, engineer, on_event)
                     _drive(graph, start, context)
             except KeyboardInterrupt as error:
-                how = f"stitchcuda resume {self.name}"
+                how = f"stitchcuda resume {self.name}{self.home.option}"
                 raise KeyboardInterrupt(f"session {self.name!r} is saved in {self.home.root}: go on with `{how}`") from error
             except sqlite3.OperationalError as error:
                 raise _disk_trouble(self.folder, error) from error

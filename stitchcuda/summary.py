@@ -81,14 +81,15 @@ def _grounds(final: Evidence, check: CheckResult, precision: str) -> str:
 
 
 def _next(session: Session, outcome: Outcome) -> list[str]:
+    where = session.home.option
     if outcome.status in ("parked", "failed"):
-        return [f"stitchcuda resume {session.name}"]
-    commands = [f"stitchcuda show {session.name}"]
+        return [f"stitchcuda resume {session.name}{where}"]
+    commands = [f"stitchcuda show {session.name}{where}"]
     if outcome.program:
         path = session.folder / session.record.reference_name
         commands.append(f"stitchcuda verify {shlex.quote(outcome.program)} --reference {shlex.quote(str(path))}")
     if outcome.accepted and outcome.tier == "simulated":
-        commands.append(f"stitchcuda resume {session.name} --device cuda   (on a machine with a GPU: measures it)")
+        commands.append(f"stitchcuda resume {session.name} --device cuda{where}   (on a machine with a GPU: measures it)")
     return commands
 
 

@@ -18,6 +18,7 @@ import hashlib
 import json
 import os
 import re
+import shlex
 import shutil
 import tempfile
 import time
@@ -275,14 +276,23 @@ class Workspace:
     """One workspace folder. `create=False` refuses a folder that is not there yet."""
 
     def __init__(self, folder: Path | str | None = None, *, create: bool = True) -> None:
-        chosen = folder or os.environ.get("STITCHCUDA_WORKSPACE") or ".stitchcuda"
-        self.root = Path(chosen).expanduser().resolve()
+        self.root = Path(folder).expanduser().resolve() if folder else self.default()
         if create:
             with writing(self.root):
                 (self.root / "sessions").mkdir(parents=True, exist_ok=True)
         elif not (self.root / "sessions").is_dir():
             raise BadInput(f"there is no workspace at {self.root}: run optimize there first, or name another with --workspace")
         self.store = FolderStore(self.root)
+
+    @staticmethod
+    def default() -> Path:
+        """STITCHCUDA_WORKSPACE, else `.stitchcuda` in the current folder."""
+        return Path(os.environ.get("STITCHCUDA_WORKSPACE") or ".stitchcuda").expanduser().resolve()
+
+    @property
+    def option(self) -> str:
+        """What a command typed here must say to mean this workspace: "" for the default one."""
+        return "" if self.root == self.default() else f" --workspace {shlex.quote(str(self.root))}"
 
     @property
     def cache(self) -> Path:
