@@ -221,9 +221,10 @@ def load_kernels() -> SimpleNamespace:
     import tvm_ffi.cpp
 
     folder = Path(__file__).resolve().parent / "kernels"
-    nvcc = shutil.which("nvcc")
-    home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")  # where tvm-ffi looks, in its order
-    cuda = Path(home) if home else Path(nvcc).resolve().parents[1] if nvcc else Path("/usr/local/cuda")
+    nvcc = Path(shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc").resolve()
+    homes = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), nvcc.parents[1], "/usr/local/cuda"]
+    headers = [Path(home) / "include" for home in homes if home]
+    cuda = next((folder for folder in headers if (folder / "cuda_runtime_api.h").is_file()), headers[0])
 
     def load(kernel: tuple[str, str, str]) -> Callable[..., None]:
         file, function, digest = kernel
@@ -232,7 +233,7 @@ def load_kernels() -> SimpleNamespace:
             cpp_files=[str(folder / f"{file}_binding.cc")],
             cuda_files=[str(folder / f"{file}.cu")],
             extra_cuda_cflags=["-lineinfo"],
-            extra_include_paths=[str(cuda / "include")],
+            extra_include_paths=[str(cuda)],
         )
         return getattr(library, function)
 
