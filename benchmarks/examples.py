@@ -151,7 +151,7 @@ def main() -> int:
             row = run_session(reference, options.device, Path(folder)) | {"name": reference.stem}
             if options.device == "cuda":
                 row["ms"] = side_by_side(reference, Path(row["program"]))
-            print(json.dumps(row), file=sys.stderr)
+            print(json.dumps(row), file=sys.stderr, flush=True)
             rows.append(row)
     facts = versions(options.device)
     text = table(rows, options.device)
