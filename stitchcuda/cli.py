@@ -19,7 +19,7 @@ from typing import Annotated, Any
 
 import typer
 
-from stitchcuda.errors import BadInput, StitchError
+from stitchcuda.errors import BadInput, StitchError, Unavailable
 from stitchcuda.state import Policy, Precision
 
 DEFAULT_CHAT_MODEL = "gpt-5"
@@ -156,7 +156,6 @@ def verify(
     device: Device = "auto",
     policy: PolicyOption = "stitched",
     precision: PrecisionOption = "reference",
-    workspace: Place = None,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
@@ -165,14 +164,20 @@ def verify(
     def work() -> int:
         from stitchcuda.summary import verdict_lines
         from stitchcuda.tools.device import resolve_target
+        from stitchcuda.tools.toolkit import user_cache
         from stitchcuda.tools.verify import verify as judge
-        from stitchcuda.workspace import Workspace
 
         for path, what in ((program, "program"), (reference, "reference")):
             if not path.exists():
                 raise BadInput(f"there is no {what} {path}: give the path of a file or a program's folder")
         target = resolve_target(device)
-        cache = Workspace(workspace).cache
+        cache = user_cache() / "verify"
+        try:
+            cache.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise Unavailable(
+                f"cannot write {cache} ({error.strerror}): set XDG_CACHE_HOME to a folder you may write to"
+            ) from error
         verdict = judge(program, reference, target=target, policy=policy, precision=precision, cache=cache)
         if as_json:
             print(verdict.model_dump_json())

@@ -77,7 +77,7 @@ def test_a_session_from_start_to_verify(tmp_path: Path) -> None:
     assert "done" in table.stdout
 
     program = workspace / "sessions" / "first" / "program"
-    judged = stitchcuda("verify", program, "--reference", reference, "--device", "sim", "--workspace", workspace, "--json")
+    judged = stitchcuda("verify", program, "--reference", reference, "--device", "sim", "--json")
     assert judged.returncode == 0, judged.stderr
     verdict = json.loads(judged.stdout)
     assert {"accepted", "tier", "reasons", "speedup", "max_error", "error_bound", "shares", "seconds"} <= set(verdict)
@@ -91,7 +91,7 @@ def test_a_session_from_start_to_verify(tmp_path: Path) -> None:
             (broken / path.relative_to(program)).parent.mkdir(parents=True, exist_ok=True)
             text = path.read_text()
             (broken / path.relative_to(program)).write_text(text.replace("2.0f", "2.5f"))
-    refused = stitchcuda("verify", broken, "--reference", reference, "--device", "sim", "--workspace", workspace)
+    refused = stitchcuda("verify", broken, "--reference", reference, "--device", "sim")
     assert refused.returncode == 1, refused.stdout + refused.stderr
     assert refused.stdout.startswith("refused, tier simulated")
 

@@ -177,7 +177,9 @@ def complaint(error: Exception) -> str:
     if isinstance(error, openai.APITimeoutError):
         return "did not answer in time: check that the server is up, or resume later."
     if isinstance(error, (openai.APIConnectionError, OSError, *TRANSPORT)):
-        cause = error.__cause__ or error
+        cause: BaseException = error
+        while cause.__cause__ is not None:  # the client wraps "Connection refused" twice
+            cause = cause.__cause__
         why = one_line(str(cause)) or type(cause).__name__
         return f"cannot be reached ({why}): check --base-url and that the server is up."
     if isinstance(error, openai.APIStatusError):

@@ -100,7 +100,7 @@ def _toolkit() -> list[Check]:
         return [Check(name="toolkit", ok=False, detail=why, remedy=remedy or why)]
     origin = "NVIDIA's wheels" if toolkit.source == "wheels" else "on this system"
     return [
-        Check(name="toolkit", ok=True, detail=f"{origin}: {toolkit.nvcc.parent.parent}"),
+        Check(name="toolkit", ok=True, detail=f"{origin}: {toolkit.nvcc}"),
         Check(name="nvcc", ok=True, detail=toolkit.version),
     ]
 
