@@ -1,1 +1,17 @@
-"""CUDA C++ on the CPU."""
+"""CUDA C++ on the CPU: ordinary SIMT kernels run on CPU tensors, so that programs can be checked where there is no GPU.
+
+It is a filter and a bug finder, never the authority: verdicts it leads to are of tier `simulated`, and it times nothing.
+How a program gets here, in reading order:
+
+    refuse.py             constructs that cannot run (inline PTX, tensor cores, TMA, CUB, ...), by file and line
+    rewrite.py, source.py the few pieces of CUDA syntax that C++ cannot express, on a masked copy of the text
+    include/stitchsim/    everything else as headers: threadIdx, launches, barriers, shuffles, atomics, math, half, ...
+    include/*.h           headers that stand in front of NVIDIA's (cooperative groups) and torch's (torch_cuda/)
+    compile.py, build.py  objects and libraries named by content; torch_extension.py for sources in torch's style
+    runtime/fiber         a stack that can be left and continued
+    runtime/block         who runs next in a block, what a barrier and a warp operation wait for, deadlocks
+    runtime/grid          launch checks, operating system threads, errors, counters
+    runtime/api_*         the CUDA runtime API as an H200 would answer it
+
+Every device function has a case in tests/simulator/intrinsics and is compared with results recorded on a GPU.
+"""

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from stitchcuda.errors import BadInput
-from stitchcuda.simulator.compile import Unit, compile_unit, compiler, digest, run_compiler
+from stitchcuda.simulator.compile import Unit, compile_unit, compiler, digest, run_compiler, separated
 from stitchcuda.simulator.headers import INCLUDE, RUNTIME, cuda_includes, tvm_ffi
 from stitchcuda.simulator.refuse import refuse
 from stitchcuda.simulator.rewrite import rewrite
@@ -22,7 +22,7 @@ from stitchcuda.simulator.rewrite import rewrite
 # CUDA's arithmetic wraps and its code reinterprets freely. Unique symbols would let two versions of a program share their
 # shared memory within one process.
 FLAGS = ("-std=c++17", "-O2", "-fPIC", "-pthread", "-w", "-fwrapv", "-fno-strict-aliasing", "-fno-math-errno",
-         "-fno-gnu-unique", "-fmax-errors=8", "-fdiagnostics-color=never")  # fmt: skip
+         "-fno-gnu-unique", "-fno-semantic-interposition", "-fmax-errors=8", "-fdiagnostics-color=never")  # fmt: skip
 _CORE = ("fiber.cpp", "settings.cpp", "block.cpp", "grid.cpp")  # one library, shared by all modules of a process
 _SHIMS = ("api_error.cpp", "api_memory.cpp", "api_device.cpp", "api_stream.cpp", "assert.cpp")  # in every module, hidden
 CUDA_SUFFIXES = {".cu", ".cuh"}
@@ -96,7 +96,9 @@ def link(
     objects = _compile([*units, *shims, *_core()], cache)
     count = len(objects) - len(_CORE)
     runtime = _link_runtime(objects[count:], cache)
-    return _link(objects[:count], cache / "modules", name, ("-Wl,-Bsymbolic", *link_flags), [*libraries, runtime])
+    cuda = [made for unit, made in zip(units, objects, strict=False) if unit.file.suffix in CUDA_SUFFIXES]
+    own = [*separated(cuda), *(made for made in objects[:count] if made not in cuda)]
+    return _link(own, cache / "modules", name, ("-Wl,-Bsymbolic", *link_flags), [*libraries, runtime])
 
 
 def runtime_library(cache: Path) -> Path:
@@ -133,7 +135,8 @@ def _include_flags(folders: Sequence[Path], *, system: bool = False) -> tuple[st
 
 
 def _core() -> list[Unit]:
-    return [Unit(RUNTIME / file, read(RUNTIME / file), (*FLAGS, *base_includes())) for file in _CORE]
+    flags = (*FLAGS, *base_includes(), "-ftls-model=initial-exec")  # as thread.h promises: no call to read threadIdx
+    return [Unit(RUNTIME / file, read(RUNTIME / file), flags) for file in _CORE]
 
 
 def _compile(units: Sequence[Unit], cache: Path) -> list[Path]:
@@ -142,7 +145,7 @@ def _compile(units: Sequence[Unit], cache: Path) -> list[Path]:
 
 
 def _link_runtime(objects: Sequence[Path], cache: Path) -> Path:
-    return _link(objects, cache / "modules", "libstitchsim", ("-Wl,-z,nodelete",), ())
+    return _link(objects, cache / "modules", "libstitchsim", ("-Wl,-Bsymbolic", "-Wl,-z,nodelete"), ())
 
 
 def _link(objects: Sequence[Path], folder: Path, name: str, flags: Sequence[str], libraries: Sequence[Path]) -> Path:

@@ -76,6 +76,39 @@ def compile_unit(unit: Unit, cache_folder: Path) -> Path:
     return target
 
 
+def separated(objects: Sequence[Path]) -> list[Path]:
+    """The objects of several .cu files, with functions and variables that more than one of them defines made private to each.
+
+    Under nvcc every file has device code of its own, so two files may define different device functions of one name.
+    """
+    if len(objects) < 2:
+        return list(objects)
+    defined = [_defined_symbols(made) for made in objects]
+    shared = sorted(symbol for symbol in set().union(*defined) if sum(symbol in own for own in defined) > 1)
+    if not shared:
+        return list(objects)
+    private = []
+    for made in objects:
+        target = made.with_name(f"{made.stem}-{digest(*shared)[:12]}.o")
+        if not target.is_file():
+            with tempfile.TemporaryDirectory(dir=made.parent, prefix="building-") as scratch:
+                copy = Path(scratch) / "made.o"
+                names = [part for symbol in shared for part in ("--localize-symbol", symbol)]
+                run_compiler(["objcopy", *names, str(made), str(copy)], made.name)
+                os.replace(copy, target)
+        private.append(target)
+    return private
+
+
+def _defined_symbols(made: Path) -> set[str]:
+    """Strong symbols: templates and inline functions are weak and may be defined often."""
+    listing = subprocess.run(
+        ["nm", "--defined-only", "--extern-only", str(made)], capture_output=True, text=True, check=True
+    ).stdout
+    rows = (line.split() for line in listing.splitlines())
+    return {row[2] for row in rows if len(row) == 3 and row[1] in "TDBR"}
+
+
 def run_compiler(command: Sequence[str], what: str) -> None:
     """Runs the compiler or linker; raises `CompileError` with a log trimmed for reading."""
     done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)

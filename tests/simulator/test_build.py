@@ -59,6 +59,27 @@ def test_a_changed_header_of_a_binding_is_seen(tmp_path: Path) -> None:
     assert value(build_simulated([tmp_path / "k.cc"], name="k", cache=CACHE)) == 77
 
 
+def test_two_files_may_define_different_device_functions_of_one_name(tmp_path: Path) -> None:
+    code = """
+__device__ int secret() { return %d; }
+__device__ int table[2] = {%d, 0};
+__global__ void k_%s(int* x) { *x = secret() + table[0]; }
+extern "C" int %s() { int x = 0; k_%s<<<1, 1>>>(&x); return x; }
+"""
+    (tmp_path / "a.cu").write_text(code % (1, 10, "a", "first", "a"))
+    (tmp_path / "b.cu").write_text(code % (2, 20, "b", "second", "b"))
+    module = ctypes.CDLL(str(build_simulated([tmp_path / "a.cu", tmp_path / "b.cu"], name="two", cache=CACHE)))
+    assert (module.first(), module.second()) == (11, 22)
+
+
+def test_an_unchanged_kernel_in_another_folder_is_not_built_again(tmp_path: Path) -> None:
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "k.cu").write_text("#define SIZE 12\n" + SOURCE.split("\n", 1)[1])
+    first, second = (build_simulated([tmp_path / folder / "k.cu"], name="k", cache=CACHE) for folder in ("one", "two"))
+    assert first == second
+
+
 def test_builders_side_by_side(tmp_path: Path) -> None:
     (tmp_path / "size.h").write_text("#define SIZE 8\n")
     (tmp_path / "k.cu").write_text(SOURCE)

@@ -43,7 +43,8 @@ def numbers(words: list[int], kind: str) -> tuple[np.ndarray, np.ndarray, np.nda
     elif kind == "f16":
         values = raw.astype(np.uint16).view(np.float16).astype(np.float64)
     else:
-        values = (raw << np.uint64(16 if kind == "bf16" else 0)).astype(np.uint32).view(np.float32).astype(np.float64)
+        with np.errstate(invalid="ignore"):  # signalling NaN
+            values = (raw << np.uint64(16 if kind == "bf16" else 0)).astype(np.uint32).view(np.float32).astype(np.float64)
     magnitude = [word & ((1 << (bits - 1)) - 1) for word in words]
     ordinals = np.array([-m if word >> (bits - 1) else m for m, word in zip(magnitude, words, strict=True)], dtype=object)
     infinite = ((1 << (bits - 1 - mantissa)) - 1) << mantissa

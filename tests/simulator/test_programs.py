@@ -248,6 +248,21 @@ __global__ void sums(const float* x, float* y) {
     torch.testing.assert_close(sums(x, None, torch.zeros(5), 5), x.sum(1))
 
 
+def test_launches_of_different_sizes_one_after_another(tmp_path: Path) -> None:
+    sums = load(tmp_path, runs("""
+__global__ void sums(const int* x, int* y) {
+  __shared__ int parts[32];
+  int v = x[threadIdx.x];
+  for (int step = 16; step > 0; step /= 2) v += __shfl_xor_sync(0xffffffffu, v, step);
+  parts[threadIdx.x / 32] = v;
+  __syncthreads();
+  if (threadIdx.x == 0) { int all = 0; for (int i = 0; i < (int)blockDim.x / 32; i++) all += parts[i]; y[blockIdx.x] = all; }
+}""", "sums<<<m, n>>>((int*)a, (int*)c);"))  # fmt: skip
+    x = torch.randint(0, 99, (1024,), dtype=torch.int32)
+    for threads in (1024, 32, 96, 544, 64, 1024, 192):
+        assert sums(x, None, torch.zeros(8, dtype=torch.int32), threads, 8).tolist() == [int(x[:threads].sum())] * 8
+
+
 def test_a_lock_of_spinning_threads_makes_progress(tmp_path: Path) -> None:
     count = load(tmp_path, runs("""
 __device__ int lock = 0;

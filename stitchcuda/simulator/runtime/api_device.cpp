@@ -31,7 +31,8 @@ cudaError_t cudaGetDevice(int* device) {
   *device = 0;
   return cudaSuccess;
 }
-cudaError_t cudaSetDevice(int device) { return record_error(device == 0 ? cudaSuccess : cudaErrorInvalidDevice); }
+// -1 is what torch calls the device of a CPU tensor, which is what programs have here.
+cudaError_t cudaSetDevice(int device) { return record_error(device == 0 || device == -1 ? cudaSuccess : cudaErrorInvalidDevice); }
 cudaError_t cudaGetDeviceCount(int* count) {
   *count = 1;
   return cudaSuccess;

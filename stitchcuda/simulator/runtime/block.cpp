@@ -58,7 +58,9 @@ void Block::prepare(const GridCall& call) {
   converged_.assign(size, 0);
   positions_.resize(size);
   order_.resize(size);
-  warps_.assign((size + 31) / 32, Warp());
+  ready_.resize(size);
+  warps_.clear();
+  warps_.resize((size + 31) / 32);
   for (int i = 0; i < size; i++) {
     const unsigned x = i % call.block.x, rest = i / call.block.x;
     positions_[i] = {x, rest % call.block.y, rest / call.block.y};
@@ -82,9 +84,11 @@ bool Block::run(uint3 index) {
   std::fill(states_.begin(), states_.end(), State::Fresh);
   for (Warp& warp : warps_) {
     warp.returned = 0;
+    if (warp.open == 0) continue;  // true but after a failure
     for (Rendezvous& meeting : warp.meetings) meeting.arrived = 0;
+    warp.open = 0;
   }
-  ready_.clear();
+  ready_first_ = ready_count_ = 0;
   started_ = returned_ = at_barrier_ = votes_ = 0;
   static_bytes_ = 0;
   failed_ = false;
@@ -134,9 +138,7 @@ void Block::fiber_main() {
 
 void Block::run_fresh_threads() {
   while (started_ < size_) {
-    const int thread = order_[started_++];
-    fibers_of_[thread] = fiber_;
-    become(thread);
+    become(order_[started_++]);
     try {
       call_.thread(call_.arguments);
     } catch (const std::exception& error) {
@@ -149,9 +151,10 @@ void Block::run_fresh_threads() {
 }
 
 Fiber& Block::next() {
-  if (!ready_.empty()) {
-    const int thread = ready_.front();
-    ready_.pop_front();
+  if (ready_count_ > 0) {
+    const int thread = ready_[ready_first_];
+    if (++ready_first_ == size_) ready_first_ = 0;
+    ready_count_--;
     become(thread);
     return *fibers_of_[thread];
   }
@@ -176,6 +179,7 @@ void Block::become(int thread) {
 void Block::wait(State why) {
   states_[here.thread] = why;
   Fiber& self = *fiber_;
+  fibers_of_[here.thread] = &self;
   Fiber& to = next();
   if (&to == &self) return;
   fiber_ = &to;
@@ -184,7 +188,8 @@ void Block::wait(State why) {
 
 void Block::make_ready(int thread) {
   states_[thread] = State::Ready;
-  ready_.push_back(thread);
+  const int end = ready_first_ + ready_count_++;
+  ready_[end < size_ ? end : end - size_] = thread;
 }
 
 void Block::returned() {
@@ -192,6 +197,7 @@ void Block::returned() {
   returned_++;
   Warp& warp = warps_[here.warp];
   warp.returned |= 1u << here.lane;
+  if (warp.open == 0) return;
   for (Rendezvous& meeting : warp.meetings)
     if (meeting.arrived != 0) check_complete(warp, here.warp, meeting);
 }
@@ -228,27 +234,34 @@ Meeting Block::meet(Operation operation, unsigned mask, const void* value, unsig
   Warp& warp = warps_[here.warp];
   const int lane = here.lane;
   if (!(mask >> lane & 1)) fail(std::string(name_of(operation)) + " with mask " + in_hex(mask) + " is called by a lane outside it");
-  Rendezvous* meeting = nullptr;
-  for (Rendezvous& one : warp.meetings)
-    if (one.mask == mask) meeting = &one;
-  if (meeting == nullptr) {
-    warp.meetings.emplace_back();
-    meeting = &warp.meetings.back();
-    meeting->mask = mask;
-  }
-  if (meeting->arrived == 0) {
-    meeting->operation = operation;
-  } else if (meeting->operation != operation) {
-    fail("lanes of warp " + std::to_string(here.warp) + " meet at different operations, " + name_of(meeting->operation) + " and " +
+  Rendezvous& meeting = meeting_under(warp, mask);
+  if (meeting.arrived == 0) {
+    meeting.operation = operation;
+    warp.open++;
+  } else if (meeting.operation != operation) {
+    fail("lanes of warp " + std::to_string(here.warp) + " meet at different operations, " + name_of(meeting.operation) + " and " +
          name_of(operation) + ", under mask " + in_hex(mask));
   }
-  const unsigned turn = meeting->generation & 1;
-  std::memcpy(&meeting->shown[turn][lane], value, bytes);
-  meeting->arrived |= 1u << lane;
+  const unsigned turn = meeting.generation & 1;
+  std::memcpy(&meeting.shown[turn][lane], value, bytes);
+  meeting.arrived |= 1u << lane;
   states_[here.thread] = State::AtMeeting;
-  check_complete(warp, here.warp, *meeting);
+  check_complete(warp, here.warp, meeting);
   if (states_[here.thread] == State::AtMeeting) wait(State::AtMeeting);
-  return {meeting->present[turn], meeting->shown[turn]};
+  return {meeting.present[turn], meeting.shown[turn]};
+}
+
+Block::Rendezvous& Block::meeting_under(Warp& warp, unsigned mask) {
+  if (warp.recent != nullptr && warp.recent->mask == mask) return *warp.recent;
+  for (Rendezvous& one : warp.meetings) {
+    if (one.mask != mask) continue;
+    warp.recent = &one;
+    return one;
+  }
+  warp.meetings.emplace_back();
+  warp.recent = &warp.meetings.back();
+  warp.recent->mask = mask;
+  return *warp.recent;
 }
 
 // Lets the lanes go on once all that can still come have come.
@@ -264,6 +277,7 @@ void Block::check_complete(Warp& warp, int warp_index, Rendezvous& meeting) {
   const unsigned arrived = meeting.arrived;
   meeting.arrived = 0;
   meeting.generation++;
+  warp.open--;
   for (int lane = 0; lane < 32; lane++) {
     const int thread = warp_index * 32 + lane;
     if (!(arrived >> lane & 1)) continue;

@@ -55,7 +55,9 @@ class Block {
     Shown shown[2][32];
   };
   struct Warp {
-    std::deque<Rendezvous> meetings;          // one per mask ever used in this block; references stay valid
+    std::deque<Rendezvous> meetings;          // one per mask ever used; references stay valid
+    Rendezvous* recent = nullptr;             // the one used last
+    int open = 0;                             // meetings at which lanes wait
     unsigned returned = 0;                    // lanes
     unsigned lanes = 0;                       // that exist
   };
@@ -67,7 +69,7 @@ class Block {
   void make_ready(int thread);
   void become(int thread);
   void returned();
-  void complete(Warp& warp, int first_thread, Rendezvous& meeting);
+  Rendezvous& meeting_under(Warp& warp, unsigned mask);
   void check_complete(Warp& warp, int warp_index, Rendezvous& meeting);
   bool release_converged();
   void release_barrier();
@@ -83,7 +85,8 @@ class Block {
   std::vector<uint3> positions_;
   std::vector<int> order_;                    // in which threads start
   std::vector<Warp> warps_;
-  std::deque<int> ready_;
+  std::vector<int> ready_;                    // a ring: threads that may go on, first come first served
+  int ready_first_ = 0, ready_count_ = 0;
   int started_ = 0, returned_ = 0, at_barrier_ = 0;
   int votes_ = 0, result_count_ = 0, result_voters_ = 0;
 

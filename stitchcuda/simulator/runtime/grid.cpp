@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <memory>
 #include <random>
 #include <stdexcept>
 #include <string>
@@ -86,8 +87,10 @@ void run_grid(const Config& config, const char* kernel, void (*thread)(const voi
     if (failure.empty()) failure = reason;
   };
   Crew::shared().run(members, [&] {
-    static thread_local Block block;  // keeps its fibers from grid to grid
+    static thread_local std::unique_ptr<Block> mine;  // keeps its fibers from grid to grid
     try {
+      if (mine == nullptr) mine = std::make_unique<Block>();
+      Block& block = *mine;
       block.prepare(call);
       unsigned long long first, last;
       while (queue.take(first, last))
