@@ -13,7 +13,9 @@ import json
 import subprocess
 import sys
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 LIMIT_S = 300
 
@@ -44,10 +46,25 @@ def examine(problem: Path) -> dict[str, object]:
     }
 
 
+def ask(checkout: Path, problem: Path) -> tuple[dict[str, Any] | None, str]:
+    """The answer of a process of its own, or None and why there is none."""
+    command = [sys.executable, __file__, str(checkout), "--one", str(problem)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    except subprocess.TimeoutExpired:
+        return None, f"no answer in {LIMIT_S} s"
+    lines = (done.stdout if done.returncode == 0 else done.stderr).strip().splitlines()
+    if done.returncode:
+        return None, lines[-1] if lines else f"exit code {done.returncode}"
+    answer: dict[str, Any] = json.loads(lines[-1])
+    return answer, ""
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checkout", type=Path)
     parser.add_argument("--level", type=int, default=3)
+    parser.add_argument("--jobs", type=int, default=2, help="problems captured at the same time")
     parser.add_argument("--one", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
@@ -61,14 +78,9 @@ def main() -> int:
     print("| problem | operators | fusible regions (instances) | library | bytes outside library operators | saved by fusion |")
     print("|" + " --- |" * 6)
     captured = 0
-    for problem in problems:
-        command = [sys.executable, __file__, str(options.checkout), "--one", str(problem)]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
-            result = json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else None
-            failure = done.stderr.strip().splitlines()[-1] if done.returncode else ""
-        except subprocess.TimeoutExpired:
-            result, failure = None, f"no answer in {LIMIT_S} s"
+    with ThreadPoolExecutor(options.jobs) as pool:
+        answers = list(pool.map(lambda problem: ask(options.checkout, problem), problems))
+    for problem, (result, failure) in zip(problems, answers, strict=True):
         if result is None or "opaque" in result:
             print(f"| {problem.stem} | not captured: {failure if result is None else result['opaque']} | | | | |", flush=True)
             continue
