@@ -23,7 +23,13 @@ from stitchcuda.simulator.rewrite import rewrite
 # shared memory within one process.
 FLAGS = ("-std=c++17", "-O2", "-fPIC", "-pthread", "-w", "-fwrapv", "-fno-strict-aliasing", "-fno-math-errno",
          "-fno-gnu-unique", "-fno-semantic-interposition", "-fmax-errors=8", "-fdiagnostics-color=never")  # fmt: skip
-_CORE = ("fiber.cpp", "settings.cpp", "block.cpp", "grid.cpp")  # one library, shared by all modules of a process
+_CORE = (
+    "fiber.cpp",
+    "settings.cpp",
+    "diagnosis.cpp",
+    "block.cpp",
+    "grid.cpp",
+)  # one library, shared by all modules of a process
 _SHIMS = ("api_error.cpp", "api_memory.cpp", "api_device.cpp", "api_stream.cpp", "assert.cpp")  # in every module, hidden
 CUDA_SUFFIXES = {".cu", ".cuh"}
 

@@ -1,7 +1,7 @@
 // A fiber: a stack that can be left in the middle of a function and continued later, by the same operating system thread.
 //
-// On x86-64 a switch is sixteen instructions (fiber_x86_64.S would be shorter still, but one compiler invocation per file keeps
-// the build simple); elsewhere ucontext does the same with a system call. Fibers know nothing of CUDA: see block.h.
+// On x86-64 a switch is sixteen instructions; elsewhere ucontext does the same with system calls. Fibers know nothing of CUDA:
+// see block.h.
 #pragma once
 
 #include <cstddef>
