@@ -158,7 +158,8 @@ def main() -> int:
     print(", ".join(f"{k} {v}" for k, v in facts.items()) + "\n\n" + text)
     out = options.out or ROOT / "benchmarks" / "results" / f"{options.programs.name}_{options.device}.md"
     out.parent.mkdir(parents=True, exist_ok=True)
-    command = f"python benchmarks/examples.py --device {options.device} --programs {options.programs.name}"
+    shown = options.programs.resolve().relative_to(ROOT) if options.programs.resolve().is_relative_to(ROOT) else options.programs
+    command = f"python benchmarks/examples.py --device {options.device} --programs {shown}"
     out.write_text(f"`{command}`, {', '.join(f'{k} {v}' for k, v in facts.items())}\n\n{text}\n")
     return 0 if all(row["accepted"] for row in rows) else 1
 
