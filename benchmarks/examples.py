@@ -144,11 +144,11 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help="where to write the results; default benchmarks/results/")
     options = parser.parse_args()
     rows = []
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as workspace:
         for reference in sorted(options.programs.glob("*.py")):
             if options.only and reference.stem not in options.only:
                 continue
-            row = run_session(reference, options.device, Path(folder)) | {"name": reference.stem}
+            row = run_session(reference, options.device, Path(workspace)) | {"name": reference.stem}
             if options.device == "cuda":
                 row["ms"] = side_by_side(reference, Path(row["program"]))
             print(json.dumps(row), file=sys.stderr, flush=True)
@@ -158,7 +158,8 @@ def main() -> int:
     print(", ".join(f"{k} {v}" for k, v in facts.items()) + "\n\n" + text)
     out = options.out or ROOT / "benchmarks" / "results" / f"{options.programs.name}_{options.device}.md"
     out.parent.mkdir(parents=True, exist_ok=True)
-    shown = options.programs.resolve().relative_to(ROOT) if options.programs.resolve().is_relative_to(ROOT) else options.programs
+    folder = options.programs.resolve()
+    shown = folder.relative_to(ROOT) if folder.is_relative_to(ROOT) else folder
     command = f"python benchmarks/examples.py --device {options.device} --programs {shown}"
     out.write_text(f"`{command}`, {', '.join(f'{k} {v}' for k, v in facts.items())}\n\n{text}\n")
     return 0 if all(row["accepted"] for row in rows) else 1

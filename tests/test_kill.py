@@ -85,8 +85,38 @@ def test_a_real_session_killed_twice(tmp_path: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
-def test_a_real_session_killed_ten_times(tmp_path: Path) -> None:
-    _kill_and_compare(tmp_path, kills=10, seed=7)
+def test_sessions_killed_at_ten_random_moments(tmp_path: Path) -> None:
+    """Ten sessions, each killed once at a random moment of its life, each resumed to its end."""
+    reference = tmp_path / "mlp.py"
+    reference.write_text(REFERENCE)
+    home = Workspace(tmp_path / "workspace")
+    options = [str(reference), "--device", "sim", "--model", "builtin"]
+    for name in ("cold", "whole"):  # the second finds its builds in the cache, as the killed ones will
+        started = time.monotonic()
+        assert _cli(home, "optimize", *options, "--session", name).wait() == 0
+    seconds = time.monotonic() - started
+    whole = Session(home, home.record("whole"))
+    chance = random.Random(11)
+    moments = []
+    while len(moments) < 10:
+        name, moment = f"killed-{len(moments)}", chance.uniform(0.2, seconds)
+        process = _cli(home, "optimize", *options, "--session", name)
+        try:
+            process.wait(moment)
+            home.discard(name)  # done before its moment: another one
+            continue
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        moments.append(moment)
+        begun = (home.folder(name) / "session.json").exists()
+        again = ["resume", name] if begun else ["optimize", *options, "--session", name]
+        final = _cli(home, *again, "--json")
+        out, _ = final.communicate()
+        assert final.returncode == 0, out
+        assert json.loads(out)["accepted"]
+        _compare(Session(home, home.record(name)), whole)
+    print(f"killed after {', '.join(f'{moment:.1f}' for moment in sorted(moments))} of {seconds:.1f} s")
 
 
 def _kill_and_compare(tmp_path: Path, *, kills: int, seed: int) -> None:
