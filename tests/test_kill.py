@@ -97,7 +97,7 @@ def test_sessions_killed_at_ten_random_moments(tmp_path: Path) -> None:
     seconds = time.monotonic() - started
     whole = Session(home, home.record("whole"))
     chance = random.Random(11)
-    moments = []
+    moments: list[float] = []
     while len(moments) < 10:
         name, moment = f"killed-{len(moments)}", chance.uniform(0.2, seconds)
         process = _cli(home, "optimize", *options, "--session", name)
