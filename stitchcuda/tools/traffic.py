@@ -18,6 +18,7 @@ _VENDOR = (
     "mkldnn_rnn_layer", "_cudnn_rnn", "_fft_r2c", "_fft_c2c", "_fft_c2r", "_int_mm", "_scaled_mm", "mkldnn_linear",
 )  # fmt: skip
 _VENDOR_PREFIXES = ("_scaled_dot_product", "_flash_attention", "_efficient_attention", "linalg_", "_linalg_", "_addmm")
+_LOOKUPS = ("embedding", "index", "index_select", "gather", "take")  # of the first tensor they read what they return
 _ALLOCATIONS = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted")
 
 
@@ -83,9 +84,13 @@ class Traffic(Poison):  # type: ignore[no-untyped-call, unused-ignore]
         result = super().__torch_dispatch__(func, types, args, kwargs)
         if is_allocation(func) or func.is_view:
             return result
-        moved = sum(extent_bytes(tensor) for tensor in tensors_of((args, kwargs)))
-        moved += sum(extent_bytes(tensor) for tensor in tensors_of(result))
         name = operator_name(func)
+        given = tensors_of((args, kwargs))
+        made = sum(extent_bytes(tensor) for tensor in tensors_of(result))
+        if name in _LOOKUPS and given:
+            moved = 2 * made + sum(extent_bytes(tensor) for tensor in given[1:])
+        else:
+            moved = made + sum(extent_bytes(tensor) for tensor in given)
         if is_vendor(name):
             self.vendor += moved
         else:
