@@ -13,7 +13,7 @@ NOTEBOOKS = Path(__file__).resolve().parent.parent / "notebooks"
 
 @pytest.mark.parametrize("path", sorted(NOTEBOOKS.glob("*.ipynb")), ids=lambda path: path.stem)
 def test_notebook_runs(path: Path, tmp_path: Path) -> None:
-    notebook = nbformat.read(path, as_version=4)
+    notebook = nbformat.reads(path.read_text(), as_version=4)
     client = NotebookClient(notebook, timeout=240, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}})
     client.execute()
     printed = "".join(
@@ -25,5 +25,5 @@ def test_notebook_runs(path: Path, tmp_path: Path) -> None:
 
 def test_notebooks_are_committed_without_output() -> None:
     for path in NOTEBOOKS.glob("*.ipynb"):
-        cells = [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
+        cells = [cell for cell in nbformat.reads(path.read_text(), as_version=4).cells if cell.cell_type == "code"]
         assert all(not cell.outputs and cell.execution_count is None for cell in cells), path
