@@ -298,10 +298,11 @@ def test_resume_with_a_changed_reference_and_two_processes(tmp_path: Path) -> No
     running = Running(tmp_path, "optimize", reference, "--device", "sim", *workspace, "--session", "s")
     try:
         running.wait_for("baseline: running")
+        running.process.send_signal(signal.SIGSTOP)  # or it might be done before the others have looked
         refused(stitchcuda("resume", "s", *workspace), str(running.process.pid), "'s'")
         refused(stitchcuda("optimize", reference, "--device", "sim", *workspace, "--session", "s"), "'s'", "exists already")
         assert stitchcuda("show", "s", *workspace).returncode == 0, "looking is allowed"
-        running.wait_for("plan 1")
+        running.process.send_signal(signal.SIGCONT)
         assert running.interrupt() == 130
     finally:
         running.kill()
