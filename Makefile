@@ -20,12 +20,12 @@ $(VENV)/.python:
 # torch first: with 2.13.0 installed, nothing else asks for another build of it.
 $(VENV)/.installed: pyproject.toml constraints.txt $(VENV)/.python
 	@echo "installing into $(VENV) (once)"
-	@$(PIP) install --quiet "$$(grep '^torch==' constraints.txt)"
-	@$(PIP) install --quiet -e ".[toolkit]"
+	@$(PIP) install -qq "$$(grep '^torch==' constraints.txt)"
+	@$(PIP) install -qq -e ".[toolkit]"
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.installed
-	@$(PIP) install --quiet -e ".[toolkit,dev]"
+	@$(PIP) install -qq -e ".[toolkit,dev]"
 	@touch $@
 
 demo: $(VENV)/.installed

@@ -1,4 +1,4 @@
-"""Whole sessions with the real tools and the built-in engineer on the simulator: started from Python, and from the bare graph."""
+"""Whole sessions with the real tools and the built-in engineer on the simulator: from Python, and from the bare graph."""
 
 from __future__ import annotations
 
