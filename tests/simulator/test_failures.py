@@ -21,6 +21,12 @@ def message(folder: Path, kernel: str, launch: str) -> str:
     return str(caught.value)
 
 
+@pytest.fixture
+def strict(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STITCHCUDA_SIM_RETURNED", "refuse")
+
+
+@pytest.mark.usefixtures("strict")
 def test_a_barrier_that_some_threads_never_reach(tmp_path: Path) -> None:
     text = message(tmp_path, """
 template <int N> __global__ void halves(float* x) { if (threadIdx.x < 16) { __syncthreads(); x[threadIdx.x] = N; } }
@@ -28,14 +34,50 @@ template <int N> __global__ void halves(float* x) { if (threadIdx.x < 16) { __sy
     assert "kernel halves<7>, block (0, 0, 0): 16 threads wait at a block barrier that 48 others never reach" in text
 
 
-def test_hardware_happens_to_let_it_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STITCHCUDA_SIM_RETURNED", "allow")
-    kernel = "__global__ void early(float* x) { if (threadIdx.x > 15) return; __syncthreads(); x[threadIdx.x] = 1; }"
-    early = load(tmp_path, runs(kernel,
-                                "early<<<1, 64>>>((float*)c);"))  # fmt: skip
-    assert early(OUT, None, OUT.clone()).sum() == 16
+EARLY = """
+__global__ void early(float* x, int n) {
+  __shared__ float s[64];
+  const int i = threadIdx.x;
+  if (i >= n) return;
+  s[i] = x[i];
+  __syncthreads();
+  float v = s[n - 1 - i];
+  v += __shfl_xor_sync(0xffffffffu, v, 1);
+  x[i] = v + 100 * __syncthreads_count(1) + 10000 * __popc(__ballot_sync(0xffffffffu, 1));
+}"""
 
 
+@pytest.mark.parametrize("schedule", ["forward", "reverse", "random:3"])
+def test_threads_that_returned_do_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, schedule: str) -> None:
+    """In a barrier, a shuffle's and a vote's mask, whether they return before or after the others arrive."""
+    monkeypatch.setenv("STITCHCUDA_SIM_SCHEDULE", schedule)
+    x = torch.arange(64.0)
+    load(tmp_path, runs(EARLY, "early<<<1, 64>>>((float*)c, n);"))(OUT, None, x, 40)
+    i = torch.arange(40)
+    lanes = torch.where(i < 32, 32.0, 8.0)
+    assert torch.equal(x[:40], (39.0 - i) + (39.0 - (i ^ 1)) + 100 * 40 + 10000 * lanes)
+    assert torch.equal(x[40:], torch.arange(40.0, 64.0))
+
+
+@pytest.mark.usefixtures("strict")
+def test_threads_that_returned_count_when_asked_for(tmp_path: Path) -> None:
+    program = load(tmp_path, runs(EARLY, "early<<<1, 64>>>((float*)c, n);"))
+    with pytest.raises(RuntimeError, match=r"kernel early, .* 40 threads wait at a block barrier that 24 others never reach"):
+        program(OUT, None, OUT.clone(), 40)
+
+
+def test_live_threads_that_miss_a_barrier_still_deadlock(tmp_path: Path) -> None:
+    text = message(tmp_path, """
+__global__ void split(float* x) {
+  if (threadIdx.x >= 48) return;
+  if (threadIdx.x < 16) __syncthreads(); else if (threadIdx.x < 32) __shfl_sync(0xffffffffu, 1.0f, 0);
+  x[threadIdx.x] = 1;
+}""", "split<<<1, 64>>>((float*)c);")  # fmt: skip
+    assert "deadlock, 16 threads wait at a block barrier and 32 have returned" in text
+    assert "lanes 0xffff0000 of warp 0 wait at a shuffle" in text
+
+
+@pytest.mark.usefixtures("strict")
 def test_a_shuffle_with_missing_lanes(tmp_path: Path) -> None:
     text = message(tmp_path, """
 __global__ void sum(float* x) {

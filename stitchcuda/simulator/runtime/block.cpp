@@ -89,7 +89,7 @@ bool Block::run(uint3 index) {
       Fiber::change(main_, to);
     } else if (release_converged()) {
       continue;
-    } else if (at_barrier_ > 0 && at_barrier_ + returned_ == size_ && (returned_ == 0 || call_.settings.allow_returned)) {
+    } else if (at_barrier_ > 0 && at_barrier_ + returned_ == size_ && (returned_ == 0 || !call_.settings.refuse_returned)) {
       release_barrier();
     } else {
       failed_ = true;
@@ -254,7 +254,7 @@ Block::Rendezvous& Block::meeting_under(Warp& warp, unsigned mask) {
 void Block::check_complete(Warp& warp, int warp_index, Rendezvous& meeting) {
   const unsigned expected = meeting.mask & warp.lanes;
   const unsigned gone = expected & warp.returned;
-  if (gone != 0 && !call_.settings.allow_returned)
+  if (gone != 0 && call_.settings.refuse_returned)
     fail("lanes " + in_hex(meeting.arrived) + " of warp " + std::to_string(warp_index) + " are at " + name_of(meeting.operation) +
          " with mask " + in_hex(meeting.mask) + ", but lanes " + in_hex(gone) +
          " of that mask have returned; let every lane in the mask reach it, or leave them out of the mask");

@@ -20,7 +20,7 @@ Settings read_settings() {
     if (schedule.size() > 7) settings.seed = static_cast<unsigned>(std::strtoul(schedule.c_str() + 7, nullptr, 10));
   }
   settings.check = value("STITCHCUDA_SIM_CHECK") == "1";
-  settings.allow_returned = value("STITCHCUDA_SIM_RETURNED") == "allow";
+  settings.refuse_returned = value("STITCHCUDA_SIM_RETURNED") == "refuse";
   const std::string threads = value("STITCHCUDA_SIM_THREADS");
   const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
   settings.threads = threads.empty() ? cores : std::max(1ul, std::strtoul(threads.c_str(), nullptr, 10));

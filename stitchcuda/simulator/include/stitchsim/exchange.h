@@ -17,8 +17,8 @@ struct Meeting {
   const Shown* shown;   // by lane; valid until the calling lane's next warp operation
 };
 
-// Waits until every lane in `mask` has called with the same mask. Lanes that are missing because they returned, or that meet
-// at a different operation, end the launch with an error.
+// Waits until every lane in `mask` that has not returned has called with the same mask. Lanes that meet at a different
+// operation end the launch with an error; so do lanes that returned, where settings.h is told to refuse them.
 Meeting meet(Operation operation, unsigned mask, const void* value, unsigned bytes);
 
 // Waits until no other thread of the block can go on, then returns the lanes of this warp that wait at the same site.
