@@ -101,6 +101,12 @@ def check_inputs(
             )
 
 
+def distinct(tensor: Tensor) -> Tensor:
+    """A view of an expanded tensor that has each repeated element once: the part that can be copied into."""
+    sizes = [size if stride else min(size, 1) for size, stride in zip(tensor.shape, tensor.stride(), strict=True)]
+    return tensor.as_strided(sizes, tensor.stride())
+
+
 class GraphReplay:
     """Records one call as a CUDA graph and replays it: one launch instead of hundreds.
 
@@ -122,6 +128,7 @@ class GraphReplay:
     def forget(self) -> None:
         self.graph: torch.cuda.CUDAGraph | None = None
         self.static: list[Tensor] = []
+        self.targets: list[Tensor] = []
         self.outputs: tuple[Tensor, ...] = ()
         self.slots: list[tuple[Any, str]] = []
         self.seen: list[Tensor] = []
@@ -139,8 +146,8 @@ class GraphReplay:
         graph = self.graph
         stale = self.static == [] or self.static[0].device != inputs[0].device or (bool(self.updated) and self.moved())
         if graph is not None and not stale:
-            for static, given in zip(self.static, inputs, strict=True):
-                static.copy_(given)
+            for target, given in zip(self.targets, inputs, strict=True):
+                target.copy_(given if target.shape == given.shape else distinct(given))
             graph.replay()
             # Where nothing is updated, a replay on tensors that were replaced since does no harm: look while the device works.
             stale = not self.updated and self.moved()
@@ -163,7 +170,11 @@ class GraphReplay:
                 f"This program replays a CUDA graph: move it and its inputs to an NVIDIA GPU (they are on {device})."
             )
         self.forget()
-        self.static = [torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=device).copy_(t) for t in inputs]
+        given = [distinct(t) for t in inputs]
+        self.static = [torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=device) for t in inputs]
+        self.targets = [distinct(t) for t in self.static]
+        for target, value in zip(self.targets, given, strict=True):
+            target.copy_(value)
         state = dict(self.program.named_parameters()) | dict(self.program.named_buffers())
         updated = [state[key].detach() for key in self.updated]
         saved = [tensor.clone() for tensor in updated]
@@ -173,7 +184,7 @@ class GraphReplay:
             for _ in range(3):
                 self.compute(*self.static)
         current.wait_stream(side)
-        for tensor, value in zip([*updated, *self.static], [*saved, *inputs], strict=True):
+        for tensor, value in zip([*updated, *self.targets], [*saved, *given], strict=True):
             tensor.copy_(value)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.device(device), torch.cuda.graph(graph):

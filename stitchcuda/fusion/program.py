@@ -189,6 +189,7 @@ def _needed_parts(graph: OpGraph, host: Sequence[str]) -> list[str]:
         "unfilled": any(not is_constant(entry) for entry in graph.state),
         "read_constants": any(is_constant(entry) for entry in graph.state),
         "check_inputs": bool(graph.inputs),
+        "distinct": "cuda_graph" in host,
         "GraphReplay": "cuda_graph" in host,
     }
     return [part for part, wanted in parts.items() if wanted]
