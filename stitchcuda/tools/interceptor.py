@@ -11,7 +11,9 @@ import contextlib
 import ctypes
 import hashlib
 import importlib
+import inspect
 import os
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,10 +21,10 @@ from typing import Any
 
 from stitchcuda.simulator import build as simulated
 from stitchcuda.simulator.compile import CompileError
-from stitchcuda.simulator.refuse import Refused
 from stitchcuda.state import Target
 from stitchcuda.tools import nvcc, simulated_device, toolkit
 from stitchcuda.tools.simulated_graph import Recorder
+from stitchcuda.tools.torch_loader import listed, load_extension, portable
 from stitchcuda.tools.traffic import Poison, Traffic
 
 _Sources = Sequence[str] | str | None
@@ -43,6 +45,7 @@ class Interceptor:
         self._program = program
         self._arch = arch
         self._traffic: Traffic | None = None
+        self._counter: Callable[[], int] | None = None
 
     def install(self) -> None:
         """Patch the builders of this process. Irreversible: the worker is thrown away."""
@@ -63,9 +66,11 @@ class Interceptor:
         """Grids that the simulator has run so far in this process; 0 before the first kernel is loaded."""
         if self._target != "sim" or not self.loaded:
             return 0
-        runtime = ctypes.CDLL(str(simulated.runtime_library(self._cache / "simulator")))
-        runtime.stitchsim_launches.restype = ctypes.c_ulong
-        return int(runtime.stitchsim_launches())
+        if self._counter is None:
+            runtime = ctypes.CDLL(str(simulated.runtime_library(self._cache / "simulator")))
+            runtime.stitchsim_launches.restype = ctypes.c_ulong
+            self._counter = runtime.stitchsim_launches
+        return int(self._counter())
 
     @contextlib.contextmanager
     def running(self, traffic: Poison | None = None) -> Iterator[None]:
@@ -85,7 +90,7 @@ class Interceptor:
         self, name: str, *, sources: _Sources = None, cpp_files: _Sources = None, cuda_files: _Sources = None, **options: Any
     ) -> str:
         """Stands in for tvm_ffi.cpp.build: the path of a shared library. Build folder and backend are ours to choose."""
-        files = [Path(item).resolve() for group in (sources, cpp_files, cuda_files) for item in _listed(group)]
+        files = [Path(item).resolve() for group in (sources, cpp_files, cuda_files) for item in listed(group)]
         started = time.monotonic()
         try:
             return str(self._compile(name, files, options))
@@ -107,8 +112,8 @@ class Interceptor:
         **options: Any,
     ) -> str:
         """Stands in for tvm_ffi.cpp.build_inline: tvm-ffi's own export code around the sources, then `build`."""
-        exported = dict.fromkeys(_listed(functions), "") if not isinstance(functions, Mapping) else dict(functions)
-        cpp, cuda = "\n".join(_listed(cpp_sources)), "\n".join(_listed(cuda_sources))
+        exported = dict.fromkeys(listed(functions), "") if not isinstance(functions, Mapping) else dict(functions)
+        cpp, cuda = "\n".join(listed(cpp_sources)), "\n".join(listed(cuda_sources))
         texts = {}
         if cpp_sources:
             texts["main.cpp"] = _decorated(cpp, exported)
@@ -131,14 +136,14 @@ class Interceptor:
         if options.get("embed_cubin"):
             raise BuildFailed("embed_cubin is not supported: a program is built from its own sources only")
         cflags, cuda_flags, ldflags = (
-            tuple(_listed(options.get(f"extra_{kind}"))) for kind in ("cflags", "cuda_cflags", "ldflags")
+            tuple(listed(options.get(f"extra_{kind}"))) for kind in ("cflags", "cuda_cflags", "ldflags")
         )
-        includes = tuple(Path(item) for item in _listed(options.get("extra_include_paths")))
+        includes = tuple(Path(item) for item in listed(options.get("extra_include_paths")))
         if self._target == "sim":
-            portable = tuple(flag for flag in dict.fromkeys((*cflags, *cuda_flags)) if flag.startswith(("-D", "-U", "-I")))
+            flags = portable((*cflags, *cuda_flags))
             place = self._cache / "simulator"
             try:
-                return simulated.build_simulated(files, name=name, cache=place, include_dirs=includes, flags=portable)
+                return simulated.build_simulated(files, name=name, cache=place, include_dirs=includes, flags=flags)
             except CompileError as error:
                 raise BuildFailed(_relative(error.log, self._program)) from error
         built = nvcc.library(
@@ -160,7 +165,7 @@ class Interceptor:
             started = time.monotonic()
             try:
                 if self._target == "sim":
-                    raise Refused("an extension built through torch.utils.cpp_extension", name, 1)
+                    return self._simulated(name, inspect.signature(original).bind(name, *args, **options).arguments)
                 key = hashlib.sha256(repr((which, name, args, sorted(options.items()), self._arch)).encode()).hexdigest()[:24]
                 folder = self._cache / "torch" / key
                 folder.mkdir(parents=True, exist_ok=True)
@@ -173,17 +178,27 @@ class Interceptor:
 
         return load
 
-    def _call(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-        if self._traffic is not None:
-            self._traffic.kernel(args)
-        if Recorder.active is not None:
-            return Recorder.active.kernel(lambda *again: self._again(function, again), args)
-        return function(*args)
+    def _simulated(self, name: str, options: Mapping[str, Any]) -> Any:
+        inline = self._cache / "inline"
+        try:
+            module = load_extension(name, options, cache=self._cache / "simulator", place=inline)
+        except CompileError as error:
+            log = re.sub(rf"{re.escape(str(inline))}/\w+/", "", error.log)
+            raise BuildFailed(_relative(log, self._program)) from error
+        return CountedModule(module, name, self._call)
 
-    def _again(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-        if self._traffic is not None and Recorder.active is None:
-            self._traffic.kernel(args)     # a replayed graph launches its kernels too
-        return function(*args)
+    def _call(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        if Recorder.active is not None:
+            return Recorder.active.kernel(lambda *again: self._run(function, again), args)
+        return self._run(function, args)
+
+    def _run(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+        """One call, from the program or from a graph's replay; it is own work if it launches a kernel."""
+        before = self.launches()
+        result = function(*args)
+        if self._traffic is not None and self.launches() > before:
+            self._traffic.kernel((args, result))
+        return result
 
 
 class CountedModule:
@@ -207,13 +222,14 @@ class CountedModule:
     def _wrapped(self, name: str, find: Callable[[], Any]) -> Any:
         if name not in self._functions:
             found = find()
-            self._functions[name] = self._counted(name, found) if callable(found) else found
+            plain = isinstance(found, type) or not callable(found)
+            self._functions[name] = found if plain else self._counted(name, found)
         return self._functions[name]
 
     def _counted(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
             if kwargs:
-                return self._call(lambda *given: function(*given, **kwargs), args)
+                return self._call(lambda *given: function(*given[:-1], **given[-1]), (*args, kwargs))
             return self._call(function, args)
 
         call.__name__ = name
@@ -224,12 +240,6 @@ def _relative(log: str, root: Path) -> str:
     for folder in (root, root.resolve()):
         log = log.replace(f"{folder}/", "")
     return log
-
-
-def _listed(value: Any) -> list[str]:
-    if value is None:
-        return []
-    return [str(value)] if isinstance(value, str | Path) else [str(item) for item in value]
 
 
 def _decorated(source: str, functions: Mapping[str, str]) -> str:

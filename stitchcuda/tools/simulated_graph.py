@@ -31,6 +31,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc, no-untyped-call, unused
         self.steps: list[Callable[[], None]] = []
         self._before: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._fresh: dict[int, torch.Tensor] = {}
+        self._in_kernel = False
 
     def __torch_dispatch__(
         self, func: Any, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -48,14 +49,21 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc, no-untyped-call, unused
         fresh = [tensor for tensor in tensors_of(result) if _storage(tensor) not in known]
         for tensor in fresh:
             self._fresh[_storage(tensor)] = tensor
-        if not is_allocation(func) and not func.is_view:
+        if not is_allocation(func) and not func.is_view and not self._in_kernel:
             self.steps.append(lambda: _again(func, args, kwargs, result, fresh))
         return result
 
     def kernel(self, call: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-        """A kernel of the program: which arguments it writes is unknown, so all are put back after the capture."""
+        """A function of the program's kernels: which arguments it writes is unknown, so all are put back after the capture.
+
+        The operators that it calls from C++ are part of it: replay calls the function again, not them.
+        """
         self._remember(tensors_of(args))
-        result = call(*args)
+        self._in_kernel = True
+        try:
+            result = call(*args)
+        finally:
+            self._in_kernel = False
         known = {_storage(tensor) for tensor in tensors_of(args)}
         fresh = [tensor for tensor in tensors_of(result) if _storage(tensor) not in known]
         for tensor in fresh:
