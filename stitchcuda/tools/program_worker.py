@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import os
 import sys
 import time
 import traceback
@@ -16,6 +17,7 @@ from typing import Any
 
 import torch
 
+from stitchcuda.errors import Unavailable
 from stitchcuda.simulator.refuse import Refused
 from stitchcuda.state import Target
 from stitchcuda.tools import origin, wire
@@ -40,6 +42,8 @@ class ProgramWorker:
         self._inputs: list[torch.Tensor] = []
         self._timed: tuple[str, list[torch.Tensor]] = ("", [])
         self._folder = scratch
+        if target == "sim":                # shared memory that nothing wrote reads as NaN, not as the last block's leftovers
+            os.environ.setdefault("STITCHCUDA_SIM_CHECK", "1")
 
     def load(self, message: dict[str, Any]) -> dict[str, Any]:
         """Build, import and construct `ModelNew`, take over the reference's parameters and buffers."""
@@ -235,7 +239,7 @@ def _failure(error: BaseException, worker: ProgramWorker) -> dict[str, str]:
     full = isinstance(error, MemoryError | torch.OutOfMemoryError)
     if full or "not enough memory" in text or "can't allocate memory" in text:
         return {"error": f"the program ran out of memory: {text.splitlines()[0][:300]}", "kind": "memory"}
-    if isinstance(error, Refused):
+    if isinstance(error, Refused | Unavailable):
         return {"error": text, "kind": "refused"}
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if worker._folder in Path(frame.filename).parents]
     where = ", ".join(f"{Path(frame.filename).name} line {frame.lineno}" for frame in frames[-_FRAMES:])

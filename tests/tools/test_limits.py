@@ -57,3 +57,20 @@ def test_no_key_reaches_a_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     with Judge(reference, Settings(), cache=tmp_path / "cache", bounds=Limits()) as judge:
         result = judge.check(programs.model(tmp_path / "program", before=seen), seeds=1)
     assert result.ok, result.reasons
+
+
+def test_the_simulators_settings_reach_a_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was asked for is passed on; shared memory is poisoned unless asked otherwise."""
+    monkeypatch.setenv("STITCHCUDA_SIM_SCHEDULE", "random:5")
+    monkeypatch.setenv("STITCHCUDA_SIM_RETURNED", "refuse")
+    monkeypatch.delenv("STITCHCUDA_SIM_CHECK", raising=False)
+    reference = tmp_path / "gated.py"
+    reference.write_text(programs.REFERENCE)
+    names = ("SCHEDULE", "RETURNED", "CHECK")
+    for asked, expected in ((None, "1"), ("0", "0")):
+        if asked is not None:
+            monkeypatch.setenv("STITCHCUDA_SIM_CHECK", asked)
+        seen = f"assert [os.environ['STITCHCUDA_SIM_' + name] for name in {names}] == ['random:5', 'refuse', '{expected}']"
+        with Judge(reference, Settings(target="sim"), cache=tmp_path / "cache") as judge:
+            result = judge.check(programs.model(tmp_path / expected, before=seen), seeds=1)
+        assert result.ok, result.reasons
