@@ -26,7 +26,7 @@ Digest = Annotated[str, "sha256"]
 class Record(BaseModel):
     """A frozen record; unknown fields are refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
 
 class TensorSpec(Record):

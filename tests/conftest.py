@@ -3,5 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 
 os.environ.setdefault("LANGGRAPH_STRICT_MSGPACK", "true")
+
+# Started in the background by a shell, tests inherit a SIGINT that is ignored; the processes they interrupt must not.
+signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import signal
 import subprocess
@@ -79,14 +78,18 @@ def _until_ready(command: list[str], kill_after_s: float | None) -> tuple[int, f
 
 
 @pytest.mark.timeout(900)
-def test_a_real_session_killed_twice(tmp_path: Path) -> None:
+def test_real_sessions_killed_at_two_random_moments(tmp_path: Path) -> None:
     _kill_and_compare(tmp_path, kills=2, seed=5)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
-def test_sessions_killed_at_ten_random_moments(tmp_path: Path) -> None:
-    """Ten sessions, each killed once at a random moment of its life, each resumed to its end."""
+def test_real_sessions_killed_at_ten_random_moments(tmp_path: Path) -> None:
+    _kill_and_compare(tmp_path, kills=10, seed=11)
+
+
+def _kill_and_compare(tmp_path: Path, *, kills: int, seed: int) -> None:
+    """Sessions, each killed once at a random moment of its life and resumed to its end, against an undisturbed one."""
     reference = tmp_path / "mlp.py"
     reference.write_text(REFERENCE)
     home = Workspace(tmp_path / "workspace")
@@ -96,9 +99,9 @@ def test_sessions_killed_at_ten_random_moments(tmp_path: Path) -> None:
         assert _cli(home, "optimize", *options, "--session", name).wait() == 0
     seconds = time.monotonic() - started
     whole = Session(home, home.record("whole"))
-    chance = random.Random(11)
+    chance = random.Random(seed)
     moments: list[float] = []
-    while len(moments) < 10:
+    while len(moments) < kills:
         name, moment = f"killed-{len(moments)}", chance.uniform(0.2, seconds)
         process = _cli(home, "optimize", *options, "--session", name)
         try:
@@ -117,39 +120,6 @@ def test_sessions_killed_at_ten_random_moments(tmp_path: Path) -> None:
         assert json.loads(out)["accepted"]
         _compare(Session(home, home.record(name)), whole)
     print(f"killed after {', '.join(f'{moment:.1f}' for moment in sorted(moments))} of {seconds:.1f} s")
-
-
-def _kill_and_compare(tmp_path: Path, *, kills: int, seed: int) -> None:
-    """One undisturbed session and one killed `kills` times, spread over as long as the first took."""
-    reference = tmp_path / "mlp.py"
-    reference.write_text(REFERENCE)
-    whole, killed = Workspace(tmp_path / "whole"), Workspace(tmp_path / "killed")
-    started = time.monotonic()
-    assert _cli(whole, "optimize", str(reference), "--session", "s", "--device", "sim", "--model", "builtin").wait() == 0
-    seconds = time.monotonic() - started
-    chance = random.Random(seed)
-    start = ["optimize", str(reference), "--session", "s", "--device", "sim", "--model", "builtin"]
-    struck = 0
-    for _ in range(4 * kills):
-        # A run that had not come to making the session has to be started again, as a person would.
-        known = (killed.folder("s") / "session.json").exists()
-        process = _cli(killed, *(["resume", "s"] if known else start))
-        try:
-            process.wait(chance.uniform(0, seconds))
-        except subprocess.TimeoutExpired:
-            os.kill(process.pid, signal.SIGKILL)
-            process.wait()
-            struck += 1
-        if struck == kills:
-            break
-        if process.returncode == 0:
-            break  # done before all kills were spent
-    assert struck >= min(2, kills)
-    final = _cli(killed, "resume", "s", "--json")
-    out, _ = final.communicate()
-    assert final.returncode == 0, out
-    assert json.loads(out)["accepted"]
-    _compare(Session(killed, killed.record("s")), Session(whole, whole.record("s")))
 
 
 def _cli(home: Workspace, *arguments: str) -> subprocess.Popen[str]:

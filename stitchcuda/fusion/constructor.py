@@ -168,9 +168,9 @@ def constructor(graph: OpGraph, stitches: Sequence[Stitch], host: Sequence[str],
         state = [keys[mutation.target] for mutation in graph.mutations if mutation.target in keys]
         inputs = [spec.name for spec in graph.inputs]
         positions = [inputs.index(mutation.target) for mutation in graph.mutations if mutation.target in inputs]
-        extra = f", state={tuple(state)!r}" if state else ""
+        extra = f", state={literal(tuple(state), str)}" if state else ""
         extra += f", inputs={tuple(positions)!r}" if positions else ""
-        body.append(f"self._replay = GraphReplay(self, self.compute{extra})".replace("'", '"'))
+        body.append(f"self._replay = GraphReplay(self, self.compute{extra})")
         apply = [
             "",
             "def _apply(self, *args, **kwargs):",

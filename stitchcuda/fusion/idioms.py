@@ -6,6 +6,7 @@ bit by bit. Torch-free: the tables below are the positional arguments of torch's
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 
 from stitchcuda.fusion.graph import Arg, Literal_, Node, ValueRef
@@ -94,7 +95,12 @@ def literal(arg: Arg, name: Callable[[str], str]) -> str:
         return f"({parts[0]},)" if len(parts) == 1 else f"({', '.join(parts)})"
     if isinstance(arg, float) and (arg != arg or arg in (float("inf"), float("-inf"))):
         return f'float("{arg}")'
-    return repr(arg).replace("'", '"') if isinstance(arg, str) else repr(arg)
+    return quoted(arg) if isinstance(arg, str) else repr(arg)
+
+
+def quoted(text: str) -> str:
+    """A string as Python text in double quotes, whatever is in it."""
+    return json.dumps(text)
 
 
 def expression(node: Node, text: Format, specs: Specs) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from stitchcuda.fusion.graph import Literal_, OpGraph, ValueRef
-from stitchcuda.fusion.idioms import literal
+from stitchcuda.fusion.idioms import literal, quoted
 from stitchcuda.fusion.order import references
 from stitchcuda.fusion.variables import variable
 
@@ -61,16 +61,14 @@ def _parameter(made: Signature, name: str, item: Any, *, optional: bool) -> None
         made.parameters.append(f"{name}: object = {text}" if optional else f"{name}: object")
         if not (isinstance(item, float) and math.isnan(item)):
             compare = f"{name} is not {text}" if item is None or isinstance(item, bool) else f"{name} != {text}"
-            message = f'"{name} is fixed at {text} in this program: optimize again for another value."'.replace(
-                f'"{name}', f"'{name}", 1
-            )
-            made.opening += [f"if {compare}:", f"    raise ValueError({message[:-1]}')"]
+            message = quoted(f"{name} is fixed at {text} in this program: optimize again for another value.")
+            made.opening += [f"if {compare}:", f"    raise ValueError({message})"]
 
 
 def _unpack(made: Signature, text: str, item: Any, label: str) -> None:
     pairs = item.items() if isinstance(item, dict) else enumerate(item)
     for key, part in pairs:
-        place = f"{text}[{key!r}]".replace("'", '"')
+        place = f"{text}[{quoted(key) if isinstance(key, str) else key!r}]"
         if isinstance(part, ValueRef):
             name = variable(f"{label}_{key}")
             while name in made.names.values():
@@ -84,7 +82,7 @@ def _unpack(made: Signature, text: str, item: Any, label: str) -> None:
 def returned(outputs: Any, name: Callable[[str], str]) -> str:
     """The nested result as Python text."""
     if isinstance(outputs, dict):
-        return "{" + ", ".join(f"{_quoted(key)}: {returned(part, name)}" for key, part in outputs.items()) + "}"
+        return "{" + ", ".join(f"{quoted(key)}: {returned(part, name)}" for key, part in outputs.items()) + "}"
     if isinstance(outputs, list):
         return "[" + ", ".join(returned(part, name) for part in outputs) + "]"
     if isinstance(outputs, tuple):
@@ -92,6 +90,3 @@ def returned(outputs: Any, name: Callable[[str], str]) -> str:
         return f"({inner},)" if len(outputs) == 1 else f"({inner})"
     return literal(outputs, name)
 
-
-def _quoted(key: str) -> str:
-    return f'"{key}"' if '"' not in key and "\\" not in key else repr(key)

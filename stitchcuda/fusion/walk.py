@@ -307,7 +307,9 @@ def _constant(item: Any) -> Any:
 def _plain(item: Any) -> Any:
     """Nested tuples, lists and dicts of the plain kinds; named tuples become tuples, dict subclasses dicts."""
     if isinstance(item, dict):
-        return {str(key): _plain(part) for key, part in item.items()}
+        if strange := [key for key in item if not isinstance(key, str)]:
+            raise Uncapturable(f"It takes or returns a dict with the key {strange[0]!r}: only text is understood.")
+        return {key: _plain(part) for key, part in item.items()}
     if isinstance(item, tuple):
         return tuple(_plain(part) for part in item)
     if isinstance(item, list):

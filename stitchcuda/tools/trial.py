@@ -253,7 +253,7 @@ def _same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
         return False
     if one.numel() == 0:
         return True
-    return torch.equal(one.reshape(-1).view(torch.uint8), other.reshape(-1).view(torch.uint8))
+    return torch.equal(*(tensor.contiguous().reshape(-1).view(torch.uint8) for tensor in (one, other)))
 
 
 def _share(said: dict[str, Any], name: str) -> float:
