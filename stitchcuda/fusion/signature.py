@@ -68,7 +68,7 @@ def _parameter(made: Signature, name: str, item: Any, *, optional: bool) -> None
 def _unpack(made: Signature, text: str, item: Any, label: str) -> None:
     pairs = item.items() if isinstance(item, dict) else enumerate(item)
     for key, part in pairs:
-        place = f"{text}[{quoted(key) if isinstance(key, str) else key!r}]"
+        place = f"{text}[{literal(key, str)}]"
         if isinstance(part, ValueRef):
             name = variable(f"{label}_{key}")
             while name in made.names.values():
