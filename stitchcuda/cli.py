@@ -228,6 +228,11 @@ def run(work: Callable[[], int], debug: bool, as_json: bool = False) -> None:
     except BrokenPipeError:  # the reader of our output went away, as with `| head`
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
         code = 0
+    except Exception as error:  # a defect of ours: said as one, with the way to see where
+        if debug:
+            raise
+        complain(f"a defect in stitchcuda, please report it: {type(error).__name__}: {error}; --debug shows where", as_json)
+        code = StitchError.exit_code
     raise typer.Exit(code)
 
 

@@ -1,7 +1,8 @@
 """The few errors that reach a user: each says what is wrong and what to do.
 
-Anything else that escapes is a defect of ours and keeps its traceback. The command line turns a `StitchError` into one
-line on stderr and its exit code; `ReplyPending` never reaches it (a node turns it into an interrupt).
+Anything else that escapes is a defect of ours: the command line says so, and `--debug` shows its traceback. It
+turns a `StitchError` into one line on stderr and its exit code; `ReplyPending` never reaches it (a node turns it into an
+interrupt).
 """
 
 from __future__ import annotations

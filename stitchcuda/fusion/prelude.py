@@ -62,6 +62,7 @@ def read_constants() -> dict[str, Tensor]:
     data = Path(__file__).with_name("constants.safetensors").read_bytes()
     start = 8 + int.from_bytes(data[:8], "little")
     dtypes = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "I64": torch.int64}
+    dtypes |= {"C64": torch.complex64, "U16": torch.uint16, "U32": torch.uint32, "U64": torch.uint64}
     dtypes |= {"I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8, "BOOL": torch.bool}
     tensors = {}
     for key, entry in json.loads(data[8:start]).items():

@@ -43,6 +43,10 @@ def open_record(
     except ValidationError as error:
         first = error.errors()[0]
         raise BadInput(f"{'.'.join(map(str, first['loc']))}: {first['msg']} (got {first['input']!r})") from error
+    if asked.goal is not None and not 0 < asked.goal < float("inf"):
+        raise BadInput(f"--goal {asked.goal} is no speed-up: give a number above 0, such as 1.5")
+    if asked.max_minutes is not None and not asked.max_minutes > 0:
+        raise BadInput(f"--max-minutes {asked.max_minutes} leaves no time: give a number above 0")
     if asked.max_attempts < 1:
         raise BadInput(f"--max-attempts {asked.max_attempts} leaves nothing to do: give at least 1")
     if isinstance(reference, str | Path):

@@ -13,6 +13,7 @@ import importlib.metadata
 import importlib.util
 import json
 import os
+import re
 import shutil
 import threading
 import time
@@ -41,6 +42,8 @@ class Library(Record):
     kernels: tuple[KernelUsage, ...] = ()
     cached: bool = False
     seconds: float = 0.0
+
+_BLAMES_SOURCE = re.compile(r"(\(\d+\)|:\d+:\d+): (fatal )?error")
 
 
 class _Object(Record):
@@ -182,8 +185,8 @@ def _made(source: Path, command: tuple[str, ...], suffix: str, tool: str, cache:
     if ok:
         os.replace(temporary, made)
     temporary.unlink(missing_ok=True)
-    if ok or " error" in finished.output or "fatal" in finished.output:
-        # A compiler that was killed or ran out of disk says neither; that is not remembered.
+    if ok or _BLAMES_SOURCE.search(finished.output):
+        # A compiler that was killed, found no file or ran out of disk names no line of the source; that is not remembered.
         entry = {"ok": ok, "log": _relative(finished.output, root)}
         note = stem.with_suffix(f".{os.getpid()}.{threading.get_ident()}.json")
         note.write_text(json.dumps(entry))

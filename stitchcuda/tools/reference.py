@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from stitchcuda.errors import BadInput
-from stitchcuda.tools.truth import double, name_outputs, run, run64
+from stitchcuda.tools.truth import double, name_outputs, run, run64, second_run
 
 __all__ = ["Reference", "double", "load_reference", "name_outputs", "run", "run64"]
 
@@ -73,6 +73,13 @@ class Reference:
                     f"The reference {self.path.name} gives different results for the same inputs: it draws random numbers "
                     "(dropout in training mode?). Call .eval() in its constructor, or set the probability to 0."
                 )
+        others = self.inputs(seed + 1)
+        _seed(1)
+        if not _alike(first, second_run(self.module, others, (args, kwargs)), exact=False):
+            raise BadInput(
+                f"The reference {self.path.name} gives other results on a second call: it keeps state in an attribute or a global "
+                "that is neither a parameter nor a buffer. Use register_buffer, or compute it anew in each call."
+            )
         return first
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any], seed: int) -> dict[str, Tensor]:

@@ -58,6 +58,21 @@ def run(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dic
     return _observed(module, args, kwargs)
 
 
+def second_run(module: nn.Module, first: tuple[Any, Any], second: tuple[Any, Any]) -> dict[str, Tensor]:
+    """What `run` returns for `second` (args, kwargs) after a call with `first` on the same module, parameters and buffers put
+    back in between: the same as on its own, unless the module keeps state elsewhere."""
+    module = copy.deepcopy(module)
+    saved = {key: tensor.detach().clone() for key, tensor in _state(module).items()}
+    given, named = _copied(first)
+    with torch.no_grad():
+        module(*given, **named)
+        for key, tensor in _state(module).items():
+            if key in saved and tensor.shape == saved[key].shape:
+                tensor.copy_(saved[key])
+    given, named = _copied(second)
+    return _observed(module, given, named)
+
+
 def run64(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Tensor]:
     """What `run` returns, computed in float64 (complex128) throughout. Integer and boolean tensors keep their types."""
     module, (args, kwargs) = double(module), pytree.tree_map_only(Tensor, _widened, _copied((args, kwargs)))

@@ -68,6 +68,7 @@ def verify(
     """
     if not program.exists() or (program.is_dir() and not (program / "model_new.py").is_file()):
         raise BadInput(f"{program} is no program: give a folder with model_new.py, or a Python file with class ModelNew")
+    program, reference = program.resolve(), reference.resolve()
     settings = Settings(target=target, policy=policy, precision=precision)
     facts = device.device_facts(target)
     with Judge(reference, settings, cache=cache, arch=facts.arch) as judge:

@@ -117,6 +117,8 @@ def test_a_missing_or_foreign_file_is_refused(tmp_path: Path) -> None:
         ("torch.dropout(y, 0.5, True)", "different results for the same inputs"),
         ("(y, torch.randint(9, (50,)))", "different results for the same inputs"),
         ("y.reshape(3, 3)", "forward raises RuntimeError"),
+        ("self.__dict__.setdefault('cache', y) * y", "other results on a second call"),
+        ("(self.__dict__.setdefault('calls', []).append(0), y * len(self.calls))[1]", "other results on a second call"),
     ],
 )
 def test_what_cannot_be_judged_is_refused_in_one_sentence(result: str, said: str, tmp_path: Path) -> None:
