@@ -11,7 +11,7 @@ from typing import Any
 
 from stitchcuda.fusion.body import contiguous
 from stitchcuda.fusion.graph import OpGraph, StateTensor
-from stitchcuda.fusion.idioms import literal
+from stitchcuda.fusion.idioms import indented, literal
 from stitchcuda.fusion.ir import Stitch
 from stitchcuda.fusion.manifest import source_digest
 from stitchcuda.fusion.order import base_name, references
@@ -177,8 +177,8 @@ def constructor(graph: OpGraph, stitches: Sequence[Stitch], host: Sequence[str],
             "    self._replay.forget()  # .to() and its like move the tensors that the graph holds",
             "    return super()._apply(*args, **kwargs)",
         ]
-        return [*head, *_indent(_indent(body)), *_indent(apply)]
-    return [*head, *_indent(_indent(body))]
+        return [*head, *indented(indented(body)), *indented(apply)]
+    return [*head, *indented(indented(body))]
 
 
 def escaped(text: str) -> str:
@@ -188,7 +188,3 @@ def escaped(text: str) -> str:
 def _filled(graph: OpGraph) -> list[tuple[str, str, list[StateTensor]]]:
     kinds = (("PARAMETERS", "parameter"), ("BUFFERS", "buffer"))
     return [(title, kind, [e for e in graph.state if e.kind == kind and not is_constant(e)]) for title, kind in kinds]
-
-
-def _indent(lines: Sequence[str]) -> list[str]:
-    return [f"    {line}" if line else "" for line in lines]

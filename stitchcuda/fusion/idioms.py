@@ -7,7 +7,7 @@ bit by bit. Torch-free: the tables below are the positional arguments of torch's
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from stitchcuda.fusion.graph import Arg, Literal_, Node, ValueRef
 from stitchcuda.fusion.order import base_name
@@ -101,6 +101,11 @@ def literal(arg: Arg, name: Callable[[str], str]) -> str:
 def quoted(text: str) -> str:
     """A string as Python text in double quotes, whatever is in it."""
     return json.dumps(text)
+
+
+def indented(lines: Iterable[str]) -> list[str]:
+    """Lines of Python one level in; empty ones stay empty."""
+    return [f"    {line}" if line else "" for line in lines]
 
 
 def expression(node: Node, text: Format, specs: Specs) -> str:

@@ -17,6 +17,7 @@ from stitchcuda.errors import BadInput
 from stitchcuda.fusion.body import Section, connect, sections, written
 from stitchcuda.fusion.constructor import constructor, escaped, is_constant, shape_text, tables
 from stitchcuda.fusion.graph import OpGraph
+from stitchcuda.fusion.idioms import indented
 from stitchcuda.fusion.ir import Stitch
 from stitchcuda.fusion.manifest import manifest, read_manifest
 from stitchcuda.fusion.order import references
@@ -84,25 +85,21 @@ def _model(graph: OpGraph, units: Sequence[Unit], stitches: Sequence[Stitch], ho
     if "cuda_graph" in host:
         forward = replayed(graph, made, names, _checks(graph, made), opening, body)
     else:
-        forward = [*_head("forward", made.parameters), *_indent([*_checks(graph, made), *opening, *body])]
-        forward += _indent([f"return {returned(graph.outputs, names.text.__getitem__)}"])
+        forward = [*_head("forward", made.parameters), *indented([*_checks(graph, made), *opening, *body])]
+        forward += indented([f"return {returned(graph.outputs, names.text.__getitem__)}"])
     chunks = [
         _docstring(graph, stitches, host, name),
         _imports(graph, stitches, host, forward + methods),
         *tables(graph, stitches),
         *[_part(part) for part in _needed_parts(graph, host)],
         *([_loader()] if stitches else []),
-        "\n".join([*constructor(graph, stitches, host, workspace), *_indent(["", *forward, *methods])]),
+        "\n".join([*constructor(graph, stitches, host, workspace), *indented(["", *forward, *methods])]),
     ]
     return "\n".join(line.rstrip() for line in "\n\n".join(chunks).splitlines()) + "\n"
 
 
 def _head(name: str, parameters: Sequence[str], result: str = "") -> list[str]:
     return [f"def {name}({', '.join(['self', *parameters])}){f' -> {result}' if result else ''}:"]
-
-
-def _indent(lines: Sequence[str]) -> list[str]:
-    return [f"    {line}" if line else "" for line in lines]
 
 
 def _checks(graph: OpGraph, made: Signature) -> list[str]:

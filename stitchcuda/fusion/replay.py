@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from stitchcuda.fusion.graph import Node, OpGraph
-from stitchcuda.fusion.idioms import expression, literal
+from stitchcuda.fusion.idioms import expression, indented, literal
 from stitchcuda.fusion.order import references, roots
 from stitchcuda.fusion.schedule import specs
 from stitchcuda.fusion.signature import Signature, returned
@@ -55,11 +55,11 @@ def replayed(
     compute = [*opening, *body, f"return ({results}{',' if len(fresh) == 1 else ''})"]
     return [
         f"def forward({', '.join(['self', *made.parameters])}):",
-        *_indent(forward),
+        *indented(forward),
         "",
         f"def compute({', '.join(['self', *(f'{name}: Tensor' for name in tensors)])}) -> tuple[Tensor, ...]:",
         '    """One call, recorded by GraphReplay: everything that the device does."""',
-        *_indent(compute),
+        *indented(compute),
     ]
 
 
@@ -84,7 +84,3 @@ def _dense(spec: TensorSpec) -> bool:
             return False
         step *= size
     return True
-
-
-def _indent(lines: Sequence[str]) -> list[str]:
-    return [f"    {line}" if line else "" for line in lines]
