@@ -14,6 +14,7 @@ FLOORS = [
     {"errors"},
     {"state"},
     {"workspace"},
+    {"sandbox"},
     {"simulator", "rag", "fusion"},
     {"tools"},
     {"engineers", "memory", "report"},

@@ -20,8 +20,9 @@ from typing import Any
 
 from stitchcuda.errors import BadInput, Unavailable
 from stitchcuda.state import CheckResult, Record, Settings, TimingResult
-from stitchcuda.tools import device, limits
-from stitchcuda.tools.limits import Limits
+from stitchcuda.sandbox import limits
+from stitchcuda.tools import device
+from stitchcuda.sandbox.limits import Limits
 
 _GRACE_S = 30.0                            # beyond the judge's own limits, before it is given up
 

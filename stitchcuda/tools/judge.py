@@ -25,7 +25,7 @@ from stitchcuda.errors import BadInput, Unavailable
 from stitchcuda.state import CheckResult, Settings
 from stitchcuda.tools import timing, trial
 from stitchcuda.tools.exam import Exam, draw, extend
-from stitchcuda.tools.limits import Limits
+from stitchcuda.sandbox.limits import Limits
 from stitchcuda.tools.nursery import Nursery
 from stitchcuda.tools.trial import Construction, Trial
 from stitchcuda.tools.worker import Worker, WorkerFailed

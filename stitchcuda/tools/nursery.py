@@ -19,8 +19,8 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from stitchcuda.tools import limits
-from stitchcuda.tools.limits import Limits
+from stitchcuda.sandbox import limits
+from stitchcuda.sandbox.limits import Limits
 from stitchcuda.tools.wire import Channel, Closed
 
 # torch._dynamo: what a worker's first TorchDispatchMode, and torch.export, would import for over a second

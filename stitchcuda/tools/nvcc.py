@@ -23,7 +23,8 @@ from pathlib import Path
 
 from stitchcuda.errors import Unavailable
 from stitchcuda.state import BuildResult, KernelUsage, Record
-from stitchcuda.tools import compiler_log, limits, toolkit
+from stitchcuda.sandbox import limits
+from stitchcuda.tools import compiler_log, toolkit
 from stitchcuda.tools.toolkit import Toolkit
 
 _SECONDS = 300.0                           # for one source; the slowest seen, CUTLASS-sized templates, takes half of it

@@ -12,7 +12,7 @@ from statistics import median
 
 from stitchcuda.state import TimingResult
 from stitchcuda.tools.exam import InputSet
-from stitchcuda.tools.limits import Limits
+from stitchcuda.sandbox.limits import Limits
 from stitchcuda.tools.worker import Worker
 
 ROUNDS = 25

@@ -16,7 +16,7 @@ from stitchcuda.state import CheckResult, OutputError, Precision, Target, Tier
 from stitchcuda.tools import bound, wire
 from stitchcuda.tools.bound import Bound
 from stitchcuda.tools.exam import Exam, InputSet
-from stitchcuda.tools.limits import Limits
+from stitchcuda.sandbox.limits import Limits
 from stitchcuda.tools.wire import WireError
 from stitchcuda.tools.worker import Worker, WorkerFailed
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
-from stitchcuda.tools import limits
-from stitchcuda.tools.limits import Limits
+from stitchcuda.sandbox import limits
+from stitchcuda.sandbox.limits import Limits
 from stitchcuda.tools.nursery import Nursery
 from stitchcuda.tools.wire import Closed, Expired, WireError
 

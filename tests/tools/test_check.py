@@ -16,7 +16,7 @@ import pytest
 from stitchcuda.errors import BadInput, Unavailable
 from stitchcuda.state import CheckResult, Settings
 from stitchcuda.tools.check import Judge
-from stitchcuda.tools.limits import Limits
+from stitchcuda.sandbox.limits import Limits
 from tests.tools import programs
 
 # A reply of its own on every descriptor that it can find.

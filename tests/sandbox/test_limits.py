@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from stitchcuda.sandbox import limits
+from stitchcuda.sandbox.limits import Limits
 from stitchcuda.state import Settings
-from stitchcuda.tools import limits
 from stitchcuda.tools.check import Judge
-from stitchcuda.tools.limits import Limits
 from tests.tools import programs
 
 

@@ -1,0 +1,4 @@
+"""What a process that reads or runs generated text may touch: limits, namespaces, file access, system calls.
+
+It knows nothing of programs, references or verdicts. Where to look next: `limits.py`.
+"""
