@@ -29,7 +29,7 @@ def test_a_command_is_killed_with_what_it_started(tmp_path: Path) -> None:
 
 def test_scratch_of_a_dead_process_is_swept() -> None:
     left = subprocess.run(
-        [sys.executable, "-c", "from stitchcuda.tools import limits; print(limits.make_scratch())"],
+        [sys.executable, "-c", "from stitchcuda.sandbox import limits; print(limits.make_scratch())"],
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     old = Path(left.stdout.strip())
