@@ -1,0 +1,272 @@
+"""Reads a program without running it: constructs that no honest program needs are refused, suspicious ones are noted.
+
+The screen is the first of several defences and never the last: what it lets through is still run in the sandbox, compared,
+skipped kernel by kernel and timed by two clocks. It looks at what code does (interpreter internals, replaced functions, code or
+binaries that are not in the source), never at how the author names things. Python is judged here, C++ and CUDA in
+`screen_native.py`. Where to look next: `tampering.py`, which watches the same things while the program runs.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+from stitchcuda.state import Record
+from stitchcuda.tools import screen_native
+
+_BINARY = (".so", ".o", ".a", ".cubin", ".fatbin", ".ptx", ".pyc", ".pkl", ".bin")
+_SOURCES = (".cu", ".cuh", ".cc", ".cpp", ".cxx", ".c", ".h", ".hpp", ".inl", ".inc")
+_BLOB = re.compile(r"[A-Za-z0-9+/=_\\-]{1500,}")
+# Attributes and functions by which Python code reaches frames, other objects or the code of functions that are not its own.
+_INTERNALS = frozenset((
+    "f_back", "f_locals", "f_globals", "f_builtins", "tb_frame", "gi_frame", "cr_frame", "ag_frame", "_getframe",
+    "_getframemodulename", "_current_frames", "_current_exceptions", "currentframe", "getouterframes", "getinnerframes",
+    "walk_stack", "extract_stack", "get_objects", "get_referrers", "get_referents", "__subclasses__", "__globals__",
+    "__closure__", "cell_contents", "__code__", "co_code", "settrace", "setprofile", "pythonapi", "addaudithook",
+))  # fmt: skip
+# By these, torch operators escape the modes that count them.
+_UNSEEN = frozenset((
+    "_python_dispatch", "_disable_current_modes", "_get_current_dispatch_mode", "_pop_mode", "_pop_mode_temporarily",
+    "_pop_torch_dispatch_stack", "_push_on_torch_dispatch_stack", "_get_dispatch_stack_at", "_len_torch_dispatch_stack",
+    "_DisableTorchDispatch", "_DisableFuncTorch", "DisableTorchFunctionSubclass", "DisableTorchFunction",
+    "_ExcludeDispatchKeyGuard", "_IncludeDispatchKeyGuard", "_ForceDispatchKeyGuard", "_AutoDispatchBelowAutograd",
+    "_dispatch_call_boxed", "_only_lift_cpu_tensors", "__torch_dispatch__",
+))  # fmt: skip
+_READS = {"exec", "eval", "compile", "marshal.loads", "types.CodeType", "types.FunctionType", "runpy.run_path", "code.interact"}
+_SPAWNS = ("subprocess", "multiprocessing", "socket", "urllib", "http", "requests", "pip", "ptyprocess", "pexpect")
+_HARMLESS_PROC = ("/proc/cpuinfo", "/proc/meminfo")
+_SETTINGS = ("torch.backends.", "torch.autograd.", "torch._dynamo.config", "torch._inductor.config", "sys.path", "os.environ")
+
+
+class Finding(Record):
+    """One thing the screen saw. `refused` ends the verdict; `noted` goes into the report."""
+
+    severity: Literal["refused", "noted"]
+    where: str                             # "model_new.py line 12"
+    what: str                              # a phrase that completes "… where:"
+
+    @property
+    def sentence(self) -> str:
+        return f"{self.where} {self.what}"
+
+
+def screen(program: Path) -> tuple[Finding, ...]:
+    """Findings in a program folder or file, refusals first. Reads text only; unreadable files are findings."""
+    files = sorted(path for path in program.rglob("*") if path.is_file()) if program.is_dir() else [program]
+    root = program if program.is_dir() else program.parent
+    found: list[Finding] = []
+    for path in files:
+        name = str(path.relative_to(root))
+        if path.suffix in _BINARY:
+            found.append(_refused(name, 0, "is not source: a program is built from its sources only"))
+        elif path.suffix == ".py":
+            found += _python(path.read_text(errors="replace"), name)
+        elif path.suffix in _SOURCES:
+            native = screen_native.screen(path.read_text(errors="replace"))
+            found += [Finding(severity=kind, where=f"{name} line {line}", what=why) for kind, line, why in native]
+    return tuple(sorted(dict.fromkeys(found), key=lambda one: one.severity != "refused"))
+
+
+def _python(text: str, name: str) -> list[Finding]:
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError) as error:
+        line = getattr(error, "lineno", 0) or 0
+        return [_noted(name, line, f"is not valid Python: {getattr(error, 'msg', error)}")]
+    return list(_Reader(tree, name).findings())
+
+
+class _Reader:
+    """One Python file: names bound by imports, strings folded as far as constants go."""
+
+    def __init__(self, tree: ast.Module, name: str) -> None:
+        self._tree = tree
+        self._name = name
+        self._imported: dict[str, str] = {}        # local name -> dotted origin
+        self._bind()
+
+    def findings(self) -> Iterator[Finding]:
+        for node in ast.walk(self._tree):
+            line = getattr(node, "lineno", 0)
+            for severity, what in self._judge(node):
+                yield Finding(severity=severity, where=f"{self._name} line {line}", what=what)
+
+    def _judge(self, node: ast.AST) -> Iterator[tuple[Literal["refused", "noted"], str]]:
+        if isinstance(node, ast.Attribute):
+            yield from self._word(node.attr)
+            if self._origin(node) in ("sys.modules", "builtins.__import__") and not self._own_module(node):
+                yield "refused", "looks through the modules of the process it runs in"
+        elif isinstance(node, ast.Name):
+            yield from self._word(self._imported.get(node.id, "").rsplit(".", 1)[-1])
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            yield from self._imports(node)
+        elif isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign | ast.Delete):
+            for target in node.targets if isinstance(node, ast.Assign | ast.Delete) else [node.target]:
+                yield from self._target(target)
+        elif isinstance(node, ast.Call):
+            yield from self._call(node)
+        elif isinstance(node, ast.Constant | ast.BinOp | ast.JoinedStr):
+            yield from self._string(node)
+
+    def _word(self, word: str) -> Iterator[tuple[Literal["refused", "noted"], str]]:
+        if word in _INTERNALS:
+            yield "refused", f"reaches into the interpreter ({word}); a program has no need to know who calls it"
+        elif word in _UNSEEN:
+            yield "refused", f"hides torch operators from those who count them ({word})"
+
+    def _imports(self, node: ast.Import | ast.ImportFrom) -> Iterator[tuple[Literal["refused", "noted"], str]]:
+        origins = [alias.name for alias in node.names]
+        if isinstance(node, ast.ImportFrom):
+            origins = [f"{node.module or ''}.{alias.name}" for alias in node.names]
+        for origin in origins:
+            top = origin.split(".")[0]
+            for part in origin.split("."):
+                yield from self._word(part)
+            if top == "stitchcuda":
+                yield "refused", "imports the verifier"
+            elif top in ("unittest", "mock"):
+                yield "refused", f"imports {origin}, which replaces functions that are not its own"
+            elif top in _SPAWNS:
+                yield "noted", f"imports {top}; a program can neither start processes nor reach a network"
+            elif top in ("ctypes", "cffi", "threading", "_thread", "concurrent", "atexit", "signal", "weakref"):
+                yield "noted", f"imports {top}"
+
+    def _target(self, target: ast.expr) -> Iterator[tuple[Literal["refused", "noted"], str]]:
+        if isinstance(target, ast.Tuple | ast.List):
+            for part in target.elts:
+                yield from self._target(part)
+        elif isinstance(target, ast.Attribute):
+            origin = self._origin(target)
+            if origin and not origin.startswith(_SETTINGS):
+                yield "refused", f"replaces {origin}, which is not its own"
+            if origin and origin.startswith("torch.backends."):
+                yield "noted", f"sets {origin}"
+        elif isinstance(target, ast.Subscript):
+            held = target.value
+            if isinstance(held, ast.Call) and self._callee(held) == "vars" and held.args and self._origin(held.args[0]):
+                yield "refused", f"replaces what {self._origin(held.args[0])} holds, which is not its own"
+            elif isinstance(held, ast.Attribute) and held.attr == "__dict__" and self._origin(held.value):
+                yield "refused", f"replaces what {self._origin(held.value)} holds, which is not its own"
+            elif self._origin(held) == "sys.modules":
+                yield "refused", "replaces a module of the process it runs in"
+
+    def _call(self, node: ast.Call) -> Iterator[tuple[Literal["refused", "noted"], str]]:
+        callee = self._callee(node)
+        if callee in _READS or callee.removeprefix("builtins.") in _READS:
+            yield "refused", f"calls {callee}: code that cannot be read in its source"
+        if callee in ("setattr", "delattr", "builtins.setattr") and node.args:
+            origin = self._origin(node.args[0])
+            if origin and not f"{origin}.".startswith(_SETTINGS):
+                yield "refused", f"replaces an attribute of {origin}, which is not its own"
+        if callee in ("getattr", "builtins.getattr") and len(node.args) > 1:
+            text = folded(node.args[1])
+            if text is not None:
+                yield from self._word(text)
+        if callee.startswith("torch.library.") and any(_names_aten(argument) for argument in node.args):
+            yield "refused", "overrides torch's own operators"
+        if callee in ("os.fork", "os.system", "os.popen", "os.kill", "os.killpg") or callee.startswith(("os.exec", "os.spawn")):
+            yield "noted", f"calls {callee}; a program can neither start nor signal processes"
+
+    def _string(self, node: ast.AST) -> Iterator[tuple[Literal["refused", "noted"], str]]:
+        text = folded(node)
+        if text is None:
+            return
+        if text in _INTERNALS or text in _UNSEEN:
+            yield from self._word(text)
+        if re.search(r"/proc/|/dev/shm|/dev/fd|/sys/class", text) and not text.startswith(_HARMLESS_PROC):
+            yield "refused", f"names {text[:60]!r}: memory and files of other processes are no business of a program"
+        if "__global__" in text or "#include" in text:
+            for kind, line, why in screen_native.screen(text):
+                yield kind, f"(line {line} of that text) {why}"
+        elif _BLOB.search(text):
+            yield "refused", "holds a long encoded text: a program is built from sources that can be read"
+
+    def _bind(self) -> None:
+        for node in ast.walk(self._tree):
+            if isinstance(node, ast.Import):
+                for alias in node.names:
+                    top = alias.name.split(".")[0]
+                    self._imported[alias.asname or top] = alias.name if alias.asname else top
+            elif isinstance(node, ast.ImportFrom):
+                for alias in node.names:
+                    self._imported[alias.asname or alias.name] = f"{node.module or ''}.{alias.name}"
+        for _ in range(3):                 # aliases of aliases
+            for node in ast.walk(self._tree):
+                if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+                    origin = self._origin(node.value)
+                    if origin and node.targets[0].id not in self._imported:
+                        self._imported[node.targets[0].id] = origin
+
+    def _origin(self, node: ast.AST) -> str:
+        """Dotted name of an expression that starts at an import; "" for anything of the program's own."""
+        if isinstance(node, ast.Name):
+            return self._imported.get(node.id, "")
+        if isinstance(node, ast.Attribute):
+            base = self._origin(node.value)
+            return f"{base}.{node.attr}" if base else ""
+        if isinstance(node, ast.Call):
+            callee = self._callee(node)
+            named = folded(node.args[0]) if node.args else None
+            if callee in ("importlib.import_module", "__import__", "builtins.__import__") and named:
+                return named
+            if callee in ("getattr", "builtins.getattr") and len(node.args) > 1:
+                base, text = self._origin(node.args[0]), folded(node.args[1])
+                return f"{base}.{text or '?'}" if base else ""
+        if isinstance(node, ast.Subscript) and self._origin(node.value) == "sys.modules":
+            return folded(node.slice) or ""
+        return ""
+
+    def _callee(self, node: ast.Call) -> str:
+        if isinstance(node.func, ast.Name):
+            return self._imported.get(node.func.id, node.func.id)
+        return self._origin(node.func)
+
+    def _own_module(self, node: ast.Attribute) -> bool:
+        """`sys.modules[__name__]` is the program's own module."""
+        return any(
+            isinstance(parent, ast.Subscript) and parent.value is node
+            and isinstance(parent.slice, ast.Name) and parent.slice.id == "__name__"
+            for parent in ast.walk(self._tree)
+        )  # fmt: skip
+
+
+def folded(node: ast.AST) -> str | None:
+    """A string made of constants only (concatenated, joined, formatted, reversed), as it will be at run time; else None."""
+    if isinstance(node, ast.Constant):
+        if isinstance(node.value, bytes):
+            return node.value.decode("latin-1")
+        return node.value if isinstance(node.value, str) else None
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        left, right = folded(node.left), folded(node.right)
+        return left + right if left is not None and right is not None else None
+    if isinstance(node, ast.JoinedStr):
+        parts = [folded(part.value if isinstance(part, ast.FormattedValue) else part) for part in node.values]
+        return "".join(part for part in parts if part is not None) if None not in parts else None
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "join" and len(node.args) == 1:
+        separator, items = folded(node.func.value), node.args[0]
+        if separator is not None and isinstance(items, ast.List | ast.Tuple):
+            texts = [folded(item) for item in items.elts]
+            return separator.join(text for text in texts if text is not None) if None not in texts else None
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice):
+        text = folded(node.value)
+        step = node.slice.step
+        backwards = isinstance(step, ast.UnaryOp) and isinstance(step.op, ast.USub)
+        if text is not None and backwards and node.slice.lower is None and node.slice.upper is None:
+            return text[::-1]
+    return None
+
+
+def _names_aten(node: ast.AST) -> bool:
+    text = folded(node)
+    return text is not None and (text == "aten" or text.startswith("aten::"))
+
+
+def _refused(name: str, line: int, what: str) -> Finding:
+    return Finding(severity="refused", where=f"{name} line {line}" if line else name, what=what)
+
+
+def _noted(name: str, line: int, what: str) -> Finding:
+    return Finding(severity="noted", where=f"{name} line {line}" if line else name, what=what)

@@ -1,0 +1,127 @@
+"""Notices a program that changes or inspects the process it runs in. Only in program workers.
+
+`Seal` remembers, before anything of the program is imported, which functions and classes the modules that measure are made of,
+and says afterwards what was replaced. `watch` installs an audit hook (PEP 578), which cannot be removed, for the few events by
+which Python code reaches objects that nobody gave it. Native code can defeat both; what it cannot forge is seen from outside
+(`trial.py`, `timing.py`). Where to look next: `screen.py`, the same question asked of the source.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, ModuleType, WrapperDescriptorType
+from typing import Any
+
+# Modules that measure, compare, count or write. Matched with everything below them where the name ends with a dot.
+_SEALED = (
+    "stitchcuda.", "torch", "torch.cuda", "torch.cuda.", "torch._tensor", "torch._ops", "torch.overrides", "torch.autograd",
+    "torch.autograd.", "torch.profiler", "torch.profiler.", "torch.utils._python_dispatch", "torch.utils._pytree",
+    "torch.nn.functional", "torch.nn.modules.module", "torch.library", "torch.serialization", "safetensors", "safetensors.",
+    "builtins", "time", "json", "json.", "socket", "select", "os", "io", "gc", "ctypes", "threading", "hashlib", "random",
+)  # fmt: skip
+_PARTS = (
+    FunctionType, BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType, type, staticmethod, classmethod, property,
+)  # fmt: skip
+_WATCHED = {
+    "gc.get_objects": "lists the objects of the process",
+    "gc.get_referrers": "looks for objects by what refers to them",
+    "gc.get_referents": "looks for objects by what they refer to",
+    "sys._current_frames": "reads the frames of the process",
+    "sys._current_exceptions": "reads the exceptions of the process",
+    "sys._getframe": "reads the frames of those who call it",
+    "sys.settrace": "traces the process",
+    "sys.setprofile": "traces the process",
+    "code.__new__": "makes code that is not in its source",
+    "marshal.loads": "makes code that is not in its source",
+}
+_ATTRIBUTES = ("__code__", "__defaults__", "__kwdefaults__", "__globals__", "__closure__")
+
+
+# torch.compile wraps these two when it is first used.
+_REPLACED_BY_TORCH = ("torch.nn.modules.module.Module.__init__", "torch.nn.modules.module.Module.__setstate__")
+
+
+class Seal:
+    """What the measuring modules are made of at one moment."""
+
+    def __init__(self) -> None:
+        self._held = list(_pieces())
+
+    def renew(self) -> None:
+        """Take what was replaced so far as the worker's own doing; called before anything of the program is imported."""
+        self._held = [
+            (holder, name, now, _code(now), full)
+            for holder, name, _, _, full in self._held
+            if (now := holder.get(name)) is not None
+        ]
+
+    def broken(self) -> list[str]:
+        """Names of what was replaced since, such as "torch.cuda.synchronize"; the first ten."""
+        changed = []
+        for holder, name, value, code, full in self._held:
+            now = holder.get(name)
+            if (now is not value or (code is not None and _code(now) != code)) and full not in _REPLACED_BY_TORCH:
+                changed.append(full)
+        return changed[:10]
+
+
+def watch(program: Path, seen: list[str]) -> None:
+    """From now on, what code in `program` does to frames, collected objects or functions' code is told in `seen` and raises.
+
+    Irreversible: the worker is thrown away.
+    """
+    root = str(program)
+    getframe = sys._getframe
+    busy = threading.local()               # the hook's own look at frames is an event too
+
+    def hook(event: str, args: tuple[Any, ...]) -> None:
+        what = _WATCHED.get(event)
+        if what is None:
+            if event not in ("object.__setattr__", "object.__delattr__") or args[1] not in _ATTRIBUTES:
+                return
+            what = f"changes the {args[1]} of a function"
+        if getattr(busy, "now", False):
+            return
+        busy.now = True
+        try:
+            frame = getframe(1)
+        finally:
+            busy.now = False
+        # A look at frames through the standard library's own helpers is a look at frames.
+        while frame is not None and frame.f_code.co_filename.endswith(("/inspect.py", "/traceback.py")):
+            frame = frame.f_back  # type: ignore[assignment]
+        if frame is not None and frame.f_code.co_filename.startswith(root):
+            where = f"{Path(frame.f_code.co_filename).name} line {frame.f_lineno}"
+            seen.append(f"{where} {what}")
+            raise PermissionError(f"a program under judgement may not do this: it {what}")
+
+    sys.addaudithook(hook)
+
+
+def _pieces() -> Iterator[tuple[dict[str, Any], str, Any, Any, str]]:
+    """(namespace, name, value, code, full name) of every function and class of the sealed modules and of their classes."""
+    for module_name, module in list(sys.modules.items()):
+        if not isinstance(module, ModuleType) or not _is_sealed(module_name):
+            continue
+        held = vars(module)
+        for name, value in list(held.items()):
+            if isinstance(value, _PARTS):
+                yield held, name, value, _code(value), f"{module_name}.{name}"
+            if isinstance(value, type) and value.__module__.split(".")[0] == module_name.split(".")[0]:
+                for part, inner in list(vars(value).items()):
+                    if isinstance(inner, _PARTS):
+                        yield vars(value), part, inner, _code(inner), f"{module_name}.{name}.{part}"  # type: ignore[misc]
+
+
+def _is_sealed(name: str) -> bool:
+    return name in _SEALED or any(name.startswith(prefix) for prefix in _SEALED if prefix.endswith("."))
+
+
+def _code(value: Any) -> Any:
+    function = getattr(value, "__func__", value)
+    return (function.__code__, function.__defaults__) if isinstance(function, FunctionType) else None
+
+

@@ -1,0 +1,68 @@
+"""A program that replaces what measures it, or looks through its process, is told by name; ordinary code is not."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+START = """
+import sys, torch, torch._dynamo, time, json  # as in a worker
+from pathlib import Path
+from stitchcuda.tools.tampering import Seal, watch
+seal, seen = Seal(), []
+watch(Path(sys.argv[1]).parent, seen)
+import importlib.util
+spec = importlib.util.spec_from_file_location("model_new", sys.argv[1])
+module = importlib.util.module_from_spec(spec)
+try:
+    spec.loader.exec_module(module)
+except Exception as error:
+    print("raised", type(error).__name__)
+print(json.dumps(seal.broken() + seen))
+"""
+CASES = {
+    "torch.cuda.synchronize": "import torch\ntorch.cuda.synchronize = print",
+    "json.dumps": "import json\nold = json.dumps\njson.__dict__['dumps'] = lambda *a, **k: old(*a, **k)",
+    "torch.utils._python_dispatch.TorchDispatchMode.__enter__":
+        "import torch.utils._python_dispatch as p\np.TorchDispatchMode.__enter__ = None",
+    "lists the objects of the process": "import gc\ntry:\n    gc.get_objects()\nexcept Exception:\n    pass",
+    "reads the frames of those who call it": "import sys\ntry:\n    sys._getframe(1)\nexcept Exception:\n    pass",
+    "reads the frames": "import inspect\ntry:\n    inspect.currentframe()\nexcept Exception:\n    pass",
+    "changes the __code__ of a function":
+        "import json\ntry:\n    json.dumps.__code__ = (lambda *a, **k: '[]').__code__\nexcept Exception:\n    pass",
+}
+HONEST = """
+import logging, warnings, functools, collections, dataclasses, typing, torch
+Pair = collections.namedtuple("Pair", "a b")
+@dataclasses.dataclass
+class Point:
+    x: int
+class Named(typing.NamedTuple):
+    a: int
+@functools.lru_cache
+def f(x): return x
+logging.getLogger("p").warning("hello %s", f(1))
+warnings.warn("careful")
+torch.nn.Linear(2, 2)(torch.ones(1, 2))
+torch.compile(lambda x: x * 2, backend="eager")(torch.ones(2))
+"""
+
+
+def run(folder: Path, text: str) -> str:
+    (folder / "model_new.py").write_text(text)
+    done = subprocess.run(
+        [sys.executable, "-c", START, str(folder / "model_new.py")], capture_output=True, text=True, check=True, timeout=120
+    )
+    return done.stdout.strip().splitlines()[-1]
+
+
+@pytest.mark.parametrize("told", CASES)
+def test_told(told: str, tmp_path: Path) -> None:
+    assert told in run(tmp_path, CASES[told])
+
+
+def test_honest_code_is_not(tmp_path: Path) -> None:
+    assert run(tmp_path, HONEST) == "[]"
