@@ -14,8 +14,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from stitchcuda.errors import BadInput
-from stitchcuda.simulator.compile import Unit, compile_unit, compiler, digest, run_compiler, separated
+from stitchcuda.sandbox import seal
+from stitchcuda.simulator.compile import CompileError, Unit, compile_unit, compiler, digest, run_compiler, separated
 from stitchcuda.simulator.headers import INCLUDE, RUNTIME, cuda_includes, tvm_ffi
+from stitchcuda.simulator.includes import foreign, inside
 from stitchcuda.simulator.refuse import refuse
 from stitchcuda.simulator.rewrite import rewrite
 
@@ -28,6 +30,7 @@ _CORE = (
     "settings.cpp",
     "diagnosis.cpp",
     "block.cpp",
+    "kernels.cpp",
     "grid.cpp",
 )  # one library, shared by all modules of a process
 _SHIMS = ("api_error.cpp", "api_memory.cpp", "api_device.cpp", "api_stream.cpp", "assert.cpp")  # in every module, hidden
@@ -42,36 +45,54 @@ def build_simulated(
     include_dirs: Sequence[Path] = (),
     defines: Sequence[str] = (),
     flags: Sequence[str] = (),
+    within: Sequence[Path] = (),
 ) -> Path:
     """Path of the shared library made from `sources` (.cu, and .cc or .cpp bindings), built if it is not in the cache.
 
-    `defines` are given without -D, `flags` go to the compiler as they are. Raises `Refused` for what the simulator cannot run,
-    `CompileError` for what does not compile, `Unavailable` without a compiler or CUDA headers.
+    `defines` are given without -D, `flags` go to the compiler as they are. Sources may take in files of their own folders, of
+    `include_dirs` and of `within` only. Raises `Refused` for what the simulator cannot run, `CompileError` for what does not
+    compile, `Unavailable` without a compiler or CUDA headers.
     """
     cache = cache.resolve()
     ffi_includes, ffi_library = tvm_ffi()
     common = (*flags, *(f"-D{define}" for define in defines), *_include_flags([*include_dirs, *ffi_includes]))
-    units = [unit_of(source, include_dirs, common, cache) for source in sources]
+    units = [unit_of(source, include_dirs, common, cache, within) for source in sources]
     return link(units, name=name, cache=cache, libraries=[ffi_library])
 
 
-def unit_of(source: Path, include_dirs: Sequence[Path], flags: Sequence[str], cache: Path) -> Unit:
+def unit_of(
+    source: Path, include_dirs: Sequence[Path], flags: Sequence[str], cache: Path, within: Sequence[Path] = ()
+) -> Unit:
     """A source ready to compile: read, looked over for what cannot run, rewritten if it is CUDA."""
     source = source.resolve()
-    text = read(source)
-    refuse(text, source)
+    text = looked_over(source, (source.parent, *include_dirs, *within))
     if source.suffix in CUDA_SUFFIXES:
-        text = rewrite_with_headers(text, source, include_dirs, cache)
+        text = rewrite_with_headers(text, source, include_dirs, cache, within)
         prelude = "stitchsim/prelude.h"
     else:
         prelude = "stitchsim/device.h"
-    return Unit(source, text, (*FLAGS, *base_includes(), *flags, "-include", prelude))
+    return Unit(source, text, (*FLAGS, *base_includes(), *flags, "-include", prelude), (*include_dirs, *within, *tvm_ffi()[0]))
+
+
+def looked_over(file: Path, roots: Sequence[Path]) -> str:
+    """The text of a source or header that takes in nothing from outside of `roots`, and holds nothing that cannot run."""
+    text = read(file)
+    if (said := foreign(text, file, roots)) is not None:
+        raise CompileError(file.name, said)
+    refuse(text, file)
+    return text
 
 
 def rewrite_with_headers(
-    text: str, file: Path, include_dirs: Sequence[Path], cache: Path, _above: tuple[Path, ...] = ()
+    text: str,
+    file: Path,
+    include_dirs: Sequence[Path],
+    cache: Path,
+    within: Sequence[Path] = (),
+    _above: tuple[Path, ...] = (),
 ) -> str:
     """`text` rewritten, with includes of the program's own headers pointing at their rewritten copies in the cache."""
+    roots = (file.parent, *(one.parent for one in _above), *include_dirs, *within)
 
     def redirect(match: re.Match[str]) -> str:
         places = (Path(folder) / match["name"] for folder in (file.parent, *include_dirs))
@@ -79,14 +100,20 @@ def rewrite_with_headers(
         if found is None or found.resolve() in _above:
             return match.group()
         header = found.resolve()
-        content = read(header)
-        refuse(content, header)
-        content = rewrite_with_headers(content, header, include_dirs, cache, (*_above, file))
-        copy = cache / "headers" / digest(str(header), content)[:24] / header.name
-        write_once(copy, f'#line 1 "{header}"\n{content}')
+        if not inside(header, roots):
+            raise CompileError(file.name, f"{file}:1: error: {match['name']} is a link to what lies outside of the program")
+        content = rewrite_with_headers(looked_over(header, roots), header, include_dirs, cache, within, (*_above, file))
+        copy = cache / "headers" / digest(content)[:24] / header.name
+        write_once(copy, f'#line 1 "{_shown(header, roots)}"\n{content}')
         return f'{match["before"]}"{copy}"'
 
     return re.sub(r'(?m)^(?P<before>[ \t]*#[ \t]*include[ \t]*)"(?P<name>[^"\n]+)"', redirect, rewrite(text))
+
+
+def _shown(header: Path, roots: Sequence[Path]) -> str:
+    """The header as its program calls it: a copy in the cache serves every copy of the program."""
+    homes = [root.resolve() for root in reversed(roots) if header.is_relative_to(root.resolve())]
+    return str(header.relative_to(homes[0])) if homes else header.name
 
 
 def link(
@@ -158,12 +185,13 @@ def _link(objects: Sequence[Path], folder: Path, name: str, flags: Sequence[str]
     path, version = compiler()
     inputs = [str(one) for one in (*objects, *libraries)]
     target = folder / f"{name}-{digest(*inputs, *flags, path, version)[:16]}.so"
-    if target.is_file():
+    if seal.state(target) == "intact":
         return target
     folder.mkdir(parents=True, exist_ok=True)
     places = [f"-Wl,-rpath,{library.parent}" for library in libraries]
     with tempfile.TemporaryDirectory(dir=folder, prefix="linking-") as scratch:
         made = Path(scratch) / target.name
-        run_compiler([path, "-shared", "-pthread", "-o", str(made), *inputs, *places, *flags], name)
-        os.replace(made, target)
+        read = (*(one.parent for one in (*objects, *libraries)),)
+        run_compiler([path, "-shared", "-pthread", "-o", str(made), *inputs, *places, *flags], name, scratch=Path(scratch), read=read)
+        seal.put(made, target)
     return target

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "block.h"
+#include "kernels.h"
 #include "stitchsim/launch.h"
 
 namespace stitchsim {
@@ -70,9 +71,14 @@ class Blocks {
 };
 }  // namespace
 
-void run_grid(const Config& config, const char* kernel, void (*thread)(const void*), const void* arguments) {
+void run_grid(const Config& config, const char* kernel, void (*thread)(const void*), const void* arguments, const void* values,
+              std::size_t bytes) {
   if (Block::inside()) fail("a kernel was launched from a kernel; the simulator has no dynamic parallelism");
   if (record_error(judge(config)) != cudaSuccess) return;
+  if (!count_launch(kernel, reinterpret_cast<const void*>(thread), values, bytes)) {
+    launches++;
+    return;
+  }
 
   const GridCall call{config.grid, config.block, config.dynamic_shared, kernel, thread, arguments, read_settings()};
   const auto total = static_cast<unsigned long long>(config.grid.x) * config.grid.y * config.grid.z;

@@ -19,8 +19,10 @@ struct Config {
 };
 
 // Runs `thread(arguments)` for every thread of the grid. A configuration that a GPU refuses becomes the last CUDA error and
-// nothing runs; a kernel that fails (deadlock, assertion, trap) raises std::runtime_error here.
-void run_grid(const Config& config, const char* kernel, void (*thread)(const void* arguments), const void* arguments);
+// nothing runs; a kernel that fails (deadlock, assertion, trap) raises std::runtime_error here. `values` are the kernel's arguments
+// as they lie in memory: pointers among them say which tensors it was given (kernels.h).
+void run_grid(const Config& config, const char* kernel, void (*thread)(const void* arguments), const void* arguments,
+              const void* values, std::size_t bytes);
 
 template <class Kernel> struct Launch {
   Config config;
@@ -39,7 +41,7 @@ template <class Kernel> struct Launch {
           const Call& call = *static_cast<const Call*>(raw);
           std::apply(call.kernel, call.arguments);
         },
-        &call);
+        &call, &call.arguments, sizeof call.arguments);
   }
 };
 template <class Kernel> Launch<Kernel> make_launch(Config config, const char* name, Kernel kernel) { return {config, name, kernel}; }

@@ -1,0 +1,153 @@
+"""Turns single kernels of the loaded program off and counts their launches. Only in the program worker.
+
+On the simulator the runtime does both for every launch; on a GPU the libraries were built by `masks.py` and carry their
+switches in device memory. What it says is the worker's word: the judge compares tensors, and counts are only cross-checked.
+Libraries are found among those that the process has mapped, so that nothing of the program's own loading has to be trusted.
+Where to look next: `skipping.py` (the judge's side).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Collection, Iterable, Iterator
+from pathlib import Path
+from typing import Protocol
+
+import torch
+
+from stitchcuda.state import Target
+from stitchcuda.tools.masks import ENTRIES
+
+_RUNTIME = "libstitchsim"
+
+
+class Switches(Protocol):
+    """The kernels of one process, by name: "library:kernel"."""
+
+    def skip(self, kernels: Collection[str]) -> None:
+        """From now on these kernels return at once and all others run."""
+
+    def take(self) -> dict[str, int]:
+        """Launches by kernel since the last time, skipped ones included."""
+
+
+class SimulatedSwitches:
+    """The simulator's runtime. It also counts the bytes of the tensors that kernels are given."""
+
+    def __init__(self) -> None:
+        self._library: ctypes.CDLL | None = None
+        self._skipped: frozenset[str] = frozenset()
+
+    def skip(self, kernels: Collection[str]) -> None:
+        library = self._runtime()
+        if library is None:
+            if kernels:
+                raise RuntimeError("no kernel library is loaded: nothing can be skipped")
+            return
+        for name in self._skipped - frozenset(kernels):
+            library.stitchsim_skip(name.encode(), 0)
+        for name in kernels:
+            library.stitchsim_skip(name.encode(), 1)
+        self._skipped = frozenset(kernels)
+
+    def take(self) -> dict[str, int]:
+        library = self._runtime()
+        if library is None:
+            return {}
+        names = [library.stitchsim_kernel_name(number).decode() for number in range(library.stitchsim_kernels())]
+        return {name: int(library.stitchsim_take_launches(number)) for number, name in enumerate(names)}
+
+    def know(self, tensors: Iterable[torch.Tensor], extent: Iterable[int]) -> None:
+        """Tell the runtime of tensors that kernels may be given, with the bytes that count for each."""
+        library = self._runtime()
+        if library is not None:
+            for tensor, size in zip(tensors, extent, strict=True):
+                library.stitchsim_know(ctypes.c_void_p(tensor.data_ptr()), size)
+
+    def take_bytes(self) -> int:
+        """Bytes of known tensors given to kernels since the last time, launch by launch; the tensors are forgotten."""
+        library = self._runtime()
+        return int(library.stitchsim_take_bytes()) if library is not None else 0
+
+    def _runtime(self) -> ctypes.CDLL | None:
+        if self._library is None:
+            found = next((path for path in _mapped() if Path(path).name.startswith(_RUNTIME)), None)
+            if found is not None:
+                library = ctypes.CDLL(found)
+                library.stitchsim_kernels.restype = ctypes.c_uint
+                library.stitchsim_kernel_name.restype = ctypes.c_char_p
+                library.stitchsim_take_launches.restype = library.stitchsim_take_bytes.restype = ctypes.c_ulong
+                library.stitchsim_know.argtypes = (ctypes.c_void_p, ctypes.c_ulong)
+                self._library = library
+        return self._library
+
+
+class _Entry(ctypes.Structure):
+    """`StitchcudaMask` of masks.py."""
+
+
+_Entry._fields_ = (
+    ("next", ctypes.POINTER(_Entry)),
+    ("prefix", ctypes.c_char_p),
+    ("names", ctypes.c_char_p),
+    ("count", ctypes.c_int),
+    ("set", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p)),
+    ("take", ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_ulonglong))),
+)
+
+
+class MaskedSwitches:
+    """The masked libraries of a process with a GPU. One kernel of a header may live in several files: they turn together."""
+
+    def skip(self, kernels: Collection[str]) -> None:
+        left = set(kernels)
+        for entry, names in self._entries():
+            on = bytes(name in kernels for name in names)
+            left -= set(names)
+            if (error := entry.set(on)) != 0:
+                raise RuntimeError(f"CUDA error {error} while switching kernels")
+        if left:
+            raise RuntimeError(f"no loaded library has a switch for {', '.join(sorted(left))}")
+
+    def take(self) -> dict[str, int]:
+        taken: dict[str, int] = {}
+        for entry, names in self._entries():
+            counts = (ctypes.c_ulonglong * len(names))()
+            if (error := entry.take(counts)) != 0:
+                raise RuntimeError(f"CUDA error {error} while counting launches")
+            for name, count in zip(names, counts, strict=True):
+                taken[name] = taken.get(name, 0) + int(count)
+        return taken
+
+    def _entries(self) -> Iterator[tuple[_Entry, list[str]]]:
+        torch.cuda.synchronize()
+        seen: set[int] = set()
+        for path in _mapped():
+            try:
+                library = ctypes.CDLL(path, mode=os.RTLD_NOLOAD | os.RTLD_NOW)
+                head = ctypes.POINTER(_Entry).in_dll(library, ENTRIES)
+            except (OSError, ValueError):      # not a library, or one without switches
+                continue
+            while head:
+                entry, at = head.contents, ctypes.addressof(head.contents)
+                if at not in seen:
+                    seen.add(at)
+                    prefix = entry.prefix.decode()
+                    yield entry, [f"{prefix}:{name}" for name in entry.names.decode().split("\n")]
+                head = entry.next
+
+
+def switches(target: Target) -> SimulatedSwitches | MaskedSwitches:
+    """The switches of this process."""
+    return SimulatedSwitches() if target == "sim" else MaskedSwitches()
+
+
+def _mapped() -> list[str]:
+    """Shared libraries that this process has mapped."""
+    found: dict[str, None] = {}
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        path = line[73:].strip() if len(line) > 73 else ""
+        if path.startswith("/") and ".so" in path:
+            found[path] = None
+    return list(found)
