@@ -191,7 +191,7 @@ def _link(objects: Sequence[Path], folder: Path, name: str, flags: Sequence[str]
     places = [f"-Wl,-rpath,{library.parent}" for library in libraries]
     with tempfile.TemporaryDirectory(dir=folder, prefix="linking-") as scratch:
         made = Path(scratch) / target.name
-        read = (*(one.parent for one in (*objects, *libraries)),)
-        run_compiler([path, "-shared", "-pthread", "-o", str(made), *inputs, *places, *flags], name, scratch=Path(scratch), read=read)
+        order = [path, "-shared", "-pthread", "-o", str(made), *inputs, *places, *flags]
+        run_compiler(order, name, scratch=Path(scratch), read=[one.parent for one in (*objects, *libraries)])
         seal.put(made, target)
     return target

@@ -1,8 +1,9 @@
 """One C++ file to one object, never twice: objects are named by what went into them.
 
-The key is the source text, the flags and the compiler, not the folder, so that an unchanged kernel in a new copy of a program
-is not built again; a list of the headers it read, with their sizes and times, is kept beside it and checked before an object is
-used again. Any number of processes may build into the same cache: files appear under their final name by an atomic rename.
+The key is the source text, its own headers, the flags and the compiler, not the folder, so that an unchanged kernel in a new
+copy of a program is not built again; a list of the other headers it read, with their sizes and times, is kept beside it and
+checked before an object is used again. Compilers run in the sandbox and see nothing but what they need; what they made is moved
+into the cache by us, sealed, by an atomic rename, so any number of processes may build into the same cache.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ from functools import cache
 from pathlib import Path
 
 from stitchcuda.errors import StitchError, Unavailable
+from stitchcuda.sandbox import command, limits, seal
+from stitchcuda.simulator.headers import HERE, cuda_includes
 
+_SECONDS = 300.0                           # torch's headers take half a minute on two cores
 _SHOWN_LINES = 60
 _NOISE = re.compile(r"In file included from|^\s+from |note: in (?:expansion|definition) of macro|In instantiation of")
 
@@ -41,6 +45,7 @@ class Unit:
     file: Path  # for messages and quoted includes
     text: str
     flags: tuple[str, ...]
+    read: tuple[Path, ...] = ()  # folders of headers that the compiler may see beyond its own and ours
 
 
 @cache
@@ -56,7 +61,7 @@ def compiler() -> tuple[str, str]:
 def compile_unit(unit: Unit, cache_folder: Path) -> Path:
     """The object file of a unit, from the cache when nothing it depends on has changed. Raises `CompileError`."""
     path, version = compiler()
-    key = digest(unit.file.name, _place(unit), unit.text, *unit.flags, path, version)
+    key = digest(unit.file.name, *_own_headers(unit), unit.text, *unit.flags, path, version)
     record = cache_folder / "objects" / f"{key}.json"
     known = _recorded(record)
     if known is not None:
@@ -65,11 +70,14 @@ def compile_unit(unit: Unit, cache_folder: Path) -> Path:
     with tempfile.TemporaryDirectory(dir=record.parent, prefix="building-") as scratch:
         source, made, depends = (Path(scratch) / name for name in ("source.cpp", "made.o", "made.d"))
         source.write_text(f'#line 1 "{unit.file}"\n{unit.text}', encoding="utf-8")
-        command = [path, "-c", *unit.flags, "-iquote", str(unit.file.parent), "-MMD", "-MF", str(depends)]
-        run_compiler([*command, "-o", str(made), str(source)], unit.file.name)
-        headers = [stamp for name in _dependencies(depends) if name != str(source) and (stamp := _stamp(name)) is not None]
+        asked = [path, "-c", *unit.flags, "-iquote", str(unit.file.parent), "-MMD", "-MF", str(depends)]
+        read = (unit.file.parent, *unit.read, cache_folder / "headers", cache_folder / "precompiled")
+        run_compiler([*asked, "-o", str(made), str(source)], unit.file.name, scratch=Path(scratch), read=read)
+        own = {os.path.normpath(header) for header in (source, *_quoted(unit))}
+        names = [name for name in _dependencies(depends) if os.path.normpath(name) not in own]
+        headers = [stamp for name in names if (stamp := _stamp(name)) is not None]
         target = record.parent / f"{key}-{digest(json.dumps(headers))[:12]}.o"
-        os.replace(made, target)
+        seal.put(made, target)
         listing = Path(scratch) / "record.json"
         listing.write_text(json.dumps({"object": target.name, "headers": headers}), encoding="utf-8")
         os.replace(listing, record)
@@ -90,30 +98,44 @@ def separated(objects: Sequence[Path]) -> list[Path]:
     private = []
     for made in objects:
         target = made.with_name(f"{made.stem}-{digest(*shared)[:12]}.o")
-        if not target.is_file():
+        if seal.state(target) != "intact":
             with tempfile.TemporaryDirectory(dir=made.parent, prefix="building-") as scratch:
                 copy = Path(scratch) / "made.o"
                 names = [part for symbol in shared for part in ("--localize-symbol", symbol)]
-                run_compiler(["objcopy", *names, str(made), str(copy)], made.name)
-                os.replace(copy, target)
+                run_compiler(["objcopy", *names, str(made), str(copy)], made.name, scratch=Path(scratch), read=(made.parent,))
+                seal.put(copy, target)
         private.append(target)
     return private
 
 
 def _defined_symbols(made: Path) -> set[str]:
     """Strong symbols: templates and inline functions are weak and may be defined often."""
-    listing = subprocess.run(
-        ["nm", "--defined-only", "--extern-only", str(made)], capture_output=True, text=True, check=True
-    ).stdout
+    with tempfile.TemporaryDirectory(dir=made.parent, prefix="building-") as scratch:
+        asked = ["nm", "--defined-only", "--extern-only", str(made)]
+        listing = run_compiler(asked, made.name, scratch=Path(scratch), read=(made.parent,))
     rows = (line.split() for line in listing.splitlines())
     return {row[2] for row in rows if len(row) == 3 and row[1] in "TDBR"}
 
 
-def run_compiler(command: Sequence[str], what: str) -> None:
-    """Runs the compiler or linker; raises `CompileError` with a log trimmed for reading."""
-    done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
-    if done.returncode != 0:
-        raise CompileError(what, trimmed(done.stderr))
+def run_compiler(order: Sequence[str], what: str, *, scratch: Path, read: Sequence[Path] = ()) -> str:
+    """Runs the compiler or linker in the sandbox, where it writes to `scratch` only; what it printed.
+
+    Raises `CompileError` with a log trimmed for reading.
+    """
+    done = command.run(
+        order,
+        seconds=_SECONDS,
+        cwd=scratch,
+        env=limits.clean_environment({"TMPDIR": str(scratch)}),
+        read=tuple(dict.fromkeys(path for path in (HERE, *cuda_includes(), *read) if path.exists())),
+        write=(scratch,),
+    )
+    if done.timed_out:
+        raise CompileError(what, f"{what}:1: error: the compiler did not finish within {_SECONDS:.0f} s")
+    if done.code != 0:
+        ended = f"{what}:1: error: the compiler ended with {limits.signal_name(done.code)}"
+        raise CompileError(what, trimmed(done.output) or ended)
+    return done.output
 
 
 def trimmed(log: str) -> str:
@@ -136,20 +158,33 @@ def digest(*parts: str) -> str:
     return made.hexdigest()
 
 
-def _place(unit: Unit) -> str:
-    """The unit's folder if it includes headers from there: the same text elsewhere may mean something else."""
-    names = re.findall(r'(?m)^[ \t]*#[ \t]*include[ \t]*"([^"/\n][^"\n]*)"', unit.text)
-    return str(unit.file.parent) if any((unit.file.parent / name).is_file() for name in names) else ""
+def _own_headers(unit: Unit) -> list[str]:
+    """The headers of the unit's folder that it includes, themselves and what they include: the key holds their text."""
+    return [f"{header.name}\0{header.read_text(encoding='utf-8', errors='replace')}" for header in _quoted(unit)]
+
+
+def _quoted(unit: Unit) -> list[Path]:
+    """Files of the unit's folder that it takes in by quoted names, directly or not."""
+    found: dict[Path, None] = {}
+    waiting = [(unit.text, unit.file.parent)]
+    while waiting:
+        text, folder = waiting.pop()
+        for name in re.findall(r'(?m)^[ \t]*#[ \t]*include[ \t]*"([^"/\n][^"\n]*)"', text):
+            header = next((place / name for place in (folder, unit.file.parent) if (place / name).is_file()), None)
+            if header is not None and header not in found:
+                found[header] = None
+                waiting.append((header.read_text(encoding="utf-8", errors="replace"), header.parent))
+    return list(found)
 
 
 def _recorded(record: Path) -> Path | None:
     try:
         found = json.loads(record.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        target = record.parent / str(found["object"])
+        unchanged = all(_stamp(header[0]) == header for header in found["headers"])
+    except (OSError, ValueError, KeyError):
         return None
-    target = record.parent / str(found["object"])
-    unchanged = all(_stamp(header[0]) == header for header in found["headers"])
-    return target if unchanged and target.is_file() else None
+    return target if unchanged and seal.state(target) == "intact" else None
 
 
 def _stamp(name: str) -> list[str | int] | None:

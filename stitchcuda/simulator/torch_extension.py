@@ -8,7 +8,6 @@ precompiled header in the cache (0.5 GB). It never imports torch, and never load
 from __future__ import annotations
 
 import importlib.util
-import os
 import re
 import sysconfig
 import tempfile
@@ -16,10 +15,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from stitchcuda.errors import Unavailable
-from stitchcuda.simulator.build import CUDA_SUFFIXES, FLAGS, base_includes, link, read, rewrite_with_headers
+from stitchcuda.sandbox import seal
+from stitchcuda.simulator.build import CUDA_SUFFIXES, FLAGS, base_includes, link, looked_over, read, rewrite_with_headers
 from stitchcuda.simulator.compile import Unit, compiler, digest, run_compiler
 from stitchcuda.simulator.headers import INCLUDE
-from stitchcuda.simulator.refuse import refuse
 
 _STANDARD = "-std=c++20"  # what torch's headers want from 2.13 on; earlier ones accept it
 _WHOLE_TORCH = re.compile(r"\btorch::(?:nn|optim|jit|data|serialize|autograd)\b")
@@ -33,28 +32,29 @@ def build_torch_extension(
     cache: Path,
     include_dirs: Sequence[Path] = (),
     flags: Sequence[str] = (),
+    within: Sequence[Path] = (),
 ) -> Path:
     """Path of an extension module that Python can import under `name`, made from .cpp and .cu sources.
 
-    `flags` are the program's own, such as -DNAME. The first build for a torch version takes half a minute, the next ones
-    seconds. Raises as `build_simulated` does.
+    `flags` are the program's own, such as -DNAME; `within` as for `build_simulated`. The first build for a torch version takes
+    half a minute, the next ones seconds. Raises as `build_simulated` does.
     """
     cache = cache.resolve()
     torch = _torch_folder()
     # The module's name is part of its initialiser's name. It is defined in the text, so that one precompiled header serves all.
     text_of_name = f"#define TORCH_EXTENSION_NAME {name}\n"
     header = _precompiled(torch, cache)
+    seen = (*include_dirs, *within, torch, Path(sysconfig.get_paths()["include"]))
     common = (*_flags(torch), *flags, *(f"-I{folder}" for folder in include_dirs), "-include", str(header))
     units = []
     for source in (path.resolve() for path in sources):
-        text = read(source)
-        refuse(text, source)
+        text = looked_over(source, (source.parent, *include_dirs, *within))
         if source.suffix in CUDA_SUFFIXES:
-            text = rewrite_with_headers(text, source, include_dirs, cache)
+            text = rewrite_with_headers(text, source, include_dirs, cache, within)
         text = re.sub(r"\bDeviceType::CUDA\b", "DeviceType::CPU", text)
         if _WHOLE_TORCH.search(text):
             text = f'#include <torch/all.h>\n#line 1 "{source}"\n{text}'
-        units.append(Unit(source, f'{text_of_name}#line 1 "{source}"\n{text}', common))
+        units.append(Unit(source, f'{text_of_name}#line 1 "{source}"\n{text}', common, seen))
     libraries = [torch / "lib" / library for library in _LIBRARIES]
     return link(units, name=name, cache=cache, libraries=libraries, link_flags=())
 
@@ -112,13 +112,15 @@ def _precompiled(torch: Path, cache: Path) -> Path:
     key = digest(str(torch), read(torch / "version.py"), *_flags(torch), *compiler(), *ours)[:24]
     header = cache / "precompiled" / key / "torch.h"
     compiled = header.with_name("torch.h.gch")
-    if compiled.is_file() and header.is_file():
+    if seal.state(compiled) == seal.state(header) == "intact":
         return header
     header.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=header.parent, prefix="building-") as scratch:
         text, made = Path(scratch) / "torch.h", Path(scratch) / "torch.h.gch"
         text.write_text('#include "stitchsim/torch.h"\n', encoding="utf-8")
-        run_compiler([compiler()[0], *_flags(torch), "-x", "c++-header", "-o", str(made), str(text)], "torch's headers")
-        os.replace(text, header)
-        os.replace(made, compiled)
+        order = [compiler()[0], *_flags(torch), "-x", "c++-header", "-o", str(made), str(text)]
+        places = (torch, Path(sysconfig.get_paths()["include"]))
+        run_compiler(order, "torch's headers", scratch=Path(scratch), read=places)
+        seal.put(text, header)
+        seal.put(made, compiled)
     return header
