@@ -1,38 +1,36 @@
-"""Builds a program's CUDA: objects per source, content-addressed, never built twice; one shared library through tvm-ffi.
+"""Builds a program's CUDA: objects per source, content-addressed, never built twice; one shared library for tvm-ffi or torch.
 
 Without a GPU only cubins are made: nvcc's verdict and ptxas' report in well under a second per file. Nothing is loaded or
-run, and torch is not imported. Concurrent builders agree: every file appears by renaming. Where to look next: `toolkit.py`
-(which nvcc), `compiler_log.py` (what it said), `interceptor.py` (who builds in the worker).
+run, and torch is not imported. Compilers run in the sandbox and write to a folder of their own; what they made is moved into
+the cache sealed. Where to look next: `toolkit.py` (which nvcc), `bindings.py` (against what), `builder_worker.py` (for whom).
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
-import importlib.metadata
-import importlib.util
 import json
 import os
 import re
 import shutil
-import threading
+import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 from stitchcuda.errors import Unavailable
+from stitchcuda.sandbox import command, limits, seal
+from stitchcuda.simulator.includes import foreign, inside
 from stitchcuda.state import BuildResult, KernelUsage, Record
-from stitchcuda.sandbox import limits
-from stitchcuda.tools import compiler_log, toolkit
+from stitchcuda.tools import bindings, compiler_log, toolkit
+from stitchcuda.tools.bindings import Binding
 from stitchcuda.tools.toolkit import Toolkit
 
 _SECONDS = 300.0                           # for one source; the slowest seen, CUTLASS-sized templates, takes half of it
 _HEADERS = (".h", ".hpp", ".cuh", ".inl", ".inc")
 _CXX = (".cc", ".cpp", ".cxx", ".c++")
-# tvm-ffi's own defaults and what generated programs add to them; a flag given twice must not make another object
-_CXX_FLAGS = ("-std=c++17", "-fPIC", "-O2")
-_CUDA_FLAGS = ("-Xcompiler", "-fPIC", "-std=c++17", "-O3", "-lineinfo")
 
 
 class Library(Record):
@@ -62,6 +60,9 @@ def build(program: Path, *, arch: str, cache: Path, link: bool) -> BuildResult:
     started = time.monotonic()
     root = program if program.is_dir() else program.parent
     sources = sorted(path for path in root.rglob("*") if path.suffix in (".cu", *_CXX)) if program.is_dir() else []
+    if (strange := next((path for path in sources if not path.is_file() or not inside(path, (root,))), None)) is not None:
+        said = f"{strange.relative_to(root)}:1: error: no plain file of the program; a program is built from its own sources"
+        return BuildResult(ok=False, log=said)
     cuda = [path for path in sources if path.suffix == ".cu"]
     if not cuda:
         inline = "its CUDA is inline and is built when it is loaded"
@@ -78,13 +79,14 @@ def build(program: Path, *, arch: str, cache: Path, link: bool) -> BuildResult:
             log="\n".join(one.log for one in made if one.log),
             kernels=tuple(usage for one in made for usage in one.kernels),
         )
-    objects = _together(lambda source: _cuda(source, kit, arch, cache, root, cubin=True), cuda)
+    place = _Place(kit, arch, cache.resolve(), root, bindings.tvm())
+    objects = _together(lambda source: _cuda(source, place, cubin=True), cuda)
     failed = "\n".join(one.log for one in objects if one.path is None)
     return BuildResult(
         ok=not failed and all(one.path is not None for one in objects),
         seconds=time.monotonic() - started,
         cached=all(one.cached for one in objects),
-        log=compiler_log.trimmed(failed, root, _foreign(kit)) if failed else "",
+        log=compiler_log.trimmed(failed, root, place.elsewhere) if failed else "",
         kernels=tuple(usage for one in objects if one.path is not None for usage in compiler_log.usage(one.log)),
     )
 
@@ -99,8 +101,9 @@ def library(
     cuda_flags: Sequence[str] = (),
     ldflags: Sequence[str] = (),
     includes: Sequence[Path] = (),
+    binding: Binding | None = None,
 ) -> Library:
-    """One shared library from CUDA and C++ sources, linked against tvm-ffi and the CUDA runtime.
+    """One shared library from CUDA and C++ sources, linked against `binding` (tvm-ffi if None) and the CUDA runtime.
 
     `root` is the program's folder: its headers count as sources, and errors show paths relative to it.
     Raises `Unavailable` without a toolkit.
@@ -109,26 +112,48 @@ def library(
     kit = toolkit.find_toolkit()
     if kit is None:
         raise Unavailable(toolkit.missing())
-    paths = tuple(f"-I{folder}" for folder in includes if not (folder / "cuda_runtime_api.h").exists())
+    included = tuple(folder for folder in includes if not (folder / "cuda_runtime_api.h").exists())
+    place = _Place(kit, arch, cache.resolve(), root, binding or bindings.tvm(), included)
 
     def compiled(source: Path) -> _Object:
         if source.suffix == ".cu":
-            return _cuda(source, kit, arch, cache, root, cubin=False, extra=(*cuda_flags, *paths))
-        return _cxx(source, kit, cache, root, extra=(*cflags, *paths))
+            return _cuda(source, place, cubin=False, extra=tuple(cuda_flags))
+        return _cxx(source, place, extra=tuple(cflags))
 
     objects = _together(compiled, sorted(sources))
     failed = "\n".join(one.log for one in objects if one.path is None)
     if failed or any(one.path is None for one in objects):
-        return Library(path=None, log=compiler_log.trimmed(failed, root, _foreign(kit)), seconds=time.monotonic() - started)
-    linked = _link([one.path for one in objects if one.path is not None], kit, cache, tuple(ldflags))
+        return Library(path=None, log=compiler_log.trimmed(failed, root, place.elsewhere), seconds=time.monotonic() - started)
+    linked = _link([one.path for one in objects if one.path is not None], place, tuple(ldflags))
     said = "" if linked.path is not None else f"error: linking failed\n{linked.log}"
     return Library(
         path=linked.path,
-        log=compiler_log.trimmed(said, root, _foreign(kit)),
+        log=compiler_log.trimmed(said, root, place.elsewhere),
         kernels=tuple(usage for one in objects for usage in compiler_log.usage(one.log)),
         cached=linked.cached and all(one.cached for one in objects),
         seconds=time.monotonic() - started,
     )
+
+
+@dataclass(frozen=True)
+class _Place:
+    """What all sources of one build share."""
+
+    kit: Toolkit
+    arch: str
+    cache: Path
+    root: Path
+    binding: Binding
+    includes: tuple[Path, ...] = ()
+
+    @property
+    def elsewhere(self) -> tuple[Path, ...]:
+        return (*self.binding.folders, self.kit.nvcc.parent.parent)
+
+    def readable(self, source: Path) -> tuple[Path, ...]:
+        """The program, and the headers of others; of the cache no more than the source's own folder."""
+        folders = (self.root, source.parent, *self.includes, *self.elsewhere, self.kit.home, *self.kit.includes)
+        return tuple(dict.fromkeys(folder for folder in folders if folder.exists()))
 
 
 def _groups(sources: Sequence[Path]) -> list[list[Path]]:
@@ -143,76 +168,96 @@ def _groups(sources: Sequence[Path]) -> list[list[Path]]:
     return list(groups.values())
 
 
-def _cuda(
-    source: Path, kit: Toolkit, arch: str, cache: Path, root: Path, *, cubin: bool, extra: tuple[str, ...] = ()
-) -> _Object:
-    number = arch.removeprefix("sm_")
+def _cuda(source: Path, place: _Place, *, cubin: bool, extra: tuple[str, ...] = ()) -> _Object:
+    number = place.arch.removeprefix("sm_")
     target = (f"-gencode=arch=compute_{number},code=sm_{number}",) if not cubin else (f"-arch=sm_{number}",)
-    further = (flag for flag in extra if flag not in _CUDA_FLAGS)
-    flags = (*_CUDA_FLAGS, *target, "-Xptxas", "-v", *_tvm_includes(), *further)
-    command = (str(kit.nvcc), *flags, "-cubin" if cubin else "-c", str(source))
-    return _made(source, command, ".cubin" if cubin else ".o", f"nvcc {kit.version} {_host_compiler()}", cache, root)
+    flags = (*_with_defaults(place.binding.cuda_flags, extra), "-Xcompiler", "-fPIC", *target, "-Xptxas", "-v")
+    order = (str(place.kit.nvcc), *flags, *_includes(place), "-cubin" if cubin else "-c", str(source))
+    return _made(source, order, ".cubin" if cubin else ".o", f"nvcc {place.kit.version} {_host_compiler()}", place)
 
 
-def _cxx(source: Path, kit: Toolkit, cache: Path, root: Path, *, extra: tuple[str, ...] = ()) -> _Object:
+def _cxx(source: Path, place: _Place, *, extra: tuple[str, ...] = ()) -> _Object:
     compiler = os.environ.get("CXX", "g++")
-    cuda = tuple(part for folder in kit.includes for part in ("-isystem", str(folder)))
-    further = (flag for flag in extra if flag not in _CXX_FLAGS)
-    command = (compiler, *_CXX_FLAGS, *_tvm_includes(), *cuda, *further, "-c", str(source))
-    return _made(source, command, ".o", f"{compiler} {_host_compiler()}", cache, root)
+    cuda = tuple(part for folder in place.kit.includes for part in ("-isystem", str(folder)))
+    flags = ("-fPIC", *_with_defaults(place.binding.cxx_flags, extra))
+    order = (compiler, *flags, *_includes(place), *cuda, "-c", str(source))
+    return _made(source, order, ".o", f"{compiler} {_host_compiler()}", place)
 
 
-def _made(source: Path, command: tuple[str, ...], suffix: str, tool: str, cache: Path, root: Path) -> _Object:
+def _with_defaults(defaults: tuple[str, ...], extra: tuple[str, ...]) -> tuple[str, ...]:
+    """A flag given twice must not make another object, and a standard of the program's own replaces ours."""
+    own = any(flag.startswith(("-std=", "--std=")) for flag in extra)
+    kept = tuple(flag for flag in defaults if not (own and flag.startswith("-std=")))
+    return (*kept, *(flag for flag in extra if flag not in kept))
+
+
+def _includes(place: _Place) -> tuple[str, ...]:
+    return (*(f"-I{folder}" for folder in place.includes), *place.binding.includes)
+
+
+def _made(source: Path, order: tuple[str, ...], suffix: str, tool: str, place: _Place) -> _Object:
     """Run the compiler unless the same text was compiled before with the same tool and flags."""
     digest = hashlib.sha256()
-    for part in (tool, _tvm_version(), *command[1:-1], source.name):
-        digest.update(part.encode() + b"\0")
-    digest.update(source.read_bytes())
-    for header in _headers(source, root):
+    root = place.root
+    for part in (tool, place.binding.version, *order[1:-1], source.name):
+        digest.update(part.replace(str(root), "").encode() + b"\0")
+    text = source.read_bytes()
+    digest.update(text)
+    headers = _headers(source, place)
+    for header in headers:
         digest.update(header.name.encode() + b"\0" + header.read_bytes())
-    stem = cache / "objects" / digest.hexdigest()[:2] / digest.hexdigest()
+    stem = place.cache / "objects" / digest.hexdigest()[:2] / digest.hexdigest()
     made, log = stem.with_suffix(suffix), stem.with_suffix(".json")
     if log.exists():
         entry = json.loads(log.read_text())
-        if not entry["ok"] or made.exists():
+        if not entry["ok"] or seal.state(made) == "intact":
             return _Object(path=made if entry["ok"] else None, log=entry["log"], cached=True)
+    readable = place.readable(source)
+    for file in (source, *headers):
+        if (said := foreign(file.read_text("utf-8", "replace"), file, readable, _relative(str(file), root))) is not None:
+            return _Object(path=None, log=said)
     stem.parent.mkdir(parents=True, exist_ok=True)
-    temporary = stem.with_suffix(f".{os.getpid()}.{threading.get_ident()}{suffix}")
-    finished = limits.run((*command, "-o", str(temporary)), seconds=_SECONDS, cwd=root)
-    if finished.timed_out:
-        temporary.unlink(missing_ok=True)
-        return _Object(path=None, log=f"{source}:1: error: the compiler did not finish within {_SECONDS:.0f} s")
-    ok = finished.code == 0 and temporary.exists()
-    if ok:
-        os.replace(temporary, made)
-    temporary.unlink(missing_ok=True)
-    if ok or _BLAMES_SOURCE.search(finished.output):
-        # A compiler that was killed, found no file or ran out of disk names no line of the source; that is not remembered.
-        entry = {"ok": ok, "log": _relative(finished.output, root)}
-        note = stem.with_suffix(f".{os.getpid()}.{threading.get_ident()}.json")
-        note.write_text(json.dumps(entry))
-        os.replace(note, log)
-    said = finished.output or f"{source}:1: error: the compiler ended with {limits.signal_name(finished.code)}"
-    return _Object(path=made if ok else None, log=_relative(said, root))
+    with tempfile.TemporaryDirectory(dir=stem.parent, prefix="building-") as scratch:
+        temporary = Path(scratch) / f"made{suffix}"
+        finished = _run((*order, "-o", str(temporary)), root, readable, Path(scratch))
+        if finished.timed_out:
+            return _Object(path=None, log=f"{source}:1: error: the compiler did not finish within {_SECONDS:.0f} s")
+        ok = finished.code == 0 and temporary.exists()
+        said = _relative(finished.output, root)
+        if ok:
+            seal.put(temporary, made)
+        if ok or _BLAMES_SOURCE.search(finished.output):
+            # A compiler that was killed, found no file or ran out of disk names no line of the source; that is not remembered.
+            note = Path(scratch) / "log.json"
+            note.write_text(json.dumps({"ok": ok, "log": said}))
+            os.replace(note, log)
+    said = said or f"{source}:1: error: the compiler ended with {limits.signal_name(finished.code)}"
+    return _Object(path=made if ok else None, log=said)
 
 
-def _link(objects: list[Path], kit: Toolkit, cache: Path, ldflags: tuple[str, ...]) -> _Object:
-    libraries = _tvm() / "lib"
-    runtime = next((kit.home / name for name in ("lib64", "lib") if (kit.home / name / "libcudart.so").exists()), kit.home)
-    flags = ("-shared", f"-L{libraries}", "-ltvm_ffi", f"-L{runtime}", "-lcudart", f"-Wl,-rpath,{runtime.resolve()}", *ldflags)
-    digest = hashlib.sha256("\0".join([*(path.stem for path in objects), *flags, _tvm_version()]).encode()).hexdigest()
-    made = cache / "libraries" / digest[:2] / f"{digest}.so"
-    if made.exists():
+def _link(objects: list[Path], place: _Place, ldflags: tuple[str, ...]) -> _Object:
+    home = place.kit.home
+    runtime = next((home / name for name in ("lib64", "lib") if (home / name / "libcudart.so").exists()), home)
+    flags = ("-shared", *place.binding.link, f"-L{runtime}", "-lcudart", f"-Wl,-rpath,{runtime.resolve()}", *ldflags)
+    digest = hashlib.sha256("\0".join([*(path.stem for path in objects), *flags, place.binding.version]).encode()).hexdigest()
+    made = place.cache / "libraries" / digest[:2] / f"{digest}.so"
+    if seal.state(made) == "intact":
         return _Object(path=made, cached=True)
     made.parent.mkdir(parents=True, exist_ok=True)
-    temporary = made.with_suffix(f".{os.getpid()}.tmp")
-    command = (os.environ.get("CXX", "g++"), *map(str, objects), *flags, "-o", str(temporary))
-    finished = limits.run(command, seconds=_SECONDS)
-    if finished.code != 0:
-        temporary.unlink(missing_ok=True)
-        return _Object(path=None, log=finished.output)
-    os.replace(temporary, made)
+    with tempfile.TemporaryDirectory(dir=made.parent, prefix="linking-") as scratch:
+        temporary = Path(scratch) / made.name
+        order = (os.environ.get("CXX", "g++"), *map(str, objects), *flags, "-o", str(temporary))
+        readable = (*(path.parent for path in objects), *place.elsewhere, home, runtime.resolve())
+        finished = _run(order, Path(scratch), readable, Path(scratch))
+        if finished.code != 0:
+            return _Object(path=None, log=finished.output)
+        seal.put(temporary, made)
     return _Object(path=made)
+
+
+def _run(order: Sequence[str], cwd: Path, readable: Sequence[Path], scratch: Path) -> limits.Finished:
+    environment = limits.clean_environment({"TMPDIR": str(scratch)})
+    return command.run(order, seconds=_SECONDS, cwd=cwd, env=environment, read=readable, write=(scratch,))
 
 
 def _together(make: object, sources: Iterable[Path]) -> list[_Object]:
@@ -223,10 +268,12 @@ def _together(make: object, sources: Iterable[Path]) -> list[_Object]:
         return list(pool.map(make, listed))  # type: ignore[arg-type]
 
 
-def _headers(source: Path, root: Path) -> list[Path]:
-    inside = source.is_relative_to(root)
-    folders = [root] if inside else [source.parent]
-    return sorted(path for folder in folders for path in folder.rglob("*") if path.suffix in _HEADERS and path.is_file())
+def _headers(source: Path, place: _Place) -> list[Path]:
+    """Headers that count as sources: the program's, or an inline source's own, and those of the program's include folders."""
+    home = place.root if source.is_relative_to(place.root) else source.parent
+    folders = [home, *(folder for folder in place.includes if folder.is_relative_to(place.root))]
+    found = {path for folder in folders for path in folder.rglob("*") if path.suffix in _HEADERS and path.is_file()}
+    return sorted(path for path in found if inside(path, (*folders, place.root)))
 
 
 def _relative(log: str, root: Path) -> str:
@@ -239,28 +286,6 @@ def _relative(log: str, root: Path) -> str:
 def _has_inline(program: Path) -> bool:
     files = [program] if program.is_file() else list(program.glob("*.py"))
     return any("__global__" in file.read_text(errors="replace") for file in files)
-
-
-def _foreign(kit: Toolkit) -> tuple[Path, ...]:
-    return (_tvm(), kit.nvcc.parent.parent)
-
-
-@functools.cache
-def _tvm() -> Path:
-    """tvm-ffi's folder, found without importing it: the import would bring torch along."""
-    spec = importlib.util.find_spec("tvm_ffi")
-    if spec is None or not spec.submodule_search_locations:
-        raise Unavailable("the package apache-tvm-ffi is not installed; install it with: pip install 'apache-tvm-ffi[cpp]'")
-    return Path(next(iter(spec.submodule_search_locations)))
-
-
-@functools.cache
-def _tvm_version() -> str:
-    return importlib.metadata.version("apache-tvm-ffi")
-
-
-def _tvm_includes() -> tuple[str, ...]:
-    return (f"-I{_tvm() / 'include'}",)
 
 
 @functools.cache
