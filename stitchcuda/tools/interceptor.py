@@ -193,12 +193,10 @@ class Interceptor:
         return self._run(function, args)
 
     def _run(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-        """One call, from the program or from a graph's replay; it is own work if it launches a kernel."""
-        before = self.launches()
-        result = function(*args)
-        if self._traffic is not None and self.launches() > before:
-            self._traffic.kernel((args, result))
-        return result
+        """One call, from the program or from a graph's replay; the runtime counts what it launches on these tensors."""
+        if self._traffic is not None:
+            self._traffic.given(args)
+        return function(*args)
 
 
 class CountedModule:

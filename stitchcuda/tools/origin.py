@@ -1,21 +1,30 @@
-"""Device time by origin on a GPU: own kernels, vendor libraries, framework operators, through CUPTI (torch.profiler).
+"""Device time by origin on a GPU: own kernels, vendor libraries, framework operators, through CUPTI.
 
-Names decide: a kernel is the program's own when its source defines it, a vendor's when it is named as cuBLAS, cuDNN and
-their kin name theirs. CUPTI needs no counter permission. Runs in workers only. Where to look next: `traffic.py` (the same
-question on the simulator), `nsys.py` (who reads the lines).
+`record` runs in the program worker, with torch's recorder below Python's reach; `summary` runs where the names are known that
+the builder made (`kernel_names.py`): those are the program's own whatever they are called, and a vendor's is named as cuBLAS,
+cuDNN and their kin name theirs. CUPTI needs no counter permission. Where to look next: `traffic.py` (the same question on the
+simulator), `skipping.py` (whose counts unmask a kernel under a borrowed name), `nsys.py` (who reads the lines).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch._C import _profiler
 
-_GLOBAL = re.compile(r"__global__[\s\S]{0,300}?\b(\w+)\s*(?:<[^;{()]*>)?\s*\((?!\s*\d+\s*[,)])")
-_ATTRIBUTES = ("__launch_bounds__", "__maxnreg__", "__cluster_dims__", "__block_size__", "alignas", "__attribute__")
+from stitchcuda.tools import masks
+from stitchcuda.tools.kernel_names import base_name, in_library
+
+# Taken before a program is imported: what it puts into these modules later changes nothing here.
+_prepare = torch._C._autograd._prepare_profiler
+_enable = torch._C._autograd._enable_profiler
+_disable = torch._C._autograd._disable_profiler
+_ACTIVITIES = {torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA}
+_ON_HOST = ("ProfilerStep", "Activity Buffer")
 _VENDOR = re.compile(
     r"cublas|cudnn|cutlass|nvjet|gemm|gemv|xmma|cudnn|flash_fwd|flash_attn|fmha|implicit_convolve|winograd|cusparse|cufft|"
     r"splitKreduce|dot_kernel|sm\d\d_|ampere_|volta_|hopper_|convolve|nchwToNhwc|nhwcToNchw|RNN_|LSTM|GRU",
@@ -24,65 +33,108 @@ _VENDOR = re.compile(
 
 
 def own_kernels(folder: Path) -> tuple[str, ...]:
-    """Names of the `__global__` functions in a program's sources, inline ones included."""
+    """Names of the `__global__` functions in a program's sources, inline ones included: where no library can be asked."""
     names: list[str] = []
     for path in sorted(folder.rglob("*")):
         if path.suffix in (".cu", ".cuh", ".py", ".h", ".hpp") and path.is_file():
-            text = path.read_text(errors="replace")
-            for attribute in _ATTRIBUTES:
-                text = re.sub(rf"{attribute}\s*\((?:[^()]|\([^()]*\))*\)", " ", text)
-            names += _GLOBAL.findall(text)
+            names += [name.split("#")[0] for name, _ in masks.definitions(path.read_text(errors="replace"))]
     return tuple(dict.fromkeys(names))
 
 
-def classify(kernel: str, own: tuple[str, ...]) -> str:
-    """"own", "vendor" or "framework" for a demangled kernel name."""
-    plain = kernel.removeprefix("void ").replace("(anonymous namespace)::", "")
-    base = re.split(r"[<(]", plain)[0].split("::")[-1].strip()
-    if base in own:
+def built_kernels(libraries: Iterable[Path]) -> tuple[str, ...]:
+    """Full names of the kernels in the libraries that the builder made for a program."""
+    return tuple(dict.fromkeys(name for library in libraries for name in in_library(library)))
+
+
+def classify(kernel: str, own: Iterable[str]) -> str:
+    """"own", "vendor" or "framework" for a demangled kernel name; `own` holds full names, or base names from sources."""
+    if kernel in own or base_name(kernel) in own:
         return "own"
     return "vendor" if _VENDOR.search(kernel) else "framework"
 
 
-def profile(call: Callable[[], object], own: tuple[str, ...], *, restore: Callable[[], None]) -> dict[str, Any]:
-    """Profile one warm call: {own, vendor, framework} shares of device time, launches of own kernels, time by kernel.
-
-    `span_ms` is from the first kernel's start to the last one's end, `busy_ms` what kernels took, so their difference is
-    time in which the device waited for the host.
-    """
+def record(call: Callable[[], object], *, restore: Callable[[], None]) -> dict[str, Any]:
+    """What the device did in a warm call, in all streams: rows of [name, start ns, duration ns, stream], and graph replays."""
     restore()
     call()
     restore()
     torch.cuda.synchronize()
-    activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
-    with torch.profiler.profile(activities=activities) as recorded:
-        call()
-        torch.cuda.synchronize()
+    config = _profiler.ProfilerConfig(
+        _profiler.ProfilerState.KINETO, False, False, False, False, False, _profiler._ExperimentalConfig()
+    )
+    _prepare(config, _ACTIVITIES)
+    _enable(config, _ACTIVITIES)
+    call()
+    torch.cuda.synchronize()
+    rows: list[list[Any]] = []
+    replays = 0
+    for event in _disable().events():
+        name = str(event.name())
+        if str(event.device_type()).endswith("CUDA"):
+            if not name.startswith(_ON_HOST) and not event.is_user_annotation():
+                rows.append([name, event.start_ns(), event.duration_ns(), event.device_resource_id()])
+        elif name.startswith("cudaGraphLaunch") or name.startswith("cuGraphLaunch"):
+            replays += 1
+    return {"rows": rows, "replays": replays}
+
+
+def summary(recorded: Mapping[str, Any], own: Iterable[str]) -> dict[str, Any]:
+    """{own, vendor, framework} shares of device time, launches of own kernels, time by kernel.
+
+    `span_ms` is from the first kernel's start to the last one's end, `busy_ms` what kernels took, so their difference is
+    time in which the device waited for the host. `own_launches` counts own kernels by full name; `streams` those with work.
+    """
+    own = frozenset(own)
     totals = {"own": 0.0, "vendor": 0.0, "framework": 0.0}
-    launches = 0
     kernels: dict[str, list[float]] = {}
+    launches: dict[str, int] = {}
     starts: list[float] = []
     ends: list[float] = []
-    for event in recorded.events():
-        on_device = str(event.device_type).endswith("CUDA")
-        if not on_device or event.name.startswith(("ProfilerStep", "Activity Buffer")):
-            continue
-        took = float(event.time_range.elapsed_us())
-        kind = classify(event.name, own)
+    for name, start, took, _ in recorded["rows"]:
+        kind = classify(name, own)
         totals[kind] += took
-        launches += kind == "own"
-        starts.append(float(event.time_range.start))
-        ends.append(float(event.time_range.end))
-        entry = kernels.setdefault(event.name, [0.0, 0])
+        if kind == "own":
+            launches[name] = launches.get(name, 0) + 1
+        starts.append(float(start))
+        ends.append(float(start) + float(took))
+        entry = kernels.setdefault(name, [0.0, 0])
         entry[0] += took
         entry[1] += 1
     total = sum(totals.values())
     ranked = sorted(kernels.items(), key=lambda item: -item[1][0])[:20]
     return {
         **{kind: took / total if total else 0.0 for kind, took in totals.items()},
-        "launches": launches,
-        "kernels": [[name, took / 1e3, int(count), classify(name, own)] for name, (took, count) in ranked],
+        "launches": sum(launches.values()),
+        "own_launches": launches,
+        "kernels": [[name, took / 1e6, int(count), classify(name, own)] for name, (took, count) in ranked],
         "launched": int(sum(count for _, count in kernels.values())),
-        "busy_ms": total / 1e3,
-        "span_ms": (max(ends) - min(starts)) / 1e3 if ends else 0.0,
+        "busy_ms": total / 1e6,
+        "span_ms": (max(ends) - min(starts)) / 1e6 if ends else 0.0,
+        "streams": len({row[3] for row in recorded["rows"]}),
+        "replays": int(recorded.get("replays", 0)),
     }
+
+
+def borrowed(seen: Mapping[str, int], counted: Mapping[str, int]) -> tuple[str, ...]:
+    """Own kernels by name that the device ran oftener than their own switches counted: the name is someone else's.
+
+    `seen` are launches by full name in the trace, `counted` those that `skipping.py` reports for one call, by switch. A kernel
+    without a switch (written by another file's macro, say) is not compared.
+    """
+    switches: dict[str, int] = {}
+    for name, count in counted.items():
+        base = name.partition(":")[2].split("#")[0]
+        switches[base] = switches.get(base, 0) + count
+    device: dict[str, int] = {}
+    for name, count in seen.items():
+        device[base_name(name)] = device.get(base_name(name), 0) + count
+    return tuple(
+        f"the device ran {count} kernels named {name}, the program launched its own of that name {switches[name]} times"
+        for name, count in device.items()
+        if name in switches and count > switches[name]
+    )
+
+
+def profile(call: Callable[[], object], own: Iterable[str], *, restore: Callable[[], None]) -> dict[str, Any]:
+    """`record` and `summary` in one."""
+    return summary(record(call, restore=restore), own)

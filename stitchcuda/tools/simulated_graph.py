@@ -15,6 +15,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from stitchcuda.tools.traffic import is_allocation, poison, tensors_of
+from stitchcuda.tools.witness import mark
 
 _HOST_READS = ("aten::_local_scalar_dense", "aten::nonzero", "aten::is_nonzero", "aten::_unique2", "aten::equal")
 # They update running statistics that their schema calls inputs.
@@ -73,7 +74,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc, no-untyped-call, unused
 
     def undo(self) -> None:
         """Give every tensor that existed before the capture its contents back, and poison the ones made during it."""
-        with _disable_current_modes():  # not the program's traffic
+        with _disable_current_modes(), mark():  # not the program's traffic
             for tensor, saved in self._before.values():
                 tensor.copy_(saved)
             for tensor in self._fresh.values():
@@ -82,7 +83,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc, no-untyped-call, unused
         self._before.clear()
 
     def _remember(self, tensors: list[torch.Tensor]) -> None:
-        with _disable_current_modes():
+        with _disable_current_modes(), mark():
             for tensor in tensors:
                 key = _storage(tensor)
                 if key not in self._before and key not in self._fresh:
@@ -93,6 +94,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc, no-untyped-call, unused
 
 class SimulatedGraph:
     """Stands in for torch.cuda.CUDAGraph."""
+
+    replays = 0                            # of all graphs of this process: a declared graph counts only where it is seen
 
     def __init__(self, keep_graph: bool = False) -> None:
         self._recorder: Recorder | None = None
@@ -117,6 +120,7 @@ class SimulatedGraph:
     def replay(self) -> None:
         if not self._steps:
             raise RuntimeError("the CUDA graph is empty: nothing was captured before replay")
+        SimulatedGraph.replays += 1
         with torch.no_grad():
             for step in self._steps:
                 step()
@@ -149,7 +153,7 @@ def _again(call: Callable[..., Any], args: Any, kwargs: dict[str, Any], recorded
     result = call(*args, **kwargs)
     if fresh:
         targets = {id(tensor) for tensor in fresh}
-        with _disable_current_modes():  # a replay on a device writes in place: this copy is not the program's traffic
+        with _disable_current_modes(), mark():  # a replay on a device writes in place: this copy is not the program's traffic
             for new, old in zip(tensors_of(result), tensors_of(recorded), strict=True):
                 if id(old) in targets:
                     old.copy_(new)

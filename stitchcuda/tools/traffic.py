@@ -1,7 +1,8 @@
 """Bytes moved by origin: own kernels, vendor libraries, framework operators. The simulator's stand-in for device time.
 
-`Traffic` watches every aten operator of one call; the interceptor reports the kernels of the program. It also poisons fresh
-allocations, so that an output which no kernel writes shows as NaN. It judges nothing: policies are in `verify.py`.
+`Traffic` watches every aten operator of one call; of the program's kernels the simulator's runtime counts the tensors that each
+launch was given. It also poisons fresh allocations, so that an output which no kernel writes shows as NaN. It judges nothing:
+policies are in `verify.py`. Where to look next: `witness.py` (what a mode does not see), `switches.py` (the runtime).
 """
 
 from __future__ import annotations
@@ -11,6 +12,9 @@ from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from stitchcuda.tools.switches import SimulatedSwitches
+from stitchcuda.tools.witness import mark
 
 _VENDOR = (
     "mm", "addmm", "bmm", "baddbmm", "addbmm", "mv", "addmv", "dot", "vdot", "linear", "convolution", "_convolution",
@@ -43,37 +47,56 @@ def is_vendor(name: str) -> bool:
     return name in _VENDOR or name.startswith(_VENDOR_PREFIXES)
 
 
-def poison(tensor: torch.Tensor) -> None:
-    """Fill with NaN, or with the most negative integer: values that no honest kernel leaves behind."""
-    if tensor.dtype is torch.bool or tensor.numel() == 0:
+def poison(tensor: torch.Tensor, *, inverted: bool = False) -> None:
+    """Fill with NaN, or with the most negative integer: values that no honest kernel leaves behind.
+
+    Booleans have no such value: they alternate between true and false, the other way round with `inverted`. An output that
+    nothing writes then differs between two calls with different poisons, and from any answer but that pattern.
+    """
+    if tensor.numel() == 0:
         return
-    if tensor.dtype.is_floating_point or tensor.dtype.is_complex:
+    if tensor.dtype is torch.bool:
+        _alternate(tensor, inverted)
+    elif tensor.dtype.is_floating_point or tensor.dtype.is_complex:
         tensor.fill_(float("nan"))
     else:
         tensor.fill_(torch.iinfo(tensor.dtype).min if tensor.dtype is not torch.uint8 else 0xA5)
 
 
+def _alternate(tensor: torch.Tensor, inverted: bool) -> None:
+    if tensor.is_contiguous():
+        flat = tensor.view(-1)
+        flat[0::2] = inverted
+        flat[1::2] = not inverted
+    else:
+        tensor.fill_(inverted)
+
+
 class Poison(TorchDispatchMode):  # type: ignore[misc, no-untyped-call, unused-ignore]
     """Fills every fresh allocation, so that an output which nothing writes shows as NaN. Counts nothing."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, inverted: bool = False) -> None:
         super().__init__()  # type: ignore[no-untyped-call, unused-ignore]
+        self._inverted = inverted
 
     def __torch_dispatch__(
         self, func: Any, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        result = func(*args, **(kwargs or {}))
-        if is_allocation(func) and isinstance(result, torch.Tensor):
-            poison(result)
+        with mark():
+            result = func(*args, **(kwargs or {}))
+            if is_allocation(func) and isinstance(result, torch.Tensor):
+                poison(result, inverted=self._inverted)
         return result
 
 
 class Traffic(Poison):  # type: ignore[no-untyped-call, unused-ignore]
     """Counts bytes per origin while it is entered."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, *, inverted: bool = False) -> None:
+        super().__init__(inverted=inverted)
         self.own = 0
+        self._runtime = SimulatedSwitches()
+        self._runtime.take_bytes()
         self.vendor = 0
         self.framework = 0
         self.operators: dict[str, int] = {}
@@ -82,6 +105,7 @@ class Traffic(Poison):  # type: ignore[no-untyped-call, unused-ignore]
         self, func: Any, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         result = super().__torch_dispatch__(func, types, args, kwargs)
+        self.given(result)
         if is_allocation(func) or func.is_view:
             return result
         name = operator_name(func)
@@ -98,12 +122,14 @@ class Traffic(Poison):  # type: ignore[no-untyped-call, unused-ignore]
             self.operators[name] = self.operators.get(name, 0) + moved
         return result
 
-    def kernel(self, arguments: Iterable[Any]) -> None:
-        """The program's own kernel was called with these arguments."""
-        self.own += sum(extent_bytes(tensor) for tensor in tensors_of(tuple(arguments)))
+    def given(self, value: Any) -> None:
+        """Tensors that kernels may be launched on from now on, in nested containers."""
+        tensors = tensors_of(value)
+        self._runtime.know(tensors, map(extent_bytes, tensors))
 
     def shares(self) -> tuple[float, float, float]:
         """(own, vendor, framework), adding up to 1, or zeros when nothing moved."""
+        self.own += self._runtime.take_bytes()
         total = self.own + self.vendor + self.framework
         return (self.own / total, self.vendor / total, self.framework / total) if total else (0.0, 0.0, 0.0)
 

@@ -1,0 +1,222 @@
+"""Leaves each of a program's kernels out in turn: its outputs must then be wrong. The judge's side.
+
+A kernel that runs and whose absence changes nothing was put there to be counted. Each is skipped in a call on inputs other than
+those of the call before, so that what an earlier call left in a buffer is the wrong answer; a kernel that still seems idle is
+left out of a new worker from its first call on, before it is called so. Kernels are skipped in a secret order and within a
+time limit. A kernel that did not run is unused, which is no offence. Where to look next: `switches.py` (the worker's side),
+`masks.py` (the build that a GPU needs), `trial.py`.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
+from typing import Literal
+
+from stitchcuda.state import Record
+from stitchcuda.tools.bound import Bound
+from stitchcuda.tools.exam import Exam, InputSet
+from stitchcuda.tools.trial import Trial
+from stitchcuda.tools.worker import Worker, WorkerFailed
+
+SECONDS = 20.0                             # for all kernels of a program together
+
+Status = Literal["needed", "unused", "idle", "undecided"]
+
+
+class KernelNeed(Record):
+    """What leaving one kernel out showed."""
+
+    name: str
+    status: Status
+    launches: int = 0                      # in one call
+    why: str = ""
+
+
+class Skipped(Record):
+    """All kernels of one program."""
+
+    kernels: tuple[KernelNeed, ...] = ()
+    counted: tuple[tuple[str, int], ...] = ()  # launches in one call by switch, for `origin.borrowed`
+    seconds: float = 0.0
+    notes: tuple[str, ...] = ()
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why the program is refused."""
+        return tuple(
+            f"the kernel {one.name} changes nothing: it is launched {one.launches} times in a call and the outputs are right "
+            "without it; remove it, or let it do work that the program needs"
+            for one in self.kernels
+            if one.status == "idle"
+        )
+
+
+@dataclass(frozen=True)
+class Seat:
+    """A program loaded in a worker of its own, with switches for its kernels."""
+
+    worker: Worker
+    trial: Trial
+
+
+Start = Callable[[], AbstractContextManager[Seat]]
+"""Loads the program in a new worker (on a GPU, its masked build)."""
+
+
+def examine(
+    start: Start, exam: Exam, count: int, *, known: Iterable[str] = (), seconds: float = SECONDS, call_s: float = 10.0
+) -> Skipped:
+    """Skip every kernel that a call launches, on the first `count` input sets of the exam (two at least, better three).
+
+    `known` are kernels that the builder made, by switch; those never launched are reported as unused. Never raises for what a
+    program does: a failure of the unskipped program becomes a note, one of a skipped program says that the kernel was needed.
+    """
+    started = time.monotonic()
+    if count < 2:
+        return Skipped(notes=("kernels were not left out in turn: that takes two input sets",))
+    with ExitStack() as stack:
+        run = _Run(start, stack, exam, count, call_s)
+        try:
+            counted, wrong = run.warm()
+        except WorkerFailed as failure:
+            return Skipped(seconds=time.monotonic() - started, notes=(f"kernels were not left out in turn: {failure}",))
+        if wrong:
+            note = f"kernels were not left out in turn: the build with switches answers differently ({wrong[0]})"
+            return Skipped(counted=tuple(counted.items()), seconds=time.monotonic() - started, notes=(note,))
+        launched = [name for name, times in counted.items() if times]
+        unused = [name for name in dict.fromkeys((*counted, *known)) if not counted.get(name)]
+        found: dict[str, tuple[Status, str]] = dict.fromkeys(unused, ("unused", "not launched for these inputs"))
+        suspects: list[str] = []
+        for name in random.SystemRandom().sample(launched, len(launched)):
+            if time.monotonic() - started > seconds:
+                found[name] = ("undecided", f"{len(launched)} kernels take more than {seconds:.0f} s to leave out in turn")
+                continue
+            try:
+                right = run.right_without([name], cold=False)
+            except WorkerFailed as failure:
+                found[name] = ("undecided", str(failure))
+                continue
+            if right:
+                suspects.append(name)
+            else:
+                found[name] = ("needed", "")
+        found |= run.confirm(suspects)
+    return Skipped(
+        kernels=tuple(
+            KernelNeed(name=_plain(name), status=status, launches=counted.get(name, 0), why=why)
+            for name, (status, why) in sorted(found.items())
+        ),
+        counted=tuple(counted.items()),
+        seconds=time.monotonic() - started,
+        notes=_notes(found),
+    )
+
+
+class _Run:
+    """The worker that is asked now, and which input sets it saw last."""
+
+    def __init__(self, start: Start, stack: ExitStack, exam: Exam, count: int, call_s: float) -> None:
+        self._start = start
+        self._stack = stack
+        self._sets = exam.sets[:count]
+        self._bounds: dict[str, Bound] = exam.bounds(count)
+        self._call_s = call_s
+        self._seat: Seat | None = None
+        self._last: InputSet | None = None
+
+    def warm(self) -> tuple[dict[str, int], list[str]]:
+        """(launches by kernel of a second call, what is wrong with its outputs): a first call may build, warm up or record."""
+        self._open()
+        self._skip([])
+        self._right()
+        self._skip([])
+        wrong = self._reasons(self._next())
+        return self._skip([]), wrong
+
+    def right_without(self, kernels: list[str], *, cold: bool) -> bool:
+        """Whether the outputs stay right. A worker that dies of it is replaced; only the replacement's failure is raised."""
+        if self._seat is None or cold:
+            self._open()
+        if cold:
+            cold = self._can_skip(kernels)
+        if not cold and self._last is None:
+            self._skip([])
+            self._right()
+        self._skip(kernels)
+        try:
+            if not self._right() or not self._right():     # a second time, on other inputs
+                return False
+        except WorkerFailed:
+            self._close()
+            return False
+        return True
+
+    def confirm(self, suspects: list[str]) -> dict[str, tuple[Status, str]]:
+        """New workers that never ran the suspects: all of them left out at once, then one by one where that matters."""
+        idle: tuple[Status, str] = ("idle", "the outputs are right without it")
+        needed: tuple[Status, str] = ("needed", "only from the first call on")
+        if not suspects:
+            return {}
+        try:
+            if self.right_without(suspects, cold=True):
+                return dict.fromkeys(suspects, idle)
+            if len(suspects) == 1:
+                return {suspects[0]: needed}
+            return {name: idle if self.right_without([name], cold=True) else needed for name in suspects}
+        except WorkerFailed as failure:
+            return dict.fromkeys(suspects, ("undecided", str(failure)))
+
+    def _right(self) -> bool:
+        return not self._reasons(self._next())
+
+    def _reasons(self, given: InputSet) -> list[str]:
+        assert self._seat is not None
+        self._last = given
+        trial = self._seat.trial
+        return trial.judged(given, trial.call(given, same_addresses=False), self._bounds)[1]
+
+    def _next(self) -> InputSet:
+        """Another set than the last one, unforeseeable where there are more than two."""
+        return random.SystemRandom().choice([one for one in self._sets if one is not self._last])
+
+    def _skip(self, kernels: list[str]) -> dict[str, int]:
+        assert self._seat is not None
+        said = self._seat.worker.ask("skip", seconds=self._call_s, doing="switching kernels", kernels=kernels)
+        launches = said.get("launches")
+        return {str(name): int(times) for name, times in launches.items()} if isinstance(launches, dict) else {}
+
+    def _can_skip(self, kernels: list[str]) -> bool:
+        """False where the program loads its kernels in its first call only."""
+        try:
+            self._skip(kernels)
+        except WorkerFailed as failure:
+            if failure.kind != "error":
+                raise
+            return False
+        return True
+
+    def _open(self) -> None:
+        self._close()
+        self._seat = self._stack.enter_context(self._start())
+
+    def _close(self) -> None:
+        self._stack.close()                # ends the worker; what it left behind is gone with it
+        self._seat = self._last = None
+
+
+def _plain(name: str) -> str:
+    return name.partition(":")[2] or name
+
+
+def _notes(found: dict[str, tuple[Status, str]]) -> tuple[str, ...]:
+    notes = []
+    for status, what in (("unused", "never launched"), ("undecided", "not left out in turn")):
+        names = sorted(_plain(name) for name, (one, _) in found.items() if one == status)
+        if names:
+            more = f" and {len(names) - 6} more" if len(names) > 6 else ""
+            notes.append(f"kernels {what}: {', '.join(names[:6])}{more}")
+    return tuple(notes)

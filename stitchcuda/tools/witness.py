@@ -1,0 +1,129 @@
+"""Sees every operator that torch's dispatcher runs in a call, from below Python: what a mode does not see is found here.
+
+`Traffic` counts as a dispatch mode, and modes can be left (`_disable_current_modes`), belong to one thread and can be changed
+as any Python object. The record functions inside the dispatcher fire for every operator of every thread. Whatever the mode
+handles runs inside a mark, so an operator that neither lies in a mark nor holds one escaped it. It counts no bytes and judges
+nothing; code that computes without torch (numpy, its own loops) is not seen. Where to look next: `traffic.py`.
+"""
+
+from __future__ import annotations
+
+import secrets
+from contextlib import AbstractContextManager
+from functools import cache
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch._C import _profiler
+
+# Taken before a program is imported: what it puts into these modules later changes nothing here.
+_prepare = torch._C._autograd._prepare_profiler
+_enable = torch._C._autograd._enable_profiler
+_disable = torch._C._autograd._disable_profiler
+_Mark = _profiler._RecordFunctionFast
+_MARK = f"stitchcuda {secrets.token_hex(8)}"
+_CPU = {torch.profiler.ProfilerActivity.CPU}
+_SHOWN = 5
+
+
+def mark() -> AbstractContextManager[None]:
+    """Around what the worker itself does with tensors, and around every operator that a mode hands on."""
+    return _Mark(_MARK)  # type: ignore[no-any-return, unused-ignore]
+
+
+class Witness:
+    """Around one call; `hidden` and `trouble` are known afterwards. Without `watch` it does nothing."""
+
+    def __init__(self, *, watch: bool = True) -> None:
+        self._watch = watch
+        self.hidden: tuple[str, ...] = ()  # operators that computed something and that no mode saw
+        self.trouble = ""                  # why nothing can be said: the program ended or took over the recording
+
+    def __enter__(self) -> Witness:
+        if not self._watch:
+            return self
+        try:
+            _prepare(_config(), _CPU)
+            _enable(_config(), _CPU)
+            with mark():
+                pass
+        except RuntimeError as error:
+            self.trouble = f"the call could not be recorded: {str(error).splitlines()[0]}"
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self.trouble or not self._watch:
+            return
+        try:
+            with mark():
+                pass
+            events = _disable().events()
+        except RuntimeError as failure:
+            self.trouble = f"the program ended the recording of its own call ({str(failure).splitlines()[0]})"
+            return
+        ends = sum(event.name() == _MARK for event in events)
+        if ends < 2:
+            self.trouble = "the program ended the recording of its own call"
+        self.hidden = hidden([(str(one.name()), one.start_ns(), one.end_ns(), one.start_thread_id()) for one in events], _MARK)
+
+
+    @property
+    def reasons(self) -> list[str]:
+        """What speaks against the program."""
+        if self.trouble:
+            return [self.trouble]
+        if not self.hidden:
+            return []
+        more = f" and {len(self.hidden) - _SHOWN} more" if len(self.hidden) > _SHOWN else ""
+        where = "outside of the dispatch modes, or in a thread of its own"
+        return [f"operators ran where they are not counted: {', '.join(self.hidden[:_SHOWN])}{more} ({where})"]
+
+
+def hidden(events: list[tuple[str, int, int, int]], marked: str) -> tuple[str, ...]:
+    """Names of the outermost computing operators outside of marks, from (name, start, end, thread) of each event."""
+    found: dict[str, None] = {}
+    for thread in {event[3] for event in events}:
+        own = sorted((event for event in events if event[3] == thread), key=lambda event: (event[1], -event[2]))
+        marks = [(start, end) for name, start, end, _ in own if name == marked]
+        until = -1                         # end of the event that covers what comes next
+        for name, start, end, _ in own:
+            if name == marked or start < until:
+                until = max(until, end) if name == marked else until
+                continue
+            if any(start <= first and last <= end for first, last in marks) or not computes(name):
+                continue                   # a composite around what the mode saw, or one that does nothing by itself
+            found[name] = None
+            until = end
+    return tuple(found)
+
+
+@cache
+def computes(name: str) -> bool:
+    """Whether an operator of this name works on data itself: not a view, an allocation or a mere composition of others."""
+    space, _, operator = name.partition("::")
+    if not operator or space in ("profiler", "c10d"):
+        return False
+    try:
+        packet = getattr(getattr(torch.ops, space), operator)
+        overloads = [getattr(packet, one) for one in packet.overloads()]
+    except (AttributeError, RuntimeError):
+        return False                       # an annotation that looks like an operator
+    if operator.startswith(("empty", "new_empty", "detach", "alias", "resolve_", "lift", "set_", "record_stream", "_has_")):
+        return False
+    return any(not _composite(one) and not one.is_view for one in overloads)
+
+
+def _composite(operator: Any) -> bool:
+    key = "CompositeImplicitAutograd"
+    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(operator.name(), key))
+
+
+def _config() -> Any:
+    try:
+        extra = _profiler._ExperimentalConfig(profile_all_threads=True)
+    except TypeError:                      # an older torch records the calling thread only
+        extra = _profiler._ExperimentalConfig()
+    return _profiler.ProfilerConfig(_profiler.ProfilerState.KINETO, False, False, False, False, False, extra)
+
+
