@@ -1,22 +1,31 @@
 """How far a program's tensors may be from float64, and how far they are.
 
 The bound follows the reference: its own error against float64, times ten, plus four units in the last place of the output's
-scale (an exact reference has no error of its own). Errors are taken in norm and at the worst element. An fp32 product split
-into bf16 parts passes (5 to 6 times the error of fp32); TF32 (250 times) and a wide softmax answered with zeros do not.
-Pure functions on CPU tensors; where to look next: `judge.py`.
+scale (an exact reference has no error of its own). Errors are taken in norm and at the worst element of the whole output, and
+the same again where the whole would hide them: an element answers to the errors of elements at most `REACH` times larger
+(so not to those beside a mask of -1e9), a slice to those of slices like it. An fp32 product split into bf16 parts passes (5 to
+6 times the error of fp32); TF32 (250 times), a wide softmax answered with zeros and a small row left out do not.
+Pure functions on CPU tensors; where to look next: `yardstick.py` (what is measured), `judge.py`.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import torch
 
 from stitchcuda.state import OutputError, Record
+from stitchcuda.tools import yardstick
+from stitchcuda.tools.yardstick import CLASSES, Differences, differences
 
 FACTOR = 10.0                              # times the reference's own error
 ULPS = 4.0                                 # of the output's scale
 EXACT_ULPS = 256.0                         # where the reference computes in float64 itself, so that its error shows as zero
+REACH = 2.0**10                            # how much larger the values may be whose rounding excuses an element's error
+_RARE = 1e-3                               # a share of elements too small for a class of their own; at least `_FEW` of them
+_FEW = 8
+_COARSE = 0.1                              # eps of 8-bit floats: ten times their rounding would be more than the value
 
 
 class Bound(Record):
@@ -24,6 +33,20 @@ class Bound(Record):
 
     max_relative: float
     norm_relative: float
+    classes: tuple[float, ...] = ()        # per octave below the scale, relative to the scale; empty: not looked at
+    slice_relative: float = math.inf       # of a slice's own norm, before it is measured against its like
+
+
+@dataclass(frozen=True)
+class Measure:
+    """The reference's own error in one output on one input set, relative to the output's scale or norm."""
+
+    unit: float
+    worst: float
+    norm: float
+    counts: torch.Tensor                   # elements per magnitude class
+    errors: torch.Tensor                   # largest error per magnitude class beyond the rounding of the element itself
+    slices: float                          # of the median slice
 
 
 def eps(dtype: torch.dtype) -> float:
@@ -31,19 +54,45 @@ def eps(dtype: torch.dtype) -> float:
     return float(torch.finfo(dtype).eps) if dtype.is_floating_point or dtype.is_complex else 0.0
 
 
-def bound(expected: list[torch.Tensor], exact: list[torch.Tensor]) -> Bound:
-    """The bound for one output from the reference's results over all seeds, own dtype and float64.
+def measured(own: torch.Tensor, exact: torch.Tensor) -> Measure:
+    """How far the reference's own result is from float64."""
+    unit = eps(own.dtype)
+    if unit == 0.0:
+        return Measure(unit, 0.0, 0.0, torch.zeros(CLASSES, dtype=torch.int64), torch.zeros(CLASSES, dtype=torch.float64), 0.0)
+    found = differences(own, exact)
+    if unit >= _COARSE:
+        found = Differences((found.off - unit / 2 * found.size).clamp_(min=0.0), found.size, found.scale)
+    size = found.size_norm()
+    counts, errors = yardstick.by_class(found, unit / 2)
+    return Measure(
+        unit=unit,
+        worst=found.worst() / found.scale if found.scale else 0.0,
+        norm=found.norm() / size if size else 0.0,
+        counts=counts,
+        errors=errors,
+        slices=yardstick.typical_slice(found),
+    )
 
-    The reference's error is pooled over seeds: with few elements it can be small by luck in one of them.
-    """
-    worst = norm = 0.0
-    for own, true in zip(expected, exact, strict=True):
-        difference, scale, size = _difference(own, true)
-        worst = max(worst, difference[0] / scale if scale else 0.0)
-        norm = max(norm, difference[1] / size if size else 0.0)
-    unit = eps(expected[0].dtype) if expected else 0.0
-    ulps = EXACT_ULPS if unit <= torch.finfo(torch.float64).eps else ULPS
-    return Bound(max_relative=FACTOR * worst + ulps * unit, norm_relative=FACTOR * norm + ulps * unit)
+
+def bound(expected: list[torch.Tensor], exact: list[torch.Tensor]) -> Bound:
+    """The bound for one output from the reference's results over all seeds, own dtype and float64."""
+    return pooled([measured(own, true) for own, true in zip(expected, exact, strict=True)])
+
+
+def pooled(measures: list[Measure]) -> Bound:
+    """The bound from the reference's errors over all seeds: with few elements the error of one can be small by luck."""
+    unit = measures[0].unit if measures else 0.0
+    ulps = _ulps(unit)
+    counts = sum((one.counts for one in measures), torch.zeros(CLASSES, dtype=torch.int64))
+    errors = torch.zeros(CLASSES, dtype=torch.float64)
+    for one in measures:
+        errors = torch.maximum(errors, one.errors)
+    return Bound(
+        max_relative=FACTOR * max((one.worst for one in measures), default=0.0) + ulps * unit,
+        norm_relative=FACTOR * max((one.norm for one in measures), default=0.0) + ulps * unit,
+        classes=_by_class(counts.tolist(), errors.tolist(), unit) if unit else (),
+        slice_relative=FACTOR * max((one.slices for one in measures), default=0.0) + ulps * unit,
+    )
 
 
 def judge(name: str, given: torch.Tensor, expected: torch.Tensor, exact: torch.Tensor, allowed: Bound) -> OutputError:
@@ -66,33 +115,116 @@ def judge(name: str, given: torch.Tensor, expected: torch.Tensor, exact: torch.T
         )
     if problem := _nonfinite(given, expected):
         return refused(problem)
-    (worst, norm), scale, size = _difference(given, exact)
-    max_bound, norm_bound = allowed.max_relative * scale, allowed.norm_relative * size
-    ok = worst <= max_bound and norm <= norm_bound
+    found = differences(given, exact)
+    worst, norm = found.worst(), found.norm()
+    max_bound, norm_bound = allowed.max_relative * found.scale, allowed.norm_relative * found.size_norm()
+    note = ""
+    if worst > max_bound or norm > norm_bound:
+        note = _where(given, exact, found)
+    elif hidden := _in_a_class(given, exact, found, allowed):
+        worst, max_bound, note = hidden
+    elif hidden := _in_a_slice(expected, exact, found, allowed):
+        norm, norm_bound, note = hidden
     return OutputError(
-        name=name, max_error=worst, max_bound=max_bound, norm_error=norm, norm_bound=norm_bound, ok=ok,
-        note="" if ok else _where(given, exact),
-    )  # fmt: skip
+        name=name, max_error=worst, max_bound=max_bound, norm_error=norm, norm_bound=norm_bound, ok=not note, note=note
+    )
 
 
-def _difference(given: torch.Tensor, exact: torch.Tensor) -> tuple[tuple[float, float], float, float]:
-    """((largest, Frobenius) of the difference, largest of exact, Frobenius of exact) over the finite elements."""
-    if given.numel() == 0:
-        return (0.0, 0.0), 0.0, 0.0
-    wide = torch.complex128 if exact.dtype.is_complex else torch.float64
-    true, seen = exact.to(wide), given.to(wide)
-    finite = torch.isfinite(true) & torch.isfinite(seen)
-    if not bool(finite.all()):
-        true, seen = true[finite], seen[finite]
-        if true.numel() == 0:
-            return (0.0, 0.0), 0.0, 0.0
-    off = (seen - true).abs()
-    magnitude = true.abs()
-    return (float(off.max()), float(off.norm())), float(magnitude.max()), float(magnitude.norm())
+def _ulps(unit: float) -> float:
+    if unit >= _COARSE:
+        return 1.5
+    return EXACT_ULPS if unit <= torch.finfo(torch.float64).eps else ULPS
+
+
+def _rounding(unit: float) -> float:
+    """What writing an element down may cost, relative to the element."""
+    return unit / 2 * (1.0 if unit >= _COARSE else FACTOR)
+
+
+def _reach(unit: float) -> int:
+    """Octaves above an element whose rounding excuses its error: never so many that it could be left out unnoticed."""
+    return max(0, min(int(math.log2(REACH)), math.floor(math.log2(1 / (8 * ULPS * unit))))) if unit else 0
+
+
+def _by_class(counts: list[int], errors: list[float], unit: float) -> tuple[float, ...]:
+    """What is allowed per class, relative to the scale.
+
+    Times ten: the largest error in this class, any below and those within reach above. Ulps: of the largest value within reach.
+    Rare small values (near a zero crossing) and zeros are judged like the next class that is not rare.
+    """
+    far, near, ulps = int(math.log2(REACH)), _reach(unit), _ulps(unit)
+    edges = [min(1.0, 2.0 ** (1 - number)) for number in range(CLASSES)]
+    below = list(errors)                   # the largest error in a class and those below
+    for number in range(CLASSES - 2, -1, -1):
+        below[number] = max(below[number], below[number + 1])
+    enough = max(_FEW, _RARE * sum(counts))
+    lowest = next((number for number in range(CLASSES - 1, 0, -1) if sum(counts[number:]) >= enough), 0)
+    allowed = []
+    for number in range(CLASSES):
+        at = min(number, lowest)
+        largest = next((j for j in range(max(0, at - near), at) if counts[j]), at)
+        error = below[max(0, at - far)]
+        allowed.append(FACTOR * error + _rounding(unit) * edges[at] + ulps * unit * edges[largest])
+    return tuple(allowed)
+
+
+def _in_a_class(
+    given: torch.Tensor, exact: torch.Tensor, found: Differences, allowed: Bound
+) -> tuple[float, float, str] | None:
+    """(error, what is allowed, where) of the element that exceeds most what its magnitude allows; None where none does."""
+    if not allowed.classes or found.scale == 0.0 or found.worst() <= min(allowed.classes) * found.scale:
+        return None
+    limits = torch.tensor(allowed.classes, dtype=torch.float64).mul_(found.scale)
+    limit = limits[yardstick.classes(found.size, found.scale)]
+    excess = found.off / limit
+    if float(excess.max()) <= 1.0:
+        return None
+    flat = int(excess.argmax())
+    error, most = float(found.off.flatten()[flat]), float(limit.flatten()[flat])
+    count = int((excess > 1).sum())
+    beside = f"{count} of {excess.numel()} elements are off by more than values of their size may be"
+    note = f"{_zeros(given)}{_at(given, exact, flat)}; {beside} (the largest value, {found.scale:.3g}, does not excuse it)"
+    return error, most, note
+
+
+def _in_a_slice(
+    expected: torch.Tensor, exact: torch.Tensor, found: Differences, allowed: Bound
+) -> tuple[float, float, str] | None:
+    """(error in norm, what is allowed, which) of the slice that exceeds most what it may; None where none does."""
+    unit = eps(expected.dtype)
+    overall = found.size_norm() / max(1.0, math.sqrt(found.size.numel()))
+    own: Differences | None = None
+    for title, kept in yardstick.partitions(found.off.shape):
+        errors, sizes = (yardstick.slice_norms(values, kept) for values in found.squares)
+        length = found.off.numel() / max(1, errors.numel())
+        common = torch.clamp(2.0 ** _reach(unit) * sizes, max=overall * math.sqrt(length))
+        ulps = _ulps(unit) * unit * torch.maximum(sizes, common)
+        if not bool(((errors > allowed.slice_relative * sizes + ulps) & (sizes > 0)).any()):
+            continue
+        own = own or differences(expected, exact)
+        like = yardstick.around(yardstick.slice_norms(own.squares[0], kept), sizes)
+        limit = torch.clamp(FACTOR * like * sizes, min=0.0) + torch.maximum(allowed.slice_relative * sizes, ulps)
+        excess = torch.where((sizes > 0) & yardstick.spread(found.squares[1], kept), errors / limit, torch.zeros_like(errors))
+        if float(excess.max()) <= 1.0:
+            continue
+        flat = int(excess.argmax())
+        index = torch.unravel_index(torch.tensor(flat), [found.off.shape[axis] for axis in kept])
+        place = title.format(", ".join(str(int(part)) for part in index))
+        error, size, most = float(errors[flat]), float(sizes[flat]), float(limit[flat])
+        note = (
+            f"{place} is wrong: its error in norm is {error / size:.2g} of its own norm where {most / size:.2g} is allowed; "
+            f"so are {int((excess > 1).sum()) - 1} of {excess.numel() - 1} others"
+        )
+        return error, most, note
+    return None
 
 
 def _nonfinite(given: torch.Tensor, expected: torch.Tensor) -> str:
     """What is wrong with the pattern of NaN and infinities; "" when it is the reference's."""
+    if given.dtype.itemsize == 1:
+        given, expected = given.float(), expected.float()  # torch knows no isinf of fp8
+    if bool(torch.isfinite(given.sum())) and bool(torch.isfinite(expected.sum())):
+        return ""                          # no sum is finite with one of them inside
     for what, test in (("NaN", torch.isnan), ("+inf", torch.isposinf), ("-inf", torch.isneginf)):
         if given.dtype.is_complex and what != "NaN":
             continue
@@ -106,17 +238,21 @@ def _nonfinite(given: torch.Tensor, expected: torch.Tensor) -> str:
     return ""
 
 
-def _where(given: torch.Tensor, exact: torch.Tensor) -> str:
+def _where(given: torch.Tensor, exact: torch.Tensor, found: Differences) -> str:
     """Where the worst element is and what it holds, with how many are far off: what a model needs to find the mistake."""
-    off = torch.nan_to_num((given.double() - exact.double()).abs(), nan=0.0, posinf=0.0)
-    flat = int(off.argmax())
-    index = tuple(int(i) for i in torch.unravel_index(torch.tensor(flat), off.shape))
-    scale = float(exact.double().abs()[torch.isfinite(exact)].max()) or 1.0
-    far = int((off > 1e-2 * scale).sum())
-    value, should = float(given.double().flatten()[flat]), float(exact.double().flatten()[flat])
-    zeros = "the output is all zeros; " if bool((given == 0).all()) else ""
-    worst = f"worst at {list(index)}: {value:.6g} where {should:.6g} is right"
-    return f"{zeros}{worst}; {far} of {off.numel()} elements off by over 1 % of the scale"
+    far = int((found.off > 1e-2 * (found.scale or 1.0)).sum())
+    worst = _at(given, exact, int(found.off.argmax()))
+    return f"{_zeros(given)}{worst}; {far} of {found.off.numel()} elements off by over 1 % of the scale"
+
+
+def _at(given: torch.Tensor, exact: torch.Tensor, flat: int) -> str:
+    index = tuple(int(i) for i in torch.unravel_index(torch.tensor(flat), given.shape))
+    value, should = given[index].item(), exact[index].item()
+    return f"worst at {list(index)}: {value:.6g} where {should:.6g} is right"
+
+
+def _zeros(given: torch.Tensor) -> str:
+    return "the output is all zeros; " if bool((given == 0).all()) else ""
 
 
 def _name(dtype: torch.dtype) -> str:
