@@ -299,4 +299,18 @@ def print_table(table: Any) -> None:
 
 
 def main() -> None:
-    app()
+    """The command line. A wrong option or argument is one sentence too, and an object with --json."""
+    try:
+        sys.exit(app(standalone_mode=False))
+    except Exception as error:
+        # typer brings its own copy of click or uses the installed one: both tell a usage error by this method.
+        told = getattr(error, "format_message", None)
+        if told is None:
+            raise
+        text = str(told()).strip()
+        if text.startswith("Usage:"):      # no command at all: the help is the answer
+            print(text, file=sys.stderr)
+        else:
+            command = getattr(getattr(error, "ctx", None), "command_path", None) or "stitchcuda"
+            complain(f"{' '.join(text.split()).rstrip('.')}; see {command} --help", "--json" in sys.argv)
+        sys.exit(StitchError.exit_code)
