@@ -1,0 +1,45 @@
+"""A judge's parts around one small program, in this process: for tests of what the judge does with a loaded program."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from stitchcuda.sandbox.limits import Limits
+from stitchcuda.state import Settings
+from stitchcuda.tools.exam import Exam
+from stitchcuda.tools.judge import JudgeProcess
+from stitchcuda.tools.nursery import Nursery
+from stitchcuda.tools.skipping import Seat
+from stitchcuda.tools.trial import Trial
+
+
+class Bench:
+    """A reference with its exam; programs sit at it in workers of their own."""
+
+    def __init__(self, folder: Path, reference: str, nursery: Nursery, *, sets: int = 3) -> None:
+        scratch = folder / "scratch"
+        scratch.mkdir()
+        (folder / "reference.py").write_text(reference)
+        order = {
+            "settings": Settings().model_dump(), "limits": Limits().model_dump(), "scratch": str(scratch),
+            "reference": str(folder / "reference.py"), "cache": str(Path("/tmp/stitchcuda-simulator-tests")), "arch": "sm_90",
+        }  # fmt: skip
+        self._judge = JudgeProcess(order, nursery)
+        self._judge._the_reference()
+        self.exam: Exam = self._judge._exam(sets, fresh=False, renew=True)
+        self.seats = 0
+
+    @contextlib.contextmanager
+    def seat(self, program: Path) -> Iterator[Seat]:
+        """The program in a new worker."""
+        judge = self._judge
+        with judge._worker() as worker:
+            trial = Trial(worker, self.exam, judge._construction(), "sim", judge._limits)
+            trial.load(program, cache=judge._cache, arch="sm_90")
+            self.seats += 1
+            yield Seat(worker, trial)
+
+    def close(self) -> None:
+        self._judge._drop_reference()

@@ -1,0 +1,90 @@
+"""Kernels that a program needs are told from kernels that are only launched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stitchcuda.tools import skipping
+from stitchcuda.tools.nursery import Nursery
+from tests.tools import programs
+from tests.tools.seats import Bench
+
+CACHED = programs.KERNEL.replace('extern "C"', '''
+__global__ void idle_kernel(const float* y, float* sink, int n) { if (threadIdx.x < n) sink[threadIdx.x] = y[threadIdx.x]; }
+__global__ void touch_kernel(float* x, int n) { for (int i = threadIdx.x; i < n; i += blockDim.x) x[i] *= 1.0f; }
+__global__ void unused_kernel(float* x) { x[0] = 1.0f; }
+template <int STEP> __global__ void halve_kernel(float* out, int n) {
+  for (int i = threadIdx.x; i < n; i += blockDim.x) out[i] *= STEP == 1 ? 0.5f : 2.0f;
+}
+static float* sink;
+
+extern "C"''', 1)
+LAUNCH = "  gate_kernel<<<4, 128, 0, stream>>>(y, scale, x, out, gain, rows, columns);\n"
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    made = Bench(tmp_path_factory.mktemp("bench"), programs.REFERENCE, Nursery())
+    yield made
+    made.close()
+
+
+def statuses(bench: Bench, program: Path) -> dict[str, str]:
+    found = skipping.examine(lambda: bench.seat(program), bench.exam, 3)
+    assert not any("answers differently" in note for note in found.notes), found.notes
+    return {one.name: one.status for one in found.kernels}
+
+
+def test_a_needed_kernel(bench: Bench, tmp_path: Path) -> None:
+    found = skipping.examine(lambda: bench.seat(programs.kernel_program(tmp_path)), bench.exam, 3)
+    assert [(one.name, one.status, one.launches) for one in found.kernels] == [("gate_kernel", "needed", 1)]
+    assert found.reasons == ()
+
+
+def test_idle_kernels_are_found_among_needed_ones(bench: Bench, tmp_path: Path) -> None:
+    launch = f'''  static float room[64];
+  idle_kernel<<<1, 32, 0, stream>>>(y, room, 32);
+{LAUNCH}  halve_kernel<1><<<1, 64, 0, stream>>>(out, rows * columns);
+  halve_kernel<2><<<1, 64, 0, stream>>>(out, rows * columns);
+  touch_kernel<<<1, 64, 0, stream>>>(out, rows * columns);
+  if (rows < 0) unused_kernel<<<1, 1, 0, stream>>>(out);
+'''
+    program = programs.kernel_program(tmp_path, kernel=CACHED.replace(LAUNCH, launch))
+    found = skipping.examine(lambda: bench.seat(program), bench.exam, 3)
+    assert {one.name: one.status for one in found.kernels} == {
+        "gate_kernel": "needed", "halve_kernel<1>": "needed", "halve_kernel<2>": "needed",
+        "idle_kernel": "idle", "touch_kernel": "idle",
+    }  # fmt: skip
+    assert len(found.reasons) == 2 and "the kernel idle_kernel changes nothing" in found.reasons[0]
+
+
+def test_kernels_of_a_replayed_graph(bench: Bench, tmp_path: Path) -> None:
+    assert statuses(bench, programs.graph_program(tmp_path)) == {"gate_kernel": "needed"}
+
+
+def test_a_kernel_of_which_the_skipped_program_dies_is_needed(bench: Bench, tmp_path: Path) -> None:
+    program = programs.kernel_program(tmp_path)
+    text = (program / "model_new.py").read_text()
+    death = "        if out.isnan().any():\n            __import__('os')._exit(3)\n        return out\n"
+    (program / "model_new.py").write_text(text.replace("        return out\n", death))
+    assert statuses(bench, program) == {"gate_kernel": "needed"}
+
+
+def test_what_a_cache_answers_does_not_make_a_kernel_idle(bench: Bench, tmp_path: Path) -> None:
+    """Results remembered by content hide that the kernel is needed; a new worker remembers nothing."""
+    program = programs.kernel_program(tmp_path)
+    text = (program / "model_new.py").read_text()
+    text = text.replace("    def forward(self, x, gain):\n", '''    def forward(self, x, gain):
+        known = self.__dict__.setdefault("known", {})
+        key = float(x.double().sum())
+        if key not in known:
+            known[key] = self.compute(x, gain)
+        return known[key].clone()
+
+    def compute(self, x, gain):
+''')
+    (program / "model_new.py").write_text(text)
+    assert set(statuses(bench, program).values()) <= {"needed", "unused"}
