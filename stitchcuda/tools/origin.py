@@ -8,6 +8,7 @@ simulator), `skipping.py` (whose counts unmask a kernel under a borrowed name), 
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -37,8 +38,19 @@ def own_kernels(folder: Path) -> tuple[str, ...]:
     names: list[str] = []
     for path in sorted(folder.rglob("*")):
         if path.suffix in (".cu", ".cuh", ".py", ".h", ".hpp") and path.is_file():
-            names += [name.split("#")[0] for name, _ in masks.definitions(path.read_text(errors="replace"))]
+            text = path.read_text(errors="replace")
+            for part in _strings(text) if path.suffix == ".py" else [text]:
+                names += [name.split("#")[0] for name, _ in masks.definitions(part)]
     return tuple(dict.fromkeys(names))
+
+
+def _strings(text: str) -> list[str]:
+    """The string literals of a Python source, in which inline CUDA stands; its comments are nobody's kernels."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError):
+        return []                          # such a program does not load either
+    return [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
 
 
 def built_kernels(libraries: Iterable[Path]) -> tuple[str, ...]:

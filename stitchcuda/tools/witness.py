@@ -111,12 +111,14 @@ def computes(name: str) -> bool:
         return False                       # an annotation that looks like an operator
     if operator.startswith(("empty", "new_empty", "detach", "alias", "resolve_", "lift", "set_", "record_stream", "_has_")):
         return False
-    return any(not _composite(one) and not one.is_view for one in overloads)
+    return any(_own_work(one) for one in overloads)
 
 
-def _composite(operator: Any) -> bool:
-    key = "CompositeImplicitAutograd"
-    return bool(torch._C._dispatch_has_kernel_for_dispatch_key(operator.name(), key))
+def _own_work(operator: Any) -> bool:
+    name = operator.name()
+    if operator.is_view or not torch._C._dispatch_has_kernel(name):
+        return False
+    return not torch._C._dispatch_has_kernel_for_dispatch_key(name, "CompositeImplicitAutograd")
 
 
 def _config() -> Any:

@@ -20,6 +20,7 @@ def test_own_kernels_are_found_in_every_spelling(tmp_path: Path) -> None:
     broken_line_kernel(int n) {}
     """
     programs.write(tmp_path, {"kernels/a.cu": text, "model_new.py": 'CUDA = "__global__ void inline_kernel(int n) {}"'})
+    (tmp_path / "notes.py").write_text("# __global__ void gemm(int n) {}\nNAME = 1\n")
     assert set(origin.own_kernels(tmp_path)) == {"plain_kernel", "bounded_kernel", "broken_line_kernel", "inline_kernel"}
 
 
@@ -37,6 +38,25 @@ def test_own_kernels_are_found_in_every_spelling(tmp_path: Path) -> None:
 )
 def test_classes(name: str, kind: str) -> None:
     assert origin.classify(name, ("bounded_kernel",)) == kind
+
+
+def test_a_trace_is_summed_by_origin() -> None:
+    copy = "Memcpy DtoD (Device -> Device)"
+    rows = [["void scale<float>(float*)", 100, 30, 7], ["sm90_gemm_kernel", 140, 60, 7], [copy, 210, 10, 9]]
+    found = origin.summary({"rows": rows, "replays": 1}, ["void scale<float>(float*)"])
+    assert (found["own"], found["vendor"], found["framework"]) == (0.3, 0.6, 0.1)
+    assert (found["launches"], found["launched"], found["streams"], found["replays"]) == (1, 3, 2, 1)
+    assert found["own_launches"] == {"void scale<float>(float*)": 1}
+    assert found["span_ms"] == pytest.approx(120e-6)
+
+
+def test_a_vendors_kernel_under_the_name_of_an_own_one_is_told() -> None:
+    """A program may define a kernel named as cuBLAS names its own: the own switch counts other launches than the device."""
+    seen = {"void sgemm_128x64(float*)": 3, "scale(float*)": 1}
+    assert origin.borrowed(seen, {"m1:scale": 1, "m1:sgemm_128x64": 0}) == (
+        "the device ran 3 kernels named sgemm_128x64, the program launched its own of that name 0 times",
+    )
+    assert origin.borrowed(seen, {"m1:scale": 1, "m1:sgemm_128x64": 2, "m2:sgemm_128x64#2": 1}) == ()
 
 
 def test_the_interval_of_a_saving_holds_95_percent() -> None:

@@ -1,0 +1,74 @@
+"""Operators that hide from the dispatch modes are seen from below."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+
+from stitchcuda.tools.traffic import Traffic, poison
+from stitchcuda.tools.witness import Witness
+
+
+def watched(call: object) -> Witness:
+    witness = Witness()
+    with torch.no_grad(), witness, Traffic():
+        call()  # type: ignore[operator]
+    return witness
+
+
+def honest() -> None:
+    x = torch.randn(8, 16)
+    y = torch.nn.functional.linear(x, torch.randn(4, 16)).contiguous().to(torch.float32)
+    torch.nn.functional.dropout(y, 0.5, False).reshape(-1).view(4, 8).t().softmax(0)
+    q = torch.randn(1, 2, 4, 8)
+    torch.nn.functional.scaled_dot_product_attention(q, q, q)
+    torch.empty(3, dtype=torch.bool), torch.cat([y, y]), y.sum().item(), torch.nn.functional.layer_norm(x, (16,))
+    torch.nn.MultiheadAttention(16, 2)(x, x, x), torch.nn.GRU(16, 4)(x), torch.einsum("ij,kj->ik", x, x)
+
+
+def test_honest_calls_hide_nothing() -> None:
+    assert watched(honest).reasons == []
+
+
+@pytest.mark.parametrize("way", ["modes left", "own thread", "own mode"])
+def test_hidden_operators_are_named(way: str) -> None:
+    x = torch.randn(8, 8)
+
+    class Own(TorchDispatchMode):  # type: ignore[misc, no-untyped-call, unused-ignore]
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+            return func(*args, **(kwargs or {}))
+
+    def call() -> None:
+        torch.relu(x)
+        if way == "own thread":
+            thread = threading.Thread(target=lambda: torch.mm(x, x))
+            thread.start()
+            thread.join()
+        elif way == "modes left":
+            with _disable_current_modes():
+                torch.mm(x, x)
+        else:
+            with _disable_current_modes(), Own():  # type: ignore[no-untyped-call, unused-ignore]
+                torch.mm(x, x)
+
+    (reason,) = watched(call).reasons
+    assert "aten::mm" in reason
+
+
+def test_a_recording_that_the_program_ends_is_told() -> None:
+    def call() -> None:
+        torch._C._autograd._disable_profiler()
+        torch.mm(torch.randn(4, 4), torch.randn(4, 4))
+
+    assert "ended the recording" in watched(call).reasons[0]
+
+
+def test_booleans_are_poisoned_two_ways() -> None:
+    one, other = torch.empty(5, dtype=torch.bool), torch.empty(5, dtype=torch.bool)
+    poison(one)
+    poison(other, inverted=True)
+    assert one.tolist() == [False, True, False, True, False]
+    assert torch.equal(one, ~other)
