@@ -60,13 +60,14 @@ def build_torch_extension(
 
 
 def inline_sources(
-    folder: Path,
     cpp_sources: Sequence[str],
     cuda_sources: Sequence[str],
     functions: Mapping[str, str] | Sequence[str] | None,
-) -> list[Path]:
-    """The files that torch's `load_inline` would write for these arguments: main.cpp with its bindings, and cuda.cu."""
-    parts = ["#include <torch/extension.h>", *cpp_sources]
+    *,
+    headers: bool = True,
+) -> dict[str, str]:
+    """The files, by name, that torch's `load_inline` would write for these arguments: main.cpp with bindings, and cuda.cu."""
+    parts = [*(["#include <torch/extension.h>"] if headers else []), *cpp_sources]
     if functions is not None:
         documented = functions if isinstance(functions, Mapping) else {function: function for function in functions}
         parts.append("PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {")
@@ -74,13 +75,10 @@ def inline_sources(
             f'm.def("{function}", torch::wrap_pybind_function({function}), "{text}");' for function, text in documented.items()
         ]
         parts.append("}")
-    folder.mkdir(parents=True, exist_ok=True)
-    made = [folder / "main.cpp"]
-    made[0].write_text("\n".join(parts), encoding="utf-8")
+    made = {"main.cpp": "\n".join(parts)}
     if cuda_sources:
-        made.append(folder / "cuda.cu")
-        headers = ["#include <torch/types.h>", "#include <cuda_runtime.h>"]
-        made[1].write_text("\n".join([*headers, *cuda_sources]), encoding="utf-8")
+        first = ["#include <torch/types.h>", "#include <cuda.h>", "#include <cuda_runtime.h>"] if headers else []
+        made["cuda.cu"] = "\n".join([*first, *cuda_sources])
     return made
 
 

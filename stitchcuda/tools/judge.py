@@ -19,16 +19,17 @@ import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal
 
 from stitchcuda.errors import BadInput, Unavailable
 from stitchcuda.state import CheckResult, Settings
 from stitchcuda.tools import timing, trial
+from stitchcuda.tools.builder import Builder
 from stitchcuda.tools.exam import Exam, draw, extend
 from stitchcuda.sandbox.limits import Limits
 from stitchcuda.tools.nursery import Nursery
 from stitchcuda.tools.trial import Construction, Trial
-from stitchcuda.tools.worker import Worker, WorkerFailed
+from stitchcuda.tools.worker import OnBuild, Worker, WorkerFailed
 
 
 class JudgeProcess:
@@ -43,6 +44,7 @@ class JudgeProcess:
         self._arch = order["arch"]
         self._target = self._settings.target
         self._nursery = nursery
+        self._builder = Builder(lambda: self._start("builder"), cache=self._cache, arch=self._arch)
         self._reference: Worker | None = None
         self._facts: dict[str, Any] = {}
         self._exams: dict[bool, Exam] = {}
@@ -129,7 +131,10 @@ class JudgeProcess:
         return exam
 
     def _worker(self) -> Worker:
-        return Worker(self._nursery, "program", self._scratch, self._target, self._limits)
+        return self._start("program", on_build=self._builder.build)
+
+    def _start(self, kind: Literal["program", "builder"], on_build: OnBuild | None = None) -> Worker:
+        return Worker(self._nursery, kind, self._scratch, self._target, self._limits, on_build=on_build)
 
     def _construction(self) -> Construction:
         facts = self._facts

@@ -29,6 +29,7 @@ _PACKET = 65_536
 _WORKERS = {
     "reference": "stitchcuda.tools.reference_worker",
     "program": "stitchcuda.tools.program_worker",
+    "builder": "stitchcuda.tools.builder_worker",
 }
 
 

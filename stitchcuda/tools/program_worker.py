@@ -20,8 +20,9 @@ import torch
 from stitchcuda.errors import Unavailable
 from stitchcuda.simulator.refuse import Refused
 from stitchcuda.state import Target
-from stitchcuda.tools import origin, wire
-from stitchcuda.tools.interceptor import BuildFailed, Interceptor
+from stitchcuda.tools import orders, origin, wire
+from stitchcuda.tools.interceptor import Interceptor
+from stitchcuda.tools.orders import BuildFailed
 from stitchcuda.tools.stopwatch import Stopwatch
 from stitchcuda.tools.traffic import Poison, Traffic, tensors_of
 from stitchcuda.tools.wire import Channel, WireError
@@ -32,9 +33,10 @@ _FRAMES = 3
 class ProgramWorker:
     """One loaded program."""
 
-    def __init__(self, scratch: Path, target: Target) -> None:
+    def __init__(self, scratch: Path, target: Target, build: orders.Build) -> None:
         self._scratch = scratch
         self._target = target
+        self._build = build
         self._device = "cuda" if target == "cuda" else "cpu"
         self._program: torch.nn.Module | None = None
         self._interceptor: Interceptor | None = None
@@ -53,7 +55,7 @@ class ProgramWorker:
             torch.backends.cudnn.allow_tf32 = True
         source = path / "model_new.py" if path.is_dir() else path
         self._folder = path if path.is_dir() else path.parent
-        self._interceptor = Interceptor(self._target, Path(message["cache"]), self._folder, message["arch"])
+        self._interceptor = Interceptor(self._target, self._folder, self._build, skip=bool(message.get("masked")))
         self._interceptor.install()
         sys.dont_write_bytecode = True
         started = time.monotonic()
@@ -213,7 +215,7 @@ class OtherState(Exception):
 
 def main(channel: Channel, scratch: Path, target: Target) -> None:
     """Answer the judge until it hangs up."""
-    worker = ProgramWorker(scratch, target)
+    worker = ProgramWorker(scratch, target, orders.through(channel))
     handlers = {"load": worker.load, "call": worker.call, "profile": worker.profile, "time": worker.time}
     while True:
         message = channel.receive()

@@ -10,6 +10,7 @@ import re
 import shutil
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
@@ -25,6 +26,10 @@ _LOG_TAIL = 16_384
 Kind = Literal["error", "crash", "timeout", "memory", "refused", "bad_input", "state"]
 
 
+OnBuild = Callable[[dict[str, Any], Path | None, float], dict[str, Any]]
+"""(order of a program worker, its code's folder, seconds) → the builder's answer."""
+
+
 class WorkerFailed(Exception):
     """The worker answered with an error, crashed, hung or sent nonsense. `kind` says which; the text is one sentence."""
 
@@ -37,10 +42,19 @@ class Worker:
     """One live worker process with its scratch folder; a context manager that leaves neither behind."""
 
     def __init__(
-        self, nursery: Nursery, kind: Literal["reference", "program"], root: Path, target: str, bounds: Limits
+        self,
+        nursery: Nursery,
+        kind: Literal["reference", "program", "builder"],
+        root: Path,
+        target: str,
+        bounds: Limits,
+        *,
+        on_build: OnBuild | None = None,
     ) -> None:
         self.scratch = Path(tempfile.mkdtemp(prefix=f"{kind}-", dir=root))
         self.code: Path | None = None      # folder of the code that it runs; a crash is told by the line in there
+        self.built: list[dict[str, Any]] = []  # what the builder made for it, in its own words: these can be believed
+        self._on_build = on_build
         self._nursery = nursery
         self._what = f"the {kind}"
         self._bounds = bounds
@@ -61,7 +75,7 @@ class Worker:
             seconds = min(seconds, max(0.01, self._deadline - time.monotonic()))
         try:
             self._channel.send({"do": do, **fields})
-            answer = self._channel.receive(seconds)
+            answer = self._answer(time.monotonic() + seconds)
         except Expired:
             self.kill()
             raise WorkerFailed("timeout", f"{self._what} did not finish {doing} within {seconds:.0f} s") from None
@@ -73,6 +87,16 @@ class Worker:
         if "error" in answer:
             raise WorkerFailed(answer.get("kind", "error"), str(answer["error"]))
         return answer
+
+    def _answer(self, deadline: float) -> dict[str, Any]:
+        """The worker's next message that is no order to build something; orders are passed on."""
+        while True:
+            message = self._channel.receive(max(0.0, deadline - time.monotonic()))
+            if "build" not in message or self._on_build is None:
+                return message
+            order = message["build"] if isinstance(message["build"], dict) else {}
+            self.built.append(self._on_build(order, self.code, max(0.01, deadline - time.monotonic())))
+            self._channel.send({"built": self.built[-1]})
 
     def _crashed(self, doing: str) -> WorkerFailed:
         code = self._reap()

@@ -14,12 +14,14 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from stitchcuda.tools.builder_worker import BuilderWorker
 from stitchcuda.tools.interceptor import Interceptor
 
 
 def main(folder: Path) -> None:
     given = torch.load(folder / "given.pt")
-    interceptor = Interceptor("sim", folder / "cache", folder, "sm_90a")
+    builder = BuilderWorker("sim", folder / "cache", "sm_90a")
+    interceptor = Interceptor("sim", folder, lambda order: builder.build(order, folder))
     interceptor.install()
     results = []
     with interceptor.running(), torch.no_grad():

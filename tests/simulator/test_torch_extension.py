@@ -68,7 +68,10 @@ std::vector<torch::Tensor> row_stats(torch::Tensor x) {
 @pytest.fixture(scope="module")
 def extension(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
     folder = tmp_path_factory.mktemp("extension")
-    sources = inline_sources(folder, [CPP], [CUDA], ["gelu", "row_stats"])
+    sources = []
+    for name, text in inline_sources([CPP], [CUDA], ["gelu", "row_stats"]).items():
+        sources.append(folder / name)
+        sources[-1].write_text(text)
     library = build_torch_extension(sources, name="simulated_extension", cache=CACHE)
     spec = importlib.util.spec_from_file_location("simulated_extension", library)
     assert spec is not None

@@ -1,0 +1,48 @@
+"""The judge's handle on the builder: started for the first order, kept for all others, started again when it died.
+
+Where to look next: `builder_worker.py` (who builds), `worker.py` (who passes the orders on).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from stitchcuda.tools.worker import Worker, WorkerFailed
+
+
+class Builder:
+    """One builder process at a time. `start` makes it; `cache` and `arch` are what it builds into and for."""
+
+    def __init__(self, start: Callable[[], Worker], *, cache: Path, arch: str) -> None:
+        self._start = start
+        self._given = {"cache": str(cache), "arch": arch}
+        self._worker: Worker | None = None
+
+    def build(self, order: Mapping[str, Any], root: Path | None, seconds: float) -> dict[str, Any]:
+        """The builder's answer to an order of the program in `root`. Raises RuntimeError for our own defects only."""
+        if root is None:
+            return {"error": "an order to build before any program was loaded", "kind": "build"}
+        name = str(order.get("name", ""))[:100]
+        if self._worker is None:
+            self._worker = self._start()
+        started = time.monotonic()
+        try:
+            answer = self._worker.ask(
+                "build", seconds=seconds, doing=f"compiling {name}", order=dict(order), root=str(root), **self._given
+            )
+        except WorkerFailed as failure:
+            self.close()
+            kind = "build" if failure.kind == "timeout" else "unavailable"
+            return {"error": str(failure), "kind": kind}
+        built: dict[str, Any] = answer["built"]
+        if built.get("kind") == "defect":
+            raise RuntimeError(f"the builder failed:\n{built['error']}")
+        return built | {"seconds": time.monotonic() - started}
+
+    def close(self) -> None:
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            worker.close()
