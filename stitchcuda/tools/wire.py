@@ -1,8 +1,8 @@
 """How processes talk: JSON lines over a socket or pipes, tensors as safetensors files in a scratch folder.
 
 Values are encoded by `encode` into JSON plus a list of tensors, never pickled, so the judge can read what an untrusted
-worker wrote. A tensor travels as the bytes of its memory span with its shape and strides, so that a transposed, sliced or
-expanded tensor arrives with the layout it had. Where to look next: `nursery.py` (who opens channels), `judge.py`.
+worker wrote. A message is bounded in length and depth, and its strings can be printed, whoever sent it.
+Where to look next: `tensor_file.py` (the tensors' files), `nursery.py` (who opens channels), `judge.py`.
 """
 
 from __future__ import annotations
@@ -12,19 +12,18 @@ import json
 import select
 import socket
 import time
+from collections import namedtuple
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
-from safetensors.torch import save_file
+
+from stitchcuda.tools.tensor_file import WireError, read_tensors, write_tensors
+
+__all__ = ["Channel", "Closed", "Expired", "WireError", "decode", "encode", "named_tensors", "read_tensors", "write_tensors"]
 
 _LINE_LIMIT = 64 * 2**20                   # a reply longer than this is a fault of the worker
-
-
-class WireError(Exception):
-    """A value that cannot travel, or a file or message that is not what was agreed."""
+_DEPTH_LIMIT = 64                          # of nested lists and objects
 
 
 class Closed(Exception):
@@ -40,7 +39,7 @@ class Channel:
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
-        self._buffer = b""
+        self._buffer = bytearray()
 
     def fileno(self) -> int:
         return self._sock.fileno()
@@ -69,14 +68,16 @@ class Channel:
             if not chunk:
                 raise Closed("end of stream")
             self._buffer += chunk
-        line, self._buffer = self._buffer[:end], self._buffer[end + 1 :]
+        line = bytes(self._buffer[:end])
+        del self._buffer[: end + 1]
         try:
             message = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise WireError(f"not JSON: {line[:80]!r}") from error
         if not isinstance(message, dict):
             raise WireError("not a JSON object")
-        return message
+        checked: dict[str, Any] = _printable(message, _DEPTH_LIMIT)
+        return checked
 
     def close(self) -> None:
         self._sock.close()
@@ -99,7 +100,9 @@ def encode(value: Any, tensors: list[torch.Tensor]) -> Any:
         return {"tuple": [int(size) for size in value]}
     if isinstance(value, tuple):
         items = [encode(item, tensors) for item in value]
-        return {"tuple": items, "type": type(value).__name__} if hasattr(value, "_fields") else {"tuple": items}
+        if hasattr(value, "_fields"):
+            return {"tuple": items, "type": type(value).__name__, "fields": list(value._fields)}
+        return {"tuple": items}
     if isinstance(value, list):
         return {"list": [encode(item, tensors) for item in value]}
     if isinstance(value, Mapping):
@@ -113,7 +116,7 @@ def encode(value: Any, tensors: list[torch.Tensor]) -> Any:
 
 
 def decode(value: Any, tensors: list[torch.Tensor], device: str = "cpu") -> Any:
-    """The inverse of `encode`; named tuples come back as plain tuples, dataclasses as dicts."""
+    """The inverse of `encode`, for what the judge sent; named tuples come back as such, dataclasses as dicts."""
     if not isinstance(value, dict):
         return value
     if "tensor" in value:
@@ -121,7 +124,8 @@ def decode(value: Any, tensors: list[torch.Tensor], device: str = "cpu") -> Any:
     if "float" in value:
         return float.fromhex(value["float"])
     if "tuple" in value:
-        return tuple(decode(item, tensors, device) for item in value["tuple"])
+        items = tuple(decode(item, tensors, device) for item in value["tuple"])
+        return namedtuple(value["type"], value["fields"], rename=True)(*items) if value.get("fields") else items
     if "list" in value:
         return [decode(item, tensors, device) for item in value["list"]]
     if "dict" in value:
@@ -133,40 +137,39 @@ def decode(value: Any, tensors: list[torch.Tensor], device: str = "cpu") -> Any:
     raise WireError(f"an unknown value {value!r:.80}")
 
 
-def write_tensors(path: Path, tensors: list[torch.Tensor]) -> None:
-    """Write the memory span of each tensor, in order, with dtype, shape and strides (elements) as metadata."""
-    spans: dict[str, torch.Tensor] = {}
-    layout = []
-    for index, tensor in enumerate(tensors):
-        bare = tensor.detach().resolve_conj().resolve_neg()
-        if type(bare) is not torch.Tensor:
-            bare = bare.as_subclass(torch.Tensor)
-        span = 0 if bare.numel() == 0 else 1 + sum((n - 1) * s for n, s in zip(bare.shape, bare.stride(), strict=True))
-        flat = bare.as_strided((span,), (1,)) if span else bare.new_empty((0,))
-        spans[f"{index:05d}"] = flat.to("cpu", copy=True).contiguous().view(torch.uint8)
-        layout.append({
-            "dtype": str(bare.dtype).removeprefix("torch."),
-            "shape": list(bare.shape),
-            "strides": list(bare.stride()),
-        })
-    save_file(spans or {"none": torch.zeros(1, dtype=torch.uint8)}, path, metadata={"layout": json.dumps(layout)})
+def named_tensors(structure: Any, tensors: list[torch.Tensor], name: str = "output") -> dict[str, torch.Tensor]:
+    """The tensors of an encoded result by path, as `truth.name_outputs` names them; the sender is not trusted.
+
+    Raises `WireError` for anything that is no tensor and no nested tuple, list or dict of tensors.
+    """
+    if structure is None:
+        return {}
+    if not isinstance(structure, dict):
+        raise WireError(f"{name} is {structure!r:.60}, not a tensor")
+    if "tensor" in structure:
+        position = structure["tensor"]
+        if type(position) is not int or not 0 <= position < len(tensors):
+            raise WireError(f"{name} is a tensor that was not sent")
+        return {name: tensors[position]}
+    parts: list[tuple[Any, Any]]
+    nested = structure.get("tuple", structure.get("list"))
+    if isinstance(nested, list):
+        parts = list(enumerate(nested))
+    elif isinstance(structure.get("dict"), list):
+        parts = [(pair[0], pair[1]) for pair in structure["dict"] if isinstance(pair, list) and len(pair) == 2]
+    else:
+        raise WireError(f"{name} is a {next(iter(structure), 'value')!s:.40}, not a tensor")
+    return {path: tensor for key, part in parts for path, tensor in named_tensors(part, tensors, f"{name}.{key}").items()}
 
 
-def read_tensors(path: Path, *, device: str = "cpu", limit_bytes: int | None = None) -> list[torch.Tensor]:
-    """Read what `write_tensors` wrote: copies with the recorded layout. Raises `WireError` when the file lies."""
-    if limit_bytes is not None and path.stat().st_size > limit_bytes:
-        raise WireError(f"{path.stat().st_size} bytes of tensors where at most {limit_bytes} were expected")
-    try:
-        with safe_open(path, framework="pt") as file:
-            layout = json.loads((file.metadata() or {})["layout"])
-            return [_restore(file.get_tensor(f"{i:05d}"), entry, device) for i, entry in enumerate(layout)]
-    except (KeyError, TypeError, ValueError, RuntimeError, AttributeError, OSError) as error:
-        raise WireError(f"unreadable tensors: {error}") from error
-    except Exception as error:             # safetensors raises its own class, which has no public base
-        raise WireError(f"unreadable tensors: {error}") from error
-
-
-def _restore(span: torch.Tensor, entry: dict[str, Any], device: str) -> torch.Tensor:
-    dtype = getattr(torch, entry["dtype"])
-    flat = span.clone().view(dtype) if span.numel() else torch.empty(0, dtype=dtype)
-    return flat.to(device).as_strided(entry["shape"], entry["strides"])
+def _printable(value: Any, depth: int) -> Any:
+    """`value` with lone surrogates replaced: no file and no terminal takes them. Raises `WireError` where it is too deep."""
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode("utf-8", "replace").decode("utf-8")
+    if not isinstance(value, dict | list):
+        return value
+    if depth == 0:
+        raise WireError("a message nested too deeply")
+    if isinstance(value, list):
+        return [_printable(item, depth - 1) for item in value]
+    return {_printable(key, depth - 1): _printable(item, depth - 1) for key, item in value.items()}

@@ -82,7 +82,7 @@ def _product(generator: torch.Generator) -> tuple[Tensor, ...]:
 
 
 def _large_product(generator: torch.Generator) -> tuple[Tensor, ...]:
-    k = _size(generator, 512, 1024)
+    k = _size(generator, 1024, 1536)
     return _normal(generator, 64, k), _normal(generator, k, 64)
 
 
