@@ -1,15 +1,29 @@
 """Runs one compiler or another tool in the sandbox: killable with everything it started, its output in one piece.
 
-It never runs a program's own code: that is a worker's part. Where to look next: `limits.py`.
+It never runs a program's own code: that is a worker's part. Where to look next: `launcher.py` (the process in between).
 """
 
 from __future__ import annotations
 
+import functools
+import json
+import os
+import shutil
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from stitchcuda.sandbox import limits as bounds
+from stitchcuda.sandbox import files
+from stitchcuda.sandbox import limits as bounding
 from stitchcuda.sandbox.limits import Finished, Limits
+from stitchcuda.sandbox.policy import Policy
+from stitchcuda.sandbox.protections import NAMES, Protections, left_out, protections_of
+
+_LAUNCHER = str(Path(__file__).with_name("launcher.py"))
+_GRACE_S = 10.0                            # for the launcher to notice, kill and answer
+_PROBE_S = 20.0
 
 
 def run(
@@ -22,8 +36,124 @@ def run(
     write: Sequence[Path] = (),
     limits: Limits | None = None,
 ) -> Finished:
-    """Run `command`, which may read `read` beyond the system's own folders and write `write` and nothing else.
+    """Run `command`, which may read `read` beyond the system's own folders and Python's, and write `write` and nothing else.
 
-    A clean environment unless `env` is given, a time limit in `seconds`, stdout and stderr together.
+    It sees no network and no other process. A clean environment unless `env` is given, a time limit in `seconds`, stdout and
+    stderr together. Without `cwd` it works in the first folder of `write`. A command that does not exist ends with code 127.
     """
-    return bounds.run(command, seconds=seconds, cwd=cwd, env=env)
+    answer, output = _launch(list(command), seconds, cwd, env, [*_of_command(command[0], env), *read], list(write), limits)
+    return Finished(answer["code"], output.decode("utf-8", "replace"), answer["seconds"], answer["reason"] == "time")
+
+
+def available() -> Protections:
+    """What this machine grants a child, found by making one. Never raises; the answer is kept for this process' life."""
+    return _available(tuple(sorted(left_out())))
+
+
+@functools.lru_cache(maxsize=8)
+def _available(without: tuple[str, ...]) -> Protections:
+    try:
+        answer, output = _launch(["true"], _PROBE_S, None, None, [], [], None)
+    except (OSError, RuntimeError) as error:
+        return Protections((), tuple((name, f"no child could be made: {error}") for name in NAMES.values()))
+    if not answer["protections"]:
+        why = output.decode("utf-8", "replace").strip() or f"the child ended with {answer['code']}"
+        return Protections((), tuple((name, why) for name in NAMES.values()))
+    return protections_of(answer["protections"][0])
+
+
+def _launch(
+    command: list[str],
+    seconds: float,
+    cwd: Path | None,
+    env: Mapping[str, str] | None,
+    read: Sequence[Path | str],
+    write: Sequence[Path],
+    limits: Limits | None,
+) -> tuple[dict[str, Any], bytes]:
+    policy = Policy(
+        read=tuple(os.fspath(place) for place in (*files.prefixes(), *read)),
+        write=tuple(os.fspath(place) for place in write),
+        spawn=True,
+    )
+    environment = dict(env) if env is not None else bounding.clean_environment()
+    if write:
+        environment.setdefault("TMPDIR", os.fspath(write[0]))
+    order = {
+        "command": command,
+        "cwd": os.fspath(cwd or (write[0] if write else "/")),
+        "env": environment,
+        "policy": policy._asdict(),
+        "bounds": bounding.bounds_of(limits or Limits(), address=False)._asdict(),
+        "seconds": seconds,
+        "without": sorted(left_out()),
+    }
+    process = subprocess.Popen(
+        [sys.executable, "-I", "-S", _LAUNCHER],
+        env={},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        process.stdin.write(json.dumps(order).encode() + b"\n")
+        process.stdin.flush()
+        answer, complaint = _communicate(process, seconds + _GRACE_S)
+    except BaseException:
+        process.stdin.close()              # the launcher ends everything below it, then itself
+        try:
+            process.wait(_GRACE_S)
+        except subprocess.TimeoutExpired:
+            bounding.kill_group(process.pid)
+            process.wait()
+        raise
+    finally:
+        for pipe in (process.stdin, process.stdout, process.stderr):
+            if pipe is not None:
+                pipe.close()
+    head, _, output = answer.partition(b"\n")
+    if not head:
+        raise RuntimeError(f"the sandbox's launcher ended with {bounding.signal_name(process.returncode)}: {complaint[-2000:]}")
+    header: dict[str, Any] = json.loads(head)
+    return header, output
+
+
+def _communicate(process: subprocess.Popen[bytes], seconds: float) -> tuple[bytes, str]:
+    """Everything on stdout and stderr, with stdin left open."""
+    import selectors
+    import time
+
+    deadline = time.monotonic() + seconds
+    pieces: dict[Any, list[bytes]] = {process.stdout: [], process.stderr: []}
+    with selectors.DefaultSelector() as selector:
+        for pipe in pieces:
+            selector.register(pipe, selectors.EVENT_READ)
+        while selector.get_map():
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise subprocess.TimeoutExpired(process.args, seconds)
+            for key, _ in selector.select(left):
+                piece = os.read(key.fd, 1 << 18)
+                pieces[key.fileobj].append(piece)
+                if not piece:
+                    selector.unregister(key.fileobj)
+    process.wait()
+    return b"".join(pieces[process.stdout]), b"".join(pieces[process.stderr]).decode("utf-8", "replace")
+
+
+def _of_command(name: str, env: Mapping[str, str] | None) -> list[str]:
+    """The folder that a command outside of the system's folders lies in, with its neighbours (`bin` has `lib` beside it)."""
+    found = shutil.which(name, path=(env or os.environ).get("PATH"))
+    if found is None:
+        return []
+    places = []
+    for path in (found, os.path.realpath(found)):
+        folder = os.path.dirname(path)
+        above = os.path.dirname(folder)
+        home = os.path.expanduser("~")
+        whole = os.path.basename(folder) == "bin" and not f"{home}/".startswith(f"{above.rstrip('/')}/")
+        places.append(above if whole else folder)
+    return places

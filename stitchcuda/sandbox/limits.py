@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from stitchcuda.sandbox.policy import Bounds
 from stitchcuda.state import Record
 
 _PR_SET_PDEATHSIG = 1                      # linux/prctl.h
@@ -27,6 +28,7 @@ _KEPT_VARIABLES = (
     "PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER",
     "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES", "PYTHONPATH", "VIRTUAL_ENV", "CXX", "OMP_NUM_THREADS",
     "MKL_NUM_THREADS", "TZ", "SSL_CERT_FILE", "STITCHCUDA_SIM_SCHEDULE", "STITCHCUDA_SIM_CHECK", "STITCHCUDA_SIM_RETURNED",
+    "STITCHCUDA_SANDBOX_WITHOUT",
 )  # fmt: skip
 
 
@@ -39,6 +41,8 @@ class Limits(Record):
     baseline_s: float = 600.0
     memory_gib: float = 0.0                # 0: 80 % of this machine's memory
     file_gib: float = 16.0                 # largest single file
+    disk_gib: float = 48.0                 # all files that one worker or command writes
+    tasks: int = 0                         # processes and threads; 0: 1024, and 16 for each core
     scratch_gib: float = 1.0               # free room below which /dev/shm is not used
 
 
@@ -69,6 +73,18 @@ def memory_limit(limits: Limits) -> int:
     if limits.memory_gib:
         return int(limits.memory_gib * 2**30)
     return int(0.8 * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+
+
+def bounds_of(limits: Limits, *, address: bool) -> Bounds:
+    """The same for the sandbox. `address` also bounds the address space, which CUDA does not bear."""
+    cores = os.cpu_count() or 1
+    return Bounds(
+        memory=memory_limit(limits),
+        address=memory_limit(limits) if address else 0,
+        file=int(limits.file_gib * 2**30),
+        disk=int(limits.disk_gib * 2**30),
+        tasks=limits.tasks or 1024 + 16 * cores,
+    )
 
 
 def apply(limits: Limits, *, bound_memory: bool) -> None:

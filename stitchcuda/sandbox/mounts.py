@@ -1,0 +1,113 @@
+"""A file system of its own for a child: an empty root into which what it may see is mounted, read-only but for its scratch.
+
+Every source is opened before anything is moved, so a failure leaves the old view; it then counts as denied. Needs Linux 5.12
+and CAP_SYS_ADMIN in a mount namespace of its own. Where to look next: `files.py` (what is visible), `namespaces.py`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+
+from stitchcuda.sandbox import files, kernel
+from stitchcuda.sandbox.policy import Policy
+
+# linux/mount.h, linux/fcntl.h, sys/mount.h
+_CLONE, _RECURSIVE, _CLOSE_ON_EXEC, _EMPTY_PATH, _HERE = 0x1, 0x8000, 0o2000000, 0x1000, -100
+_FROM_EMPTY_PATH = 0x4
+_READ_ONLY, _NO_SETUID, _NO_DEVICES = 0x1, 0x2, 0x4
+_MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_REC, _MS_PRIVATE = 0x2, 0x4, 0x8, 0x4000, 0x40000
+_DETACH = 2
+_PRIVATE_SIZE = "256m"
+
+
+class _Attributes(ctypes.Structure):
+    _fields_ = tuple((name, ctypes.c_uint64) for name in ("set", "clear", "propagation", "user_namespace"))
+
+
+def detach() -> None:
+    """A mount namespace of its own, in which nothing that is mounted from here on shows outside."""
+    kernel.unshare(kernel.NEW_MOUNTS)
+    kernel.mount("none", "/", "", _MS_REC | _MS_PRIVATE)
+
+
+def enter(policy: Policy) -> None:
+    """Swap the root of this process' mount namespace. Raises `OSError` with the old one still in place."""
+    base = next(place for place in ("/tmp", "/mnt", "/var", "/usr") if os.path.isdir(place))
+    trees = _trees(policy)
+    mounted = False
+    try:
+        kernel.mount("tmpfs", base, "tmpfs", _MS_NOSUID | _MS_NODEV, "mode=755,size=1m")
+        mounted = True
+        _furnish(base, trees, _links())
+        os.chdir(base)
+        kernel.call("pivot_root", b".", b".")
+    except OSError:
+        if mounted:
+            kernel.unmount(base, _DETACH)
+        raise
+    finally:
+        for tree, _ in trees.values():
+            os.close(tree)
+    kernel.unmount(".", _DETACH)           # the old root lies on top of the new one now
+    os.chdir("/")
+    _restrict("/", _READ_ONLY)
+
+
+def own_proc() -> None:
+    """Show this process namespace in /proc, in place of the machine's. Only from inside the namespace."""
+    kernel.mount("proc", "/proc", "proc", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
+
+
+def freeze_proc() -> None:
+    """Without this, root's user id alone may write settings of the whole machine in /proc/sys."""
+    _restrict("/proc", _READ_ONLY)
+
+
+def _trees(policy: Policy) -> dict[str, tuple[int, bool]]:
+    """Detached copies of everything visible: target to (descriptor, is a folder)."""
+    trees: dict[str, tuple[int, bool]] = {}
+    written = files.writable(policy)
+    plain = [place for place in files.readable(policy) if place not in _links() and place not in written]
+    wanted = [(place, _READ_ONLY | _NO_SETUID | _NO_DEVICES) for place in plain]
+    wanted += [(place, _NO_SETUID) for place in files.devices(gpu=policy.gpu)]
+    wanted += [("/proc", _READ_ONLY)]
+    wanted += [(place, _NO_SETUID | _NO_DEVICES) for place in written]
+    try:
+        for place, attributes in wanted:
+            tree = kernel.call("open_tree", _HERE, os.fsencode(place), _CLONE | _RECURSIVE | _CLOSE_ON_EXEC)
+            trees[place] = (tree, os.path.isdir(place))
+            if attributes:
+                asked = _Attributes(attributes, 0, 0, 0)
+                kernel.call("mount_setattr", tree, b"", _EMPTY_PATH | _RECURSIVE, ctypes.byref(asked), ctypes.sizeof(asked))
+    except OSError:
+        for tree, _ in trees.values():
+            os.close(tree)
+        raise
+    return trees
+
+
+def _furnish(base: str, trees: dict[str, tuple[int, bool]], links: dict[str, str]) -> None:
+    for private in files.PRIVATE:
+        os.makedirs(base + private, exist_ok=True)
+        kernel.mount("tmpfs", base + private, "tmpfs", _MS_NOSUID | _MS_NODEV, f"mode=1777,size={_PRIVATE_SIZE},nr_inodes=10k")
+    for link, to in links.items():
+        os.symlink(to, base + link)
+    for name, to in (("fd", "/proc/self/fd"), ("stdin", "fd/0"), ("stdout", "fd/1"), ("stderr", "fd/2")):
+        os.symlink(to, f"{base}/dev/{name}")
+    for place, (tree, folder) in sorted(trees.items()):
+        target = base + place
+        if not os.path.lexists(target):
+            os.makedirs(target if folder else os.path.dirname(target), exist_ok=True)
+            if not folder:
+                os.close(os.open(target, os.O_CREAT | os.O_WRONLY, 0o644))
+        kernel.call("move_mount", tree, b"", _HERE, os.fsencode(target), _FROM_EMPTY_PATH)
+
+
+def _links() -> dict[str, str]:
+    return {place: os.readlink(place) for place in files.LINKABLE if os.path.islink(place)}
+
+
+def _restrict(place: str, attributes: int) -> None:
+    asked = _Attributes(attributes, 0, 0, 0)
+    kernel.call("mount_setattr", _HERE, os.fsencode(place), 0, ctypes.byref(asked), ctypes.sizeof(asked))

@@ -1,0 +1,154 @@
+"""How much a child and everything below it uses: resident memory, tasks, bytes on disk. It only looks.
+
+Memory in files without a name (memfd, or deleted while open) is found through the open descriptors; what hides from that too
+shows as a machine that runs out. Where to look next: `supervisor.py`.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator, Sequence
+
+from stitchcuda.sandbox.policy import Bounds
+
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_MOST_FILES = 50_000
+_SCARCE_MEMORY = 0.02                      # of the machine's memory
+_SCARCE_DISK = 256 * 2**20
+
+
+class Watch:
+    """Looks at the processes below this one, through the machine's /proc or through the child's own."""
+
+    def __init__(self, bounds: Bounds, folders: Sequence[str]) -> None:
+        self._bounds = bounds
+        self._folders = list(folders)
+        self._machine = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY)  # still the machine's when /proc no longer is
+        self._me = int(os.readlink("self", dir_fd=self._machine))
+        self._inside = -1
+        self._free = [self._room(folder) for folder in self._folders]
+
+    def close(self) -> None:
+        os.close(self._machine)
+
+    def look_inside(self) -> None:
+        """The child has mounted a /proc of its own: everything listed there is its, but for process 1."""
+        self._inside = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY)
+
+    def excess(self) -> str:
+        """Which bound is passed: "memory", "processes", "disk"; "" for none."""
+        proc, rows = self._rows()
+        memory = sum(resident for _, _, resident in rows)
+        nameless = self._nameless(proc, [pid for pid, _, _ in rows])
+        if self._bounds.memory and memory + nameless > self._bounds.memory:
+            return "memory"
+        if self._bounds.tasks and sum(threads for _, threads, _ in rows) > self._bounds.tasks:
+            return "processes"
+        if self._bounds.disk and nameless + self._stored() > self._bounds.disk:
+            return "disk"
+        for folder, before in zip(self._folders, self._free, strict=True):
+            if (now := self._room(folder)) < _SCARCE_DISK and now < before / 2:
+                return "disk"
+        return "memory" if self._memory_is_scarce() and memory > 2**30 else ""
+
+    def below(self) -> list[int]:
+        """All processes below this one, in this process' own numbering."""
+        parents: dict[int, list[int]] = {}
+        for name in os.listdir(self._machine):
+            if name.isdigit() and (fields := self._stat(self._machine, name)):
+                parents.setdefault(int(fields[1]), []).append(int(name))
+        found, waiting = [], [self._me]
+        while waiting:
+            children = parents.get(waiting.pop(), [])
+            found += children
+            waiting += children
+        return found
+
+    def _rows(self) -> tuple[int, list[tuple[int, int, int]]]:
+        """The descriptor of the /proc that was asked, and (process, threads, resident bytes) of each below."""
+        if self._inside >= 0:
+            proc, pids = self._inside, [int(name) for name in os.listdir(self._inside) if name.isdigit() and name != "1"]
+        else:
+            proc, pids = self._machine, self.below()
+        rows = []
+        for pid in pids:
+            if fields := self._stat(proc, str(pid)):
+                rows.append((pid, int(fields[17]), int(fields[21]) * _PAGE))
+        return proc, rows
+
+    def _stat(self, proc: int, pid: str) -> list[str] | None:
+        try:
+            file = os.open(f"{pid}/stat", os.O_RDONLY, dir_fd=proc)
+        except OSError:
+            return None                    # it has just ended
+        try:
+            return os.read(file, 4096).decode("ascii", "replace").rsplit(")", 1)[1].split()
+        except (OSError, IndexError):
+            return None
+        finally:
+            os.close(file)
+
+    def _nameless(self, proc: int, pids: list[int]) -> int:
+        seen: dict[tuple[int, int], int] = {}
+        for pid in pids:
+            try:
+                folder = os.open(f"{pid}/fd", os.O_RDONLY | os.O_DIRECTORY, dir_fd=proc)
+            except OSError:
+                continue                   # it has just ended
+            try:
+                for name in os.listdir(folder):
+                    try:
+                        found = os.stat(name, dir_fd=folder)
+                    except OSError:
+                        continue           # closed meanwhile
+                    if stat.S_ISREG(found.st_mode) and found.st_nlink == 0:
+                        seen[found.st_dev, found.st_ino] = found.st_blocks * 512
+            except OSError:
+                continue
+            finally:
+                os.close(folder)
+        return sum(seen.values())
+
+    def _stored(self) -> int:
+        total = files = 0
+        for folder in self._folders:
+            for entry in _files(folder):
+                files += 1
+                if files > _MOST_FILES:
+                    return self._bounds.disk + 1
+                total += entry
+        return total
+
+    def _room(self, folder: str) -> int:
+        try:
+            found = os.statvfs(folder)
+        except OSError:
+            return 0
+        return found.f_bavail * found.f_frsize
+
+    def _memory_is_scarce(self) -> bool:
+        figures = {}
+        file = os.open("meminfo", os.O_RDONLY, dir_fd=self._machine)
+        try:
+            for line in os.read(file, 4096).decode().splitlines()[:5]:
+                name, value = line.split(":")
+                figures[name] = int(value.split()[0])
+        finally:
+            os.close(file)
+        return figures.get("MemAvailable", 1) < _SCARCE_MEMORY * figures.get("MemTotal", 1)
+
+
+def _files(folder: str) -> Iterator[int]:
+    """Bytes on disk of each entry, links not followed."""
+    waiting = [folder]
+    while waiting:
+        try:
+            with os.scandir(waiting.pop()) as entries:
+                for entry in entries:
+                    found = entry.stat(follow_symlinks=False)
+                    yield found.st_blocks * 512
+                    if stat.S_ISDIR(found.st_mode):
+                        waiting.append(entry.path)
+        except OSError:
+            continue                       # removed meanwhile
