@@ -102,7 +102,8 @@ def summary(recorded: Mapping[str, Any], own: Iterable[str]) -> dict[str, Any]:
     launches: dict[str, int] = {}
     starts: list[float] = []
     ends: list[float] = []
-    for name, start, took, _ in recorded["rows"]:
+    rows = _rows(recorded)
+    for name, start, took, _ in rows:
         kind = classify(name, own)
         totals[kind] += took
         if kind == "own":
@@ -122,9 +123,23 @@ def summary(recorded: Mapping[str, Any], own: Iterable[str]) -> dict[str, Any]:
         "launched": int(sum(count for _, count in kernels.values())),
         "busy_ms": total / 1e6,
         "span_ms": (max(ends) - min(starts)) / 1e6 if ends else 0.0,
-        "streams": len({row[3] for row in recorded["rows"]}),
-        "replays": int(recorded.get("replays", 0)),
+        "streams": len({row[3] for row in rows}),
+        "replays": _count(recorded.get("replays")),
     }
+
+
+def _rows(recorded: Mapping[str, Any]) -> list[tuple[str, int, int, int]]:
+    """The rows that are rows: a worker may send anything."""
+    rows = recorded.get("rows")
+    return [
+        (str(row[0]), _count(row[1]), _count(row[2]), _count(row[3]))
+        for row in (rows if isinstance(rows, list) else [])
+        if isinstance(row, list) and len(row) == 4
+    ]
+
+
+def _count(value: object) -> int:
+    return max(0, value) if isinstance(value, int) else 0
 
 
 def borrowed(seen: Mapping[str, int], counted: Mapping[str, int]) -> tuple[str, ...]:

@@ -72,6 +72,20 @@ def _alternate(tensor: torch.Tensor, inverted: bool) -> None:
         tensor.fill_(inverted)
 
 
+def poison_cached() -> None:
+    """On a GPU, fill what the caching allocator keeps for reuse: who allocates past the dispatcher finds no old results."""
+    taken = []
+    stream = torch.cuda.current_stream().cuda_stream
+    for segment in torch.cuda.memory_snapshot():  # type: ignore[no-untyped-call, unused-ignore]
+        if tuple(segment.get("segment_pool_id", (0, 0))) != (0, 0) or segment["stream"] != stream:
+            continue                       # a graph's own pool, whose replays need what lies there, or another stream's
+        for block in segment["blocks"]:
+            if block["state"] == "inactive":
+                taken.append(torch.empty(block["size"], dtype=torch.uint8, device="cuda"))
+                taken[-1].fill_(0xFF)      # NaN in every floating-point type
+    torch.cuda.synchronize()
+
+
 class Poison(TorchDispatchMode):  # type: ignore[misc, no-untyped-call, unused-ignore]
     """Fills every fresh allocation, so that an output which nothing writes shows as NaN. Counts nothing."""
 
