@@ -1,65 +1,300 @@
 """Interleaved timing on a GPU: reference, previous program and program take turns in blocks, each in its own process.
 
-Only one is active at a time. Each block is a fixed number of single calls on a cold L2 with the device idle before
-(`stopwatch.py`); a saving is the median over rounds of the difference of the block medians, so that a drift of clocks hits
-all three alike. Its 95 % interval comes from order statistics of the rounds. Where to look next: `judge.py`.
+Only one is active at a time. Each block is a fixed number of single calls on a cold L2 with the device idle before, on contents
+that never repeat, in memory taken anew; a saving is the median over rounds of the difference of the block medians, a ratio
+that of their quotient, so that a drift of clocks hits all alike. 95 % intervals come from order statistics of the rounds.
+The judge's clock runs around every block, some blocks leave the calls out, and after secret ones the outputs are compared.
+What does not fit together is a reason to refuse. Where to look next: `timed_calls.py` (inside), `agreement.py` (clocks),
+`deliveries.py` (contents).
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 import random
+import time
+from collections.abc import Callable
+from pathlib import Path
 from statistics import median
 
-from stitchcuda.state import TimingResult
-from stitchcuda.tools.exam import InputSet
 from stitchcuda.sandbox.limits import Limits
-from stitchcuda.tools.worker import Worker
+from stitchcuda.state import TimingResult
+from stitchcuda.tools import agreement
+from stitchcuda.tools.agreement import Figures
+from stitchcuda.tools.deliveries import Asked, Deliveries, Delivery
+from stitchcuda.tools.wire import WireError
+from stitchcuda.tools.worker import WorkerFailed
 
 ROUNDS = 25
 CALLS = 8
+_EMPTY_ROUNDS = 9
 _WARM_CALLS = 10
-# The first call of a block pays for the switch between the processes' contexts (0.13 ms on an H200) and is not counted.
-_SWITCH = 1
+_BLOCK_MS = 16.0                           # a block of long calls has fewer of them, but no fewer than
+_FEWEST_CALLS = 2
+_FRESH = 3                                 # one in so many calls gets new addresses
+_SPACER_STEP, _SPACER_STEPS = 2**21, 32    # bytes, a page of the driver's; how many at most lie before a block's memory
 # Binomial(25, 1/2): the 8th smallest and 8th largest of 25 hold the median with 95.7 %.
 _RANK = 7
-_CLOCKS_AGREE = 1.5                        # the host's clock over the events', before a note is made
-_SHORT_MS = 0.05                           # below this the host's clock measures itself
+_SHORTEST_MS = 1e-4                       # the resolution of nothing: a clock that says less lies
+_HELD_BYTES = 512 * 2**20                  # of deliveries that may wait in memory until the rounds are over
+_SPIN_S = 0.003
+_CONFIRMED = 1.25                          # two timings in two pairs of processes
+
+Now = Callable[[], float]
+"""Seconds by the judge's clock."""
 
 
-def interleaved(reference: Worker, previous: Worker, program: Worker, given: InputSet, bounds: Limits) -> TimingResult:
-    """Time three workers on one input set; `previous` may be the program's own worker. Raises `WorkerFailed`."""
-    def block(worker: Worker, calls: int) -> dict[str, list[float]]:
-        fields = {"inputs": str(given.inputs), "structure": given.structure} if worker is not reference else {"seed": 0}
-        return worker.ask("time", seconds=bounds.call_s, doing="being timed", calls=calls, **fields)
+class Interleaving:
+    """The turns of one timing. `draw` makes every choice that a program must not foresee."""
 
+    def __init__(
+        self,
+        workers: dict[str, Asked],
+        deliveries: Deliveries,
+        bounds: Limits,
+        now: Now,
+        draw: random.Random,
+        core: int | None,
+    ) -> None:
+        self.workers = workers
+        self.figures = {name: Figures() for name in workers}
+        self.core = core                   # where the workers' main threads run: one is as fast as the other
+        self.notes: list[str] = []
+        self.wrong: list[str] = []
+        self.delivered = 0
+        self._deliveries = deliveries
+        self._bounds = bounds
+        self._now = now
+        self._draw = draw
+        self._waiting: list[Delivery] = []
+
+    def warm(self, name: str) -> float:
+        """Prepare a worker and call it until nothing is new to it; milliseconds of a call. The program delivers at once."""
+        prepared = self._ask(name, mode="prepare", core=self.core, **self._deliveries.message())
+        if self.core is not None and not prepared.get("pinned"):
+            self.notes.append(f"the worker of the {name} could not be kept on one core")
+        self._move(name)
+        first, turn = self._deliveries.planned[0]
+        calls = [*self._calls(_WARM_CALLS - 1), [first, turn, 0]]
+        said = self._times(name, calls, run=True)[0]
+        if name == "program":
+            self._receive(first, turn)
+        self._times(name, calls, run=False)
+        return median(said)
+
+    def rounds(self, names: list[str], calls: int) -> None:
+        """All rounds of these workers, in an order that is drawn anew for each."""
+        empty = set(self._draw.sample(range(ROUNDS), _EMPTY_ROUNDS))
+        planned = self._deliveries.planned[1:]
+        delivered = dict(zip(self._draw.sample(range(ROUNDS), len(planned)), planned, strict=True))
+        for number in range(ROUNDS):
+            turns = [(name, run) for name in names for run in ((True, False) if number in empty else (True,))]
+            self._draw.shuffle(turns)
+            for name, run in turns:
+                last = delivered.get(number) if run and name == "program" else None
+                self._block(name, calls, run=run, deliver=last)
+
+    def release(self, name: str) -> None:
+        self._ask(name, mode="release")
+
+    def judge(self) -> None:
+        """Compare what was delivered."""
+        if self._waiting and not self.wrong:
+            self.wrong += [f"in a timed call {reason}" for reason in self._deliveries.wrong(self._waiting)]
+        self.delivered += len(self._waiting)
+        self._waiting.clear()
+
+    def _block(self, name: str, count: int, *, run: bool, deliver: tuple[int, int] | None) -> None:
+        calls = self._calls(count)
+        if deliver:
+            calls[-1][:2] = deliver
+        self._move(name)                   # also pays for the switch between the processes' contexts, 0.13 ms on an H200
+        before = self._now()
+        device, rest = self._times(name, calls, run=run)
+        span = 1e3 * (self._now() - before)
+        figures = self.figures[name]
+        figures.calls = count
+        if not run:
+            figures.empty_spans.append(span)
+            return
+        figures.spans.append(span)
+        figures.inside.append(max(_SHORTEST_MS, median(device)))
+        figures.rest.append(median(rest))
+        if deliver:
+            self._receive(*deliver)
+
+    def _move(self, name: str) -> None:
+        spacer = _SPACER_STEP * self._draw.randrange(_SPACER_STEPS)
+        self._ask(name, mode="move", spacer=spacer, call=self._calls(1)[0])
+
+    def _receive(self, number: int, turn: int) -> None:
+        try:
+            delivery = self._deliveries.receive(self.workers["program"], number, turn, seconds=self._bounds.call_s)
+        except (WireError, OSError) as error:
+            self.wrong.append(f"the outputs of a timed call cannot be read: {error}")
+            return
+        self._waiting.append(delivery)
+        if sum(tensor.numel() * tensor.element_size() for one in self._waiting for tensor in one.outputs) > _HELD_BYTES:
+            self.judge()
+
+    def _calls(self, count: int) -> list[list[int]]:
+        """(set, turn, fresh addresses) of each call; every block has as many fresh ones, wherever they fall."""
+        fresh = set(self._draw.sample(range(count), count // _FRESH))
+        sets = len(self._deliveries.sets)
+        return [[self._draw.randrange(sets), self._draw.getrandbits(31), int(place in fresh)] for place in range(count)]
+
+    def _times(self, name: str, calls: list[list[int]], *, run: bool) -> tuple[list[float], list[float]]:
+        said = self._ask(name, mode="block", calls=calls, run=run)
+        device, rest = said.get("device_ms"), said.get("rest_ms")
+        for times in (device, rest):
+            if not isinstance(times, list) or len(times) != len(calls) or not all(_is_time(one) for one in times):
+                raise WorkerFailed("error", "the worker's times are no times")
+        return device, rest  # type: ignore[return-value]
+
+    def _ask(self, name: str, **fields: object) -> dict[str, object]:
+        return self.workers[name].ask("time", seconds=self._bounds.call_s, doing="being timed", **fields)
+
+
+def interleaved(
+    reference: Asked,
+    previous: Asked,
+    program: Asked,
+    deliveries: Deliveries,
+    bounds: Limits,
+    *,
+    now: Now = time.perf_counter,
+    draw: random.Random | None = None,
+    threads: Callable[[], int | None] = lambda: None,
+    core: int | None = None,
+) -> TimingResult:
+    """Time three workers; `previous` may be the program's own worker. `threads` counts those of the program's process, `core`
+    is where all workers' main threads shall run.
+
+    What must not be believed stands in `refused`. Where memory does not hold all at once they go one after another, and a
+    note says so. Raises `WorkerFailed`.
+    """
     workers = {"reference": reference, "previous": previous, "program": program}
     if previous is program:
         del workers["previous"]
-    for worker in workers.values():
-        block(worker, _WARM_CALLS)
-    medians: dict[str, list[float]] = {name: [] for name in workers}
-    host: list[float] = []
-    order = list(workers)
-    for _ in range(ROUNDS):
-        random.shuffle(order)
-        for name in order:
-            said = block(workers[name], _SWITCH + CALLS)
-            medians[name].append(median(said["events_ms"][_SWITCH:]))
-            if name == "program":
-                host.append(median(said["host_ms"][_SWITCH:]))
-    medians.setdefault("previous", medians["program"])
-    savings = sorted(before - now for before, now in zip(medians["previous"], medians["program"], strict=True))
-    event, clock = median(medians["program"]), median(host)
-    notes = []
-    if event > _SHORT_MS and clock > _CLOCKS_AGREE * event:
-        notes.append(f"the host's clock says {clock:.3f} ms where the device's events say {event:.3f} ms")
+    notes = list(deliveries.notes)
+    draw = draw or random.SystemRandom()
+    turns = Interleaving(workers, deliveries, bounds, now, draw, core)
+    groups = [list(workers)]
+    try:
+        try:
+            warm = {name: turns.warm(name) for name in workers}
+        except WorkerFailed as failure:
+            if failure.kind != "memory":
+                raise
+            for name in workers:
+                turns.release(name)
+            notes.append("timed one after another: memory does not hold them at once")
+            turns = Interleaving(workers, deliveries, bounds, now, draw, core)
+            groups, warm = [[name] for name in workers], {}
+        calls = 0
+        before = after = None
+        for group in groups:
+            for name in group:
+                warm[name] = warm.get(name) or turns.warm(name)
+            calls = calls or max(_FEWEST_CALLS, min(CALLS, int(_BLOCK_MS / max(warm["reference"], 1e-3))))
+            before = threads() if "program" in group else before
+            turns.rounds(group, calls)
+            after = threads() if "program" in group else after
+            for name in group:
+                turns.release(name)
+    except WorkerFailed:
+        with contextlib.suppress(WorkerFailed):  # if it is the one that failed, it holds nothing any more
+            turns.release("reference")
+        raise
+    turns.judge()
+    return _result(turns, calls, len(groups) == 1, [*notes, *turns.notes], _grown(before, after))
+
+
+def confirmed(first: TimingResult, second: TimingResult) -> TimingResult:
+    """A winner's timing with that of the same program in new processes: the slower figures, and a refusal if they are apart."""
+    slower = second if second.ratio <= first.ratio else first
+    low, high = sorted((first.ratio, second.ratio))
+    reasons = list(dict.fromkeys((*first.refused, *second.refused)))
+    if high > _CONFIRMED * low:
+        reasons.append(f"timed again in new processes, the ratio is {second.ratio:.3f} where it was {first.ratio:.3f}")
+    notes = dict.fromkeys((*first.notes, *second.notes, f"timed twice: ratio {first.ratio:.3f}, then {second.ratio:.3f}"))
+    return slower.model_copy(update={"refused": tuple(reasons), "notes": tuple(notes)})
+
+
+def quick_core() -> int:
+    """Of the cores that this process may use, the one that counts fastest at this moment: others may be shared or asleep."""
+    def speed(core: int) -> int:
+        os.sched_setaffinity(0, {core})
+        count, until = 0, time.perf_counter() + _SPIN_S
+        while time.perf_counter() < until:
+            count += 1
+        return count
+
+    allowed = os.sched_getaffinity(0)
+    try:
+        return max(sorted(allowed), key=speed)
+    finally:
+        os.sched_setaffinity(0, allowed)
+
+
+def threads_below(pid: int) -> int:
+    """Threads of a process and of everything it started, as the system counts them."""
+    parents: dict[int, list[int]] = {}
+    counts: dict[int, int] = {}
+    for folder in Path("/proc").iterdir():
+        if not folder.name.isdigit():
+            continue
+        try:
+            fields = (folder / "stat").read_text().rsplit(")", 1)[1].split()
+        except (FileNotFoundError, ProcessLookupError, PermissionError):
+            continue                       # it ended meanwhile, or is none of ours
+        parents.setdefault(int(fields[1]), []).append(int(folder.name))
+        counts[int(folder.name)] = int(fields[17])
+    total, waiting = 0, [pid]
+    while waiting:
+        one = waiting.pop()
+        total += counts.get(one, 0)
+        waiting += parents.get(one, [])
+    return total
+
+
+def _result(turns: Interleaving, calls: int, together: bool, notes: list[str], grown: list[str]) -> TimingResult:
+    reference, program = turns.figures["reference"], turns.figures["program"]
+    previous = turns.figures.get("previous", program)
+    hidden = agreement.hidden_ms(program, reference)
+    now = [inside + hidden for inside in program.inside]
+    before = now if previous is program else previous.inside
+    if hidden:
+        notes.append(f"{hidden:.4f} ms of device work outlast the call on its stream and are counted")
+    savings = sorted(one - other for one, other in zip(before, now, strict=True))
+    ratios = sorted(one / other for one, other in zip(reference.inside, now, strict=True))
     return TimingResult(
-        reference_ms=median(medians["reference"]),
-        previous_ms=median(medians["previous"]),
-        program_ms=event,
+        reference_ms=reference.inside_ms(),
+        previous_ms=median(before),
+        program_ms=median(now),
         saving_ms=median(savings),
         saving_low_ms=savings[_RANK],
         saving_high_ms=savings[-1 - _RANK],
-        samples=ROUNDS * CALLS,
+        ratio=median(ratios),
+        ratio_low=ratios[_RANK],
+        ratio_high=ratios[-1 - _RANK],
+        outside_ms=program.outside_ms(),
+        samples=ROUNDS * calls,
+        deliveries=turns.delivered,
+        interleaved=together,
+        refused=(*turns.wrong, *agreement.reasons(program, reference), *grown),
         notes=tuple(notes),
     )
+
+
+def _grown(before: int | None, after: int | None) -> list[str]:
+    if before is None or after is None or after <= before:
+        return []
+    return [f"the program's process has {after} threads after the timed calls and had {before} before them"]
+
+
+def _is_time(value: object) -> bool:
+    return isinstance(value, int | float) and 0.0 <= value < 1e9
+
+

@@ -1,0 +1,86 @@
+"""Do the clocks agree? Pure functions on the figures of one timing: what a worker said, and what the judge saw from outside.
+
+A block and an empty block differ by the calls alone, so outside a call takes what a block takes longer, over the number of
+calls. What an empty block itself takes is held against the reference's worker, which is trusted and does the same.
+Times in milliseconds. Where to look next: `timing.py` (where the figures come from).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from statistics import median, quantiles
+
+AGREE = 1.5                                # two clocks on the same work
+EMPTY_AGREE = 1.3                          # the empty blocks of two workers
+MARGIN_MS = 0.02                           # per call: what no clock resolves
+REST_MS = 0.01                             # waiting for an idle device
+_NOISE = 3.0                               # standard errors of a median that are no disagreement
+_IQR_TO_SE = 0.93                          # of a median of n normal samples, times IQR / sqrt(n)
+
+
+@dataclass
+class Figures:
+    """One worker's: block medians from inside, spans of requests from outside. All blocks have the same number of calls."""
+
+    calls: int = 1                         # of one block
+    inside: list[float] = field(default_factory=list)  # of a call on its stream
+    rest: list[float] = field(default_factory=list)  # of what goes on elsewhere when that stream is done
+    spans: list[float] = field(default_factory=list)  # of a block, by the judge's clock
+    empty_spans: list[float] = field(default_factory=list)  # of a block without its calls
+
+    def inside_ms(self) -> float:
+        return median(self.inside)
+
+    def outside_ms(self) -> float:
+        """Of a call, by the judge's clock."""
+        return max(0.0, (quick(self.spans) - quick(self.empty_spans)) / self.calls)
+
+    def noise_ms(self) -> float:
+        """Standard error of `outside_ms`."""
+        return (_error(self.spans) + _error(self.empty_spans)) / self.calls
+
+
+def hidden_ms(program: Figures, reference: Figures) -> float:
+    """Device work of a program's call that its stream does not see. Mostly 0."""
+    over = median(program.rest) - median(reference.rest)
+    return over if over > REST_MS else 0.0
+
+
+def reasons(program: Figures, reference: Figures) -> list[str]:
+    """Sentences on clocks that contradict each other; none for an honest program."""
+    found = []
+    inside = program.inside_ms()
+    hidden = hidden_ms(program, reference)
+    if hidden > (AGREE - 1) * inside:
+        found.append(
+            f"work goes on after the call: {inside:.4f} ms on its stream and {hidden:.4f} ms elsewhere after that; "
+            "join side streams and threads before forward returns"
+        )
+    outside = program.outside_ms()
+    noise = _NOISE * min(program.noise_ms(), MARGIN_MS)
+    if outside > AGREE * (inside + hidden) + MARGIN_MS + noise:
+        found.append(
+            f"the worker's clock says {inside:.4f} ms for a call where the judge's own says {outside:.4f} ms "
+            f"(a factor of {AGREE} is allowed)"
+        )
+    empty, expected = quick(program.empty_spans), quick(reference.empty_spans)
+    if empty > EMPTY_AGREE * expected + MARGIN_MS * program.calls + _NOISE * _error(reference.empty_spans):
+        found.append(
+            f"without its calls a block takes {empty:.3f} ms in the program's worker and {expected:.3f} ms in the reference's: "
+            "something runs beside them"
+        )
+    return found
+
+
+def quick(values: Sequence[float]) -> float:
+    """The lower quartile: what a span takes when the machine leaves it alone."""
+    return float(quantiles(values, n=4, method="inclusive")[0])
+
+
+def _error(values: Sequence[float]) -> float:
+    """Standard error of a median, near enough that of a quartile."""
+    if len(values) < 4:
+        return 0.0
+    low, _, high = quantiles(values, n=4)
+    return float(_IQR_TO_SE * (high - low) / len(values) ** 0.5)

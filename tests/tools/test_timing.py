@@ -1,0 +1,250 @@
+"""Timing as a program meets it, on virtual time: honest ones get their ratio, and what does not fit together is refused."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from stitchcuda.state import TimingResult
+from stitchcuda.tools import timing
+from stitchcuda.tools.worker import WorkerFailed
+from tests.tools.stage import Stage, VirtualClock
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    return Stage(tmp_path)
+
+
+def timed_result(ms: float) -> TimingResult:
+    """A program of `ms` where the reference takes one."""
+    return TimingResult(
+        reference_ms=1, previous_ms=1, program_ms=ms, saving_ms=0, saving_low_ms=0, saving_high_ms=0, samples=200,
+        ratio=1 / ms, ratio_low=1 / ms, ratio_high=1 / ms,
+    )  # fmt: skip
+
+
+def test_an_honest_program_gets_its_ratio(stage: Stage) -> None:
+    clock = VirtualClock(stage.time)
+    result = stage.timed(stage.honest(clock, 0.5), clock)
+    assert result.refused == ()
+    assert result.ratio == pytest.approx(4.0)
+    assert result.ratio_low <= result.ratio <= result.ratio_high
+    assert result.speedup == result.ratio
+    assert result.saving_ms == 0.0         # against itself
+    assert result.outside_ms == pytest.approx(0.5, rel=0.05)
+    assert result.deliveries >= 4
+    assert result.interleaved
+
+
+def test_jitter_is_no_reason(stage: Stage) -> None:
+    clock = VirtualClock(stage.time)
+    dice = random.Random(7)
+
+    def call(*args: Any) -> Any:
+        clock.spend(0.02 * dice.uniform(0.8, 1.6))
+        stage.time.ms += dice.choice((0.0, 0.0, 0.0, 0.01))
+        return stage.module(*args)
+
+    assert stage.timed(call, clock, reference_ms=0.05).refused == ()
+
+
+def test_the_previous_program_takes_turns(stage: Stage) -> None:
+    clock, other = VirtualClock(stage.time), VirtualClock(stage.time)
+    previous = stage.local("previous", stage.honest(other, 0.9), other)
+    result = stage.timed(stage.honest(clock, 0.5), clock, previous=previous)
+    assert result.saving_ms == pytest.approx(0.4)
+    assert result.saving_low_ms == pytest.approx(0.4)
+
+
+def test_work_that_is_not_joined_is_refused(stage: Stage) -> None:
+    clock = VirtualClock(stage.time)
+
+    def call(*args: Any) -> Any:
+        clock.spend(0.01)
+        clock.later(0.5)
+        return stage.module(*args)
+
+    result = stage.timed(call, clock)
+    assert any("work goes on after the call" in reason for reason in result.refused)
+    assert result.program_ms == pytest.approx(0.51, rel=0.01)  # and it is counted
+
+
+def test_a_clock_that_lies_is_refused(stage: Stage) -> None:
+    clock = VirtualClock(stage.time)
+    clock.factor = 0.1
+    result = stage.timed(stage.honest(clock, 0.5), clock)
+    assert any("the judge's own says" in reason for reason in result.refused)
+
+
+def test_slow_empty_blocks_hide_nothing(stage: Stage) -> None:
+    """Outside, a call takes what a block takes longer than an empty one: whoever slows the empty ones is seen."""
+    clock = VirtualClock(stage.time)
+    clock.factor = 0.1
+    honest, busy = stage.honest(clock, 0.5), [False]
+
+    def call(*args: Any) -> Any:
+        busy[0] = True
+        return honest(*args)
+
+    def settle() -> None:
+        clock.spend(0.2 if busy[0] else 0.65)
+        busy[0] = False
+
+    clock.settle = settle  # type: ignore[method-assign]
+    result = stage.timed(call, clock)
+    assert any("without its calls" in reason for reason in result.refused)
+
+
+@pytest.mark.parametrize("key", ["pointer", "identity", "shape", "first", "sum"])
+def test_nothing_is_worth_caching(stage: Stage, key: str) -> None:
+    clock = VirtualClock(stage.time)
+    seen: dict[Any, Any] = {}
+
+    def call(x: torch.Tensor, y: torch.Tensor) -> Any:
+        known = {
+            "pointer": (x.data_ptr(), y.data_ptr()), "identity": (id(x), id(y)), "shape": x.shape,
+            "first": round(float(x.flatten()[0]), 1), "sum": round(float(x.sum().abs()) / 50),
+        }[key]  # fmt: skip
+        clock.spend(0.01)
+        if known not in seen:
+            clock.spend(0.5)
+            seen[known] = stage.module(x, y)
+        return seen[known]
+
+    assert any("in a timed call output is wrong" in reason for reason in stage.timed(call, clock).refused)
+
+
+def test_a_cache_by_content_is_never_hit(stage: Stage) -> None:
+    clock = VirtualClock(stage.time)
+    seen: dict[bytes, Any] = {}
+
+    def call(x: torch.Tensor, y: torch.Tensor) -> Any:
+        known = x.numpy().tobytes() + y.numpy().tobytes()
+        clock.spend(0.01)
+        if known not in seen:
+            clock.spend(0.5)
+            seen[known] = stage.module(x, y)
+        return seen[known]
+
+    result = stage.timed(call, clock)
+    assert result.refused == ()            # right, and as slow as without it
+    assert result.program_ms == pytest.approx(0.51)
+
+
+def test_right_until_it_is_timed_is_refused(stage: Stage) -> None:
+    clock, calls = VirtualClock(stage.time), [0]
+
+    def call(*args: Any) -> Any:
+        calls[0] += 1
+        clock.spend(0.5 if calls[0] < 30 else 0.01)
+        right = stage.module(*args)
+        return right if calls[0] < 30 else torch.empty_like(right)
+
+    assert any("in a timed call" in reason for reason in stage.timed(call, clock).refused)
+
+
+def test_inputs_that_are_written_are_refused(stage: Stage) -> None:
+    clock = VirtualClock(stage.time)
+
+    def call(x: torch.Tensor, y: torch.Tensor) -> Any:
+        clock.spend(0.5)
+        result = stage.module(x, y)
+        x.zero_()
+        return result
+
+    assert any("writes into its input 0" in reason for reason in stage.timed(call, clock).refused)
+
+
+def test_a_lazy_result_is_an_error(stage: Stage) -> None:
+    class Lazy(torch.Tensor):
+        pass
+
+    clock = VirtualClock(stage.time)
+    with pytest.raises(Exception, match="a Lazy, not a plain tensor"):
+        stage.timed(lambda *args: stage.module(*args).as_subclass(Lazy), clock)
+
+
+def test_new_threads_are_refused(stage: Stage) -> None:
+    clock = VirtualClock(stage.time)
+    counts = iter((4, 5))
+    result = stage.timed(stage.honest(clock, 0.5), clock, threads=lambda: next(counts))
+    assert result.refused == ("the program's process has 5 threads after the timed calls and had 4 before them",)
+
+
+def test_threads_are_counted_from_outside() -> None:
+    before = timing.threads_below(os.getpid())
+    stop = threading.Event()
+    thread = threading.Thread(target=stop.wait)
+    thread.start()
+    try:
+        assert timing.threads_below(os.getpid()) == before + 1
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_one_after_another_where_memory_is_short(stage: Stage) -> None:
+    clock = VirtualClock(stage.time)
+    theirs = VirtualClock(stage.time)
+    previous = stage.local("previous", stage.honest(theirs, 0.9), theirs)
+    previous.fails = ["prepare"]
+    result = stage.timed(stage.honest(clock, 0.5), clock, previous=previous)
+    assert not result.interleaved
+    assert any("one after another" in note for note in result.notes)
+    assert result.refused == ()
+    assert result.saving_ms == pytest.approx(0.4)
+    assert previous.modes[-1] == "release"
+
+
+def test_other_failures_are_raised(stage: Stage) -> None:
+    clock = VirtualClock(stage.time)
+
+    def call(*args: Any) -> Any:
+        raise WorkerFailed("crash", "the program crashed")
+
+    with pytest.raises(WorkerFailed, match="crashed"):
+        stage.timed(call, clock)
+    assert stage.reference is not None
+    assert stage.reference.modes[-1] == "release"  # it lives on, and must not keep what it held
+
+
+def test_long_calls_are_called_less(stage: Stage) -> None:
+    clock = VirtualClock(stage.time)
+    assert stage.timed(stage.honest(clock, 40.0), clock, reference_ms=50.0).samples == timing.ROUNDS * 2
+
+
+def test_contents_that_cannot_be_moved_are_said(tmp_path: Path) -> None:
+    picky = '''
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.linalg.cholesky(x)
+
+def get_inputs():
+    x = torch.randn(16, 16)
+    return [x @ x.T + torch.eye(16)]
+'''
+    stage = Stage(tmp_path, picky)
+    clock = VirtualClock(stage.time)
+    result = stage.timed(stage.honest(clock, 0.5), clock)
+    assert any("repeat" in note for note in result.notes)
+    assert result.refused == ()
+
+
+def test_a_winner_is_confirmed_or_refused() -> None:
+    def timed(ratio: float, *refused: str) -> TimingResult:
+        return timed_result(1 / ratio).model_copy(update={"refused": refused})
+
+    assert timing.confirmed(timed(2.0), timed(1.97)).ratio == pytest.approx(1.97)
+    assert timing.confirmed(timed(2.0), timed(1.97)).refused == ()
+    assert timing.confirmed(timed(2.0, "a"), timed(2.1, "a")).refused == ("a",)
+    assert "where it was 2.000" in timing.confirmed(timed(2.0), timed(1.2)).refused[0]
