@@ -220,24 +220,33 @@ def test_long_calls_are_called_less(stage: Stage) -> None:
     assert stage.timed(stage.honest(clock, 40.0), clock, reference_ms=50.0).samples == timing.ROUNDS * 2
 
 
-def test_contents_that_cannot_be_moved_are_said(tmp_path: Path) -> None:
-    picky = '''
+PICKY = """
 import torch
 from torch import nn
 
 class Model(nn.Module):
     def forward(self, x):
-        return torch.linalg.cholesky(x)
+        return torch.log(FORWARD)
 
 def get_inputs():
-    x = torch.randn(16, 16)
-    return [x @ x.T + torch.eye(16)]
-'''
-    stage = Stage(tmp_path, picky)
+    x = torch.rand(16, 16) + 1
+    x[0] += 9
+    return [x]
+"""
+
+
+@pytest.mark.parametrize(
+    ("forward", "moving", "scaled"), [("x", [0], True), ("x - 0.9", [0], False), ("x[0] - 5", [], False)]
+)
+def test_contents_move_as_far_as_the_reference_stays_finite(
+    tmp_path: Path, forward: str, moving: list[int], scaled: bool
+) -> None:
+    stage = Stage(tmp_path, PICKY.replace("FORWARD", forward))
+    drawn = stage.deliveries()
+    assert (drawn.moving, drawn.scaled) == (moving, scaled)
+    assert any("repeat" in note for note in drawn.notes) == (not moving)
     clock = VirtualClock(stage.time)
-    result = stage.timed(stage.honest(clock, 0.5), clock)
-    assert any("repeat" in note for note in result.notes)
-    assert result.refused == ()
+    assert stage.timed(stage.honest(clock, 0.5), clock).refused == ()
 
 
 def test_a_winner_is_confirmed_or_refused() -> None:
