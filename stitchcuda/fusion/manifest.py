@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from stitchcuda.errors import BadInput
@@ -17,6 +18,7 @@ from stitchcuda.fusion.schedule import KernelCall, Unit
 from stitchcuda.state import TensorSpec
 
 FORMAT = 1
+_LARGEST = 2**31 - 1
 
 
 def source_digest(*texts: str) -> str:
@@ -78,6 +80,43 @@ def read_manifest(files: Mapping[str, str | bytes]) -> dict[str, Any]:
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise BadInput(f"program.json is not of format {FORMAT}: it was written by another version of StitchCUDA.")
     return content
+
+
+@dataclass(frozen=True)
+class FreeSize:
+    """A size that a program does not fix: its name, its range, and where it stands as (input, axis)."""
+
+    symbol: str
+    low: int
+    high: int
+    places: tuple[tuple[int, int], ...]
+
+
+def free_sizes(content: Mapping[str, Any]) -> tuple[FreeSize, ...]:
+    """The sizes that `shape_guard` states as `{"symbol": "B", "min": 1, "max": 64}` instead of a number.
+
+    One symbol is one size wherever it stands; its range is what all its places allow. Raises `BadInput` for a guard that
+    cannot be read.
+    """
+    guard = content.get("shape_guard", [])
+    found: dict[str, tuple[int, int, list[tuple[int, int]]]] = {}
+    if not isinstance(guard, list):
+        raise BadInput("shape_guard in program.json is no list.")
+    for number, contract in enumerate(guard):
+        shape = contract.get("shape") if isinstance(contract, dict) else None
+        if not isinstance(shape, list):
+            raise BadInput(f"Entry {number} of shape_guard in program.json has no shape.")
+        for axis, size in enumerate(shape):
+            if type(size) is int:
+                continue
+            if not isinstance(size, dict) or not isinstance(size.get("symbol"), str):
+                raise BadInput(f'Size {axis} of entry {number} of shape_guard is no number and no {{"symbol", "min", "max"}}.')
+            low, high = size.get("min", 1), size.get("max", _LARGEST)
+            if type(low) is not int or type(high) is not int or not 0 <= low <= high:
+                raise BadInput(f"The range of {size['symbol'][:40]} in shape_guard is not 0 <= min <= max.")
+            before = found.get(size["symbol"], (low, high, []))
+            found[size["symbol"]] = (max(low, before[0]), min(high, before[1]), [*before[2], (number, axis)])
+    return tuple(FreeSize(symbol[:40], low, high, tuple(places)) for symbol, (low, high, places) in found.items())
 
 
 def _region(stitch: Stitch, calls: Sequence[KernelCall]) -> dict[str, Any]:

@@ -1,25 +1,34 @@
 """Secret input sets with the reference's answers, drawn by the judge and written by the reference worker.
 
-An exam keeps one set of parameters and grows by input sets; programs of one session sit the same exam, the final verification
-sits a fresh one. Files live in the judge's scratch folder, which no program worker is told of. Where to look next: `trial.py`.
+An exam keeps one set of parameters and grows by input sets, the first as `get_inputs()` gives it, the others varied. Programs
+of one session sit the same exam, the final verification sits a fresh one. Files live in the judge's scratch folder, which no
+program worker is told of. Where to look next: `variants.py` (what is varied), `trial.py`.
 """
 
 from __future__ import annotations
 
 import secrets
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from stitchcuda.errors import BadInput
+from stitchcuda.fusion.manifest import FreeSize
 from stitchcuda.tools import wire
-from stitchcuda.tools.bound import Bound, bound
+from stitchcuda.tools.bound import Bound, Measure, measured, pooled
+from stitchcuda.tools.variants import VALUES
 
 Ask = Callable[..., dict[str, Any]]
 """Asks the reference worker: ask(do, **fields)."""
+
+GIVEN = "as given"
+_LAYOUT = 4                                # the number of the set in another layout: the loop's exams never come that far
+_LARGER = 2                                # times the given size: what another size may cost
+_random = secrets.SystemRandom()
 
 
 @dataclass
@@ -31,6 +40,8 @@ class InputSet:
     names: list[str]
     expected: Path
     exact: Path
+    variant: str = GIVEN
+    lenient: bool = False                  # a program may refuse it with an error of its own, but not answer wrongly
 
     def answers(self) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
         """(own dtype, float64), in the order of `names`."""
@@ -46,17 +57,30 @@ class Exam:
     renewed: bool
     note: str = ""
     sets: list[InputSet] = field(default_factory=list)
+    variants: list[str] = field(default_factory=lambda: _random.sample(VALUES, len(VALUES)))
     _bounds: dict[int, dict[str, Bound]] = field(default_factory=dict)
+    _measures: dict[Path, list[Measure]] = field(default_factory=dict)
 
     def bounds(self, count: int) -> dict[str, Bound]:
         """What is allowed per output, pooled over the first `count` input sets."""
         if count not in self._bounds:
-            answers = [one.answers() for one in self.sets[:count]]
-            names = self.sets[0].names
-            self._bounds[count] = {
-                name: bound([own[i] for own, _ in answers], [true[i] for _, true in answers]) for i, name in enumerate(names)
-            }
+            self._bounds[count] = self.bounds_of(self.sets[:count])
         return self._bounds[count]
+
+    def bounds_of(self, sets: list[InputSet]) -> dict[str, Bound]:
+        """The same pooled over any sets with the same outputs, such as those of other sizes."""
+        measures = [self._measured(one) for one in sets]
+        return {name: pooled([of_set[i] for of_set in measures]) for i, name in enumerate(sets[0].names)}
+
+    def _measured(self, one: InputSet) -> list[Measure]:
+        if one.expected not in self._measures:
+            self._measures[one.expected] = [measured(own, true) for own, true in zip(*one.answers(), strict=True)]
+        return self._measures[one.expected]
+
+    def remark(self, note: str) -> None:
+        """Say once what was not looked at."""
+        if note and note not in self.note:
+            self.note = f"{self.note}; {note}" if self.note else note
 
     def close(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -71,14 +95,66 @@ def draw(ask: Ask, folder: Path, *, renew: bool) -> Exam:
 
 
 def extend(ask: Ask, exam: Exam, count: int) -> None:
-    """Draw secret seeds until the exam has `count` input sets."""
+    """Draw secret seeds until the exam has `count` input sets: the first as given, the others varied where the reference
+    stands it (what it does not stand is noted)."""
     while len(exam.sets) < count:
-        number = len(exam.sets)
-        paths = {what: exam.folder / f"{what}-{number}" for what in ("inputs", "expected", "exact")}
-        answer = ask(
-            "expect",
-            seed=secrets.randbits(31),
-            state=str(exam.state),
-            **{what: str(path) for what, path in paths.items()},
-        )
-        exam.sets.append(InputSet(structure=answer["structure"], names=answer["names"], **paths))
+        exam.sets.append(_drawn(ask, exam, f"{len(exam.sets)}", variants=_candidates(exam, len(exam.sets))))
+
+
+def resized(ask: Ask, exam: Exam, free: Sequence[FreeSize]) -> list[InputSet]:
+    """Input sets at other sizes that the program's shape guard allows, a smaller and a larger one; none are added to the exam.
+
+    Their bounds are `exam.bounds_of([*exam.sets, one])`. Without a free size there are none, and a note says so.
+    """
+    if not free:
+        exam.remark("judged at the given sizes only")
+        return []
+    given = [list(tensor.shape) for tensor in wire.read_tensors(exam.sets[0].inputs)]
+    sets: list[InputSet] = []
+    for larger in (False, True):
+        sizes: list[tuple[int, int, int]] = []
+        for one in free:
+            places = [place for place in one.places if place[0] < len(given) and place[1] < len(given[place[0]])]
+            now = {given[number][axis] for number, axis in places}
+            if len(places) != len(one.places) or len(now) != 1:
+                exam.remark(f"the program's free size {one.symbol} is not one size of the inputs and was not tried")
+                continue
+            size = now.pop()
+            low, high = (size + 1, min(one.high, _LARGER * size)) if larger else (one.low, min(one.high, size - 1))
+            if max(1, low) <= high:
+                other = _random.randint(max(1, low, one.low), high)
+                sizes += [(number, axis, other) for number, axis in places]
+        if not sizes:
+            continue
+        try:
+            sets.append(_drawn(ask, exam, f"resized-{int(larger)}", variants=[GIVEN], sizes=sizes))
+        except BadInput as error:
+            exam.remark(f"another size was not tried: {error}")
+    return sets
+
+
+def _candidates(exam: Exam, number: int) -> list[str]:
+    """The variants to try for a set, in order."""
+    if number == 0:
+        return [GIVEN]
+    if number == _LAYOUT:
+        return ["non-contiguous", GIVEN]
+    first = 2 * (number - 1)
+    return [exam.variants[place % len(exam.variants)] for place in (first, first + 1)] + [GIVEN]
+
+
+def _drawn(ask: Ask, exam: Exam, label: str, **how: Any) -> InputSet:
+    paths = {what: exam.folder / f"{what}-{label}" for what in ("inputs", "expected", "exact")}
+    answer = ask(
+        "expect",
+        seed=secrets.randbits(31),
+        state=str(exam.state),
+        **{what: str(path) for what, path in paths.items()},
+        **how,
+    )
+    for note in answer.get("skipped", ()):
+        exam.remark(note)
+    variant = answer.get("variant", GIVEN)
+    return InputSet(
+        structure=answer["structure"], names=answer["names"], variant=variant, lenient=variant == "non-contiguous", **paths
+    )

@@ -20,9 +20,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
 from stitchcuda.errors import BadInput
+from stitchcuda.tools.memory import remade
 from stitchcuda.tools.truth import double, name_outputs, run, run64, second_run
 
 __all__ = ["Reference", "double", "load_reference", "name_outputs", "run", "run64"]
@@ -45,6 +45,7 @@ class Reference:
     sha: str  # SHA-256 of the file
     device: torch.device
     make_inputs: Callable[[int], Inputs]
+    init: Inputs = ((), {})  # what the constructor was called with; unknown for a pickle
 
     def inputs(self, seed: int) -> Inputs:
         """(args, kwargs) for `seed`, on the reference's device, without gradients.
@@ -53,7 +54,7 @@ class Reference:
         its example: normal values for floats, the example's own values in another order for integers and booleans.
         """
         args, kwargs = self.make_inputs(seed)
-        return pytree.tree_map_only(Tensor, lambda tensor: tensor.detach().to(self.device), (args, kwargs))  # type: ignore[no-any-return]
+        return remade((args, kwargs), lambda tensor: tensor.detach().to(self.device))  # type: ignore[no-any-return]
 
     def examine(self, seed: int = 0) -> dict[str, Tensor]:
         """Runs the reference and returns its named outputs, or says in a `BadInput` why it cannot be judged: it raises, it
@@ -77,8 +78,8 @@ class Reference:
         _seed(1)
         if not _alike(first, second_run(self.module, others, (args, kwargs)), exact=False):
             raise BadInput(
-                f"The reference {self.path.name} gives other results on a second call: it keeps state in an attribute or a global "
-                "that is neither a parameter nor a buffer. Use register_buffer, or compute it anew in each call."
+                f"The reference {self.path.name} gives other results on a second call: it keeps state in an attribute or a "
+                "global that is neither a parameter nor a buffer. Use register_buffer, or compute it anew in each call."
             )
         return first
 
@@ -89,7 +90,7 @@ class Reference:
         except BadInput:
             raise
         except Exception as error:
-            raise BadInput(f"The reference's forward raises {_told(self.path, error)}.") from error
+            raise BadInput(f"The reference's forward raises {told(self.path, error)}.") from error
 
 
 def load_reference(path: Path | str, device: torch.device | str = "cpu") -> Reference:
@@ -99,16 +100,17 @@ def load_reference(path: Path | str, device: torch.device | str = "cpu") -> Refe
         raise BadInput(f"There is no reference at {path}: give a .py file with Model, get_inputs and get_init_inputs.")
     device = torch.device(device)
     data = path.read_bytes()
+    init: Inputs = ((), {})
     if path.suffix == ".py":
         source = _decoded(path, data)
-        module, make_inputs = _from_source(path, source)
+        module, make_inputs, init = _from_source(path, source)
     elif path.suffix == ".pkl":
         source = f"# {path.name}: a pickled module with example inputs"
         module, make_inputs = _from_pickle(path, data)
     else:
         raise BadInput(f"{path.name} is neither a .py file nor a .pkl written with cloudpickle.")
     module = module.to(device).requires_grad_(False)
-    return Reference(module, path, source, hashlib.sha256(data).hexdigest(), device, make_inputs)
+    return Reference(module, path, source, hashlib.sha256(data).hexdigest(), device, make_inputs, init)
 
 
 def _decoded(path: Path, data: bytes) -> str:
@@ -118,7 +120,7 @@ def _decoded(path: Path, data: bytes) -> str:
         raise BadInput(f"{path.name} is not UTF-8 text (byte {error.start}): save it as UTF-8.") from error
 
 
-def _from_source(path: Path, source: str) -> tuple[nn.Module, Callable[[int], Inputs]]:
+def _from_source(path: Path, source: str) -> tuple[nn.Module, Callable[[int], Inputs], Inputs]:
     code = _executed(path, source)
     model = getattr(code, "Model", None)
     if not (isinstance(model, type) and issubclass(model, nn.Module)):
@@ -133,12 +135,13 @@ def _from_source(path: Path, source: str) -> tuple[nn.Module, Callable[[int], In
     except BadInput:
         raise
     except Exception as error:
-        raise BadInput(f"get_init_inputs() raises {_told(path, error)}.") from error
+        raise BadInput(f"get_init_inputs() raises {told(path, error)}.") from error
+    init: Inputs = remade((args, kwargs), lambda tensor: tensor.detach().clone())  # the constructor may write into them
     _seed(WEIGHT_SEED)
     try:
         module = model(*args, **kwargs)
     except Exception as error:
-        raise BadInput(f"The constructor of Model raises {_told(path, error)}.") from error
+        raise BadInput(f"The constructor of Model raises {told(path, error)}.") from error
 
     def make_inputs(seed: int) -> Inputs:
         _seed(seed)
@@ -147,9 +150,9 @@ def _from_source(path: Path, source: str) -> tuple[nn.Module, Callable[[int], In
         except BadInput:
             raise
         except Exception as error:
-            raise BadInput(f"get_inputs() raises {_told(path, error)}.") from error
+            raise BadInput(f"get_inputs() raises {told(path, error)}.") from error
 
-    return module, make_inputs
+    return module, make_inputs, init
 
 
 def _executed(path: Path, source: str) -> ModuleType:
@@ -169,8 +172,11 @@ def _executed(path: Path, source: str) -> ModuleType:
     _seed(WEIGHT_SEED)
     try:
         exec(compiled, module.__dict__)
+    except ImportError as error:
+        remedy = "a reference is one file: move what it imports from files of yours into it, or install that as a package"
+        raise BadInput(f"Importing {path.name} raises {told(path, error)}; {remedy}.") from error
     except (Exception, SystemExit) as error:
-        raise BadInput(f"Importing {path.name} raises {_told(path, error)}.") from error
+        raise BadInput(f"Importing {path.name} raises {told(path, error)}.") from error
     return module
 
 
@@ -200,7 +206,7 @@ def _from_pickle(path: Path, data: bytes) -> tuple[nn.Module, Callable[[int], In
 
     def make_inputs(seed: int) -> Inputs:
         _seed(seed)
-        return pytree.tree_map_only(Tensor, _renewed, (args, kwargs))  # type: ignore[no-any-return]
+        return remade((args, kwargs), _renewed)  # type: ignore[no-any-return]
 
     return held["module"], make_inputs
 
@@ -249,7 +255,7 @@ def _alike(one: dict[str, Tensor], other: dict[str, Tensor], *, exact: bool) -> 
     return True
 
 
-def _told(path: Path, error: BaseException) -> str:
+def told(path: Path, error: BaseException) -> str:
     """An exception in one sentence, with the line of the reference it came from."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
     where = f" (line {lines[-1]} of {path.name})" if lines else ""

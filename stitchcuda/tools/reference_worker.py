@@ -7,7 +7,6 @@ reference is and computes), `exam.py` (who asks).
 from __future__ import annotations
 
 import contextlib
-import sys
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,9 +17,10 @@ from safetensors.torch import save_file
 
 from stitchcuda.errors import BadInput
 from stitchcuda.state import Precision, Target
-from stitchcuda.tools import wire
-from stitchcuda.tools.reference import WEIGHT_SEED, Reference, load_reference, run, run64
-from stitchcuda.tools.stopwatch import Stopwatch
+from stitchcuda.tools import ceiling, contents, timed_calls, variants, wire
+from stitchcuda.tools.reference import WEIGHT_SEED, Reference, load_reference, run, run64, told
+from stitchcuda.tools.stopwatch import DeviceClock, eager
+from stitchcuda.tools.timed_calls import TimedCalls
 from stitchcuda.tools.wire import Channel, WireError
 
 _EAGER_CALLS = 20
@@ -39,7 +39,9 @@ class ReferenceWorker:
         self._original: dict[str, torch.Tensor] = {}
         self._precision: Precision = "reference"
         self._holds = ""                   # file of the parameters it has now
-        self._timed: tuple[tuple[Any, ...], dict[str, Any]] | None = None
+        self._usual: float | None = None   # its own error on inputs as given
+        self._clock: DeviceClock | None = None
+        self._timed: TimedCalls | None = None
 
     def load(self, message: dict[str, Any]) -> dict[str, Any]:
         """Load and examine it; answer with what a program's constructor needs."""
@@ -52,7 +54,7 @@ class ReferenceWorker:
         self._original = {name: tensor.detach().clone() for name, tensor in self._state().items()}
         tensors: list[torch.Tensor] = []
         try:
-            structure = wire.encode(_constructor_arguments(reference), tensors)
+            structure = wire.encode(reference.init, tensors)
         except WireError as error:
             raise BadInput(f"get_init_inputs() of {reference.path.name} gives {error}, which cannot be passed on.") from error
         wire.write_tensors(Path(message["init"]), tensors)
@@ -78,8 +80,7 @@ class ReferenceWorker:
         facts = {"capture": traced.graph.model_dump_json(), "constants": constants, "torch": torch.__version__}
         facts |= {"sha": reference.sha, "device": self._device, "driver": "", "eager_ms": None}
         if self._target == "cuda":
-            times = self._times(args, kwargs, _EAGER_CALLS)
-            facts |= {"device": torch.cuda.get_device_name(), "eager_ms": sorted(times)[len(times) // 2]}
+            facts |= {"device": torch.cuda.get_device_name(), "eager_ms": self._eager_ms(args, kwargs)}
         return facts
 
     def renew(self, message: dict[str, Any]) -> dict[str, Any]:
@@ -106,47 +107,159 @@ class ReferenceWorker:
     def expect(self, message: dict[str, Any]) -> dict[str, Any]:
         """Inputs for one secret seed, and what the reference makes of them in its own precision and in float64."""
         reference = self._loaded()
-        if message["state"] != self._holds:
-            self._set(dict(zip(self._state(), wire.read_tensors(Path(message["state"]), device=self._device), strict=True)))
-            self._holds = message["state"]
-        args, kwargs = reference.inputs(message["seed"])
+        self._hold(message["state"])
+        (args, kwargs), expected, exact, facts = self._varied(message)
         tensors: list[torch.Tensor] = []
         try:
             structure = wire.encode((args, kwargs), tensors)
         except WireError as error:
             raise BadInput(f"get_inputs() of {reference.path.name} gives {error}, which cannot be passed on.") from error
         wire.write_tensors(Path(message["inputs"]), tensors)
+        wire.write_tensors(Path(message["expected"]), list(expected.values()))
+        wire.write_tensors(Path(message["exact"]), list(exact.values()))
+        return {"structure": structure, "names": list(expected), **facts}
+
+    def _varied(self, message: dict[str, Any]) -> tuple[Any, dict[str, torch.Tensor], dict[str, torch.Tensor], dict[str, Any]]:
+        """(inputs, answers, exact answers, what to say) for the first of `variants` that the reference stands.
+
+        The last one is taken as it is: `as given`, with which everything else is compared.
+        """
+        given = self._loaded().inputs(message["seed"])
+        generator = torch.Generator().manual_seed(message["seed"] + 1)
+        skipped: list[str] = []
+        *others, last = message.get("variants", ["as given"])
+        for variant in others:
+            arguments = variants.varied(given, variant, generator)
+            if arguments is None:
+                continue                   # nothing to vary this way
+            try:
+                expected, exact = self._answers(*arguments)
+                problem = variants.objection(expected, exact, self._usual)
+            except torch.OutOfMemoryError:
+                raise
+            except Exception as error:
+                problem = f"it raises {type(error).__name__}"
+            if not problem:
+                return arguments, expected, exact, {"variant": variant, "skipped": skipped}
+            skipped.append(f"{variant} inputs were not tried: the reference does not stand them ({problem})")
+        try:
+            arguments = variants.resized(given, message.get("sizes", ()))
+            expected, exact = self._answers(*arguments)
+        except (RuntimeError, ValueError, IndexError) as error:
+            raise BadInput(f"The reference's forward raises {told(self._loaded().path, error)}.") from error
+        if not message.get("sizes"):
+            self._usual = max(self._usual or 0.0, variants.error(expected, exact))
+        return arguments, expected, exact, {"variant": last, "skipped": skipped}
+
+    def reweighed(self, message: dict[str, Any]) -> dict[str, Any]:
+        """What the reference makes, in float64, of the inputs in a file with parameters far from its own (`degenerate.py`)."""
+        self._hold(message["state"])
+        tensors = wire.read_tensors(Path(message["inputs"]), device=self._device)
+        args, kwargs = wire.decode(message["structure"], tensors, self._device)
+        parameters = {name for name in self._names() if name in self._state()}
+        held = {name: tensor.detach().clone() for name, tensor in self._state().items()}
+        generator = torch.Generator().manual_seed(message["seed"])
+        try:
+            self._set({name: _far(value, generator) if name in parameters else value for name, value in held.items()})
+            exact = run64(self._loaded().module, args, kwargs)
+        except (RuntimeError, ValueError):
+            return {"names": [], "parameters": len(parameters)}
+        finally:
+            self._set(held)
+        wire.write_tensors(Path(message["exact"]), list(exact.values()))
+        return {"names": list(exact), "parameters": len(parameters)}
+
+    def expect_rolled(self, message: dict[str, Any]) -> dict[str, Any]:
+        """The same for the inputs in a file, moved on by a turn as a timed call had them; of large tensors a sample."""
+        self._hold(message["state"])
+        sources = wire.read_tensors(Path(message["given"]), device=self._device)
+        tensors = contents.twins(sources)
+        contents.refresh(tensors, sources, message["turn"], message["moving"], scaled=message["scaled"])
+        wire.write_tensors(Path(message["inputs"]), contents.sampled(tensors, message["sample"]))
+        args, kwargs = wire.decode(message["structure"], tensors, self._device)
+        try:
+            expected, exact = self._answers(args, kwargs)
+            finite = _finite(expected) + _finite(exact)
+        except RuntimeError as error:
+            raise BadInput(f"The reference raises on inputs that were moved on: {str(error)[:300]}") from error
+        for answers, what in ((expected, "expected"), (exact, "exact")):
+            wire.write_tensors(Path(message[what]), contents.sampled(list(answers.values()), message["sample"]))
+        return {"names": list(expected), "finite": finite}
+
+    def _answers(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+        """What the reference makes of these inputs in its own precision and in float64, under the same names."""
+        reference = self._loaded()
         with self._as_asked():
             expected = run(reference.module, args, kwargs)
         if self._precision in ("fp16", "bf16"):
             plain = run(reference.module, args, kwargs)
             expected = {name: value.to(plain[name].dtype) for name, value in expected.items()}
         exact = run64(reference.module, args, kwargs)
-        names = list(expected)
-        if list(exact) != names:
+        if list(exact) != list(expected):
             raise BadInput(f"The reference {reference.path.name} returns other outputs in float64: {', '.join(exact)}.")
-        wire.write_tensors(Path(message["expected"]), [expected[name] for name in names])
-        wire.write_tensors(Path(message["exact"]), [exact[name] for name in names])
-        return {"structure": structure, "names": names}
+        return expected, exact
+
+    def _hold(self, state: str) -> None:
+        """Take over the parameters in a file, if they are not the ones at hand."""
+        if state != self._holds:
+            self._set(dict(zip(self._state(), wire.read_tensors(Path(state), device=self._device), strict=True)))
+            self._holds = state
 
     def time(self, message: dict[str, Any]) -> dict[str, Any]:
-        """A block of timed calls (GPU only)."""
-        if self._timed is None:
-            self._timed = self._loaded().inputs(message["seed"])
-        args, kwargs = self._timed
-        with torch.no_grad(), self._as_asked():
-            module = self._loaded().module
-            return Stopwatch.shared().block(lambda: module(*args, **kwargs), message["calls"])
+        """Timed calls (GPU only), as `timed_calls.answer` says."""
 
-    def _times(self, args: tuple[Any, ...], kwargs: dict[str, Any], calls: int) -> list[float]:
+        def make() -> TimedCalls:
+            self._hold(message["state"])
+            module = self._loaded().module
+            named = dict(module.named_parameters()) | dict(module.named_buffers())
+            held = {name: value for name, value in named.items() if name in message["restore"]}
+            before = {name: value.clone() for name, value in held.items()}
+
+            def restore() -> None:
+                for name, value in before.items():
+                    held[name].copy_(value)
+
+            return TimedCalls(message, module, self._the_clock(), device=self._device, restore=restore)
+
+        try:
+            with torch.no_grad(), self._as_asked():
+                self._timed, answer = timed_calls.answer(self._timed, message, make)
+        except torch.OutOfMemoryError as error:
+            self._timed = None
+            return {"error": str(error).splitlines()[0], "kind": "memory"}
+        if self._timed is None:
+            torch.cuda.empty_cache()
+        return answer
+
+    def ceiling(self, message: dict[str, Any]) -> dict[str, Any]:
+        """What the device's memory allows (GPU only) and, if asked, which inputs matter element by element."""
+        clock = self._the_clock()
+        facts: dict[str, Any] = {"bandwidth": clock.peak_bandwidth(), "l2": clock.l2_bytes()}
+        if message["matters"]:
+            self._hold(message["state"])
+            tensors = wire.read_tensors(Path(message["given"]), device=self._device)
+            args, kwargs = wire.decode(message["structure"], tensors, self._device)
+            module = self._loaded().module
+            with self._as_asked():
+                facts["matters"] = ceiling.matters(lambda args, kwargs: run(module, args, kwargs), args, kwargs, tensors)
+        return facts
+
+    def _eager_ms(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
         module = self._loaded().module
         with torch.no_grad(), self._as_asked():
             for _ in range(3):
                 module(*args, **kwargs)
-            times: list[float] = Stopwatch.shared().block(lambda: module(*args, **kwargs), calls)["events_ms"]
+            took = eager(self._the_clock(), lambda: module(*args, **kwargs), _EAGER_CALLS)
         self._set(self._original)
         self._holds = ""
-        return times
+        return took
+
+    def _the_clock(self) -> DeviceClock:
+        if self._clock is None:
+            self._clock = DeviceClock()
+        return self._clock
 
     def _loaded(self) -> Reference:
         if self._reference is None:
@@ -184,6 +297,9 @@ def main(channel: Channel, scratch: Path, target: Target) -> None:
         "baseline": worker.baseline,
         "renew": worker.renew,
         "expect": worker.expect,
+        "reweighed": worker.reweighed,
+        "expect_rolled": worker.expect_rolled,
+        "ceiling": worker.ceiling,
         "time": worker.time,
     }
     while True:
@@ -193,23 +309,11 @@ def main(channel: Channel, scratch: Path, target: Target) -> None:
         except BadInput as error:
             answer = {"error": str(error), "kind": "bad_input"}
         except (MemoryError, torch.OutOfMemoryError) as error:
-            answer = {"error": f"The reference does not fit into memory: {str(error).splitlines()[:1]}.", "kind": "bad_input"}
+            detail = (str(error).splitlines() or ["none is left"])[0][:200].rstrip(".")
+            answer = {"error": f"The reference does not fit into memory: {detail}.", "kind": "bad_input"}
         except Exception:
             answer = {"error": traceback.format_exc(), "kind": "error"}
-        channel.send(answer)
-
-
-def _constructor_arguments(reference: Reference) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """What the reference's own constructor was called with; a pickled module's is unknown and taken as empty."""
-    for module in list(sys.modules.values()):
-        if getattr(module, "__file__", None) == str(reference.path) and hasattr(module, "get_init_inputs"):
-            given = module.get_init_inputs()
-            if isinstance(given, dict):
-                return (), dict(given)
-            if len(given) == 2 and isinstance(given[0], tuple | list) and isinstance(given[1], dict):
-                return tuple(given[0]), dict(given[1])
-            return tuple(given), {}
-    return (), {}
+        channel.send(answer | {"id": message["id"]})
 
 
 def _renewed(name: str, value: torch.Tensor, parameters: set[str], generator: torch.Generator) -> torch.Tensor:
@@ -221,6 +325,15 @@ def _renewed(name: str, value: torch.Tensor, parameters: set[str], generator: to
     constant = bool((wide == wide.flatten()[0]).all())
     renewed = wide + _RENEWAL * noise.clamp(-3, 3) * (1.0 if constant else wide)
     return renewed.to(value.dtype)
+
+
+def _far(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """A parameter as different as it can be while its sizes stay: other signs and half to one and a half times as much."""
+    if not value.dtype.is_floating_point or value.numel() == 0:
+        return value
+    factor = 0.5 + torch.rand(value.shape, generator=generator, dtype=torch.float32)
+    sign = 1 - 2 * torch.randint(2, value.shape, generator=generator)
+    return (value.float() * (factor * sign).to(value.device)).to(value.dtype)
 
 
 def _finite(outputs: dict[str, torch.Tensor]) -> int:

@@ -18,6 +18,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from stitchcuda.errors import BadInput
+from stitchcuda.tools.memory import groups, remade
 
 _WIDER = {
     torch.float32: torch.float64,
@@ -75,7 +76,7 @@ def second_run(module: nn.Module, first: tuple[Any, Any], second: tuple[Any, Any
 
 def run64(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Tensor]:
     """What `run` returns, computed in float64 (complex128) throughout. Integer and boolean tensors keep their types."""
-    module, (args, kwargs) = double(module), pytree.tree_map_only(Tensor, _widened, _copied((args, kwargs)))
+    module, (args, kwargs) = double(module), remade(_copied((args, kwargs)), _widened)
     with _default_dtype(torch.float64), _Promotion():  # type: ignore[no-untyped-call]
         return _observed(module, args, kwargs)
 
@@ -87,12 +88,12 @@ def double(module: nn.Module) -> nn.Module:
 
 
 def _copied(arguments: Any) -> Any:
-    """Deep copies that keep strides: `clone` alone would compact a sliced or expanded tensor."""
+    """Deep copies that keep strides (`clone` alone would compact a sliced or expanded tensor) and what shares memory."""
 
     def copied(tensor: Tensor) -> Tensor:
         return copy.deepcopy(tensor.detach())
 
-    return pytree.tree_map_only(Tensor, copied, arguments)
+    return remade(arguments, copied)
 
 
 def _widened(tensor: Tensor) -> Tensor:
@@ -101,7 +102,8 @@ def _widened(tensor: Tensor) -> Tensor:
 
 
 def _observed(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Tensor]:
-    given = name_outputs([value for value in pytree.tree_leaves((args, kwargs)) if isinstance(value, Tensor)], "input")
+    leaves = [value for value in pytree.tree_leaves((args, kwargs)) if isinstance(value, Tensor)]
+    given = name_outputs(leaves, "input")
     before = {key: (tensor, tensor._version) for key, tensor in _state(module).items()}
     # BatchNorm's kernels do not bump the version of the statistics they write, so buffers are compared by value.
     values = {key: tensor.detach().clone() for key, tensor in module.named_buffers()}
@@ -112,9 +114,11 @@ def _observed(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) 
         replaced = key not in before or before[key][0] is not tensor or before[key][1] != tensor._version
         if replaced or (key in values and not _same(values[key], tensor)):
             outputs[f"buffer:{key}"] = tensor.detach()
-    for key, tensor in given.items():
-        if tensor._version != versions[key]:
-            outputs[f"input:{key.removeprefix('input.')}"] = tensor
+    written = {int(key.removeprefix("input.")) for key, tensor in given.items() if tensor._version != versions[key]}
+    for together in groups(leaves):        # what is written to one of them changes the others
+        if written.intersection(together):
+            written.update(together)
+    outputs |= {f"input:{position}": leaves[position] for position in sorted(written)}
     return outputs
 
 

@@ -1,0 +1,233 @@
+"""Other inputs than `get_inputs()` gives: scaled, shifted, uniform, structured, differently laid out, of another size (torch).
+
+A program that is right only for standard normal values is wrong. But a value must stay what it was made to be: values in [0, 1]
+stay there, non-negative ones stay non-negative, rows that sum to one are only reordered, integers, masks and indices too, and
+what is sorted or constant is left alone. Works on the nested arguments of one call and never changes them; whether the
+reference stands a variant is for `reference_worker.py` to find out. Where to look next: `exam.py` (which set gets which).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from stitchcuda.tools.memory import remade
+
+Variant = Literal[
+    "as given", "scaled up", "scaled down", "shifted", "uniform", "sparse", "sorted", "repeated", "outlier", "non-contiguous",
+]  # fmt: skip
+VALUES: tuple[Variant, ...] = ("scaled up", "scaled down", "shifted", "uniform", "sparse", "sorted", "repeated", "outlier")
+"""The variants that change values. Each is moderate: the bound is relative to what float32 makes of a well-posed call."""
+
+_SCALE = 8.0
+_OUTLIER = 64.0
+_SMALLEST = 8                              # elements: a tensor of fewer is a parameter of the call rather than data
+_HEADROOM = 0.05                           # of the largest number of the dtype
+_WORSE = 8.0                               # times the usual error, beyond which a variant is ill-conditioned
+_NEGLIGIBLE = 8.0                          # ulps of error that are no sign of that
+_ROW_SUM = 1e-3                            # how far from one the sum of a row of probabilities may be
+
+Domain = Literal["free", "positive", "unit", "fixed", "permuted"]
+
+
+def varied(arguments: Any, variant: str, generator: torch.Generator) -> Any | None:
+    """The arguments with other values or another layout; None where the variant changes nothing.
+
+    Tensors that share memory go on sharing it. `generator` is one of the CPU.
+    """
+    if variant == "as given":
+        return arguments
+    change = _spread_out if variant == "non-contiguous" else lambda tensor: _changed(tensor, variant, generator)
+    changed = [False]
+
+    def noting(tensor: Tensor) -> Tensor:
+        other = change(tensor)
+        changed[0] |= other is not tensor
+        return other
+
+    result = remade(arguments, noting)
+    return result if changed[0] else None
+
+
+def resized(arguments: Any, sizes: Sequence[Sequence[int]]) -> Any:
+    """The arguments cut or tiled: `sizes` holds (tensor, axis, length), tensors counted in the order of the leaves."""
+    leaves, spec = pytree.tree_flatten(arguments)
+    tensors = [position for position, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
+    for number, axis, length in sizes:
+        position = tensors[number]
+        given = leaves[position]
+        index = torch.arange(length, device=given.device) % given.shape[axis]
+        leaves[position] = given.index_select(axis, index)
+    return pytree.tree_unflatten(leaves, spec)
+
+
+def domain(tensor: Tensor) -> Domain:
+    """What may be done to a tensor's values, told from the values."""
+    if tensor.numel() < _SMALLEST or tensor.dtype.is_complex or (tensor.itemsize == 1 and tensor.dtype.is_floating_point):
+        return "fixed"
+    values = tensor.detach()
+    if not values.dtype.is_floating_point:
+        return "fixed" if _ordered(values) else "permuted"
+    values = values.double()
+    low, high = float(values.min()), float(values.max())
+    if not (math.isfinite(low) and math.isfinite(high)) or low == high or _ordered(values):
+        return "fixed"
+    if bool((values == values.round()).all()):
+        return "permuted"                  # labels, counts, a mask
+    if low >= 0 and high <= 1:
+        sums = values.sum(-1)
+        return "permuted" if bool(((sums - 1).abs() < _ROW_SUM).all()) else "unit"
+    return "positive" if low >= 0 else "free"
+
+
+def _changed(tensor: Tensor, variant: str, generator: torch.Generator) -> Tensor:
+    kind = domain(tensor)
+    if kind == "fixed":
+        return tensor
+    if kind == "permuted":
+        return _permuted(tensor, generator) if variant in ("sorted", "repeated", "sparse") else tensor
+    values = tensor.detach().to(torch.float64)
+    change = _CHANGES[variant]
+    other = change(values, kind, generator)
+    if kind != "free":
+        other = other.clamp(min=0.0, max=1.0 if kind == "unit" else None)
+    return _like(tensor, other)
+
+
+def _like(tensor: Tensor, values: Tensor) -> Tensor:
+    """`values` in the dtype and layout of `tensor`."""
+    if tensor.is_contiguous() or 0 in [s for n, s in zip(tensor.shape, tensor.stride(), strict=True) if n > 1]:
+        return values.to(tensor.dtype).contiguous()
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device).copy_(values)
+
+
+def _permuted(tensor: Tensor, generator: torch.Generator) -> Tensor:
+    """The same values in another order: of the elements for integers and masks, of the rows for probabilities."""
+    flat = tensor.detach().flatten() if not _rows_sum_to_one(tensor) else tensor.detach().reshape(-1, tensor.shape[-1])
+    order = torch.randperm(flat.shape[0], generator=generator).to(tensor.device)
+    return _like(tensor, flat[order].reshape(tensor.shape))
+
+
+def _rows_sum_to_one(tensor: Tensor) -> bool:
+    if not tensor.dtype.is_floating_point or tensor.dim() < 2:
+        return False
+    return bool(((tensor.detach().double().sum(-1) - 1).abs() < _ROW_SUM).all())
+
+
+def _ordered(values: Tensor) -> bool:
+    """Sorted along the last axis: offsets, positions, bin edges."""
+    if values.dim() == 0 or values.shape[-1] < 2 or values.dtype is torch.bool:
+        return False
+    wide = values.double()
+    return bool((wide[..., 1:] >= wide[..., :-1]).all())
+
+
+def _scaled_up(x: Tensor, kind: Domain, generator: torch.Generator) -> Tensor:
+    return x.sqrt() if kind == "unit" else x * _SCALE
+
+
+def _scaled_down(x: Tensor, kind: Domain, generator: torch.Generator) -> Tensor:
+    return x / _SCALE
+
+
+def _shifted(x: Tensor, kind: Domain, generator: torch.Generator) -> Tensor:
+    """One standard deviation down; up where values must not be negative; mirrored where they must stay in [0, 1]."""
+    if kind == "unit":
+        return 1 - x
+    return x + x.std() if kind == "positive" else x - x.std()
+
+
+def _uniform(x: Tensor, kind: Domain, generator: torch.Generator) -> Tensor:
+    drawn = torch.rand(x.shape, generator=generator, dtype=torch.float64).to(x.device)
+    low, high = float(x.min()), float(x.max())
+    if kind == "free":
+        low, high = -2 * float(x.std()) + float(x.mean()), 2 * float(x.std()) + float(x.mean())
+    return low + (high - low) * drawn
+
+
+def _sparse(x: Tensor, kind: Domain, generator: torch.Generator) -> Tensor:
+    """Half of the values zero; the smallest value where the tensor holds no zero and must stay positive."""
+    dropped = torch.rand(x.shape, generator=generator).to(x.device) < 0.5
+    return torch.where(dropped, x.new_tensor(0.0 if kind == "free" else float(x.min())), x)
+
+
+def _sorted(x: Tensor, kind: Domain, generator: torch.Generator) -> Tensor:
+    return x.sort(-1).values if x.dim() else x
+
+
+def _repeated(x: Tensor, kind: Domain, generator: torch.Generator) -> Tensor:
+    """Every other index of the first long axis holds what the one before it holds."""
+    axis = next((axis for axis, length in enumerate(x.shape) if length > 1), 0)
+    index = torch.arange(x.shape[axis], device=x.device) if x.dim() else None
+    return x if index is None else x.index_select(axis, index - index % 2)
+
+
+def _outlier(x: Tensor, kind: Domain, generator: torch.Generator) -> Tensor:
+    other = x.clone().contiguous()
+    place = int(torch.randint(x.numel(), (), generator=generator))
+    other.view(-1)[place] = _OUTLIER * x.abs().max()
+    return other
+
+
+def objection(expected: dict[str, Tensor], exact: dict[str, Tensor], usual: float | None) -> str:
+    """Why the reference's answers under a variant are no yardstick; "" where they are.
+
+    They must be finite and not near overflow (an honest program may overflow a little earlier), not constant, and their own
+    error not far above the `usual` one (`error` of the inputs as given): what is ill-conditioned refuses honest programs.
+    """
+    for name, own in expected.items():
+        if not own.dtype.is_floating_point or own.numel() == 0:
+            continue
+        values = own.double()
+        if not bool(torch.isfinite(values).all()) or not bool(torch.isfinite(exact[name]).all()):
+            return "it does not stay finite"
+        if float(values.abs().max()) > _HEADROOM * torch.finfo(own.dtype).max:
+            return "it comes near overflow"
+        if own.numel() > 1 and name.startswith("output") and bool((values == values.flatten()[0]).all()):
+            return "its output becomes constant"
+    if usual is not None and error(expected, exact) > _WORSE * usual + _NEGLIGIBLE * _unit(expected):
+        return "it becomes ill-conditioned"
+    return ""
+
+
+def error(expected: dict[str, Tensor], exact: dict[str, Tensor]) -> float:
+    """The reference's own error, in norm relative to its output, of the worst of its outputs."""
+    worst = 0.0
+    for name, own in expected.items():
+        if own.dtype.is_floating_point and own.numel():
+            true = exact[name].double()
+            size = float(true.norm())
+            worst = max(worst, float((own.double() - true).norm()) / size if size else 0.0)
+    return worst if math.isfinite(worst) else math.inf
+
+
+def _unit(outputs: dict[str, Tensor]) -> float:
+    return max((torch.finfo(one.dtype).eps for one in outputs.values() if one.dtype.is_floating_point), default=0.0)
+
+
+_CHANGES: dict[str, Callable[[Tensor, Domain, torch.Generator], Tensor]] = {
+    "scaled up": _scaled_up,
+    "scaled down": _scaled_down,
+    "shifted": _shifted,
+    "uniform": _uniform,
+    "sparse": _sparse,
+    "sorted": _sorted,
+    "repeated": _repeated,
+    "outlier": _outlier,
+}
+
+
+def _spread_out(tensor: Tensor) -> Tensor:
+    """The same values as a slice of a larger tensor, or transposed in memory where it has two axes to swap."""
+    if not tensor.dtype.is_floating_point or not tensor.is_contiguous() or tensor.numel() < _SMALLEST or tensor.dim() == 0:
+        return tensor
+    if tensor.dim() > 1 and tensor.shape[-1] > 1 and tensor.shape[-2] > 1:
+        return tensor.detach().transpose(-1, -2).contiguous().transpose(-1, -2)
+    wide = tensor.detach().new_zeros((*tensor.shape, 2))
+    wide[..., 0] = tensor.detach()
+    return wide[..., 0]
