@@ -2,11 +2,13 @@
 
 A fresh Python with torch takes seconds to start, a fork milliseconds. The judge forks the nursery before it knows anything
 worth hiding, so a worker cannot find an expected output in memory it inherited. The nursery never runs a tensor operation:
-a thread pool or a CUDA context would not survive the fork. Where to look next: `worker.py` (the judge's end).
+a thread pool or a CUDA context would not survive the fork. Between nursery and worker stands a supervisor, a fork too, which
+shuts a program's worker in. Where to look next: `child.py` (the judge's end), `stitchcuda/sandbox/supervisor.py`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import gc
 import importlib
@@ -15,17 +17,28 @@ import os
 import signal
 import socket
 import sys
+import time
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-from stitchcuda.sandbox import limits
+from stitchcuda.sandbox import files, kernel, limits
 from stitchcuda.sandbox.limits import Limits
+from stitchcuda.sandbox.policy import Policy, policy_of
+from stitchcuda.sandbox.protections import left_out
+from stitchcuda.sandbox.supervisor import Supervisor
+from stitchcuda.tools.child import Child
 from stitchcuda.tools.wire import Channel, Closed
+
+STRICT = False
+"""Shut programs in fully: they read what is named, write their scratch and start nothing. Else they only lack the network."""
 
 # torch._dynamo: what a worker's first TorchDispatchMode, and torch.export, would import for over a second
 _PRELOADED = ("torch", "torch._dynamo", "torch.export", "torch.utils.cpp_extension", "tvm_ffi.cpp", "safetensors.torch")
-_PACKET = 65_536
+_PACKET = 1 << 18
+_GRACE_S = 5.0                             # for a supervisor to end everything below it
+_HOSTILE = ("program",)
 _WORKERS = {
     "reference": "stitchcuda.tools.reference_worker",
     "program": "stitchcuda.tools.program_worker",
@@ -34,7 +47,7 @@ _WORKERS = {
 
 
 class Nursery:
-    """The judge's handle on the nursery process. `spawn` returns a worker's pid and the channel to it."""
+    """The judge's handle on the nursery process."""
 
     def __init__(self) -> None:
         os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")  # counting devices must not initialise CUDA
@@ -51,76 +64,174 @@ class Nursery:
             os._exit(0)
         theirs.close()
         self._sock = ours
+        kernel.prctl(kernel.DUMPABLE, 0)   # no other process of this user reads the judge's memory
 
-    def spawn(self, kind: str, scratch: Path, *, target: str, bounds: Limits) -> tuple[int, Channel]:
-        """A fresh worker that leads its own process group, works in `scratch` and logs to `scratch/log`."""
+    def spawn(
+        self, kind: str, scratch: Path, *, target: str, bounds: Limits, read: Sequence[Path] = (), strict: bool | None = None
+    ) -> Child:
+        """A fresh worker that works in `scratch`. A program's may read `read`, the system's files and Python's."""
         ours, theirs = socket.socketpair()
-        order = {"do": "spawn", "kind": kind, "scratch": str(scratch), "target": target, "limits": bounds.model_dump()}
-        socket.send_fds(self._sock, [json.dumps(order).encode()], [theirs.fileno()])
+        control, its_control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        policy = _policy(kind, scratch, target, read, STRICT if strict is None else strict)
+        order = {
+            "do": "spawn",
+            "kind": kind,
+            "scratch": str(scratch),
+            "target": target,
+            "limits": bounds.model_dump(),
+            "policy": None if policy is None else policy._asdict(),
+            "without": sorted(left_out()),
+        }
+        socket.send_fds(self._sock, [json.dumps(order).encode()], [theirs.fileno(), its_control.fileno()])
         theirs.close()
-        return int(self._sock.recv(_PACKET)), Channel(ours)
+        its_control.close()
+        return Child(int(self._sock.recv(_PACKET)), Channel(ours), control, self.reap)
 
-    def wait(self, pid: int) -> int:
-        """The worker's return code, negative for a signal; blocks until it is gone, so kill it first."""
-        self._sock.send(json.dumps({"do": "wait", "pid": pid}).encode())
-        return int(self._sock.recv(_PACKET))
+    def reap(self, pid: int) -> None:
+        """Wait until a supervisor is gone, kill it if it does not go, and with it whatever it left behind."""
+        self._sock.send(json.dumps({"do": "reap", "pid": pid}).encode())
+        self._sock.recv(_PACKET)
 
     def close(self) -> None:
-        limits.kill_group(self.pid)
-        os.waitpid(self.pid, 0)
-        self._sock.close()
+        """End the nursery and everything below it."""
+        self._sock.close()                 # it ends its children, then itself
+        if not _gone(self.pid, _GRACE_S):
+            limits.kill_group(self.pid)
+            os.waitpid(self.pid, 0)
+
+
+def _policy(kind: str, scratch: Path, target: str, read: Sequence[Path], strict: bool) -> Policy | None:
+    if kind not in _HOSTILE:
+        return None
+    if not strict:
+        return Policy(write=("/",), spawn=True, gpu=target == "cuda")
+    return Policy(read=tuple(str(place) for place in read), write=(str(scratch),), gpu=target == "cuda")
 
 
 def _serve(sock: socket.socket) -> None:
     limits.die_with_parent()
     os.setsid()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    kernel.prctl(kernel.SUBREAPER, 1)      # what a killed supervisor leaves behind comes here
+    kernel.prctl(kernel.DUMPABLE, 0)
+    roots = files.python()
+    supervisors: set[int] = set()
     gc.freeze()
     while True:
-        packet, fds, _, _ = socket.recv_fds(sock, _PACKET, 1)
+        packet, fds, _, _ = socket.recv_fds(sock, _PACKET, 2, socket.MSG_CMSG_CLOEXEC)
         if not packet:
-            return
+            break
         order = json.loads(packet)
-        if order["do"] == "wait":
-            sock.send(str(_wait(order["pid"])).encode())
+        if order["do"] == "reap":
+            if not _gone(order["pid"], _GRACE_S):
+                limits.kill_group(order["pid"])
+                _gone(order["pid"], _GRACE_S)
+            supervisors.discard(order["pid"])
+            _end_strays(supervisors)
+            sock.send(b"gone")
             continue
         pid = os.fork()
         if pid == 0:
             sock.close()
-            _become(order, socket.socket(fileno=fds[0]))
-        os.close(fds[0])
+            _supervise(order, fds[0], fds[1], roots)
+        supervisors.add(pid)
+        for descriptor in fds:
+            os.close(descriptor)
         sock.send(str(pid).encode())
+    for pid in supervisors:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)   # a supervisor that is asked ends all below it first
+    for pid in supervisors:
+        if not _gone(pid, _GRACE_S):
+            limits.kill_group(pid)
+    _end_strays(set())
 
 
-def _wait(pid: int) -> int:
+def _gone(pid: int, seconds: float) -> bool:
+    """Whether a child of this process has ended, and is reaped, within the time."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            if os.waitpid(pid, os.WNOHANG)[0] == pid:
+                return True
+        except ChildProcessError:
+            return True
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.002)
+
+
+def _end_strays(supervisors: set[int]) -> None:
+    """Kill children of this process that it did not make: a supervisor that was killed could not end them."""
+    while strays := [pid for pid in _children() if pid not in supervisors]:
+        for pid in strays:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            _gone(pid, _GRACE_S)
+
+
+def _children() -> list[int]:
+    me, found = os.getpid(), []
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with contextlib.suppress(OSError):
+                parent = Path(f"/proc/{name}/stat").read_text(errors="replace").rsplit(")", 1)[1].split()[1]
+                found += [int(name)] if int(parent) == me else []
+    return found
+
+
+def _supervise(order: dict[str, Any], channel: int, control: int, roots: list[str]) -> NoReturn:
+    """Turn this fork into the supervisor of one worker."""
+    code = 1
     try:
-        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    except ChildProcessError:
-        return 0
+        os.setsid()
+        line = socket.socket(fileno=control)
+        policy = None if order["policy"] is None else policy_of(order["policy"])
+        if policy is not None and not policy.all_files:
+            policy = policy._replace(read=(*policy.read, *roots))
+        bounds = limits.bounds_of(Limits(**order["limits"]), address=order["target"] == "sim")
+
+        def hear() -> str:
+            asked = line.recv(_PACKET)
+            if asked == b"output":
+                line.send(json.dumps({"output": True}).encode() + b"\n" + supervisor.output.kept())
+            return "" if asked == b"output" else "asked" if asked else "orphaned"
+
+        supervisor = Supervisor(
+            policy,
+            bounds,
+            without=frozenset(order["without"]),
+            control=control,
+            hear=hear,
+            tell=lambda protections: line.sendall(json.dumps({"protections": protections}).encode() + b"\n"),
+        )
+        end = supervisor.run(lambda: _become(order, socket.socket(fileno=channel)), keep=(channel,))
+        header = {"code": end.code, "reason": end.reason, "dropped": end.dropped, "seconds": end.seconds}
+        with contextlib.suppress(OSError): # the judge may be gone
+            line.send(json.dumps({"end": header}).encode() + b"\n" + end.output)
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
 
 
-def _become(order: dict[str, Any], sock: socket.socket) -> None:
+def _become(order: dict[str, Any], sock: socket.socket) -> NoReturn:
     """Turn this fork into a worker. Never returns."""
     code = 1
     try:
-        limits.die_with_parent()
-        os.setsid()
         scratch = Path(order["scratch"])
         os.chdir(scratch)
-        log = os.open(scratch / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        null = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(null, 0)
-        os.dup2(log, 1)
-        os.dup2(log, 2)
         sys.stdin, sys.stdout, sys.stderr = os.fdopen(0), os.fdopen(1, "w", 1), os.fdopen(2, "w", 1)
-        _close_others(keep=sock.fileno())
         faulthandler.enable(sys.stderr, all_threads=False)
         environment = limits.clean_environment({"HOME": str(scratch), "TMPDIR": str(scratch), "XDG_CACHE_HOME": str(scratch)})
         if order["target"] == "sim":
             environment["CUDA_VISIBLE_DEVICES"] = ""
         os.environ.clear()
         os.environ.update(environment)
-        limits.apply(Limits(**order["limits"]), bound_memory=order["target"] == "sim")
+        if order["kind"] == "reference":
+            kernel.prctl(kernel.DUMPABLE, 0)
         worker = importlib.import_module(_WORKERS[order["kind"]])
         worker.main(Channel(sock), scratch, order["target"])
         code = 0
@@ -131,13 +242,3 @@ def _become(order: dict[str, Any], sock: socket.socket) -> None:
     finally:
         sys.stderr.flush()
         os._exit(code)
-
-
-def _close_others(keep: int) -> None:
-    """Close every descriptor but stdio and the channel: the nursery's own socket would let a worker order siblings."""
-    for name in os.listdir("/proc/self/fd"):
-        if int(name) > 2 and int(name) != keep:
-            try:
-                os.close(int(name))
-            except OSError:
-                continue                   # the descriptor that listed the folder

@@ -10,7 +10,7 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
@@ -50,17 +50,17 @@ class Worker:
         bounds: Limits,
         *,
         on_build: OnBuild | None = None,
+        read: Sequence[Path] = (),
     ) -> None:
         self.scratch = Path(tempfile.mkdtemp(prefix=f"{kind}-", dir=root))
         self.code: Path | None = None      # folder of the code that it runs; a crash is told by the line in there
         self.built: list[dict[str, Any]] = []  # what the builder made for it, in its own words: these can be believed
         self._on_build = on_build
-        self._nursery = nursery
         self._what = f"the {kind}"
         self._bounds = bounds
-        self._ended: int | None = None
         self._deadline: float | None = None
-        self.pid, self._channel = nursery.spawn(kind, self.scratch, target=target, bounds=bounds)
+        self.child = nursery.spawn(kind, self.scratch, target=target, bounds=bounds, read=read)
+        self.pid, self._channel = self.child.pid, self.child.channel
 
     def expire_in(self, seconds: float) -> None:
         """From now on all requests together may take this long."""
@@ -99,8 +99,11 @@ class Worker:
             self._channel.send({"built": self.built[-1]})
 
     def _crashed(self, doing: str) -> WorkerFailed:
-        code = self._reap()
-        log = self._log()
+        end = self.child.end(2.0)          # its socket is closed, so it is dying; what it started is not
+        code, log = end.code, end.output[-_LOG_TAIL:]
+        if end.reason in _EXCESSES:
+            kind: Kind = "memory" if end.reason == "memory" else "crash"
+            return WorkerFailed(kind, f"{self._what} {_EXCESSES[end.reason]} while {doing} and was stopped")
         if re.search(r"MemoryError|bad_alloc|can't allocate memory|not enough memory|CUDA out of memory", log):
             bound = limits.memory_limit(self._bounds) / 2**30
             return WorkerFailed("memory", f"{self._what} ran out of memory (limit {bound:.0f} GiB) while {doing}")
@@ -112,28 +115,8 @@ class Worker:
         how = f"crashed with {limits.signal_name(code)}" if code < 0 else f"ended by itself with {limits.signal_name(code)}"
         return WorkerFailed("crash", f"{self._what} {how} while {doing}{where}{detail}")
 
-    def _log(self) -> str:
-        log = self.scratch / "log"
-        if not log.exists():
-            return ""
-        with open(log, "rb") as file:
-            file.seek(max(0, log.stat().st_size - _LOG_TAIL))
-            return file.read().decode("utf-8", "replace")
-
-    def _reap(self) -> int:
-        if self._ended is None:
-            # Its socket is closed, so it is dying; what it started is not.
-            deadline = time.monotonic() + 2.0
-            while time.monotonic() < deadline and _running(self.pid):
-                time.sleep(0.005)
-            limits.kill_group(self.pid)
-            self._ended = self._nursery.wait(self.pid)
-        return self._ended
-
     def kill(self) -> None:
-        if self._ended is None:
-            limits.kill_group(self.pid)
-            self._ended = self._nursery.wait(self.pid)
+        self.child.end()
 
     def close(self) -> None:
         self.kill()
@@ -151,11 +134,8 @@ _FAULT_LINE = re.compile(
     r"\s*(Fatal Python error|Current thread|Thread 0x|File \"|Extension modules|Current C stack|Binary file|<|Stack \(|!!!)"
     r"|.*\^\^\^"
 )
-
-
-def _running(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return state != "Z"
+_EXCESSES = {
+    "memory": "used more memory than it may",
+    "disk": "filled more disk than it may",
+    "processes": "started more threads and processes than it may",
+}
