@@ -51,7 +51,7 @@ def _why(
     own, exact = values[0]
     constants = [true.flatten()[0] for _, true in values if bool((true == true.flatten()[0]).all())]
     if len(constants) == len(values) and (own.numel() > 1 or len(values) > 1) and all(one == constants[0] for one in constants):
-        return f"is constant ({constants[0].item():.6g} in all of its {own.numel()} elements)"
+        return f"is constant ({constants[0].item() + 0.0:.6g} in all of its {own.numel()} elements)"
     if bound.eps(own.dtype) and all(bound.judge(name, torch.zeros_like(a), a, b, allowed).ok for a, b in values):
         largest = float(exact.abs().max())
         return f"is smaller than what rounding may change (at most {largest:.3g}, {allowed.max_relative * largest:.3g} allowed)"

@@ -1,0 +1,130 @@
+"""Exams: the first input set as given, the others varied where the reference stands it; other sizes; shared memory."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from stitchcuda.errors import BadInput
+from stitchcuda.fusion.manifest import FreeSize, free_sizes
+from stitchcuda.tools import exam, wire
+from stitchcuda.tools.exam import Ask, Exam
+from tests.tools.references import asking, source
+
+
+def drawn(ask: Ask, folder: Path, count: int) -> Exam:
+    one = exam.draw(ask, folder / "exam", renew=True)
+    exam.extend(ask, one, count)
+    return one
+
+
+def inputs(one: exam.InputSet) -> list[torch.Tensor]:
+    return wire.read_tensors(one.inputs)
+
+
+def test_sets_are_varied_and_the_first_is_as_given(tmp_path: Path) -> None:
+    ask = asking(tmp_path, source("self.linear(x)", init="self.linear = nn.Linear(16, 8)"))
+    one = drawn(ask, tmp_path, 5)
+    chosen = [given.variant for given in one.sets]
+    assert chosen[0] == "as given"
+    assert chosen[4] == "non-contiguous"
+    assert len({*chosen}) == 5
+    assert [given.lenient for given in one.sets] == [False] * 4 + [True]
+    assert not inputs(one.sets[4])[0].is_contiguous()
+    assert one.note == ""
+    assert set(one.bounds(5)) == {"output"}
+    assert one.bounds(3)["output"].max_relative <= one.bounds(5)["output"].max_relative < 1e-4
+
+
+def test_two_exams_differ(tmp_path: Path) -> None:
+    ask = asking(tmp_path, source("x * 2"))
+    orders = {tuple(exam.draw(ask, tmp_path / f"{number}", renew=False).variants) for number in range(8)}
+    assert len(orders) > 1
+
+
+@pytest.mark.parametrize("result", ["x.exp().exp()", "torch.linalg.cholesky(x @ x.T + 0.1 * torch.eye(4))", "x / x.sum()"])
+def test_what_the_reference_does_not_stand_is_left_and_noted(result: str, tmp_path: Path) -> None:
+    one = drawn(asking(tmp_path, source(result)), tmp_path, 4)
+    for given in one.sets:
+        assert all(bool(torch.isfinite(answer).all()) for answers in given.answers() for answer in answers)
+    if "exp" in result:
+        one.variants[:2] = ["scaled up", "outlier"]
+        one.sets[1:] = []
+        exam.extend(asking(tmp_path / "again", source(result)), one, 2)
+        assert one.sets[1].variant == "as given"
+        assert "scaled up inputs were not tried: the reference does not stand them (it does not stay finite)" in one.note
+
+
+def test_nothing_to_vary_is_as_given(tmp_path: Path) -> None:
+    one = drawn(asking(tmp_path, source("x.float() * 0.3", "[torch.arange(32)]")), tmp_path, 5)
+    assert {given.variant for given in one.sets} == {"as given"}
+    assert one.note == ""
+
+
+def test_arguments_that_share_memory_arrive_so(tmp_path: Path) -> None:
+    text = source("x.add_(1) + y", "(lambda base: [base, base[:]])(torch.randn(8, 16))", names="x, y")
+    one = drawn(asking(tmp_path, text), tmp_path, 3)
+    for given in one.sets:
+        x, y = inputs(given)
+        assert x.untyped_storage().data_ptr() == y.untyped_storage().data_ptr()
+        assert set(given.names) == {"output", "input:0", "input:1"}
+        expected = dict(zip(given.names, given.answers()[1], strict=True))
+        torch.testing.assert_close(expected["output"], 2 * (x.double() + 1))
+        torch.testing.assert_close(expected["input:1"], x.double() + 1)
+
+
+def guard(*shapes: list[Any]) -> dict[str, Any]:
+    return {"shape_guard": [{"name": "x", "shape": list(shape)} for shape in shapes]}
+
+
+B = {"symbol": "B", "min": 1, "max": 64}
+
+
+def test_free_sizes_of_a_manifest() -> None:
+    assert free_sizes({}) == ()
+    assert free_sizes(guard([4, 16])) == ()
+    assert free_sizes(guard([B, 16], [4, {"symbol": "B", "max": 32}])) == (FreeSize("B", 1, 32, ((0, 0), (1, 1))),)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [{"shape_guard": 3}, {"shape_guard": [3]}, guard(["B"]), guard([{"min": 1}]), guard([{"symbol": "B", "min": 9, "max": 3}]),
+     guard([{"symbol": "B", "min": "1"}]), guard([True]), guard([1.5])],
+)  # fmt: skip
+def test_a_guard_that_cannot_be_read(content: dict[str, Any]) -> None:
+    with pytest.raises(BadInput):
+        free_sizes(json.loads(json.dumps(content)))
+
+
+def test_other_sizes_inside_the_guard(tmp_path: Path) -> None:
+    ask = asking(tmp_path, source("self.linear(x) + y", "[torch.randn(4, 16), torch.randn(4, 1)]", names="x, y",
+                                  init="self.linear = nn.Linear(16, 8)"))  # fmt: skip
+    one = drawn(ask, tmp_path, 2)
+    smaller, larger = exam.resized(ask, one, free_sizes(guard([B, 16], [B, 1])))
+    assert len(one.sets) == 2
+    for given, low, high in ((smaller, 1, 3), (larger, 5, 8)):
+        x, y = inputs(given)
+        assert low <= x.shape[0] == y.shape[0] <= high
+        assert given.answers()[0][0].shape == (x.shape[0], 8)
+        assert one.bounds_of([*one.sets, given])["output"].max_relative > 0
+
+
+def test_without_a_free_size_that_is_said(tmp_path: Path) -> None:
+    ask = asking(tmp_path, source("x * 2"))
+    one = drawn(ask, tmp_path, 1)
+    assert exam.resized(ask, one, free_sizes(guard([4, 16]))) == []
+    assert one.note == "judged at the given sizes only"
+
+
+def test_sizes_that_do_not_fit_the_inputs_are_said(tmp_path: Path) -> None:
+    ask = asking(tmp_path, source("x @ self.w", init="self.w = nn.Parameter(torch.randn(16, 8))"))
+    one = drawn(ask, tmp_path, 1)
+    assert exam.resized(ask, one, free_sizes(guard([B, B]))) == []
+    assert exam.resized(ask, one, free_sizes(guard([4, {"symbol": "C", "min": 1, "max": 32}]))) == []
+    assert "free size B is not one size" in one.note
+    assert "another size was not tried: The reference's forward raises RuntimeError" in one.note
+    assert len(one.note.splitlines()) == 1
