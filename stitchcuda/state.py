@@ -165,6 +165,14 @@ class OutputError(Record):
     note: str = ""                         # worst element, mismatching shape, NaN, ...
 
 
+class KernelRole(Record):
+    """What the program's answer owes to one of its kernels: found out by leaving it out on fresh inputs."""
+
+    name: str
+    role: Literal["needed", "unused", "idle", "undecided"]  # unused: not launched for these inputs; idle: nobody misses it
+    note: str = ""
+
+
 class CheckResult(Record):
     """Correctness on secret inputs, and the shares of work by origin."""
 
@@ -180,6 +188,10 @@ class CheckResult(Record):
     deterministic: bool | None = None      # bitwise repeat; None: not looked at
     seconds: float = 0.0
     notes: tuple[str, ...] = ()            # what was not checked, and why
+    kernels: tuple[KernelRole, ...] = ()   # the program's own kernels, each left out in turn (last verification only)
+    host_seen: tuple[str, ...] = ()        # host-side features that were seen at work, such as "cuda_graph"
+    protections: tuple[str, ...] = ()      # what the sandbox had in force
+    unprotected: tuple[str, ...] = ()      # "NAME: why this machine denies it"
 
 
 class TimingResult(Record):
@@ -192,12 +204,19 @@ class TimingResult(Record):
     saving_low_ms: float                   # 95 % interval
     saving_high_ms: float
     samples: int
+    ratio: float = 0.0                     # reference / program, median of paired blocks; 0: only the medians are known
+    ratio_low: float = 0.0                 # 95 % interval
+    ratio_high: float = 0.0
+    outside_ms: float | None = None        # the program's call by the judge's own clock
+    deliveries: int = 0                    # timed calls whose outputs were compared
+    interleaved: bool = True               # False: one after another, for want of memory
     clock: str = "cuda events"
+    refused: tuple[str, ...] = ()          # why these figures must not be believed, one sentence each
     notes: tuple[str, ...] = ()
 
     @property
     def speedup(self) -> float:
-        return self.reference_ms / self.program_ms
+        return self.ratio or self.reference_ms / self.program_ms
 
 
 class ProfileResult(Record):

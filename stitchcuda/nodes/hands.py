@@ -42,8 +42,8 @@ class LocalHands:
 
     def verify(self, program: Path, seeds: int) -> CheckResult:
         check = self._the_judge().verify_final(program, seeds=seeds)
-        refused, _ = policy_reasons(program, self._settings.policy, check)
-        return check.model_copy(update={"reasons": (*check.reasons, *refused)})
+        refused, _ = policy_reasons(program, self._settings.policy, check) if check.ok else ((), "")
+        return check.model_copy(update={"ok": check.ok and not refused, "reasons": (*check.reasons, *refused)})
 
     def time(self, program: Path, previous: Path) -> TimingResult | None:
         if self._settings.target != "cuda":

@@ -17,17 +17,21 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
 from stitchcuda.errors import BadInput, Unavailable
-from stitchcuda.state import CheckResult, Settings
-from stitchcuda.tools import timing, trial
-from stitchcuda.tools.builder import Builder
-from stitchcuda.tools.exam import Exam, draw, extend
+from stitchcuda.fusion.manifest import FreeSize, free_sizes, read_manifest
 from stitchcuda.sandbox.limits import Limits
+from stitchcuda.state import CheckResult, Settings, TimingResult
+from stitchcuda.tools import ceiling, degenerate, deliveries, integrity, skipping, timing, trial
+from stitchcuda.tools.builder import Builder
+from stitchcuda.tools.exam import Exam, draw, extend, resized
 from stitchcuda.tools.nursery import Nursery
+from stitchcuda.tools.screen import screen
+from stitchcuda.tools.skipping import Seat
+from stitchcuda.tools.snapshot import snapshot
 from stitchcuda.tools.trial import Construction, Trial
 from stitchcuda.tools.worker import OnBuild, Worker, WorkerFailed
 
@@ -48,6 +52,7 @@ class JudgeProcess:
         self._reference: Worker | None = None
         self._facts: dict[str, Any] = {}
         self._exams: dict[bool, Exam] = {}
+        self._says_enough: tuple[str, ...] | None = None  # notes on outputs that say little; None: not looked at yet
 
     def baseline(self, message: dict[str, Any]) -> dict[str, Any]:
         constants = self._scratch / "constants.safetensors"
@@ -56,29 +61,64 @@ class JudgeProcess:
 
     def check(self, message: dict[str, Any]) -> dict[str, Any]:
         """Judge one program; `fresh` draws parameters and input sets that no program has seen."""
-        program, seeds, fresh = Path(message["program"]), int(message["seeds"]), bool(message["fresh"])
+        seeds, fresh = int(message["seeds"]), bool(message["fresh"])
         started = time.monotonic()
+        with self._copy(message["program"]) as program:
+            result = self._screened(program, seeds, fresh=fresh)
+        return result.model_copy(update={"seconds": time.monotonic() - started}).model_dump(mode="json")
+
+    def _screened(self, program: Path, seeds: int, *, fresh: bool) -> CheckResult:
+        findings = screen(program)
+        refused = tuple(f"the source itself: {one.sentence}" for one in findings if one.severity == "refused")
+        if refused:
+            return CheckResult(ok=False, tier="timed" if self._target == "cuda" else "simulated", reasons=refused)
         try:
             result = self._check(program, seeds, fresh=fresh, renew=True)
         except WorkerFailed as failure:
             if failure.kind != "state":
                 raise
             result = self._check(program, seeds, fresh=fresh, renew=False)
-        return result.model_copy(update={"seconds": time.monotonic() - started}).model_dump(mode="json")
+        noted = tuple(f"the source: {one.sentence}" for one in findings)
+        return result.model_copy(update={"notes": (*result.notes, *noted)})
+
+    @contextlib.contextmanager
+    def _copy(self, program: str) -> Iterator[Path]:
+        """What is judged is a copy that nobody else can change, gone afterwards."""
+        place = self._scratch / f"program-{secrets.token_hex(8)}"
+        try:
+            yield snapshot(Path(program), place)
+        finally:
+            shutil.rmtree(place, ignore_errors=True)
 
     def time(self, message: dict[str, Any]) -> dict[str, Any]:
         """Reference, previous program and program in one interleaving."""
         self._need_gpu("timing")
         with contextlib.ExitStack() as stack:
             try:
-                program, exam, _ = self._ready(stack, message["program"])
+                program, exam, one = self._ready(stack, message["program"])
                 previous = program
                 if message["previous"] != message["program"]:
                     previous, _, _ = self._ready(stack, message["previous"])
-                result = timing.interleaved(self._the_reference(), previous, program, exam.sets[0], self._limits)
+                result = self._timed(stack, previous, program, exam, one)
             except WorkerFailed as failure:
                 raise Unavailable(f"the program could not be timed: {failure}") from failure
             return result.model_dump(mode="json")
+
+    def _timed(self, stack: contextlib.ExitStack, previous: Worker, program: Worker, exam: Exam, one: Trial) -> TimingResult:
+        """Timing on contents that no one has seen, and whether memory could be that fast."""
+        given = deliveries.draw(self._ask, exam, self._scratch / f"timing-{secrets.token_hex(8)}", one.delivered)
+        stack.callback(given.close)
+        result = timing.interleaved(
+            self._the_reference(), previous, program, given, self._limits,
+            threads=lambda: timing.threads_below(program.pid), core=timing.quick_core(),
+        )  # fmt: skip
+        asked = {"given": str(given.sets[0].inputs), "structure": given.sets[0].structure, "state": str(exam.state)}
+        facts = self._ask("ceiling", matters=False, **asked)
+        return ceiling.judged(
+            result, given.input_bytes, given.output_bytes, at_most=given.at_most_bytes(),
+            bandwidth=facts["bandwidth"], l2=facts["l2"],
+            matters=lambda: self._ask("ceiling", matters=True, **asked)["matters"],
+        )  # fmt: skip
 
     def profile(self, message: dict[str, Any]) -> dict[str, Any]:
         self._need_gpu("a profile")
@@ -96,7 +136,7 @@ class JudgeProcess:
             worker = stack.enter_context(self._worker())
             one = Trial(worker, exam, self._construction(), self._target, self._limits)
             try:
-                one.load(Path(program), cache=self._cache, arch=self._arch)
+                one.load(stack.enter_context(self._copy(program)), cache=self._cache, arch=self._arch)
             except WorkerFailed as failure:
                 if failure.kind == "state" and renew:
                     continue
@@ -116,10 +156,24 @@ class JudgeProcess:
                     if failure.kind == "state":
                         raise
                     return trial.failed(one, failure)
-                return trial.sit(one, exam, seeds, repeat_all=fresh, profile=self._target == "cuda")
+                others = resized(self._ask, exam, _free_sizes(program)) if fresh else []
+                result = trial.sit(one, exam, seeds, final=fresh, profile=self._target == "cuda", others=others)
+            if fresh and result.ok and result.launches:
+                skipped = skipping.examine(lambda: self._seat(program, exam), exam, seeds)
+                result = integrity.judged(result, skipped, one.own_launches)
+            return result
         finally:
             if fresh:
                 exam.close()
+
+    @contextlib.contextmanager
+    def _seat(self, program: Path, exam: Exam) -> Iterator[Seat]:
+        """The program in a new worker, built so that single kernels can be left out."""
+        with self._worker() as worker:
+            worker.expire_in(self._limits.check_s)
+            one = Trial(worker, exam, self._construction(), self._target, self._limits)
+            one.load(program, cache=self._cache, arch=self._arch, masked=True)
+            yield Seat(worker, one)
 
     def _exam(self, seeds: int, *, fresh: bool, renew: bool) -> Exam:
         exam = None if fresh else self._exams.get(renew)
@@ -128,6 +182,13 @@ class JudgeProcess:
             if not fresh:
                 self._exams[renew] = exam
         extend(self._ask, exam, seeds)
+        if self._says_enough is None and seeds > 1:
+            refusal, notes = degenerate.reasons(self._ask, exam)
+            if refusal:
+                raise BadInput(refusal)
+            self._says_enough = tuple(notes)
+        for note in self._says_enough or ():
+            exam.remark(note)
         return exam
 
     def _worker(self) -> Worker:
@@ -186,6 +247,14 @@ class JudgeProcess:
     def _need_gpu(self, what: str) -> None:
         if self._target != "cuda":
             raise Unavailable(f"{what} needs a GPU; this session runs on the simulator")
+
+
+def _free_sizes(program: Path) -> tuple[FreeSize, ...]:
+    """What the program's shape guard leaves open; nothing for a program without one."""
+    manifest = program / "program.json"
+    if not manifest.is_file():
+        return ()
+    return free_sizes(read_manifest({"program.json": manifest.read_text(errors="replace")}))
 
 
 _DOING = {"baseline": "being captured", "renew": "running with other parameters", "expect": "running on secret inputs"}

@@ -20,12 +20,16 @@ import torch
 from stitchcuda.errors import Unavailable
 from stitchcuda.simulator.refuse import Refused
 from stitchcuda.state import Target
-from stitchcuda.tools import orders, origin, wire
+from stitchcuda.tools import orders, origin, tampering, timed_calls, wire
 from stitchcuda.tools.interceptor import Interceptor
 from stitchcuda.tools.orders import BuildFailed
-from stitchcuda.tools.stopwatch import Stopwatch
-from stitchcuda.tools.traffic import Poison, Traffic, tensors_of
+from stitchcuda.tools.simulated_graph import SimulatedGraph
+from stitchcuda.tools.stopwatch import DeviceClock
+from stitchcuda.tools.switches import switches
+from stitchcuda.tools.timed_calls import NotPlain, TimedCalls
+from stitchcuda.tools.traffic import Poison, Traffic, poison_cached, tensors_of
 from stitchcuda.tools.wire import Channel, WireError
+from stitchcuda.tools.witness import Witness
 
 _FRAMES = 3
 
@@ -41,8 +45,13 @@ class ProgramWorker:
         self._program: torch.nn.Module | None = None
         self._interceptor: Interceptor | None = None
         self._state: dict[str, torch.Tensor] | None = None
+        self._transient: dict[str, torch.Tensor] = {}  # buffers that no state_dict holds and a forward changes
         self._inputs: list[torch.Tensor] = []
-        self._timed: tuple[str, list[torch.Tensor]] = ("", [])
+        self._switches = switches(target)
+        self._clock: DeviceClock | None = None
+        self._timed: TimedCalls | None = None
+        self._held: list[torch.Tensor] = []
+        self._seen: list[str] = []         # what the program did to the process it runs in
         self._folder = scratch
         if target == "sim":                # shared memory that nothing wrote reads as NaN, not as the last block's leftovers
             os.environ.setdefault("STITCHCUDA_SIM_CHECK", "1")
@@ -53,11 +62,15 @@ class ProgramWorker:
         if message["precision"] == "tf32":
             torch.backends.cuda.matmul.allow_tf32 = True
             torch.backends.cudnn.allow_tf32 = True
+        if self._target == "cuda" and self._clock is None:
+            self._clock = DeviceClock()    # its functions are bound before the program can touch anything
         source = path / "model_new.py" if path.is_dir() else path
         self._folder = path if path.is_dir() else path.parent
         self._interceptor = Interceptor(self._target, self._folder, self._build, skip=bool(message.get("masked")))
         self._interceptor.install()
         sys.dont_write_bytecode = True
+        tampering.SEAL.renew()
+        tampering.watch(self._folder, self._seen)
         started = time.monotonic()
         with self._interceptor.running():
             module = self._import(source)
@@ -71,23 +84,33 @@ class ProgramWorker:
         program.train(bool(message["training"]))
         self._program = program
         note = self._adopt(message, strict=path.is_dir())
+        buffers = dict(program.named_buffers())
+        self._transient = {name: buffers[name].detach().clone() for name in message["transient"] if name in buffers}
         return {
             "kernels": self._interceptor.loaded,
             "build_s": self._interceptor.build_s,
             "seconds": time.monotonic() - started,
             "note": note,
+            "tampered": self._tampered(),
         }
 
     def call(self, message: dict[str, Any]) -> dict[str, Any]:
-        """One forward on the inputs in a file, at old addresses or at new ones; outputs, state and inputs are written back."""
+        """One forward on the inputs in a file, at old addresses or at new ones; outputs, state and inputs are written back.
+
+        With `hold` the outputs stay alive, as they would with a caller who still needs them: `reread` writes them again.
+        """
         program, interceptor = self._loaded()
         fresh = wire.read_tensors(Path(message["inputs"]), device=self._device)
         given = self._placed(fresh) if message["same_addresses"] else fresh
         args, kwargs = wire.decode(message["structure"], given, self._device)
         self._restore()
-        traffic: Poison = Traffic() if self._target == "sim" else Poison()
+        inverted = not message["same_addresses"]
+        traffic: Poison = Traffic(inverted=inverted) if self._target == "sim" else Poison(inverted=inverted)
+        if self._target == "cuda":
+            poison_cached()
         launched = interceptor.launches()
-        with torch.no_grad(), interceptor.running(traffic):
+        witness, replays = Witness(watch=self._target == "sim"), SimulatedGraph.replays
+        with torch.no_grad(), witness, interceptor.running(traffic):
             returned = program(*args, **kwargs)
         self._synchronize()
         outputs: list[torch.Tensor] = []
@@ -95,34 +118,68 @@ class ProgramWorker:
             if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
                 raise ProgramError(f"forward returned a {type(tensor).__name__}, not a plain tensor")
         structure = wire.encode(returned, outputs)
+        if message["hold"]:
+            self._held = outputs
         wire.write_tensors(Path(message["outputs"]), outputs)
         wire.write_tensors(Path(message["inputs_after"]), given)
         wire.write_tensors(Path(message["state_after"]), list(self._current_state().values()))
-        answer: dict[str, Any] = {"structure": structure}
+        answer: dict[str, Any] = {"structure": structure, "tampered": [*self._tampered(), *witness.reasons]}
         if isinstance(traffic, Traffic):
+            answer["replays"] = SimulatedGraph.replays - replays
             own, vendor, framework = traffic.shares()
             answer |= {"own": own, "vendor": vendor, "framework": framework}
             answer["launches"] = interceptor.launches() - launched
             answer["operators"] = dict(sorted(traffic.operators.items(), key=lambda item: -item[1])[:8])
         return answer
 
+    def reread(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Write the outputs that were held once more: calls since then must not have changed them."""
+        wire.write_tensors(Path(message["outputs"]), self._held)
+        return {}
+
+    def repeat(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Further calls that nobody looks at, with other contents, within a time: who counts calls gets past the count."""
+        program, interceptor = self._loaded()
+        tensors = wire.read_tensors(Path(message["inputs"]), device=self._device)
+        done, until = 0, time.monotonic() + message["budget_s"]
+        while done < message["calls"] and time.monotonic() < until:
+            given = [_rolled(tensor, done + 1) for tensor in tensors]
+            args, kwargs = wire.decode(message["structure"], given, self._device)
+            self._restore()
+            with torch.no_grad(), interceptor.running():
+                program(*args, **kwargs)
+            done += 1
+        self._synchronize()
+        return {"calls": done}
+
+    def skip(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Leave these kernels out of the calls that follow; says how often each was launched since the last time."""
+        launches = self._switches.take()
+        self._switches.skip(message["kernels"])
+        return {"launches": launches}
+
     def profile(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Device time by kernel (GPU only), through CUPTI: one call after a warm-up."""
+        """What the device did in one call after a warm-up (GPU only), through CUPTI: `origin.summary` makes shares of it."""
         program, interceptor = self._loaded()
         tensors = wire.read_tensors(Path(message["inputs"]), device=self._device)
         args, kwargs = wire.decode(message["structure"], tensors, self._device)
-        own = origin.own_kernels(self._folder)
         with torch.no_grad(), interceptor.running():
-            return origin.profile(lambda: program(*args, **kwargs), own, restore=self._restore)
+            return origin.record(lambda: program(*args, **kwargs), restore=self._restore)
 
     def time(self, message: dict[str, Any]) -> dict[str, Any]:
-        """A block of timed calls (GPU only)."""
+        """Timed calls (GPU only), as `timed_calls.answer` says."""
         program, interceptor = self._loaded()
-        if self._timed[0] != message["inputs"]:
-            self._timed = (message["inputs"], wire.read_tensors(Path(message["inputs"]), device=self._device))
-        args, kwargs = wire.decode(message["structure"], self._timed[1], self._device)
+
+        def make() -> TimedCalls:
+            assert self._clock is not None
+            changing: list[str] = [name for name in message["restore"] if name in (self._state or {})]
+            return TimedCalls(message, program, self._clock, device=self._device, restore=lambda: self._put_back(changing))
+
         with torch.no_grad(), interceptor.running():
-            return Stopwatch.shared().block(lambda: program(*args, **kwargs), message["calls"])
+            self._timed, answer = timed_calls.answer(self._timed, message, make)
+        if self._timed is None:
+            torch.cuda.empty_cache()
+        return answer
 
     def _loaded(self) -> tuple[torch.nn.Module, Interceptor]:
         if self._program is None or self._interceptor is None:
@@ -179,6 +236,16 @@ class ProgramWorker:
             if changed:
                 with interceptor.running():
                     program.load_state_dict(self._state)
+            for name, buffer in program.named_buffers() if self._transient else ():
+                if name in self._transient and buffer.shape == self._transient[name].shape:
+                    buffer.copy_(self._transient[name])
+
+    def _put_back(self, names: list[str]) -> None:
+        """Buffers that the reference's forward changes, as before the first call."""
+        if names and self._state is not None:
+            current = self._current_state()
+            for name in names:
+                current[name].copy_(self._state[name])
 
     def _current_state(self) -> dict[str, torch.Tensor]:
         program, _ = self._loaded()
@@ -200,6 +267,9 @@ class ProgramWorker:
             self._inputs = fresh
         return self._inputs
 
+    def _tampered(self) -> list[str]:
+        return [*self._seen, *(f"{name} was replaced" for name in tampering.SEAL.broken())]
+
     def _synchronize(self) -> None:
         if self._target == "cuda":
             torch.cuda.synchronize()
@@ -216,7 +286,15 @@ class OtherState(Exception):
 def main(channel: Channel, scratch: Path, target: Target) -> None:
     """Answer the judge until it hangs up."""
     worker = ProgramWorker(scratch, target, orders.through(channel))
-    handlers = {"load": worker.load, "call": worker.call, "profile": worker.profile, "time": worker.time}
+    handlers = {
+        "load": worker.load,
+        "call": worker.call,
+        "skip": worker.skip,
+        "reread": worker.reread,
+        "repeat": worker.repeat,
+        "profile": worker.profile,
+        "time": worker.time,
+    }
     while True:
         message = channel.receive()
         try:
@@ -225,13 +303,15 @@ def main(channel: Channel, scratch: Path, target: Target) -> None:
             raise
         except BaseException as error:
             answer = _failure(error, worker)
-        channel.send(answer)
+        channel.send(answer | {"id": message["id"]})
 
 
 def _failure(error: BaseException, worker: ProgramWorker) -> dict[str, str]:
     text = str(error).strip() or type(error).__name__
     if isinstance(error, ProgramError):
         return {"error": text, "kind": "error"}
+    if isinstance(error, NotPlain):
+        return {"error": f"forward returned {text}", "kind": "error"}
     if isinstance(error, OtherState):
         return {"error": text, "kind": "state"}
     if isinstance(error, BuildFailed):
@@ -264,6 +344,13 @@ def _constructed(model: type[torch.nn.Module], args: tuple[Any, ...], kwargs: di
             ) from None
         return model()
     return model(*args, **kwargs)
+
+
+def _rolled(tensor: torch.Tensor, by: int) -> torch.Tensor:
+    """Other contents of the same distribution and layout; integers and masks, whose order may mean something, stay."""
+    if not tensor.is_floating_point() or tensor.dim() == 0 or tensor.numel() == 0 or tensor.stride().count(0):
+        return tensor
+    return torch.empty_like(tensor).copy_(tensor.roll(by, 0))
 
 
 def _span(tensor: torch.Tensor) -> torch.Tensor:

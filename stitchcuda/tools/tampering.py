@@ -125,3 +125,5 @@ def _code(value: Any) -> Any:
     return (function.__code__, function.__defaults__) if isinstance(function, FunctionType) else None
 
 
+SEAL = Seal()
+"""Made when this module is imported: in the process that workers are forked from, so that no worker pays for it."""

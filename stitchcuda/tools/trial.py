@@ -6,19 +6,25 @@ other state stay as they were. A program's failure is a `CheckResult`, never an 
 
 from __future__ import annotations
 
+import secrets
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from stitchcuda.state import CheckResult, OutputError, Precision, Target, Tier
-from stitchcuda.tools import bound, wire
-from stitchcuda.tools.bound import Bound
-from stitchcuda.tools.exam import Exam, InputSet
 from stitchcuda.sandbox.limits import Limits
+from stitchcuda.state import CheckResult, OutputError, Precision, Target, Tier
+from stitchcuda.tools import bound, origin, wire
+from stitchcuda.tools.bound import Bound
+from stitchcuda.tools.deliveries import Delivery
+from stitchcuda.tools.exam import GIVEN, Exam, InputSet
 from stitchcuda.tools.wire import WireError
 from stitchcuda.tools.worker import Worker, WorkerFailed
+
+_MORE_CALLS = 64                           # in the last verification: between this and twice as many, as far as the time goes
+_MORE_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -43,11 +49,16 @@ class Trial:
         self.tier: Tier = "timed" if target == "cuda" else "simulated"
         self._limits = bounds
         self.state_names = built.state_names
-        self.notes: list[str] = [exam.note] if exam.note else []
+        self.notes: list[str] = []
         self.loaded: dict[str, Any] = {}
+        self.own_launches: dict[str, int] = {}  # of own kernels by full name, as the device's trace has them (GPU)
+        self._held: dict[str, int] = {}    # position of each held output
 
-    def load(self, program: Path, *, cache: Path, arch: str) -> None:
-        """Build and construct the program with the exam's parameters. Raises `WorkerFailed`."""
+    def load(self, program: Path, *, cache: Path, arch: str, masked: bool = False) -> None:
+        """Build and construct the program with the exam's parameters. Raises `WorkerFailed`.
+
+        `masked`: its kernels are built so that they can be left out one by one (`skipping.py`).
+        """
         self._worker.code = program if program.is_dir() else program.parent
         self.loaded = self._worker.ask(
             "load",
@@ -64,15 +75,17 @@ class Trial:
             state=str(self._exam.state),
             state_names=self._built.state_names,
             state_changed=self._exam.renewed,
+            transient=self._exam.transient(self._built.state_names),
+            masked=masked,
         )
+        self._tell_tampering(self.loaded)
         if self.loaded.get("note"):
             self.notes.append(str(self.loaded["note"]))
             self.state_names = []
 
-    def call(self, given: InputSet, *, same_addresses: bool) -> Answer:
-        """One forward. Raises `WorkerFailed`."""
-        scratch = self._worker.scratch
-        paths = {what: scratch / what for what in ("outputs", "inputs_after", "state_after")}
+    def call(self, given: InputSet, *, same_addresses: bool, hold: bool = False) -> Answer:
+        """One forward. `hold`: its outputs stay alive for `reread`. Raises `WorkerFailed`."""
+        paths = {what: self._place(what) for what in ("outputs", "inputs_after", "state_after")}
         answer = self._worker.ask(
             "call",
             seconds=self._limits.call_s,
@@ -80,18 +93,55 @@ class Trial:
             inputs=str(given.inputs),
             structure=given.structure,
             same_addresses=same_addresses,
+            hold=hold,
             **{what: str(path) for what, path in paths.items()},
         )
+        self._tell_tampering(answer)
         allowed = 2 * given.expected.stat().st_size + 2 * given.inputs.stat().st_size + 2**20
         try:
             outputs = wire.read_tensors(paths["outputs"], limit_bytes=allowed)
             after = wire.read_tensors(paths["inputs_after"], limit_bytes=2 * given.inputs.stat().st_size + 2**20)
             state = wire.read_tensors(paths["state_after"], limit_bytes=2 * self._exam.state.stat().st_size + 2**20)
             names = _named(answer.get("structure"))
+            self._held = names if hold else self._held
             values = {name: outputs[position] for name, position in names.items()}
         except (WireError, IndexError, OSError) as error:
             raise WorkerFailed("error", f"the program's outputs cannot be read: {error}") from error
+        finally:
+            for path in paths.values():
+                path.unlink(missing_ok=True)
         return Answer(values, after, dict(zip(self.state_names, state, strict=False)), answer)
+
+    def reread(self, given: InputSet) -> dict[str, torch.Tensor]:
+        """The outputs that were held, as they are now. Raises `WorkerFailed`."""
+        path = self._place("outputs")
+        allowed = 2 * given.expected.stat().st_size + 2 * given.inputs.stat().st_size + 2**20
+        self._worker.ask("reread", seconds=self._limits.call_s, doing="showing earlier outputs", outputs=str(path))
+        try:
+            held = wire.read_tensors(path, limit_bytes=allowed)
+        except (WireError, OSError) as error:
+            raise WorkerFailed("error", f"the program's outputs cannot be read: {error}") from error
+        finally:
+            path.unlink(missing_ok=True)
+        return {name: held[position] for name, position in self._held.items() if position < len(held)}
+
+    def repeat(self, given: InputSet, *, calls: int, seconds: float) -> int:
+        """Up to `calls` further calls within `seconds`, unlooked at; how many there were. Raises `WorkerFailed`."""
+        answer = self._worker.ask(
+            "repeat", seconds=self._limits.call_s, doing="running forward", inputs=str(given.inputs), structure=given.structure,
+            calls=calls, budget_s=seconds,
+        )  # fmt: skip
+        return int(answer.get("calls", 0))
+
+    def _place(self, what: str) -> Path:
+        """Where the worker writes next: a name that it cannot have prepared."""
+        return self._worker.scratch / f"{what}-{secrets.token_hex(8)}"
+
+    def _tell_tampering(self, answer: dict[str, Any]) -> None:
+        """A worker that admits to tampering is believed; one that does not is not thereby cleared."""
+        if told := answer.get("tampered"):
+            what = "; ".join(map(str, told))[:500]
+            raise WorkerFailed("tampering", f"the program tampers with the process it runs in: {what}")
 
     def judged(self, given: InputSet, answer: Answer, bounds: dict[str, Bound]) -> tuple[list[OutputError], list[str]]:
         """(every output and updated buffer against its bound, sentences on everything that is wrong)."""
@@ -108,13 +158,13 @@ class Trial:
             if kind == "buffer":
                 value = answer.state.get(key)
                 if key not in self.state_names:
-                    self._note(f"buffer {key} is not in the state_dict and was not compared")
+                    self.remark(f"buffer {key} is not in the state_dict and was not compared")
             elif kind == "input":
                 value = answer.inputs[int(key)] if key.isdigit() and int(key) < len(answer.inputs) else None
             else:
                 value = answer.values.get(name)
             if value is not None and kind == name and value.shape == own.shape and value.stride() != own.stride():
-                self._note(f"{name} has strides {tuple(value.stride())}, the reference's has {tuple(own.stride())}")
+                self.remark(f"{name} has strides {tuple(value.stride())}, the reference's has {tuple(own.stride())}")
             if value is not None:
                 errors.append(bound.judge(name, value, own, true, bounds[name]))
         reasons += [_sentence(one) for one in errors if not one.ok]
@@ -128,17 +178,45 @@ class Trial:
                 reasons.append(f"the program changes {name}, which the reference leaves alone")
         return errors, reasons
 
-    def profile(self, given: InputSet) -> dict[str, Any]:
-        """Device time by kernel of one call (GPU only). Raises `WorkerFailed`."""
-        return self._worker.ask(
+    def delivered(self, given: InputSet, exam: Exam, delivery: Delivery) -> list[str]:
+        """Sentences on what is wrong with the outputs of a timed call on `given`, one of the exam's sets."""
+        try:
+            values = {name: delivery.outputs[position] for name, position in _named(delivery.structure).items()}
+        except (WireError, IndexError) as error:
+            return [f"the outputs cannot be read: {error}"]
+        return self.judged(given, Answer(values, delivery.inputs, {}, {}), exam.bounds(len(exam.sets)))[1]
+
+    def profile(self, given: InputSet, own: Iterable[str] = ()) -> dict[str, Any]:
+        """Device time by kernel of one call (GPU only). Raises `WorkerFailed`.
+
+        `own` are the kernels of the libraries that the builder made (`origin.built_kernels`); without, those in the sources.
+        """
+        recorded = self._worker.ask(
             "profile",
             seconds=self._limits.call_s,
             doing="running forward under the profiler",
             inputs=str(given.inputs),
             structure=given.structure,
         )
+        own = tuple(own) or origin.own_kernels(self._worker.code or Path())
+        return origin.summary(recorded, own)
 
-    def _note(self, note: str) -> None:
+    def own_kernels(self) -> tuple[str, ...]:
+        """Full names of the kernels in the libraries that the builder made for this program."""
+        return origin.built_kernels(Path(str(one["path"])) for one in self._worker.built if one.get("path"))
+
+    def refusal(self, given: InputSet) -> str:
+        """The program's own error on inputs that it need not take, as a note; "" where it takes them. Raises `WorkerFailed`."""
+        try:
+            self.call(given, same_addresses=False)
+        except WorkerFailed as failure:
+            if failure.kind != "error" or "raised" not in str(failure):
+                raise
+            return f"{given.variant} inputs are refused: {failure}"
+        return ""
+
+    def remark(self, note: str) -> None:
+        """Say once what was not looked at."""
         if note not in self.notes:
             self.notes.append(note)
 
@@ -153,25 +231,33 @@ class Answer:
     said: dict[str, Any]
 
 
-def sit(trial: Trial, exam: Exam, seeds: int, *, repeat_all: bool, profile: bool) -> CheckResult:
+def sit(
+    trial: Trial, exam: Exam, seeds: int, *, final: bool, profile: bool, others: Sequence[InputSet] = ()
+) -> CheckResult:
     """Run the exam's first `seeds` input sets; stops at the first that fails. Worker failures become reasons.
 
-    The first set is called twice, at old and at new addresses (all sets with `repeat_all`), which also says whether the
-    program is deterministic. `profile`: shares come from the device's own clock (GPU).
+    The first set is called twice, at old and at new addresses, which also says whether the program is deterministic. `final`:
+    all sets are, many more calls follow before the last look, and `others` (of other sizes) are tried. `profile`: shares come
+    from the device's own clock (GPU).
     """
     worst: dict[str, OutputError] = {}
     reasons: list[str] = []
     shares: dict[str, Any] = {}
     deterministic: bool | None = None
+    first: Answer | None = None
     done = 0
     bounds = exam.bounds(seeds)
     try:
         for number, given in enumerate(exam.sets[:seeds]):
-            answer = trial.call(given, same_addresses=True)
-            shares = answer.said
+            if given.lenient and (refusal := trial.refusal(given)):
+                trial.remark(refusal)
+                continue
+            answer = trial.call(given, same_addresses=True, hold=number == 0)
+            first = first or answer
+            shares = shares or answer.said
             errors, reasons = trial.judged(given, answer, bounds)
             _keep_worst(worst, errors)
-            if not reasons and (number == 0 or repeat_all):
+            if not reasons and (number == 0 or (final and not given.lenient)):
                 again = trial.call(given, same_addresses=False)
                 shares = again.said        # a first call may warm up, build or record
                 errors, reasons = trial.judged(given, again, bounds)
@@ -181,9 +267,20 @@ def sit(trial: Trial, exam: Exam, seeds: int, *, repeat_all: bool, profile: bool
                 deterministic = same if deterministic is None else deterministic and same
             done += 1
             if reasons:
+                reasons = [f"{reason}{_variant(given)}" for reason in reasons]
                 break
+        for given in others if not reasons else ():
+            _, reasons = trial.judged(given, trial.call(given, same_addresses=False), exam.bounds_of([*exam.sets[:seeds], given]))
+            if reasons:
+                reasons = [f"at another size that its shape guard allows, {reason}" for reason in reasons]
+                break
+        if not reasons and final:
+            reasons = _much_later(trial, exam, bounds)
+        if not reasons and first is not None:
+            reasons = _overwritten(trial, exam.sets[0], first)
         if not reasons and profile:
-            shares = trial.profile(exam.sets[0])
+            shares = trial.profile(exam.sets[0], trial.own_kernels())
+            trial.own_launches = shares["own_launches"]
     except WorkerFailed as failure:
         return failed(trial, failure, outputs=tuple(worst.values()), seeds=done)
     return CheckResult(
@@ -195,10 +292,33 @@ def sit(trial: Trial, exam: Exam, seeds: int, *, repeat_all: bool, profile: bool
         own_share=_share(shares, "own"),
         vendor_share=_share(shares, "vendor"),
         framework_share=_share(shares, "framework"),
-        launches=int(shares.get("launches", 0)),
+        launches=_count(shares, "launches"),
         deterministic=deterministic,
-        notes=(*trial.notes, *_degenerate(exam.sets[0])),
+        notes=(*trial.notes, *filter(None, [exam.note])),
+        host_seen=("cuda_graph",) if _count(shares, "replays") else (),
     )
+
+
+def _variant(given: InputSet) -> str:
+    return "" if given.variant == GIVEN else f" (inputs: {given.variant})"
+
+
+def _much_later(trial: Trial, exam: Exam, bounds: dict[str, Bound]) -> list[str]:
+    """A program must be right for good: more calls, as many as fit into a second, then one that is judged."""
+    given = secrets.choice([one for one in exam.sets if not one.lenient])
+    calls = trial.repeat(given, calls=secrets.randbelow(_MORE_CALLS) + _MORE_CALLS, seconds=_MORE_S)
+    _, reasons = trial.judged(given, trial.call(given, same_addresses=False), bounds)
+    return [f"after {calls} more calls, {reason}" for reason in reasons]
+
+
+def _overwritten(trial: Trial, given: InputSet, first: Answer) -> list[str]:
+    """A caller who keeps a result must still have it after later calls."""
+    now = trial.reread(given)
+    changed = [name for name, value in first.values.items() if name not in now or not _same_bits(value, now[name])]
+    if not changed:
+        return []
+    what = ", ".join(changed[:4])
+    return [f"{what} of an earlier call changed during later calls: return fresh tensors, not a buffer in use"]
 
 
 def failed(
@@ -261,15 +381,11 @@ def _share(said: dict[str, Any], name: str) -> float:
     return min(1.0, max(0.0, float(value))) if isinstance(value, int | float) else 0.0
 
 
+def _count(said: dict[str, Any], name: str) -> int:
+    value = said.get(name, 0)
+    return value if isinstance(value, int) and value > 0 else 0
+
+
 def _listed(names: Any) -> str:
     listed = list(names)
     return f"{len(listed)} tensors ({', '.join(listed[:4])}{', …' if len(listed) > 4 else ''})" if listed else "nothing"
-
-
-def _degenerate(given: InputSet) -> list[str]:
-    """Facts about outputs that say little: a constant answer would pass."""
-    notes = []
-    for name, value in zip(given.names, given.answers()[1], strict=True):
-        if name.startswith("output") and value.numel() > 1 and bool((value == value.flatten()[0]).all()):
-            notes.append(f"the reference's {name} is constant ({float(value.flatten()[0]):.6g}): its check says little")
-    return notes

@@ -13,7 +13,10 @@ import time
 from pathlib import Path
 
 from stitchcuda.errors import BadInput, Unavailable
-from stitchcuda.state import BuildResult, CheckResult, OutputError, Policy, Precision, Record, Settings, Target, Tier
+from stitchcuda.sandbox.limits import Limits
+from stitchcuda.state import (
+    BuildResult, CheckResult, KernelRole, OutputError, Policy, Precision, Record, Settings, Target, Tier, TimingResult,
+)  # fmt: skip
 from stitchcuda.tools import device, nvcc
 from stitchcuda.tools.check import Judge
 
@@ -50,6 +53,9 @@ class Verdict(Record):
     shares: Shares = Shares()
     seconds: Seconds = Seconds()
     notes: tuple[str, ...] = ()
+    kernels: tuple[KernelRole, ...] = ()
+    protections: tuple[str, ...] = ()      # of the sandbox, in force while the program ran
+    unprotected: tuple[str, ...] = ()      # what this machine denies, and why
 
 
 def verify(
@@ -61,6 +67,7 @@ def verify(
     precision: Precision,
     cache: Path,
     seeds: int = 5,
+    bounds: Limits | None = None,
 ) -> Verdict:
     """Judge a program folder or a foreign file on fresh secret inputs.
 
@@ -71,7 +78,7 @@ def verify(
     program, reference = program.resolve(), reference.resolve()
     settings = Settings(target=target, policy=policy, precision=precision)
     facts = device.device_facts(target)
-    with Judge(reference, settings, cache=cache, arch=facts.arch) as judge:
+    with Judge(reference, settings, cache=cache, arch=facts.arch, bounds=bounds) as judge:
         built = nvcc.build(program, arch=facts.arch, cache=cache, link=target == "cuda")
         if not built.ok:
             seconds = Seconds(build=built.seconds)
@@ -79,28 +86,36 @@ def verify(
         check = judge.verify_final(program, seeds=seeds)
         if not check.ok and check.tier == "compiled":
             raise Unavailable(f"could not judge {program}: {'; '.join(check.reasons)}")
-        speedup, timing_s, notes = None, 0.0, check.notes
+        timing, timing_s = None, 0.0
         if check.ok and target == "cuda":
             started = time.monotonic()
             timing = judge.time(program, program)
-            speedup, timing_s, notes = timing.speedup, time.monotonic() - started, (*notes, *timing.notes)
-        return _verdict(program, policy, built, check, speedup, timing_s, notes)
+            timing_s = time.monotonic() - started
+        return _verdict(program, policy, built, check, timing, timing_s)
 
 
-def policy_reasons(program: Path, policy: Policy, check: CheckResult) -> tuple[tuple[str, ...], str]:
-    """(why the policy refuses it, the label "host-only" or "")."""
+def policy_reasons(
+    program: Path, policy: Policy, check: CheckResult, timing: TimingResult | None = None
+) -> tuple[tuple[str, ...], str]:
+    """(why the policy refuses it, the label "host-only" or "").
+
+    A host-side task counts when program.json declares it, it was seen at work, and where time was measured it gains some.
+    """
     if policy == "strict":
         if check.framework_share > FRAMEWORK_SHARE:
             return ((f"policy strict: {check.framework_share:.0%} of the work is in framework operators",), "")
         return (), ""
     if check.own_share >= OWN_SHARE:
         return (), ""
-    if host_tasks(program):
-        return (), "host-only"
-    return ((
-        f"policy stitched: own kernels hold {check.own_share:.1%} of the work, {OWN_SHARE:.0%} are needed where no host-side "
-        "task is declared",
-    ), "")  # fmt: skip
+    declared = host_tasks(program)
+    short = f"policy stitched: own kernels hold {check.own_share:.1%} of the work and {OWN_SHARE:.0%} are needed"
+    if not declared:
+        return (f"{short} where no host-side task is declared",), ""
+    if not set(declared) & set(check.host_seen):
+        return (f"{short}: the host-side task it declares ({', '.join(declared)}) was not seen at work",), ""
+    if timing is not None and timing.speedup <= 1.0:
+        return (f"{short}: the host-side task it declares gains nothing ({timing.speedup:.2f}x)",), ""
+    return (), "host-only"
 
 
 def host_tasks(program: Path) -> tuple[str, ...]:
@@ -123,12 +138,12 @@ def _verdict(
     policy: Policy,
     built: BuildResult,
     check: CheckResult,
-    speedup: float | None,
+    timing: TimingResult | None,
     timing_s: float,
-    notes: tuple[str, ...],
 ) -> Verdict:
-    refused, label = policy_reasons(program, policy, check)
-    reasons = (*check.reasons, *(refused if check.ok else ()))
+    refused, label = policy_reasons(program, policy, check, timing) if check.ok else ((), "")
+    refused = (*refused, *(timing.refused if timing else ()))
+    reasons = (*check.reasons, *refused)
     closest = max(check.outputs, key=_badness, default=None)
     finite = closest is not None and math.isfinite(closest.max_error)
     return Verdict(
@@ -136,10 +151,13 @@ def _verdict(
         tier=check.tier,
         reasons=reasons,
         label=label,
-        speedup=speedup,
+        speedup=timing.speedup if timing and not timing.refused else None,
         max_error=closest.max_error if closest and finite else None,
         error_bound=closest.max_bound if closest else None,
         shares=Shares(own=check.own_share, vendor=check.vendor_share, framework=check.framework_share),
         seconds=Seconds(build=built.seconds, check=check.seconds, timing=timing_s),
-        notes=notes,
+        notes=(*check.notes, *(timing.notes if timing else ())),
+        kernels=check.kernels,
+        protections=check.protections,
+        unprotected=check.unprotected,
     )

@@ -7,6 +7,7 @@ Nothing a program worker says is believed beyond the tensors it wrote. Where to 
 from __future__ import annotations
 
 import re
+import secrets
 import shutil
 import tempfile
 import time
@@ -23,7 +24,7 @@ from stitchcuda.tools.wire import Closed, Expired, WireError
 _LOG_TAIL = 16_384
 
 
-Kind = Literal["error", "crash", "timeout", "memory", "refused", "bad_input", "state"]
+Kind = Literal["error", "crash", "timeout", "memory", "refused", "bad_input", "state", "tampering"]
 
 
 OnBuild = Callable[[dict[str, Any], Path | None, float], dict[str, Any]]
@@ -73,8 +74,9 @@ class Worker:
         """
         if self._deadline is not None:
             seconds = min(seconds, max(0.01, self._deadline - time.monotonic()))
+        token = secrets.token_hex(16)      # of this question: what is written to the channel in the worker's place lacks it
         try:
-            self._channel.send({"do": do, **fields})
+            self._channel.send({"do": do, "id": token, **fields})
             answer = self._answer(time.monotonic() + seconds)
         except Expired:
             self.kill()
@@ -84,6 +86,9 @@ class Worker:
             raise WorkerFailed("crash", f"{self._what} answered with nonsense while {doing}: {error}") from error
         except Closed:
             raise self._crashed(doing) from None
+        if answer.get("id") != token:
+            self.kill()
+            raise WorkerFailed("tampering", f"{self._what} sent an answer of its own making while {doing}")
         if "error" in answer:
             raise WorkerFailed(answer.get("kind", "error"), str(answer["error"]))
         return answer

@@ -35,18 +35,18 @@ REFUSED = {
     "aten": "import torch\nlibrary = torch.library.Library('aten', 'IMPL')",
     "assembler": "SOURCE = '#include <cuda.h>\\nasm(\".incbin \\\\\"weights\\\\\"\");'",
     "private file": "SOURCE = '#include \"/root/expected.h\"'",
-    "constructor": "SOURCE = '#include <cuda.h>\\n__attribute__((constructor)) void f() {}'",
-    "interposed": "SOURCE = '#include <cuda.h>\\ncudaError_t cudaEventElapsedTime(float* t, cudaEvent_t, cudaEvent_t) { *t = 0; }'",
+    "constructor": "TEXT = '#include <cuda.h>\\n__attribute__((constructor)) void f() {}'",
+    "interposed": "TEXT = '#include <cuda.h>\\ncudaError_t cudaEventElapsedTime(float* t, cudaEvent_t, cudaEvent_t) {}'",
 }
 HONEST = {
-    "settings": "import os, torch\nos.environ['TORCH_CUDA_ARCH_LIST'] = '9.0'\ntorch.backends.cudnn.allow_tf32 = False",
+    "settings": "import os, torch\nos.environ['TORCH_CUDA_ARCH_LIST'] = '9'\ntorch.backends.cudnn.allow_tf32 = False",
     "names": "import torch\ndtype = getattr(torch, 'float16')\nlookup = {n: getattr(torch, n) for n in ('float16', 'bfloat16')}",
-    "logging": "import logging, warnings, functools, threading\nlog = logging.getLogger(__name__)\nlock = threading.Lock()",
+    "logging": "import logging, warnings, threading\nlog = logging.getLogger(__name__)\nlock = threading.Lock()",
     "own module": "import sys\nme = sys.modules[__name__]",
     "own class": "class Cache:\n    pass\nCache.module = None\nCache.__doc__ = 'x'",
     "evaluation mode": "import torch\nmodel = torch.nn.Linear(2, 2).eval()",
     "regular expressions": "import re\nrule = re.compile('a')",
-    "a comment": "SOURCE = '''#include <cuda.h>\n// .incbin would be wrong, so would mprotect(0)\n__global__ void k() {}'''",
+    "a comment": "TEXT = '''#include <a.h>\n// .incbin would be wrong, so would mprotect(0)\n__global__ void k() {}'''",
 }
 
 
