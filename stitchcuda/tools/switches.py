@@ -59,11 +59,15 @@ class SimulatedSwitches:
         return {name: int(library.stitchsim_take_launches(number)) for number, name in enumerate(names)}
 
     def know(self, tensors: Iterable[torch.Tensor], extent: Iterable[int]) -> None:
-        """Tell the runtime of tensors that kernels may be given, with the bytes that count for each."""
-        library = self._runtime()
+        """Tell the runtime of tensors that kernels may be given, with the bytes that count for each; `find` comes first."""
+        library = self._library
         if library is not None:
             for tensor, size in zip(tensors, extent, strict=True):
                 library.stitchsim_know(ctypes.c_void_p(tensor.data_ptr()), size)
+
+    def find(self) -> None:
+        """Look for the runtime among the mapped libraries: it is there once a kernel library was loaded."""
+        self._runtime()
 
     def take_bytes(self) -> int:
         """Bytes of known tensors given to kernels since the last time, launch by launch; the tensors are forgotten."""

@@ -119,7 +119,7 @@ class Traffic(Poison):  # type: ignore[no-untyped-call, unused-ignore]
         self, func: Any, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         result = super().__torch_dispatch__(func, types, args, kwargs)
-        self.given(result)
+        self._know(tensors_of(result))
         if is_allocation(func) or func.is_view:
             return result
         name = operator_name(func)
@@ -137,8 +137,11 @@ class Traffic(Poison):  # type: ignore[no-untyped-call, unused-ignore]
         return result
 
     def given(self, value: Any) -> None:
-        """Tensors that kernels may be launched on from now on, in nested containers."""
-        tensors = tensors_of(value)
+        """Tensors in nested containers that kernels are about to be launched on."""
+        self._runtime.find()
+        self._know(tensors_of(value))
+
+    def _know(self, tensors: list[torch.Tensor]) -> None:
         self._runtime.know(tensors, map(extent_bytes, tensors))
 
     def shares(self) -> tuple[float, float, float]:

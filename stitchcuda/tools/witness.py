@@ -9,6 +9,7 @@ nothing; code that computes without torch (numpy, its own loops) is not seen. Wh
 from __future__ import annotations
 
 import secrets
+from bisect import bisect_left
 from contextlib import AbstractContextManager
 from functools import cache
 from types import TracebackType
@@ -85,13 +86,14 @@ def hidden(events: list[tuple[str, int, int, int]], marked: str) -> tuple[str, .
     found: dict[str, None] = {}
     for thread in {event[3] for event in events}:
         own = sorted((event for event in events if event[3] == thread), key=lambda event: (event[1], -event[2]))
-        marks = [(start, end) for name, start, end, _ in own if name == marked]
+        marks = [start for name, start, _, _ in own if name == marked]
         until = -1                         # end of the event that covers what comes next
         for name, start, end, _ in own:
             if name == marked or start < until:
                 until = max(until, end) if name == marked else until
                 continue
-            if any(start <= first and last <= end for first, last in marks) or not computes(name):
+            inside = bisect_left(marks, start)
+            if (inside < len(marks) and marks[inside] < end) or not computes(name):
                 continue                   # a composite around what the mode saw, or one that does nothing by itself
             found[name] = None
             until = end

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -89,3 +89,29 @@ def test_what_a_cache_answers_does_not_make_a_kernel_idle(bench: Bench, tmp_path
 ''')
     (program / "model_new.py").write_text(text)
     assert set(statuses(bench, program).values()) <= {"needed", "unused"}
+
+
+def test_what_the_worker_counts_below_python(bench: Bench, tmp_path: Path) -> None:
+    """Honest programs hide no operator; replays and bytes of own kernels are seen."""
+    makers: dict[str, Callable[[Path], Path]] = {
+        "plain": programs.model, "kernel": programs.kernel_program, "graph": programs.graph_program,
+    }  # fmt: skip
+    for name, make in makers.items():
+        with bench.seat(make(tmp_path / name)) as seat:
+            for given in bench.exam.sets[:2]:
+                said = seat.trial.call(given, same_addresses=True).said
+                assert said["tampered"] == []
+            assert said["replays"] == (name == "graph")
+            assert (said["own"] > 0.2) == (name != "plain")
+
+
+def test_a_tensor_that_no_launch_is_given_is_nobodys_work(bench: Bench, tmp_path: Path) -> None:
+    """A function may be handed large tensors; what counts is what its kernels get."""
+    nothing = "  gate_kernel<<<1, 1, 0, stream>>>(nullptr, nullptr, nullptr, nullptr, gain, 0, 0);\n"
+    kernel = programs.KERNEL.replace(LAUNCH, nothing)
+    shares = {}
+    for name, text in {"honest": programs.KERNEL, "empty": kernel}.items():
+        with bench.seat(programs.kernel_program(tmp_path / name, kernel=text)) as seat:
+            shares[name] = seat.trial.call(bench.exam.sets[0], same_addresses=True).said["own"]
+    assert shares["honest"] > 0.2
+    assert shares["empty"] == 0.0
