@@ -77,6 +77,11 @@ class Exam:
             self._measures[one.expected] = [measured(own, true) for own, true in zip(*one.answers(), strict=True)]
         return self._measures[one.expected]
 
+    def transient(self, state_names: Sequence[str]) -> list[str]:
+        """Buffers that the reference's forward changes and its state_dict does not hold (non-persistent ones)."""
+        changed = [name.removeprefix("buffer:") for name in self.sets[0].names if name.startswith("buffer:")]
+        return [name for name in changed if name not in state_names]
+
     def remark(self, note: str) -> None:
         """Say once what was not looked at."""
         if note and note not in self.note:

@@ -103,6 +103,8 @@ class Trial:
             after = wire.read_tensors(paths["inputs_after"], limit_bytes=2 * given.inputs.stat().st_size + 2**20)
             state = wire.read_tensors(paths["state_after"], limit_bytes=2 * self._exam.state.stat().st_size + 2**20)
             names = _named(answer.get("structure"))
+            if len(state) < len(self.state_names):
+                raise WireError(f"{len(state)} of {len(self.state_names)} parameters and buffers came back")
             self._held = names if hold else self._held
             values = {name: outputs[position] for name, position in names.items()}
         except (WireError, IndexError, OSError) as error:
@@ -153,6 +155,8 @@ class Trial:
             reasons.append(f"the program returns {_listed(answer.values)} where the reference returns {_listed(outputs)}")
         before_inputs = wire.read_tensors(given.inputs)
         before_state = dict(zip(self.state_names, wire.read_tensors(self._exam.state), strict=False))
+        if len(answer.inputs) < len(before_inputs):
+            reasons.append(f"the program's worker gave back {len(answer.inputs)} of {len(before_inputs)} inputs")
         for name, own, true in zip(given.names, expected, exact, strict=True):
             kind, _, key = name.partition(":")
             if kind == "buffer":

@@ -86,7 +86,7 @@ class Worker:
             raise WorkerFailed("crash", f"{self._what} answered with nonsense while {doing}: {error}") from error
         except Closed:
             raise self._crashed(doing) from None
-        if answer.get("id") != token:
+        if answer.pop("id", None) != token:
             self.kill()
             raise WorkerFailed("tampering", f"{self._what} sent an answer of its own making while {doing}")
         if "error" in answer:
