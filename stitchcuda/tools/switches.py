@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Collection, Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Protocol
 
@@ -142,9 +143,16 @@ class MaskedSwitches:
                 head = entry.next
 
 
+@cache
 def switches(target: Target) -> SimulatedSwitches | MaskedSwitches:
     """The switches of this process."""
-    return SimulatedSwitches() if target == "sim" else MaskedSwitches()
+    return simulated() if target == "sim" else MaskedSwitches()
+
+
+@cache
+def simulated() -> SimulatedSwitches:
+    """The simulator's, which find the runtime once."""
+    return SimulatedSwitches()
 
 
 def _mapped() -> list[str]:

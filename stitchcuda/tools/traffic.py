@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from stitchcuda.tools.switches import SimulatedSwitches
+from stitchcuda.tools.switches import simulated
 from stitchcuda.tools.witness import mark
 
 _VENDOR = (
@@ -109,7 +109,7 @@ class Traffic(Poison):  # type: ignore[no-untyped-call, unused-ignore]
     def __init__(self, *, inverted: bool = False) -> None:
         super().__init__(inverted=inverted)
         self.own = 0
-        self._runtime = SimulatedSwitches()
+        self._runtime = simulated()
         self._runtime.take_bytes()
         self.vendor = 0
         self.framework = 0
