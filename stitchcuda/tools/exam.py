@@ -112,7 +112,7 @@ def resized(ask: Ask, exam: Exam, free: Sequence[FreeSize]) -> list[InputSet]:
     Their bounds are `exam.bounds_of([*exam.sets, one])`. Without a free size there are none, and a note says so.
     """
     if not free:
-        exam.remark("judged at the given sizes only")
+        exam.remark("limited: judged at the given sizes only; the program states no range of others")
         return []
     given = [list(tensor.shape) for tensor in wire.read_tensors(exam.sets[0].inputs)]
     sets: list[InputSet] = []

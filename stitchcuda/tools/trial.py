@@ -209,19 +209,19 @@ class Trial:
         """Full names of the kernels in the libraries that the builder made for this program."""
         return origin.built_kernels(Path(str(one["path"])) for one in self._worker.built if one.get("path"))
 
-    def refusal(self, given: InputSet) -> str:
-        """The program's own error on inputs that it need not take, as a note; "" where it takes them. Raises `WorkerFailed`."""
+    def beyond(self, given: InputSet, bounds: dict[str, Bound]) -> str:
+        """What becomes of inputs in a layout that `get_inputs()` never gives, as a note: no program promises to take them."""
         try:
-            self.call(given, same_addresses=False)
+            wrong = self.judged(given, self.call(given, same_addresses=False), bounds)[1]
         except WorkerFailed as failure:
-            if failure.kind != "error" or "raised" not in str(failure):
+            if failure.kind == "tampering":
                 raise
-            return f"{given.variant} inputs are refused: {failure}"
-        return ""
+            return f"limited: {given.variant} inputs are not taken: {str(failure)[:200]}"
+        return f"limited: {given.variant} inputs are read wrongly; pass them as get_inputs() lays them out" if wrong else ""
 
     def remark(self, note: str) -> None:
         """Say once what was not looked at."""
-        if note not in self.notes:
+        if note and note not in self.notes:
             self.notes.append(note)
 
 
@@ -252,16 +252,13 @@ def sit(
     done = 0
     bounds = exam.bounds(seeds)
     try:
-        for number, given in enumerate(exam.sets[:seeds]):
-            if given.lenient and (refusal := trial.refusal(given)):
-                trial.remark(refusal)
-                continue
+        for number, given in enumerate(one for one in exam.sets[:seeds] if not one.lenient):
             answer = trial.call(given, same_addresses=True, hold=number == 0)
             first = first or answer
             shares = shares or answer.said
             errors, reasons = trial.judged(given, answer, bounds)
             _keep_worst(worst, errors)
-            if not reasons and (number == 0 or (final and not given.lenient)):
+            if not reasons and (number == 0 or final):
                 again = trial.call(given, same_addresses=False)
                 shares = again.said        # a first call may warm up, build or record
                 errors, reasons = trial.judged(given, again, bounds)
@@ -274,7 +271,8 @@ def sit(
                 reasons = [f"{reason}{_variant(given)}" for reason in reasons]
                 break
         for given in others if not reasons else ():
-            _, reasons = trial.judged(given, trial.call(given, same_addresses=False), exam.bounds_of([*exam.sets[:seeds], given]))
+            allowed = exam.bounds_of([*exam.sets[:seeds], given])
+            _, reasons = trial.judged(given, trial.call(given, same_addresses=False), allowed)
             if reasons:
                 reasons = [f"at another size that its shape guard allows, {reason}" for reason in reasons]
                 break
@@ -285,6 +283,9 @@ def sit(
         if not reasons and profile:
             shares = trial.profile(exam.sets[0], trial.own_kernels())
             trial.own_launches = shares["own_launches"]
+        for given in (one for one in exam.sets[:seeds] if one.lenient and not reasons):
+            trial.remark(trial.beyond(given, bounds))
+            done += 1
     except WorkerFailed as failure:
         return failed(trial, failure, outputs=tuple(worst.values()), seeds=done)
     return CheckResult(

@@ -117,7 +117,7 @@ def test_without_a_free_size_that_is_said(tmp_path: Path) -> None:
     ask = asking(tmp_path, source("x * 2"))
     one = drawn(ask, tmp_path, 1)
     assert exam.resized(ask, one, free_sizes(guard([4, 16]))) == []
-    assert one.note == "judged at the given sizes only"
+    assert one.note.startswith("limited: judged at the given sizes only")
 
 
 def test_sizes_that_do_not_fit_the_inputs_are_said(tmp_path: Path) -> None:
