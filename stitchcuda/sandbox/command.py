@@ -24,6 +24,7 @@ from stitchcuda.sandbox.protections import NAMES, Protections, left_out, protect
 _LAUNCHER = str(Path(__file__).with_name("launcher.py"))
 _GRACE_S = 10.0                            # for the launcher to notice, kill and answer
 _PROBE_S = 20.0
+_EXCESSES = ("memory", "disk", "processes")
 
 
 def run(
@@ -42,7 +43,10 @@ def run(
     stderr together. Without `cwd` it works in the first folder of `write`. A command that does not exist ends with code 127.
     """
     answer, output = _launch(list(command), seconds, cwd, env, [*_of_command(command[0], env), *read], list(write), limits)
-    return Finished(answer["code"], output.decode("utf-8", "replace"), answer["seconds"], answer["reason"] == "time")
+    text = output.decode("utf-8", "replace")
+    if answer["reason"] in _EXCESSES:
+        text += f"\nstopped: more {answer['reason']} than it may use\n"
+    return Finished(answer["code"], text, answer["seconds"], answer["reason"] == "time")
 
 
 def available() -> Protections:

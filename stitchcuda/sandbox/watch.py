@@ -41,10 +41,12 @@ class Watch:
         proc, rows = self._rows()
         memory = sum(resident for _, _, resident in rows)
         nameless = self._nameless(proc, [pid for pid, _, _ in rows])
-        if self._bounds.memory and memory + nameless > self._bounds.memory:
-            return "memory"
         if self._bounds.tasks and sum(threads for _, threads, _ in rows) > self._bounds.tasks:
             return "processes"
+        if self._bounds.memory and memory + nameless > self._bounds.memory:
+            alone = sum(self._proportional(proc, pid, resident) for pid, _, resident in rows)  # forks share most of theirs
+            if alone + nameless > self._bounds.memory:
+                return "memory"
         if self._bounds.disk and nameless + self._stored() > self._bounds.disk:
             return "disk"
         for folder, before in zip(self._folders, self._free, strict=True):
@@ -88,6 +90,20 @@ class Watch:
             return None
         finally:
             os.close(file)
+
+    def _proportional(self, proc: int, pid: int, resident: int) -> int:
+        """Bytes of a process with what it shares divided among the sharers; all of it where that cannot be read."""
+        try:
+            file = os.open(f"{pid}/smaps_rollup", os.O_RDONLY, dir_fd=proc)
+        except OSError:
+            return resident
+        try:
+            lines = os.read(file, 4096).decode().splitlines()
+        except OSError:
+            return resident
+        finally:
+            os.close(file)
+        return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:")), resident)
 
     def _nameless(self, proc: int, pids: list[int]) -> int:
         seen: dict[tuple[int, int], int] = {}

@@ -1,0 +1,17 @@
+"""One nursery for all tests of a file: a fork each is enough."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from stitchcuda.tools.nursery import Nursery
+
+from . import prison
+
+
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Nursery]:
+    with prison.nursery() as one:
+        yield one
