@@ -40,8 +40,9 @@ def statuses(bench: Bench, program: Path) -> dict[str, str]:
 
 def test_a_needed_kernel(bench: Bench, tmp_path: Path) -> None:
     found = skipping.examine(lambda: bench.seat(programs.kernel_program(tmp_path)), bench.exam, 3)
-    assert [(one.name, one.status, one.launches) for one in found.kernels] == [("gate_kernel", "needed", 1)]
+    assert [(one.name, one.status, one.launches) for one in found.kernels] == [("gate_kernel", "needed", 1)], found.notes
     assert found.reasons == ()
+    assert found.notes == ()
 
 
 def test_idle_kernels_are_found_among_needed_ones(bench: Bench, tmp_path: Path) -> None:
