@@ -15,7 +15,7 @@ from pathlib import Path
 
 from stitchcuda.errors import BadInput
 from stitchcuda.sandbox import seal
-from stitchcuda.simulator.compile import CompileError, Unit, compile_unit, compiler, digest, run_compiler, separated
+from stitchcuda.simulator.compile import CompileError, Unit, compile_unit, compiled, compiler, digest, run_compiler, separated
 from stitchcuda.simulator.headers import INCLUDE, RUNTIME, cuda_includes, tvm_ffi
 from stitchcuda.simulator.includes import foreign, inside
 from stitchcuda.simulator.refuse import refuse
@@ -35,6 +35,7 @@ _CORE = (
 )  # one library, shared by all modules of a process
 _SHIMS = ("api_error.cpp", "api_memory.cpp", "api_device.cpp", "api_stream.cpp", "assert.cpp")  # in every module, hidden
 CUDA_SUFFIXES = {".cu", ".cuh"}
+_runtime_objects: dict[Path, list[Path]] = {}  # by cache: our own files do not change while a process runs
 
 
 def build_simulated(
@@ -125,18 +126,16 @@ def link(
     link_flags: Sequence[str] = ("-Wl,--no-undefined",),
 ) -> Path:
     """Compiles the units and links them with the runtime into `cache`/modules/NAME-DIGEST.so."""
-    shims = [Unit(RUNTIME / file, read(RUNTIME / file), (*FLAGS, *base_includes(), "-fvisibility=hidden")) for file in _SHIMS]
-    objects = _compile([*units, *shims, *_core()], cache)
-    count = len(objects) - len(_CORE)
-    runtime = _link_runtime(objects[count:], cache)
-    cuda = [made for unit, made in zip(units, objects, strict=False) if unit.file.suffix in CUDA_SUFFIXES]
-    own = [*separated(cuda), *(made for made in objects[:count] if made not in cuda)]
+    objects, shims, core = _with_runtime(units, cache)
+    runtime = _link_runtime(core, cache)
+    cuda = [made for unit, made in zip(units, objects, strict=True) if unit.file.suffix in CUDA_SUFFIXES]
+    own = [*separated(cuda), *(made for made in objects if made not in cuda), *shims]
     return _link(own, cache / "modules", name, ("-Wl,-Bsymbolic", *link_flags), [*libraries, runtime])
 
 
 def runtime_library(cache: Path) -> Path:
     """The runtime that all modules of a process share, for its counters: `stitchsim_launches()`, `stitchsim_blocks()`."""
-    return _link_runtime(_compile(_core(), cache.resolve()), cache.resolve())
+    return _link_runtime(_with_runtime((), cache.resolve())[2], cache.resolve())
 
 
 def read(path: Path) -> str:
@@ -172,9 +171,27 @@ def _core() -> list[Unit]:
     return [Unit(RUNTIME / file, read(RUNTIME / file), flags) for file in _CORE]
 
 
+def _with_runtime(units: Sequence[Unit], cache: Path) -> tuple[list[Path], list[Path], list[Path]]:
+    """Objects of the units, of the runtime's hidden part and of its shared part, compiled together where the cache has none."""
+    ours = _runtime_objects.get(cache, [])
+    if not ours or any(seal.state(made) != "intact" for made in ours):
+        hidden = (*FLAGS, *base_includes(), "-fvisibility=hidden")
+        shims = [Unit(RUNTIME / file, read(RUNTIME / file), hidden) for file in _SHIMS]
+        objects = _compile([*units, *shims, *_core()], cache)
+        objects, ours = objects[: len(units)], objects[len(units) :]
+        _runtime_objects[cache] = ours
+    else:
+        objects = _compile(units, cache)
+    return objects, ours[: len(_SHIMS)], ours[len(_SHIMS) :]
+
+
 def _compile(units: Sequence[Unit], cache: Path) -> list[Path]:
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return list(pool.map(lambda unit: compile_unit(unit, cache), units))
+    made = {unit: found for unit in units if (found := compiled(unit, cache)) is not None}
+    missing = [unit for unit in units if unit not in made]
+    if missing:
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            made.update(zip(missing, pool.map(lambda unit: compile_unit(unit, cache), missing), strict=True))
+    return [made[unit] for unit in units]
 
 
 def _link_runtime(objects: Sequence[Path], cache: Path) -> Path:

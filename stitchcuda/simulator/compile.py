@@ -60,9 +60,9 @@ def compiler() -> tuple[str, str]:
 
 def compile_unit(unit: Unit, cache_folder: Path) -> Path:
     """The object file of a unit, from the cache when nothing it depends on has changed. Raises `CompileError`."""
-    path, version = compiler()
-    key = digest(unit.file.name, *_own_headers(unit), unit.text, *unit.flags, path, version)
-    record = cache_folder / "objects" / f"{key}.json"
+    path, _ = compiler()
+    record = _record_of(unit, cache_folder)
+    key = record.stem
     known = _recorded(record)
     if known is not None:
         return known
@@ -82,6 +82,11 @@ def compile_unit(unit: Unit, cache_folder: Path) -> Path:
         listing.write_text(json.dumps({"object": target.name, "headers": headers}), encoding="utf-8")
         os.replace(listing, record)
     return target
+
+
+def compiled(unit: Unit, cache_folder: Path) -> Path | None:
+    """The object file of a unit if the cache has it."""
+    return _recorded(_record_of(unit, cache_folder))
 
 
 def separated(objects: Sequence[Path]) -> list[Path]:
@@ -110,10 +115,14 @@ def separated(objects: Sequence[Path]) -> list[Path]:
 
 def _defined_symbols(made: Path) -> set[str]:
     """Strong symbols: templates and inline functions are weak and may be defined often."""
-    with tempfile.TemporaryDirectory(dir=made.parent, prefix="building-") as scratch:
-        asked = ["nm", "--defined-only", "--extern-only", str(made)]
-        listing = run_compiler(asked, made.name, scratch=Path(scratch), read=(made.parent,))
-    rows = (line.split() for line in listing.splitlines())
+    listing = made.with_name(f"{made.stem}-{seal.sha256(made)[:12]}.symbols")
+    if seal.state(listing) != "intact":
+        with tempfile.TemporaryDirectory(dir=made.parent, prefix="building-") as scratch:
+            asked = ["nm", "--defined-only", "--extern-only", str(made)]
+            said = Path(scratch) / "symbols"
+            said.write_text(run_compiler(asked, made.name, scratch=Path(scratch), read=(made.parent,)), encoding="utf-8")
+            seal.put(said, listing)
+    rows = (line.split() for line in listing.read_text(encoding="utf-8").splitlines())
     return {row[2] for row in rows if len(row) == 3 and row[1] in "TDBR"}
 
 
@@ -156,6 +165,11 @@ def digest(*parts: str) -> str:
         data = part.encode()
         made.update(f"{len(data)}:".encode() + data)
     return made.hexdigest()
+
+
+def _record_of(unit: Unit, cache_folder: Path) -> Path:
+    key = digest(unit.file.name, *_own_headers(unit), unit.text, *unit.flags, *compiler())
+    return cache_folder / "objects" / f"{key}.json"
 
 
 def _own_headers(unit: Unit) -> list[str]:

@@ -73,8 +73,9 @@ def said(answer: dict[str, Any]) -> str:
 def test_a_library_comes_from_a_folder_that_workers_may_read(builder: BuilderWorker, program: Path, cache: Path) -> None:
     answer = builder.build(order(), program)
     assert any(Path(answer["path"]).is_relative_to(folder.resolve()) for folder in handed_out(cache))
+    before = ctypes.CDLL(answer["runtime"]).stitchsim_launches()
     assert ctypes.CDLL(answer["path"]).value() == 7
-    assert ctypes.CDLL(answer["runtime"]).stitchsim_launches() == 1
+    assert ctypes.CDLL(answer["runtime"]).stitchsim_launches() == before + 1
     started = time.perf_counter()
     assert builder.build(order(), program) == answer
     assert time.perf_counter() - started < 0.5

@@ -156,7 +156,7 @@ def test_what_does_not_compile_names_its_line(judge: Judge, tmp_path: Path) -> N
     result = checked(judge, tmp_path, cuda=CUDA.replace("tanhf(", "tanhh("))
     assert not result.ok
     assert "do not build" in result.reasons[0]
-    assert "\ncuda.cu:12:" in result.reasons[0]
+    assert "\ncuda.cu:13:" in result.reasons[0]
 
 
 def test_what_cannot_run_was_not_judged(judge: Judge, tmp_path: Path) -> None:
