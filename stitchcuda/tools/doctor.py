@@ -18,6 +18,8 @@ import tempfile
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from stitchcuda.sandbox import command
+from stitchcuda.sandbox.protections import NAMES, REMEDIES, WITHOUT
 from stitchcuda.state import Record
 from stitchcuda.tools.toolkit import find_toolkit, missing
 
@@ -50,7 +52,7 @@ def examine(workspace: Path | None = None) -> list[Check]:
         *_gpu(),
         _profiler("nsys", "nsight-systems"),
         _profiler("ncu", "nsight-compute"),
-        _sandbox(),
+        *_sandbox(),
         _endpoint(),
     ]
 
@@ -169,13 +171,17 @@ def _profiler(tool: str, package: str) -> Check:
     return Check(name=tool, ok=ok, detail=f"{version.group(0) if version else ''} ({found})".strip())
 
 
-def _sandbox() -> Check:
-    """Whether a child can be cut off from the network and other processes without being root."""
-    ok, text = _said("unshare", "--user", "--map-root-user", "--net", "--pid", "--fork", "true")
-    if ok:
-        return Check(name="sandbox", ok=True, detail="user, network and process namespaces")
-    remedy = "allow unprivileged user namespaces (kernel.unprivileged_userns_clone, apparmor), or run in a container of its own"
-    return Check(name="sandbox", ok=False, detail=f"no user namespaces: {text[-160:]}", remedy=remedy)
+def _sandbox() -> list[Check]:
+    """What a program would really be shut in by, one protection at a time: a child is made and says what it got."""
+    found = command.available()
+    checks = []
+    denied = dict(found.denied)
+    for short, name in NAMES.items():
+        why = denied.get(name, "")
+        remedy = f"unset {WITHOUT}" if WITHOUT in why else REMEDIES[short]
+        ok = name in found.on
+        checks.append(Check(name=f"sandbox: {name}", ok=ok, detail=why or "in force", remedy="" if ok else remedy))
+    return checks
 
 
 def _endpoint() -> Check:

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from stitchcuda.sandbox.protections import NAMES as PROTECTIONS
+from stitchcuda.sandbox.protections import WITHOUT
 from stitchcuda.tools import doctor
 from stitchcuda.tools.doctor import Check, examine
 
@@ -26,7 +28,7 @@ NAMES = [
     "gpu",
     "nsys",
     "ncu",
-    "sandbox",
+    *(f"sandbox: {name}" for name in PROTECTIONS.values()),
     "endpoint",
 ]
 
@@ -69,10 +71,20 @@ def test_a_machine_without_compilers(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
     found = by_name(examine(tmp_path))
-    for name in ("g++", "toolkit", "simulator", "driver", "sandbox"):
+    for name in ("g++", "toolkit", "simulator", "driver"):
         assert not found[name].ok, found[name]
         assert found[name].remedy
     assert found["torch"].ok
+
+
+def test_each_protection_has_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(WITHOUT, "landlock")
+    found = by_name(doctor._sandbox())
+    denied = found.pop("sandbox: files (landlock)")
+    assert (denied.ok, denied.remedy) == (False, f"unset {WITHOUT}")
+    assert WITHOUT in denied.detail
+    for check in found.values():
+        assert check.ok == (check.remedy == "")
 
 
 def test_a_key_is_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
