@@ -47,6 +47,9 @@ _DEFENCES = (
 )
 
 
+KINDS = ("attacks", "honest", "limited")
+
+
 @dataclass(frozen=True)
 class Outcome:
     """One program and what became of it."""
@@ -77,19 +80,27 @@ def judged(entry: Entry, kind: str, target: str, cache: Path) -> Outcome:
         result, reasons = "DEFECT", (str(error)[-600:],)
     reason = reasons[0] if reasons else ""
     defence = next((name for name, rule in _DEFENCES if re.search(rule, reason)), "") if result != "accepted" else ""
+    if kind == "limited" and result == "accepted":
+        reason = "; ".join(note for note in verdict.notes if note.startswith("limited:"))
+        defence = "limited" if reason else ""
     took = time.monotonic() - started
     return Outcome(entry.name, entry.row, kind, entry.what, entry.independent, result, defence, reason, took)
 
 
 def wrong(one: Outcome) -> bool:
-    """An attack that was accepted, an honest program that was not, or a failure of the verifier itself."""
+    """An attack that was accepted, an honest program that was not, or a failure of the verifier itself.
+
+    Programs in `limited` claim no sizes or layouts beyond those given: they are accepted, and the verdict has to say so.
+    """
+    if one.kind == "limited":
+        return one.result != "accepted" or one.defence != "limited"
     return one.result == "DEFECT" or (one.result == "accepted") != (one.kind == "honest")
 
 
 def table(outcomes: list[Outcome], heading: str) -> str:
     """Markdown: a line of totals and a row for each program."""
     lines = [heading, ""]
-    for kind in ("attacks", "honest"):
+    for kind in KINDS:
         rows = [one for one in outcomes if one.kind == kind]
         if not rows:
             continue
@@ -109,7 +120,7 @@ def table(outcomes: list[Outcome], heading: str) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("sim", "cuda"), default="sim")
-    parser.add_argument("--corpus", choices=("attacks", "honest", "both"), default="both")
+    parser.add_argument("--corpus", choices=(*KINDS, "all"), default="all")
     parser.add_argument("--only", default="", help="a regular expression for names")
     parser.add_argument("--rows", default="", help="a regular expression for rows, such as ^S")
     parser.add_argument("--without", default="", help="protections to leave out, separated by commas")
@@ -123,7 +134,7 @@ def main() -> int:
     given.cache.mkdir(parents=True, exist_ok=True)
     chosen = [
         (entry, kind)
-        for kind in (("attacks", "honest") if given.corpus == "both" else (given.corpus,))
+        for kind in (KINDS if given.corpus == "all" else (given.corpus,))
         for entry in entries(kind)
         if entry.on(given.device) and re.search(given.only, entry.name) and re.search(given.rows, entry.row)
     ]
@@ -133,7 +144,8 @@ def main() -> int:
             outcomes.append(one)
             mark = "WRONG " if wrong(one) else ""
             reason = " ".join(one.reason.split())[:150]
-            print(f"{mark}{one.row:7s} {one.name:34s} {one.result:16s} {one.seconds:5.1f} s  {one.defence}: {reason}", flush=True)
+            line = f"{mark}{one.row:7s} {one.name:34s} {one.result:16s} {one.seconds:5.1f} s  {one.defence}: {reason}"
+            print(line, flush=True)
     bad = [one for one in outcomes if wrong(one)]
     print(f"{len(outcomes)} programs, {len(bad)} wrong: {', '.join(one.name for one in bad)}")
     if given.table:

@@ -216,7 +216,7 @@ class TimingResult(Record):
 
     @property
     def speedup(self) -> float:
-        return self.ratio or self.reference_ms / self.program_ms
+        return self.ratio or (self.reference_ms / self.program_ms if self.program_ms else 0.0)
 
 
 class ProfileResult(Record):

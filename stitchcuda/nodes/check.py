@@ -16,4 +16,7 @@ def check(state: State, context: Context) -> State:
     program = context.program_folder(work.program)
     found = context.hands.check(program, context.settings.seeds)
     timing = context.hands.time(program, context.program_folder(previous)) if found.ok else None
+    if timing and timing.refused:          # right when looked at, and not when timed: that is not right
+        found = found.model_copy(update={"ok": False, "reasons": (*found.reasons, *timing.refused)})
+        timing = None
     return {"work": work.model_copy(update={"check": found, "timing": timing})}

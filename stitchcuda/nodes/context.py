@@ -54,12 +54,11 @@ class Hands(Protocol):
     def check(self, program: Path, seeds: int) -> CheckResult: ...
 
     def verify(self, program: Path, seeds: int) -> CheckResult:
-        """The same on inputs and parameters that were never used before. What the policy refuses is among the reasons of a
-        check that is otherwise ok."""
+        """The same on inputs and parameters that were never used before, each kernel left out in turn, and under the policy."""
         ...
 
-    def time(self, program: Path, previous: Path) -> TimingResult | None:
-        """None where nothing can be timed."""
+    def time(self, program: Path, previous: Path, *, twice: bool = False) -> TimingResult | None:
+        """None where nothing can be timed; `twice` for a winner. Figures with `refused` must not be believed."""
         ...
 
     def profile_system(self, program: Path) -> ProfileResult: ...

@@ -45,10 +45,10 @@ class LocalHands:
         refused, _ = policy_reasons(program, self._settings.policy, check) if check.ok else ((), "")
         return check.model_copy(update={"ok": check.ok and not refused, "reasons": (*check.reasons, *refused)})
 
-    def time(self, program: Path, previous: Path) -> TimingResult | None:
+    def time(self, program: Path, previous: Path, *, twice: bool = False) -> TimingResult | None:
         if self._settings.target != "cuda":
             return None
-        return self._the_judge().time(program, previous)
+        return self._the_judge().time(program, previous, twice=twice)
 
     def profile_system(self, program: Path) -> ProfileResult:
         return profile_system(program, self._the_judge())

@@ -39,7 +39,7 @@ def _gather(context: Context, program: Digest, first: Digest, seeds: int) -> Evi
     folder = context.program_folder(program)
     build = context.hands.build(folder)
     check = context.hands.verify(folder, seeds) if build.ok or build.skipped else None
-    timing = context.hands.time(folder, context.program_folder(first)) if check and check.ok else None
+    timing = context.hands.time(folder, context.program_folder(first), twice=True) if check and check.ok else None
     evidence = Evidence(build=build, check=check, timing=timing)
     return evidence.model_copy(update={"tier": tier_of(evidence)})
 
@@ -49,6 +49,8 @@ def _refusal(evidence: Evidence) -> str:
         return f"it no longer builds: {evidence.build.log.strip()[:200]}"
     if not evidence.check.ok:
         return "; ".join(evidence.check.reasons) or "it is no longer correct"
+    if evidence.timing and evidence.timing.refused:
+        return "; ".join(evidence.timing.refused)
     if evidence.timing and evidence.timing.speedup < SLOWER:
         return f"it is slower than eager ({evidence.timing.speedup:.2f}x)"
     return ""

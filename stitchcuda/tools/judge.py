@@ -25,7 +25,7 @@ from stitchcuda.errors import BadInput, Unavailable
 from stitchcuda.fusion.manifest import FreeSize, free_sizes, read_manifest
 from stitchcuda.sandbox.limits import Limits
 from stitchcuda.state import CheckResult, Settings, TimingResult
-from stitchcuda.tools import ceiling, degenerate, deliveries, integrity, skipping, timing, trial
+from stitchcuda.tools import ceiling, degenerate, deliveries, integrity, skipping, timing, trial, turns
 from stitchcuda.tools.builder import Builder
 from stitchcuda.tools.exam import Exam, draw, extend, resized
 from stitchcuda.tools.nursery import Nursery
@@ -91,18 +91,23 @@ class JudgeProcess:
             shutil.rmtree(place, ignore_errors=True)
 
     def time(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Reference, previous program and program in one interleaving."""
+        """Reference, previous program and program in one interleaving; `twice` for a winner, each time in new workers."""
         self._need_gpu("timing")
+        result = self._interleaved(message["program"], message["previous"])
+        if message["twice"] and not result.refused:
+            result = timing.confirmed(result, self._interleaved(message["program"], message["previous"]))
+        return result.model_dump(mode="json")
+
+    def _interleaved(self, of: str, before: str) -> TimingResult:
         with contextlib.ExitStack() as stack:
             try:
-                program, exam, one = self._ready(stack, message["program"])
-                previous = program
-                if message["previous"] != message["program"]:
-                    previous, _, _ = self._ready(stack, message["previous"])
-                result = self._timed(stack, previous, program, exam, one)
+                program, exam, one = self._ready(stack, of)
+                previous = program if before == of else self._ready(stack, before)[0]
+                with turns.alone():
+                    return self._timed(stack, previous, program, exam, one)
             except WorkerFailed as failure:
-                raise Unavailable(f"the program could not be timed: {failure}") from failure
-            return result.model_dump(mode="json")
+                # It was judged correct before: whatever goes wrong under the clock is the program's doing.
+                return timing.refused(f"while it was timed, {failure}")
 
     def _timed(self, stack: contextlib.ExitStack, previous: Worker, program: Worker, exam: Exam, one: Trial) -> TimingResult:
         """Timing on contents that no one has seen, and whether memory could be that fast."""
@@ -157,7 +162,8 @@ class JudgeProcess:
                         raise
                     return trial.failed(one, failure)
                 others = resized(self._ask, exam, _free_sizes(program)) if fresh else []
-                result = trial.sit(one, exam, seeds, final=fresh, profile=self._target == "cuda", others=others)
+                with self._turn():
+                    result = trial.sit(one, exam, seeds, final=fresh, profile=self._target == "cuda", others=others)
             if fresh and result.ok and result.launches:
                 skipped = skipping.examine(lambda: self._seat(program, exam), exam, seeds)
                 result = integrity.judged(result, skipped, one.own_launches)
@@ -173,7 +179,11 @@ class JudgeProcess:
             worker.expire_in(self._limits.check_s)
             one = Trial(worker, exam, self._construction(), self._target, self._limits)
             one.load(program, cache=self._cache, arch=self._arch, masked=True)
-            yield Seat(worker, one)
+            with self._turn():
+                yield Seat(worker, one)
+
+    def _turn(self) -> contextlib.AbstractContextManager[None]:
+        return turns.together() if self._target == "cuda" else contextlib.nullcontext()
 
     def _exam(self, seeds: int, *, fresh: bool, renew: bool) -> Exam:
         exam = None if fresh else self._exams.get(renew)

@@ -211,6 +211,14 @@ def interleaved(
     return _result(turns, calls, len(groups) == 1, [*notes, *turns.notes], _grown(before, after))
 
 
+def refused(reason: str) -> TimingResult:
+    """A timing that came to no figures because of what the program did."""
+    return TimingResult(
+        reference_ms=0.0, previous_ms=0.0, program_ms=0.0, saving_ms=0.0, saving_low_ms=0.0, saving_high_ms=0.0, samples=0,
+        refused=(reason,),
+    )  # fmt: skip
+
+
 def confirmed(first: TimingResult, second: TimingResult) -> TimingResult:
     """A winner's timing with that of the same program in new processes: the slower figures, and a refusal if they are apart."""
     slower = second if second.ratio <= first.ratio else first

@@ -94,13 +94,17 @@ class Worker:
         return answer
 
     def _answer(self, deadline: float) -> dict[str, Any]:
-        """The worker's next message that is no order to build something; orders are passed on."""
+        """The worker's next message that is no order to build something; orders are passed on and take no time of its own."""
+        building = self._bounds.start_s
         while True:
             message = self._channel.receive(max(0.0, deadline - time.monotonic()))
             if "build" not in message or self._on_build is None:
                 return message
             order = message["build"] if isinstance(message["build"], dict) else {}
-            self.built.append(self._on_build(order, self.code, max(0.01, deadline - time.monotonic())))
+            started = time.monotonic()
+            self.built.append(self._on_build(order, self.code, max(0.01, building)))
+            took = time.monotonic() - started
+            deadline, building = deadline + took, building - took
             self._channel.send({"built": self.built[-1]})
 
     def _crashed(self, doing: str) -> WorkerFailed:

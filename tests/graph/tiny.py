@@ -91,7 +91,7 @@ class TinyHands:
         found = self.check(program, seeds)
         return found.model_copy(update={"ok": found.ok and "fragile" not in _drafts(program)})
 
-    def time(self, program: Path, previous: Path) -> TimingResult | None:
+    def time(self, program: Path, previous: Path, *, twice: bool = False) -> TimingResult | None:
         if not self.timed:
             return None
         self._called("time")

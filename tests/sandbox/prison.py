@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import tempfile
 import textwrap
 import time
@@ -56,9 +57,7 @@ class Prisoner:
 
     def __exit__(self, *error: object) -> None:
         self.child.end()
-        for path in self.scratch.iterdir():
-            path.unlink()
-        self.scratch.rmdir()
+        shutil.rmtree(self.scratch)
 
 
 def descendants(pid: int) -> set[int]:

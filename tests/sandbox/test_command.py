@@ -78,7 +78,8 @@ def test_a_command_ends_with_who_asked(tmp_path: Path) -> None:
         "from pathlib import Path\nfrom stitchcuda.sandbox import command\n"
         f"command.run(['sh', '-c', 'touch started; sleep 2; touch mark'], seconds=60, write=[Path({str(tmp_path)!r})])"
     )
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+    path = os.pathsep.join([str(Path(__file__).resolve().parents[2]), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": path}
     asker = subprocess.Popen([sys.executable, "-c", script], env=environment)
     deadline = time.monotonic() + 30
     while not (tmp_path / "started").exists():
