@@ -1,0 +1,41 @@
+"""Whose turn it is on the GPU: one timing alone, or any number of other uses together. A lock between processes of a machine.
+
+Two sessions that time at once measure each other. The lock is a file per user in the folder for temporary files; it is advisory
+and binds only our own processes. Where to look next: `judge.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+
+@contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """Nobody else of ours uses the GPU inside; waits for those who do, and nobody new starts meanwhile."""
+    with _locked("gate", fcntl.LOCK_EX), _locked("use", fcntl.LOCK_EX):
+        yield
+
+
+@contextlib.contextmanager
+def together() -> Iterator[None]:
+    """Others may use the GPU as well, but nobody times."""
+    with contextlib.ExitStack() as stack:
+        with _locked("gate", fcntl.LOCK_EX):
+            stack.enter_context(_locked("use", fcntl.LOCK_SH))
+        yield
+
+
+@contextlib.contextmanager
+def _locked(name: str, how: int) -> Iterator[None]:
+    path = Path(tempfile.gettempdir()) / f"stitchcuda-gpu-{os.getuid()}-{name}.lock"
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, how)
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,12 @@
+import torch, torch.nn as nn, torch.nn.functional as F
+class Model(nn.Module):
+    """A linear layer followed by the exact gelu."""
+    def __init__(self, inner, outer):
+        super().__init__()
+        self.linear = nn.Linear(inner, outer)
+    def forward(self, x):
+        return F.gelu(self.linear(x))
+def get_inputs():
+    return [torch.randn(64, 128)]
+def get_init_inputs():
+    return [128, 96]
