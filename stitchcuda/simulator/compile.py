@@ -73,6 +73,8 @@ def compile_unit(unit: Unit, cache_folder: Path) -> Path:
         asked = [path, "-c", *unit.flags, "-iquote", str(unit.file.parent), "-MMD", "-MF", str(depends)]
         read = (unit.file.parent, *unit.read, cache_folder / "headers", cache_folder / "precompiled")
         run_compiler([*asked, "-o", str(made), str(source)], unit.file.name, scratch=Path(scratch), read=read)
+        if _record_of(unit, cache_folder) != record:
+            raise CompileError(unit.file.name, f"{unit.file}:1: error: the program's files changed while they were compiled")
         own = {os.path.normpath(header) for header in (source, *_quoted(unit))}
         names = [name for name in _dependencies(depends) if os.path.normpath(name) not in own]
         headers = [stamp for name in names if (stamp := _stamp(name)) is not None]

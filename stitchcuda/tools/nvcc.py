@@ -197,16 +197,9 @@ def _includes(place: _Place) -> tuple[str, ...]:
 
 def _made(source: Path, order: tuple[str, ...], suffix: str, tool: str, place: _Place) -> _Object:
     """Run the compiler unless the same text was compiled before with the same tool and flags."""
-    digest = hashlib.sha256()
-    root = place.root
-    for part in (tool, place.binding.version, *order[1:-1], source.name):
-        digest.update(part.replace(str(root), "").encode() + b"\0")
-    text = source.read_bytes()
-    digest.update(text)
-    headers = _headers(source, place)
-    for header in headers:
-        digest.update(header.name.encode() + b"\0" + header.read_bytes())
-    stem = place.cache / "objects" / digest.hexdigest()[:2] / digest.hexdigest()
+    root, headers = place.root, _headers(source, place)
+    key = _key((tool, place.binding.version, *order[1:-1], source.name), source, headers, root)
+    stem = place.cache / "objects" / key[:2] / key
     made, log = stem.with_suffix(suffix), stem.with_suffix(".json")
     if log.exists():
         entry = json.loads(log.read_text())
@@ -222,6 +215,8 @@ def _made(source: Path, order: tuple[str, ...], suffix: str, tool: str, place: _
         finished = _run((*order, "-o", str(temporary)), root, readable, Path(scratch))
         if finished.timed_out:
             return _Object(path=None, log=f"{source}:1: error: the compiler did not finish within {_SECONDS:.0f} s")
+        if _key((tool, place.binding.version, *order[1:-1], source.name), source, headers, root) != key:
+            return _Object(path=None, log=f"{source}:1: error: the program's files changed while they were compiled")
         ok = finished.code == 0 and temporary.exists()
         said = _relative(finished.output, root)
         if ok:
@@ -233,6 +228,17 @@ def _made(source: Path, order: tuple[str, ...], suffix: str, tool: str, place: _
             os.replace(note, log)
     said = said or f"{source}:1: error: the compiler ended with {limits.signal_name(finished.code)}"
     return _Object(path=made if ok else None, log=said)
+
+
+def _key(parts: Sequence[str], source: Path, headers: Sequence[Path], root: Path) -> str:
+    """Names a compilation by everything that decides about its result, wherever the program lies."""
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part.replace(str(root), "").encode() + b"\0")
+    digest.update(source.read_bytes())
+    for header in headers:
+        digest.update(header.name.encode() + b"\0" + header.read_bytes())
+    return digest.hexdigest()
 
 
 def _link(objects: list[Path], place: _Place, ldflags: tuple[str, ...]) -> _Object:

@@ -79,6 +79,7 @@ class Trial:
             masked=masked,
         )
         self._tell_tampering(self.loaded)
+        self.notes += [str(note) for one in self._worker.built for note in one.get("notes", ())]
         if self.loaded.get("note"):
             self.notes.append(str(self.loaded["note"]))
             self.state_names = []
