@@ -19,7 +19,7 @@ import torch
 
 from stitchcuda.errors import BadInput
 from stitchcuda.tools import contents, wire
-from stitchcuda.tools.exam import Ask, Exam, InputSet
+from stitchcuda.tools.exam import Ask, Exam, InputSet, places
 
 DELIVERIES = 4
 _SETS = 3
@@ -52,7 +52,8 @@ class Deliveries:
     """The judge's side of the contents of timed calls."""
 
     exam: Exam                             # the parameters that all workers hold
-    folder: Path
+    folder: Path                           # answers
+    shown: Path                            # what programs may read
     sets: list[InputSet]
     moving: list[int]
     scaled: bool
@@ -110,7 +111,7 @@ class Deliveries:
         """Sentences on what is wrong with the first of them that is; bounds are pooled over all."""
         assert self._compare is not None
         sets = [self.turned(one.set, one.turn) for one in delivered]
-        pooled = Exam(folder=self.folder, state=self.exam.state, renewed=self.exam.renewed, sets=sets)
+        pooled = Exam(folder=self.folder, shown=self.shown, state=self.exam.state, renewed=self.exam.renewed, sets=sets)
         for given, one in zip(sets, delivered, strict=True):
             if reasons := self._compare(given, pooled, one):
                 return reasons
@@ -137,11 +138,13 @@ class Deliveries:
 
     def close(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
+        shutil.rmtree(self.shown, ignore_errors=True)
 
     def _answered(self, given: InputSet, turn: int, moving: list[int]) -> tuple[InputSet, int]:
         """The contents as the reference answers them, and how many of its values are finite."""
         assert self._ask is not None
-        paths = {what: self.folder / f"{what}-{secrets.token_hex(4)}" for what in ("inputs", "expected", "exact")}
+        # No program is told of the moved contents' files: they are the reference worker's.
+        paths = places(self.folder, self.folder, secrets.token_hex(4))
         answer = self._ask(
             "expect_rolled",
             given=str(given.inputs),
@@ -156,15 +159,16 @@ class Deliveries:
         return _set(paths, given.structure, answer["names"]), answer["finite"]
 
 
-def draw(ask: Ask, exam: Exam, folder: Path, compare: Compare) -> Deliveries:
+def draw(ask: Ask, exam: Exam, folder: Path, shown: Path, compare: Compare) -> Deliveries:
     """Timing's input sets, the exam's first among them, and what of their contents can be moved."""
     folder.mkdir(parents=True)
+    shown.mkdir(parents=True)
     sets = [exam.sets[0]]
     if sets[0].inputs.stat().st_size <= _LARGE:
-        sets += [_drawn(ask, exam, folder, number) for number in range(1, _SETS)]
+        sets += [_drawn(ask, exam, folder, shown, number) for number in range(1, _SETS)]
     moving = contents.movable(wire.read_tensors(sets[0].inputs))
     planned = [(number % len(sets), secrets.randbits(31)) for number in range(DELIVERIES)]
-    made = Deliveries(exam, folder, sets, moving, True, planned, _ask=ask, _compare=compare)
+    made = Deliveries(exam, folder, shown, sets, moving, True, planned, _ask=ask, _compare=compare)
     for made.scaled, made.moving in ((True, moving), (False, moving), (False, [])):
         if not made.moving or made.as_finite():
             break
@@ -176,8 +180,8 @@ def draw(ask: Ask, exam: Exam, folder: Path, compare: Compare) -> Deliveries:
     return made
 
 
-def _drawn(ask: Ask, exam: Exam, folder: Path, number: int) -> InputSet:
-    paths = {what: folder / f"{what}-{number}" for what in ("inputs", "expected", "exact")}
+def _drawn(ask: Ask, exam: Exam, folder: Path, shown: Path, number: int) -> InputSet:
+    paths = places(folder, shown, f"{number}")
     named = {what: str(path) for what, path in paths.items()}
     answer = ask("expect", seed=secrets.randbits(31), state=str(exam.state), **named)
     return _set(paths, answer["structure"], answer["names"])

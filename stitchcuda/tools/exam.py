@@ -50,9 +50,10 @@ class InputSet:
 
 @dataclass
 class Exam:
-    """Parameters and input sets that share them."""
+    """Parameters and input sets that share them. `folder` holds the answers, `shown` what a program may read."""
 
     folder: Path
+    shown: Path
     state: Path
     renewed: bool
     note: str = ""
@@ -89,14 +90,21 @@ class Exam:
 
     def close(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
+        shutil.rmtree(self.shown, ignore_errors=True)
 
 
-def draw(ask: Ask, folder: Path, *, renew: bool) -> Exam:
+def places(folder: Path, shown: Path, label: str) -> dict[str, Path]:
+    """Where the files of one input set go: what a program reads apart from the answers."""
+    return {"inputs": shown / f"inputs-{label}", "expected": folder / f"expected-{label}", "exact": folder / f"exact-{label}"}
+
+
+def draw(ask: Ask, folder: Path, shown: Path, *, renew: bool) -> Exam:
     """A new exam without input sets. `renew`: parameters get secret values instead of the reference's own."""
     folder.mkdir(parents=True)
-    state = folder / "state"
+    shown.mkdir(parents=True)
+    state = shown / "state"
     answer = ask("renew", seed=secrets.randbits(31) if renew else None, state=str(state))
-    return Exam(folder=folder, state=state, renewed=renew and not answer["note"], note=answer["note"])
+    return Exam(folder=folder, shown=shown, state=state, renewed=renew and not answer["note"], note=answer["note"])
 
 
 def extend(ask: Ask, exam: Exam, count: int) -> None:
@@ -149,7 +157,7 @@ def _candidates(exam: Exam, number: int) -> list[str]:
 
 
 def _drawn(ask: Ask, exam: Exam, label: str, **how: Any) -> InputSet:
-    paths = {what: exam.folder / f"{what}-{label}" for what in ("inputs", "expected", "exact")}
+    paths = places(exam.folder, exam.shown, label)
     answer = ask(
         "expect",
         seed=secrets.randbits(31),

@@ -19,7 +19,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO
 
 from stitchcuda.errors import BadInput, Unavailable
 from stitchcuda.fusion.manifest import FreeSize, free_sizes, read_manifest
@@ -27,13 +27,14 @@ from stitchcuda.sandbox.limits import Limits
 from stitchcuda.state import CheckResult, Settings, TimingResult
 from stitchcuda.tools import ceiling, degenerate, deliveries, integrity, skipping, timing, trial, turns
 from stitchcuda.tools.builder import Builder
+from stitchcuda.tools.builder_worker import handed_out
 from stitchcuda.tools.exam import Exam, draw, extend, resized
 from stitchcuda.tools.nursery import Nursery
 from stitchcuda.tools.screen import screen
 from stitchcuda.tools.skipping import Seat
 from stitchcuda.tools.snapshot import snapshot
 from stitchcuda.tools.trial import Construction, Trial
-from stitchcuda.tools.worker import OnBuild, Worker, WorkerFailed
+from stitchcuda.tools.worker import Worker, WorkerFailed
 
 
 class JudgeProcess:
@@ -48,7 +49,11 @@ class JudgeProcess:
         self._arch = order["arch"]
         self._target = self._settings.target
         self._nursery = nursery
-        self._builder = Builder(lambda: self._start("builder"), cache=self._cache, arch=self._arch)
+        self._builder = Builder(lambda: Worker(nursery, "builder", self._scratch, self._target, self._limits), cache=self._cache, arch=self._arch)
+        self._shown = self._scratch / "shown"  # what programs may read; nothing else of the scratch folder is theirs
+        self._shown.mkdir()
+        for folder in handed_out(self._cache):
+            folder.mkdir(parents=True, exist_ok=True)
         self._reference: Worker | None = None
         self._facts: dict[str, Any] = {}
         self._exams: dict[bool, Exam] = {}
@@ -111,7 +116,7 @@ class JudgeProcess:
 
     def _timed(self, stack: contextlib.ExitStack, previous: Worker, program: Worker, exam: Exam, one: Trial) -> TimingResult:
         """Timing on contents that no one has seen, and whether memory could be that fast."""
-        given = deliveries.draw(self._ask, exam, self._scratch / f"timing-{secrets.token_hex(8)}", one.delivered)
+        given = deliveries.draw(self._ask, exam, *self._folders(), one.delivered)
         stack.callback(given.close)
         result = timing.interleaved(
             self._the_reference(), previous, program, given, self._limits,
@@ -138,10 +143,11 @@ class JudgeProcess:
         """A worker with the program loaded, with renewed parameters where it can take them."""
         for renew in (True, False):
             exam = self._exam(1, fresh=False, renew=renew)
-            worker = stack.enter_context(self._worker())
+            copy = stack.enter_context(self._copy(program))
+            worker = stack.enter_context(self._worker(copy))
             one = Trial(worker, exam, self._construction(), self._target, self._limits)
             try:
-                one.load(stack.enter_context(self._copy(program)), cache=self._cache, arch=self._arch)
+                one.load(copy, cache=self._cache, arch=self._arch)
             except WorkerFailed as failure:
                 if failure.kind == "state" and renew:
                     continue
@@ -152,7 +158,7 @@ class JudgeProcess:
     def _check(self, program: Path, seeds: int, *, fresh: bool, renew: bool) -> CheckResult:
         exam = self._exam(seeds, fresh=fresh, renew=renew)
         try:
-            with self._worker() as worker:
+            with self._worker(program) as worker:
                 worker.expire_in(self._limits.check_s)
                 one = Trial(worker, exam, self._construction(), self._target, self._limits)
                 try:
@@ -175,7 +181,7 @@ class JudgeProcess:
     @contextlib.contextmanager
     def _seat(self, program: Path, exam: Exam) -> Iterator[Seat]:
         """The program in a new worker, built so that single kernels can be left out."""
-        with self._worker() as worker:
+        with self._worker(program) as worker:
             worker.expire_in(self._limits.check_s)
             one = Trial(worker, exam, self._construction(), self._target, self._limits)
             one.load(program, cache=self._cache, arch=self._arch, masked=True)
@@ -188,7 +194,7 @@ class JudgeProcess:
     def _exam(self, seeds: int, *, fresh: bool, renew: bool) -> Exam:
         exam = None if fresh else self._exams.get(renew)
         if exam is None:
-            exam = draw(self._ask, self._scratch / f"exam-{secrets.token_hex(8)}", renew=renew)
+            exam = draw(self._ask, *self._folders(), renew=renew)
             if not fresh:
                 self._exams[renew] = exam
         extend(self._ask, exam, seeds)
@@ -201,11 +207,17 @@ class JudgeProcess:
             exam.remark(note)
         return exam
 
-    def _worker(self) -> Worker:
-        return self._start("program", on_build=self._builder.build)
+    def _worker(self, program: Path) -> Worker:
+        """A fresh worker for a program, which may read its own copy, inputs and parameters, and what was built."""
+        read = (program if program.is_dir() else program.parent, self._shown, *handed_out(self._cache))
+        return Worker(
+            self._nursery, "program", self._scratch, self._target, self._limits, on_build=self._builder.build, read=read
+        )
 
-    def _start(self, kind: Literal["program", "builder"], on_build: OnBuild | None = None) -> Worker:
-        return Worker(self._nursery, kind, self._scratch, self._target, self._limits, on_build=on_build)
+    def _folders(self) -> tuple[Path, Path]:
+        """Where answers go, and where goes what programs may read."""
+        name = secrets.token_hex(8)
+        return self._scratch / f"answers-{name}", self._shown / name
 
     def _construction(self) -> Construction:
         facts = self._facts
@@ -232,7 +244,7 @@ class JudgeProcess:
     def _the_reference(self) -> Worker:
         if self._reference is None:
             self._reference = Worker(self._nursery, "reference", self._scratch, self._target, self._limits)
-            init = self._scratch / "init"
+            init = self._shown / "init"
             try:
                 self._facts = self._reference.ask(
                     "load",

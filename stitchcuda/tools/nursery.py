@@ -31,7 +31,7 @@ from stitchcuda.sandbox.supervisor import Supervisor
 from stitchcuda.tools.child import Child
 from stitchcuda.tools.wire import Channel, Closed
 
-STRICT = False
+STRICT = True
 """Shut programs in fully: they read what is named, write their scratch and start nothing. Else they only lack the network."""
 
 # torch._dynamo: what a worker's first TorchDispatchMode, and torch.export, would import for over a second

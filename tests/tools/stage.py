@@ -125,7 +125,7 @@ class Stage:
         path.write_text(reference)
         self.worker = ReferenceWorker(folder, "sim")
         self.facts = self.worker.load({"path": str(path), "precision": "reference", "init": str(folder / "init")})
-        self.exam: Exam = draw(self.ask, folder / "exam", renew=False)
+        self.exam: Exam = draw(self.ask, folder / "exam", folder / "shown", renew=False)
         extend(self.ask, self.exam, 1)
         self.reference: Local | None = None
         self.module = self.worker._loaded().module
@@ -147,7 +147,10 @@ class Stage:
         return call
 
     def deliveries(self) -> deliveries.Deliveries:
-        return deliveries.draw(self.ask, self.exam, self.folder / f"timing-{random.getrandbits(32)}", self.compare)
+        return deliveries.draw(
+            self.ask, self.exam, self.folder / f"timing-{random.getrandbits(32)}",
+            self.folder / f"shown-{random.getrandbits(32)}", self.compare,
+        )  # fmt: skip
 
     def compare(self, given: InputSet, exam: Exam, delivery: Delivery) -> list[str]:
         built = Construction(

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from stitchcuda.errors import BadInput, Unavailable
+from stitchcuda.sandbox.limits import Limits
 from stitchcuda.state import CheckResult, Settings
 from stitchcuda.tools.check import Judge
-from stitchcuda.sandbox.limits import Limits
 from tests.tools import programs
 
 # A reply of its own on every descriptor that it can find.

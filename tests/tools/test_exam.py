@@ -17,7 +17,7 @@ from tests.tools.references import asking, source
 
 
 def drawn(ask: Ask, folder: Path, count: int) -> Exam:
-    one = exam.draw(ask, folder / "exam", renew=True)
+    one = exam.draw(ask, folder / "exam", folder / "shown", renew=True)
     exam.extend(ask, one, count)
     return one
 
@@ -42,7 +42,8 @@ def test_sets_are_varied_and_the_first_is_as_given(tmp_path: Path) -> None:
 
 def test_two_exams_differ(tmp_path: Path) -> None:
     ask = asking(tmp_path, source("x * 2"))
-    orders = {tuple(exam.draw(ask, tmp_path / f"{number}", renew=False).variants) for number in range(8)}
+    drawn = (exam.draw(ask, tmp_path / f"{number}", tmp_path / f"shown-{number}", renew=False) for number in range(8))
+    orders = {tuple(one.variants) for one in drawn}
     assert len(orders) > 1
 
 

@@ -40,7 +40,7 @@ REFUSED = {
 }
 HONEST = {
     "settings": "import os, torch\nos.environ['TORCH_CUDA_ARCH_LIST'] = '9'\ntorch.backends.cudnn.allow_tf32 = False",
-    "names": "import torch\ndtype = getattr(torch, 'float16')\nlookup = {n: getattr(torch, n) for n in ('float16', 'bfloat16')}",
+    "names": "import torch\ndtype = getattr(torch, 'float16')\nboth = {n: getattr(torch, n) for n in ('float16', 'half')}",
     "logging": "import logging, warnings, threading\nlog = logging.getLogger(__name__)\nlock = threading.Lock()",
     "own module": "import sys\nme = sys.modules[__name__]",
     "own class": "class Cache:\n    pass\nCache.module = None\nCache.__doc__ = 'x'",
