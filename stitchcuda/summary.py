@@ -166,4 +166,5 @@ def verdict_lines(verdict: Verdict) -> list[str]:
     lines.append(f"own kernels {shares.own:.0%}, vendor libraries {shares.vendor:.0%}, framework {shares.framework:.0%}")
     if verdict.speedup is not None:
         lines.append(f"{verdict.speedup:.2f}× over eager, {verdict.tier}")
-    return lines + [f"note: {note}" for note in verdict.notes]
+    lines += [f"note: {note}" for note in verdict.notes]
+    return lines + [f"unprotected: {what}" for what in verdict.unprotected]

@@ -68,6 +68,8 @@ def limit(bounds: Bounds) -> None:
 
 def _rights(policy: Policy, *, private: bool) -> list[tuple[str, int]]:
     rights = [(place, landlock.READ) for place in (*files.readable(policy), "/proc")]
+    if policy.gpu:
+        rights += [("/proc/self", landlock.READ | landlock.CHANGE)]  # see mounts.freeze_proc
     rights += [(place, landlock.DEVICE) for place in files.devices(gpu=policy.gpu)]
     rights += [(place, landlock.WRITE) for place in files.writable(policy)]
     if private:

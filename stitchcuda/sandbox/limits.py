@@ -46,6 +46,14 @@ class Limits(Record):
     scratch_gib: float = 1.0               # free room below which /dev/shm is not used
 
 
+def for_data(limits: Limits, size: int) -> Limits:
+    """Bounds of memory and disk in proportion to the bytes of one call's parameters, inputs and outputs, where none are set."""
+    memory, whole = 8 * 2**30 + 32 * size, memory_limit(limits)
+    changed: dict[str, float] = {} if limits.memory_gib else {"memory_gib": min(memory, whole) / 2**30}
+    changed["disk_gib"] = min(limits.disk_gib, 2 + 16 * size / 2**30)
+    return limits.model_copy(update=changed)
+
+
 @dataclass(frozen=True)
 class Finished:
     """A command's end. `timed_out`: it was killed at its limit."""

@@ -59,9 +59,24 @@ def own_proc() -> None:
     kernel.mount("proc", "/proc", "proc", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
 
 
-def freeze_proc() -> None:
-    """Without this, root's user id alone may write settings of the whole machine in /proc/sys."""
-    _restrict("/proc", _READ_ONLY)
+def freeze_proc(*, but_own: bool) -> None:
+    """Without this, root's user id alone may write settings of the whole machine in /proc/sys.
+
+    `but_own`: the caller's own folder stays writable: CUDA's driver names its threads there and gives up where it cannot. A
+    mount also pins that folder, so that landlock's rule for it holds.
+    """
+    if not but_own:
+        _restrict("/proc", _READ_ONLY)
+        return
+    own = os.path.realpath("/proc/self")
+    tree = kernel.call("open_tree", _HERE, os.fsencode(own), _CLONE | _RECURSIVE | _CLOSE_ON_EXEC)
+    try:
+        writable = _Attributes(0, _READ_ONLY, 0, 0)
+        kernel.call("mount_setattr", tree, b"", _EMPTY_PATH, ctypes.byref(writable), ctypes.sizeof(writable))
+        _restrict("/proc", _READ_ONLY)
+        kernel.call("move_mount", tree, b"", _HERE, os.fsencode(own), _FROM_EMPTY_PATH)
+    finally:
+        os.close(tree)
 
 
 def _trees(policy: Policy) -> dict[str, tuple[int, bool]]:

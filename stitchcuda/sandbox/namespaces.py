@@ -34,10 +34,7 @@ def enter(policy: Policy, layers: Layers) -> None:
 
 
 def own_proc(policy: Policy, bounds: Bounds, layers: Layers) -> None:
-    """Called by the first process inside: /proc shows this namespace alone, and nothing there can be written."""
-    if "processes" not in layers.on:
-        layers.deny("proc", "needs a process namespace")
-        return
+    """Called by the first process inside: /proc shows this namespace alone, and only its own folder there can be written."""
 
     def show() -> None:
         if "mounts" not in layers.on:
@@ -46,9 +43,15 @@ def own_proc(policy: Policy, bounds: Bounds, layers: Layers) -> None:
         first_to_go()
         if bounds.tasks:
             _limit_numbers(bounds.tasks)
-        mounts.freeze_proc()
+        mounts.freeze_proc(but_own=policy.gpu)
 
-    layers.attempt("proc", show)
+    if "processes" in layers.on:
+        layers.attempt("proc", show)
+    else:
+        layers.deny("proc", "needs a process namespace")
+    if "proc" not in layers.on and "mounts" in layers.on and policy.gpu:
+        with contextlib.suppress(OSError):  # /proc is the machine's, and read-only: CUDA may not start, nothing is opened
+            mounts.freeze_proc(but_own=True)
 
 
 def first_to_go() -> None:

@@ -83,6 +83,11 @@ class Exam:
         changed = [name.removeprefix("buffer:") for name in self.sets[0].names if name.startswith("buffer:")]
         return [name for name in changed if name not in state_names]
 
+    def bytes_of_a_call(self) -> int:
+        """Of parameters, inputs and answers, as files."""
+        first = self.sets[0]
+        return sum(path.stat().st_size for path in (self.state, first.inputs, first.expected, first.exact))
+
     def remark(self, note: str) -> None:
         """Say once what was not looked at."""
         if note and note not in self.note:

@@ -23,7 +23,7 @@ from typing import Any, BinaryIO
 
 from stitchcuda.errors import BadInput, Unavailable
 from stitchcuda.fusion.manifest import FreeSize, free_sizes, read_manifest
-from stitchcuda.sandbox.limits import Limits
+from stitchcuda.sandbox.limits import Limits, for_data
 from stitchcuda.state import CheckResult, Settings, TimingResult
 from stitchcuda.tools import ceiling, degenerate, deliveries, integrity, skipping, timing, trial, turns
 from stitchcuda.tools.builder import Builder
@@ -144,7 +144,7 @@ class JudgeProcess:
         for renew in (True, False):
             exam = self._exam(1, fresh=False, renew=renew)
             copy = stack.enter_context(self._copy(program))
-            worker = stack.enter_context(self._worker(copy))
+            worker = stack.enter_context(self._worker(copy, exam))
             one = Trial(worker, exam, self._construction(), self._target, self._limits)
             try:
                 one.load(copy, cache=self._cache, arch=self._arch)
@@ -158,7 +158,7 @@ class JudgeProcess:
     def _check(self, program: Path, seeds: int, *, fresh: bool, renew: bool) -> CheckResult:
         exam = self._exam(seeds, fresh=fresh, renew=renew)
         try:
-            with self._worker(program) as worker:
+            with self._worker(program, exam) as worker:
                 worker.expire_in(self._limits.check_s)
                 one = Trial(worker, exam, self._construction(), self._target, self._limits)
                 try:
@@ -181,7 +181,7 @@ class JudgeProcess:
     @contextlib.contextmanager
     def _seat(self, program: Path, exam: Exam) -> Iterator[Seat]:
         """The program in a new worker, built so that single kernels can be left out."""
-        with self._worker(program) as worker:
+        with self._worker(program, exam) as worker:
             worker.expire_in(self._limits.check_s)
             one = Trial(worker, exam, self._construction(), self._target, self._limits)
             one.load(program, cache=self._cache, arch=self._arch, masked=True)
@@ -207,11 +207,12 @@ class JudgeProcess:
             exam.remark(note)
         return exam
 
-    def _worker(self, program: Path) -> Worker:
+    def _worker(self, program: Path, exam: Exam) -> Worker:
         """A fresh worker for a program, which may read its own copy, inputs and parameters, and what was built."""
+        bounds = for_data(self._limits, exam.bytes_of_a_call())
         read = (program if program.is_dir() else program.parent, self._shown, *handed_out(self._cache))
         return Worker(
-            self._nursery, "program", self._scratch, self._target, self._limits, on_build=self._builder.build, read=read
+            self._nursery, "program", self._scratch, self._target, bounds, on_build=self._builder.build, read=read
         )
 
     def _folders(self) -> tuple[Path, Path]:

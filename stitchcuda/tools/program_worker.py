@@ -70,7 +70,7 @@ class ProgramWorker:
         self._interceptor.install()
         sys.dont_write_bytecode = True
         tampering.SEAL.renew()
-        tampering.watch(self._folder, self._seen)
+        tampering.watch(self._folder, self._scratch, self._seen)
         started = time.monotonic()
         with self._interceptor.running():
             module = self._import(source)

@@ -8,11 +8,12 @@ which Python code reaches objects that nobody gave it. Native code can defeat bo
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, ModuleType, WrapperDescriptorType
+from types import BuiltinFunctionType, FrameType, FunctionType, MethodDescriptorType, ModuleType, WrapperDescriptorType
 from typing import Any
 
 # Modules that measure, compare, count or write. Matched with everything below them where the name ends with a dot.
@@ -37,6 +38,30 @@ _WATCHED = {
     "code.__new__": "makes code that is not in its source",
     "marshal.loads": "makes code that is not in its source",
 }
+# Attempts at what the sandbox forbids anyway: a program that tries is no program to trust.
+_ATTEMPTS = {
+    "socket.connect": "reaches for the network",
+    "socket.sendto": "reaches for the network",
+    "socket.bind": "reaches for the network",
+    "socket.getaddrinfo": "reaches for the network",
+    "os.fork": "starts a process",
+    "os.forkpty": "starts a process",
+    "os.exec": "starts a process",
+    "os.posix_spawn": "starts a process",
+    "os.system": "starts a process",
+    "os.kill": "signals processes",
+    "os.killpg": "signals processes",
+    "subprocess.Popen": "starts a process",
+}
+# What these are given as their first argument is a path that they change; `open` is looked at separately.
+_WRITES = ("os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.link", "os.symlink", "os.truncate", "os.chmod", "shutil.rmtree")
+_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
+_FREE = ("/tmp/", "/dev/null", "/dev/shm/", "/var/tmp/")  # private to the program, or nothing
+# Whoever calls through these modules does what they do.
+_THROUGH = (
+    "inspect", "traceback", "subprocess", "socket", "os", "pathlib", "shutil", "tempfile", "io", "multiprocessing", "urllib",
+    "http", "pty", "asyncio", "concurrent", "threading", "contextlib",
+)  # fmt: skip
 _ATTRIBUTES = ("__code__", "__defaults__", "__kwdefaults__", "__globals__", "__closure__")
 
 
@@ -68,37 +93,57 @@ class Seal:
         return changed[:10]
 
 
-def watch(program: Path, seen: list[str]) -> None:
-    """From now on, what code in `program` does to frames, collected objects or functions' code is told in `seen` and raises.
+def watch(program: Path, scratch: Path, seen: list[str]) -> None:
+    """From now on, what code in `program` does to frames, collected objects or functions' code, and attempts to leave its
+    `scratch` folder, start a process or reach a network, are told in `seen` and raise.
 
     Irreversible: the worker is thrown away.
     """
-    root = str(program)
+    root, own = str(program), f"{scratch}/"
     getframe = sys._getframe
     busy = threading.local()               # the hook's own look at frames is an event too
+    library = tuple(f"/{name}{end}" for name in _THROUGH for end in (".py", "/"))
 
     def hook(event: str, args: tuple[Any, ...]) -> None:
-        what = _WATCHED.get(event)
-        if what is None:
-            if event not in ("object.__setattr__", "object.__delattr__") or args[1] not in _ATTRIBUTES:
-                return
-            what = f"changes the {args[1]} of a function"
-        if getattr(busy, "now", False):
+        what = _WATCHED.get(event) or _ATTEMPTS.get(event) or _other(event, args, own)
+        if not what or getattr(busy, "now", False):
             return
         busy.now = True
         try:
             frame = getframe(1)
+            while frame is not None and not frame.f_code.co_filename.startswith(root) and _passes_on(frame, library):
+                frame = frame.f_back  # type: ignore[assignment]
         finally:
             busy.now = False
-        # A look at frames through the standard library's own helpers is a look at frames.
-        while frame is not None and frame.f_code.co_filename.endswith(("/inspect.py", "/traceback.py")):
-            frame = frame.f_back  # type: ignore[assignment]
         if frame is not None and frame.f_code.co_filename.startswith(root):
             where = f"{Path(frame.f_code.co_filename).name} line {frame.f_lineno}"
             seen.append(f"{where} {what}")
             raise PermissionError(f"a program under judgement may not do this: it {what}")
 
     sys.addaudithook(hook)
+
+
+def _other(event: str, args: tuple[Any, ...], own: str) -> str:
+    """What an event does that matters only with certain arguments; "" where it does not matter."""
+    if event in ("object.__setattr__", "object.__delattr__"):
+        return f"changes the {args[1]} of a function" if args[1] in _ATTRIBUTES else ""
+    if event == "open":
+        path, mode, flags = (*args, None, None, None)[:3]
+        writes = (isinstance(mode, str) and any(letter in mode for letter in "wax+")) or bool((flags or 0) & _WRITING)
+        return _outside(path, own) if writes else ""
+    return _outside(args[0], own) if event in _WRITES and args else ""
+
+
+def _outside(path: Any, own: str) -> str:
+    if not isinstance(path, str | bytes | os.PathLike):
+        return ""                          # a descriptor that is open already
+    full = os.path.abspath(os.fsdecode(path))
+    return "" if f"{full}/".startswith(own) or full.startswith(_FREE) else f"writes to {full[:80]}, outside of its folder"
+
+
+def _passes_on(frame: FrameType, library: tuple[str, ...]) -> bool:
+    name = frame.f_code.co_filename
+    return "/site-packages/" not in name and any(part in name for part in library)
 
 
 def _pieces() -> Iterator[tuple[dict[str, Any], str, Any, Any, str]]:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from stitchcuda.sandbox.limits import Limits
+from stitchcuda.sandbox.protections import Protections
 from stitchcuda.state import CheckResult, OutputError, Precision, Target, Tier
 from stitchcuda.tools import bound, origin, wire
 from stitchcuda.tools.bound import Bound
@@ -206,6 +207,11 @@ class Trial:
         own = tuple(own) or origin.own_kernels(self._worker.code or Path())
         return origin.summary(recorded, own)
 
+    @property
+    def protections(self) -> Protections:
+        """What the sandbox has in force around the program."""
+        return self._worker.child.protections
+
     def own_kernels(self) -> tuple[str, ...]:
         """Full names of the kernels in the libraries that the builder made for this program."""
         return origin.built_kernels(Path(str(one["path"])) for one in self._worker.built if one.get("path"))
@@ -302,6 +308,8 @@ def sit(
         deterministic=deterministic,
         notes=(*trial.notes, *filter(None, [exam.note])),
         host_seen=("cuda_graph",) if _count(shares, "replays") else (),
+        protections=trial.protections.on,
+        unprotected=tuple(f"{name}: {why}" for name, why in trial.protections.denied),
     )
 
 

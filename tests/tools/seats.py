@@ -35,7 +35,7 @@ class Bench:
     def seat(self, program: Path) -> Iterator[Seat]:
         """The program in a new worker."""
         judge = self._judge
-        with judge._worker(program) as worker:
+        with judge._worker(program, self.exam) as worker:
             trial = Trial(worker, self.exam, judge._construction(), "sim", judge._limits)
             trial.load(program, cache=judge._cache, arch="sm_90")
             self.seats += 1

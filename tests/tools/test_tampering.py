@@ -13,7 +13,7 @@ import sys, torch, torch._dynamo, time, json  # as in a worker
 from pathlib import Path
 from stitchcuda.tools.tampering import Seal, watch
 seal, seen = Seal(), []
-watch(Path(sys.argv[1]).parent, seen)
+watch(Path(sys.argv[1]).parent, Path.cwd(), seen)
 import importlib.util
 spec = importlib.util.spec_from_file_location("model_new", sys.argv[1])
 module = importlib.util.module_from_spec(spec)
@@ -31,6 +31,11 @@ CASES = {
     "lists the objects of the process": "import gc\ntry:\n    gc.get_objects()\nexcept Exception:\n    pass",
     "reads the frames of those who call it": "import sys\ntry:\n    sys._getframe(1)\nexcept Exception:\n    pass",
     "reads the frames": "import inspect\ntry:\n    inspect.currentframe()\nexcept Exception:\n    pass",
+    "reaches for the network":
+        "import socket\ntry:\n    socket.create_connection(('127.0.0.1', 9), 1)\nexcept Exception:\n    pass",
+    "starts a process": "import subprocess\ntry:\n    subprocess.run(['true'])\nexcept Exception:\n    pass",
+    "writes to /etc/marker": "try:\n    open('/etc/marker', 'w')\nexcept Exception:\n    pass",
+    "signals processes": "import os\ntry:\n    os.kill(os.getppid(), 0)\nexcept Exception:\n    pass",
     "changes the __code__ of a function":
         "import json\ntry:\n    json.dumps.__code__ = (lambda *a, **k: '[]').__code__\nexcept Exception:\n    pass",
 }
@@ -45,6 +50,10 @@ class Named(typing.NamedTuple):
 @functools.lru_cache
 def f(x): return x
 logging.getLogger("p").warning("hello %s", f(1))
+import os, tempfile, pathlib
+os.makedirs(os.path.join(os.getcwd(), "build"), exist_ok=True)
+pathlib.Path(tempfile.mkdtemp(), "kernel.cu").write_text("// mine")
+open("/proc/cpuinfo").read()
 warnings.warn("careful")
 torch.nn.Linear(2, 2)(torch.ones(1, 2))
 torch.compile(lambda x: x * 2, backend="eager")(torch.ones(2))
@@ -54,7 +63,8 @@ torch.compile(lambda x: x * 2, backend="eager")(torch.ones(2))
 def run(folder: Path, text: str) -> str:
     (folder / "model_new.py").write_text(text)
     done = subprocess.run(
-        [sys.executable, "-c", START, str(folder / "model_new.py")], capture_output=True, text=True, check=True, timeout=120
+        [sys.executable, "-c", START, str(folder / "model_new.py")],
+        capture_output=True, text=True, check=True, timeout=120, cwd=folder,  # fmt: skip
     )
     return done.stdout.strip().splitlines()[-1]
 
