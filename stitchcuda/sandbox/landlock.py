@@ -19,6 +19,7 @@ _MAKE_FIFO, _MAKE_LINK, _REFER, _TRUNCATE, _DEVICE = 1 << 10, 1 << 12, 1 << 13, 
 _ALL = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 4: (1 << 15) - 1, 5: (1 << 16) - 1}
 READ = _EXECUTE | _READ_FILE | _READ_DIR
 WRITE = READ | _WRITE_FILE | _REMOVE | _MAKE_DIR | _MAKE_FILE | _MAKE_FIFO | _MAKE_LINK | _REFER | _TRUNCATE
+CHANGE = _WRITE_FILE | _TRUNCATE
 DEVICE = _READ_FILE | _WRITE_FILE | _READ_DIR | _DEVICE
 _OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _DEVICE
 _TCP = 0b11                                # bind and connect, ABI 4

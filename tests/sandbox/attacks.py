@@ -66,6 +66,8 @@ HONEST = {
     "Python's modules": "import xml.dom.minidom, sqlite3; out = True",
     "facts of the machine": "out = reads('/proc/cpuinfo') and reads('/proc/self/maps') and os.cpu_count() > 0",
     "random numbers": "out = len(os.urandom(8)) == 8 and reads('/dev/urandom')",
+    "a name for a thread": "open(f'/proc/self/task/{{os.getpid()}}/comm', 'w').write('mine'); out = True",
+    "a name, not cut first": "os.write(os.open(f'/proc/self/task/{{os.getpid()}}/comm', os.O_RDWR), b'mine'); out = True",
     "a signal to itself": "signal.signal(signal.SIGUSR1, lambda *a: None); os.kill(os.getpid(), signal.SIGUSR1); out = True",
     "a pair of sockets": "socket.socketpair(); out = True",
 }
