@@ -20,7 +20,7 @@ from stitchcuda.errors import BadInput
 from stitchcuda.fusion.manifest import FreeSize
 from stitchcuda.tools import wire
 from stitchcuda.tools.bound import Bound, Measure, measured, pooled
-from stitchcuda.tools.variants import VALUES
+from stitchcuda.tools.variants import SMALL, VALUES
 
 Ask = Callable[..., dict[str, Any]]
 """Asks the reference worker: ask(do, **fields)."""
@@ -157,8 +157,11 @@ def _candidates(exam: Exam, number: int) -> list[str]:
         return [GIVEN]
     if number == _LAYOUT:
         return ["non-contiguous", GIVEN]
-    first = 2 * (number - 1)
-    return [exam.variants[place % len(exam.variants)] for place in (first, first + 1)] + [GIVEN]
+    if number == 1:
+        return ["patchwork", *exam.variants[:2], GIVEN]
+    if number == 2:
+        return [*_random.sample(SMALL, len(SMALL)), *exam.variants[2:4], GIVEN]
+    return [exam.variants[place % len(exam.variants)] for place in (number, number + 1)] + [GIVEN]
 
 
 def _drawn(ask: Ask, exam: Exam, label: str, **how: Any) -> InputSet:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import os
+import secrets
 import sys
 import time
 import traceback
@@ -27,7 +28,7 @@ from stitchcuda.tools.simulated_graph import SimulatedGraph
 from stitchcuda.tools.stopwatch import DeviceClock
 from stitchcuda.tools.switches import switches
 from stitchcuda.tools.timed_calls import NotPlain, TimedCalls
-from stitchcuda.tools.traffic import Poison, Traffic, poison_cached, tensors_of
+from stitchcuda.tools.traffic import Poison, Traffic, poison_cached, poison_harmlessly, tensors_of
 from stitchcuda.tools.wire import Channel, WireError
 from stitchcuda.tools.witness import Witness
 
@@ -55,6 +56,8 @@ class ProgramWorker:
         self._folder = scratch
         if target == "sim":                # shared memory that nothing wrote reads as NaN, not as the last block's leftovers
             os.environ.setdefault("STITCHCUDA_SIM_CHECK", "1")
+            # No order of blocks and threads is promised on a device, so a program that needs one is wrong.
+            os.environ.setdefault("STITCHCUDA_SIM_SCHEDULE", f"random:{secrets.randbelow(2**16)}")
 
     def load(self, message: dict[str, Any]) -> dict[str, Any]:
         """Build, import and construct `ModelNew`, take over the reference's parameters and buffers."""
@@ -156,6 +159,7 @@ class ProgramWorker:
         """Leave these kernels out of the calls that follow; says how often each was launched since the last time."""
         launches = self._switches.take()
         self._switches.skip(message["kernels"])
+        poison_harmlessly(bool(message["kernels"]))
         return {"launches": launches}
 
     def profile(self, message: dict[str, Any]) -> dict[str, Any]:

@@ -47,6 +47,18 @@ def is_vendor(name: str) -> bool:
     return name in _VENDOR or name.startswith(_VENDOR_PREFIXES)
 
 
+_harmless = False
+
+
+def poison_harmlessly(harmless: bool) -> None:
+    """From now on, fill with ordinary finite values instead: a result that is multiplied by zero is then seen to be idle.
+
+    NaN would make every kernel that is left out look needed, also one whose output is thrown away.
+    """
+    global _harmless
+    _harmless = harmless
+
+
 def poison(tensor: torch.Tensor, *, inverted: bool = False) -> None:
     """Fill with NaN, or with the most negative integer: values that no honest kernel leaves behind.
 
@@ -57,6 +69,8 @@ def poison(tensor: torch.Tensor, *, inverted: bool = False) -> None:
         return
     if tensor.dtype is torch.bool:
         _alternate(tensor, inverted)
+    elif _harmless:
+        tensor.fill_(3)
     elif tensor.dtype.is_floating_point or tensor.dtype.is_complex:
         tensor.fill_(float("nan"))
     else:
@@ -82,7 +96,7 @@ def poison_cached() -> None:
         for block in segment["blocks"]:
             if block["state"] == "inactive":
                 taken.append(torch.empty(block["size"], dtype=torch.uint8, device="cuda"))
-                taken[-1].fill_(0xFF)      # NaN in every floating-point type
+                taken[-1].fill_(0x40 if _harmless else 0xFF)  # about 3, or NaN, in every floating-point type
     torch.cuda.synchronize()
 
 

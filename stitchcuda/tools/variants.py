@@ -19,10 +19,13 @@ from torch.utils import _pytree as pytree
 from stitchcuda.tools.memory import remade
 
 Variant = Literal[
-    "as given", "scaled up", "scaled down", "shifted", "uniform", "sparse", "sorted", "repeated", "outlier", "non-contiguous",
+    "as given", "patchwork", "scaled up", "scaled down", "negative", "shifted", "uniform", "sparse", "sorted", "repeated",
+    "outlier", "non-contiguous",
 ]  # fmt: skip
-VALUES: tuple[Variant, ...] = ("scaled up", "scaled down", "shifted", "uniform", "sparse", "sorted", "repeated", "outlier")
+SMALL: tuple[Variant, ...] = ("scaled down", "negative")
+VALUES: tuple[Variant, ...] = ("scaled up", "shifted", "uniform", "sparse", "sorted", "repeated", "outlier")
 """The variants that change values. Each is moderate: the bound is relative to what float32 makes of a well-posed call."""
+_PATCHES: tuple[Variant, ...] = ("scaled up", "scaled down", "negative", "sparse", "outlier")
 
 _SCALE = 8.0
 _OUTLIER = 64.0
@@ -135,6 +138,24 @@ def _scaled_down(x: Tensor, kind: Domain, generator: torch.Generator) -> Tensor:
     return x / _SCALE
 
 
+def _negative(x: Tensor, kind: Domain, generator: torch.Generator) -> Tensor:
+    """All below zero; halved where they must not be."""
+    return -x.abs() if kind == "free" else x / 2
+
+
+def _patchwork(x: Tensor, kind: Domain, generator: torch.Generator) -> Tensor:
+    """Rows of the first axis differ in kind, so that one call sees large, small, negative and sparse ones side by side."""
+    if x.dim() == 0 or x.shape[0] < 2:
+        return x
+    made = x.clone()
+    which = torch.randint(len(_PATCHES) + 1, (x.shape[0],), generator=generator).to(x.device)
+    for number, name in enumerate(_PATCHES):
+        rows = which == number
+        if bool(rows.any()):
+            made[rows] = _CHANGES[name](x[rows], kind, generator)
+    return made
+
+
 def _shifted(x: Tensor, kind: Domain, generator: torch.Generator) -> Tensor:
     """One standard deviation down; up where values must not be negative; mirrored where they must stay in [0, 1]."""
     if kind == "unit":
@@ -211,6 +232,8 @@ def _unit(outputs: dict[str, Tensor]) -> float:
 
 
 _CHANGES: dict[str, Callable[[Tensor, Domain, torch.Generator], Tensor]] = {
+    "patchwork": _patchwork,
+    "negative": _negative,
     "scaled up": _scaled_up,
     "scaled down": _scaled_down,
     "shifted": _shifted,
