@@ -44,11 +44,11 @@ def inside(policy: Policy | None, bounds: Bounds, layers: Layers) -> None:
     kernel.prctl(kernel.DUMPABLE, 1)
     if layers.wants("seccomp") and "privileges" not in layers.on:
         # The filter then needs the very capability that goes next.
-        layers.attempt("seccomp", lambda: syscalls.restrict(spawn=policy.spawn))
+        layers.attempt("seccomp", lambda: syscalls.restrict(spawn=policy.spawn, local=policy.gpu))
         layers.attempt("capabilities", kernel.set_capabilities)
     else:
         layers.attempt("capabilities", kernel.set_capabilities)
-        layers.attempt("seccomp", lambda: syscalls.restrict(spawn=policy.spawn))
+        layers.attempt("seccomp", lambda: syscalls.restrict(spawn=policy.spawn, local=policy.gpu))
 
 
 def limit(bounds: Bounds) -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+
+NAMELESS = f"\0stitchcuda-test-{os.getpid()}"
+"""A socket in no file system, that the tests listen on."""
 
 TRY = """
 import ctypes, os, signal, socket, subprocess, threading
@@ -24,7 +28,8 @@ def reads(path):
 ATTACKS = {
     "an internet socket": "out = granted(lambda: socket.socket(socket.AF_INET, socket.SOCK_STREAM))",
     "a netlink socket": "out = granted(lambda: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW))",
-    "a local socket": "out = granted(lambda: socket.socket(socket.AF_UNIX))",
+    "a local socket outside": "out = granted(lambda: socket.socket(socket.AF_UNIX).connect({outside!r} + '/socket') is None)",
+    "a nameless socket outside": "out = granted(lambda: socket.socket(socket.AF_UNIX).connect({nameless!r}) is None)",
     "read a file outside": "out = granted(lambda: reads({secret!r}))",
     "read in the home": "out = granted(lambda: reads(os.path.expanduser('~root') + '/.bashrc'))",
     "list a folder outside": "out = granted(lambda: os.listdir({outside!r}))",
@@ -75,4 +80,5 @@ HONEST = {
 
 def fill(code: str, *, outside: Path, shown: Path, supervisor: int) -> str:
     places = {"secret": str(outside / "secret"), "outside": str(outside), "shown": str(shown), "supervisor": supervisor}
+    places["nameless"] = NAMELESS
     return TRY + code.format(**places)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,12 +15,12 @@ from stitchcuda.sandbox.protections import NAMES, WITHOUT
 from stitchcuda.tools.nursery import Nursery
 
 from . import prison
-from .attacks import ATTACKS, HONEST, fill
+from .attacks import ATTACKS, HONEST, NAMELESS, fill
 from .prison import Prisoner
 
 COVERED_TWICE = set(ATTACKS) - {
     # one protection alone stands between a program and these
-    "an internet socket", "a netlink socket", "a local socket", "fork", "start a program", "become a program",
+    "an internet socket", "a netlink socket", "a local socket outside", "fork", "start a program", "become a program",
     "shared memory that stays", "hide from the supervisor", "outlive the supervisor", "a higher limit", "io_uring", "bpf",
     "a perf event", "a key", "trace process 1", "a new user namespace", "mount", "kill everything", "signal process 1",
     "read another's memory",
@@ -27,13 +28,19 @@ COVERED_TWICE = set(ATTACKS) - {
 
 
 @pytest.fixture
-def places(tmp_path: Path) -> tuple[Path, Path]:
+def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Path, Path]]:
     """A folder that no child may see, with a secret, and one that it may read."""
     outside, shown = tmp_path / "outside", tmp_path / "shown"
     for folder, name in ((outside, "secret"), (shown, "file")):
         folder.mkdir()
         (folder / name).write_text("text")
-    return outside, shown
+    with socket.socket(socket.AF_UNIX) as named, socket.socket(socket.AF_UNIX) as nameless:
+        monkeypatch.chdir(outside)         # a socket's path may be 107 bytes long
+        named.bind("socket")
+        nameless.bind(NAMELESS)
+        named.listen()
+        nameless.listen()
+        yield outside, shown
 
 
 @pytest.fixture
@@ -75,6 +82,11 @@ ALONE = {
     "proc": {"see the supervisor"},
 }
 """What one protection alone is for."""
+
+
+def test_no_socket_at_all_on_the_simulator(nursery: Nursery) -> None:
+    with Prisoner(nursery, target="sim") as one:
+        assert one.does("import socket; socket.socket(socket.AF_UNIX)") == "PermissionError: [Errno 13] Permission denied"
 
 
 def test_a_protection_that_does_not_exist(nursery: Nursery, monkeypatch: pytest.MonkeyPatch) -> None:
