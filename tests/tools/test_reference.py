@@ -98,6 +98,35 @@ def test_a_file_that_cannot_be_loaded_is_refused_in_one_sentence(change: tuple[s
     assert said in refusal(reference(tmp_path, GOOD.replace(*change)))
 
 
+def test_a_module_of_ones_own_is_named_with_a_remedy(tmp_path: Path) -> None:
+    said = refusal(reference(tmp_path, GOOD.replace("import torch\n", "import torch\nfrom my_layers import Wide\n", 1)))
+    assert "ModuleNotFoundError: No module named 'my_layers'" in said
+    assert "a reference is one file" in said
+
+
+@pytest.mark.parametrize("given", ["torch.ones(3)", "[torch.ones(3)]", "{'start': torch.ones(3)}"])
+def test_what_the_constructor_was_called_with_is_kept_as_it_was(given: str, tmp_path: Path) -> None:
+    source = GOOD.replace("return [4]", f"return {given}").replace("def __init__(self, width):", "def __init__(self, start):")
+    source = source.replace("nn.Linear(width, width)", "nn.Linear(4, 4)\n        start.zero_()")
+    args, kwargs = load_reference(reference(tmp_path, source)).init
+    (start,) = (*args, *kwargs.values())
+    assert start.tolist() == [1, 1, 1]
+
+
+def test_inputs_that_share_memory_go_on_sharing_it() -> None:
+    class Writes(nn.Module):
+        def forward(self, x: Tensor, y: Tensor) -> Tensor:
+            x.add_(1)
+            return y * 2
+
+    base = torch.randn(8)
+    for found in (run(Writes(), (base[:6], base[2:]), {}), run64(Writes(), (base[:6], base[2:]), {})):
+        assert set(found) == {"output", "input:0", "input:1"}
+        expected = torch.cat([base[2:6] + 1, base[6:]]).to(found["output"].dtype)
+        torch.testing.assert_close(found["input:1"], expected)
+        torch.testing.assert_close(found["output"], 2 * expected)
+
+
 def test_a_missing_or_foreign_file_is_refused(tmp_path: Path) -> None:
     assert "There is no reference at" in refusal(tmp_path / "nowhere.py")
     assert "neither a .py file nor a .pkl" in refusal(reference(tmp_path, "", "model.txt"))
