@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import resource
 import shutil
 import signal
 import subprocess
@@ -95,16 +94,6 @@ def bounds_of(limits: Limits, *, address: bool) -> Bounds:
     )
 
 
-def apply(limits: Limits, *, bound_memory: bool) -> None:
-    """Set this process' resource limits; called in a worker before anything foreign is imported."""
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    size = int(limits.file_gib * 2**30)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
-    if bound_memory:
-        room = memory_limit(limits) + _mapped_bytes()
-        resource.setrlimit(resource.RLIMIT_AS, (room, room))
-
-
 def kill_group(pid: int) -> None:
     """Kill a process that leads its own group, with everything in the group."""
     for kill in (os.killpg, os.kill):
@@ -175,8 +164,3 @@ def _alive(pid: int) -> bool:
     except PermissionError:
         return True
     return True
-
-
-def _mapped_bytes() -> int:
-    with open("/proc/self/statm") as statm:
-        return int(statm.read().split()[0]) * resource.getpagesize()

@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 
 from stitchcuda.sandbox import limits
-from stitchcuda.sandbox.limits import Limits
 from stitchcuda.state import Settings
 from stitchcuda.tools.check import Judge
+from stitchcuda.tools.nursery import Nursery
 from tests.tools import programs
+
+from .prison import Prisoner
 
 
 def test_a_command_is_killed_with_what_it_started(tmp_path: Path) -> None:
@@ -45,18 +47,12 @@ def test_signals_have_names() -> None:
     assert limits.signal_name(3) == "exit code 3"
 
 
-def test_no_key_reaches_a_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_key_reaches_a_program(nursery: Nursery, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither in the environment nor in what the kernel remembers of it."""
     monkeypatch.setenv("OPENAI_API_KEY", "sk-not-for-programs")
-    reference = tmp_path / "gated.py"
-    reference.write_text(programs.REFERENCE)
-    seen = (
-        "seen = repr(os.environ) + open('/proc/self/environ').read() + open(f'/proc/{os.getppid()}/environ').read()"
-        "; assert 'sk-not-for-programs' not in seen"
-    )
-    with Judge(reference, Settings(), cache=tmp_path / "cache", bounds=Limits()) as judge:
-        result = judge.check(programs.model(tmp_path / "program", before=seen), seeds=1)
-    assert result.ok, result.reasons
+    with Prisoner(nursery) as one:
+        assert "sk-not" not in one.does("import os; out = repr(os.environ) + open('/proc/self/environ').read()")
+        assert "sk-not" not in one.does("out = open('/proc/1/environ').read()")
 
 
 def test_the_simulators_settings_reach_a_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
