@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
+import tempfile
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -97,23 +99,24 @@ def test_a_protection_that_does_not_exist(nursery: Nursery, monkeypatch: pytest.
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="these tests already run as an ordinary user")
 @pytest.mark.parametrize("left_out", ["", "user", "mounts", "landlock"])
-def test_as_an_ordinary_user(left_out: str, tmp_path: Path) -> None:
+def test_as_an_ordinary_user(left_out: str) -> None:
     """A fork gives up root, makes its own nursery and tries everything again."""
     reader, writer = os.pipe()
+    own_path = Path(tempfile.mkdtemp(prefix="ordinary-", dir="/dev/shm"))  # pytest's own folders are root's alone
+    os.chown(own_path, 12345, 12345)
     pid = os.fork()
     if pid == 0:
         answer: object = "died"
         try:
             os.close(reader)
-            tmp_path = Path("/tmp") / f"ordinary-{os.getpid()}"
             os.environ[WITHOUT] = left_out
             os.setgroups([])
             os.setresgid(12345, 12345, 12345)
             os.setresuid(12345, 12345, 12345)
             for folder, name in (("outside", "secret"), ("shown", "file")):
-                (tmp_path / folder).mkdir(parents=True)
-                (tmp_path / folder / name).write_text("text")
-            both = tmp_path / "outside", tmp_path / "shown"
+                (own_path / folder).mkdir()
+                (own_path / folder / name).write_text("text")
+            both = own_path / "outside", own_path / "shown"
             with prison.nursery() as own, Prisoner(own, read=(both[1],)) as prisoner:
                 denied = [name for name, _ in prisoner.child.protections.denied]
                 answer = [denied, succeeded(prisoner, both)]
@@ -125,6 +128,7 @@ def test_as_an_ordinary_user(left_out: str, tmp_path: Path) -> None:
     with os.fdopen(reader) as pipe:
         answer = json.loads(pipe.read())
     os.waitpid(pid, 0)
+    shutil.rmtree(own_path)
     assert isinstance(answer, list), answer
     denied, got = answer
     without_user = {"user namespace", "network", "shared memory", "files (mounts)", "processes", "own /proc"}

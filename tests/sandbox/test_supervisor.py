@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import select
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -157,18 +158,20 @@ def test_a_judge_that_is_killed_leaves_nothing() -> None:
             with prison.nursery() as own, Prisoner(own) as first, Prisoner(own, kind="reference") as second:
                 first.tell("while True: pass")
                 second.does("import subprocess; subprocess.Popen(['sleep', '100'], start_new_session=True)")
-                os.write(writer, b"x")
+                os.write(writer, f"{first.scratch} {second.scratch}".encode())
                 time.sleep(100)
         finally:
             os._exit(1)
-    os.read(reader, 1)
+    scratches = os.read(reader, 4096).decode().split()
     family = descendants(pid)
     assert len(family) >= 6
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
     assert gone(family), "a process survived"
-    os.close(reader)
-    os.close(writer)
+    for descriptor in (reader, writer):
+        os.close(descriptor)
+    for scratch in scratches:
+        shutil.rmtree(scratch)
 
 
 def test_the_reference_is_trusted_and_cannot_be_looked_at(nursery: Nursery) -> None:

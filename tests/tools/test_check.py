@@ -238,7 +238,7 @@ def running(pid: int) -> bool:
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_no_orphan_and_no_scratch_survive(reference: Path, cache: Path, tmp_path: Path, how: signal.Signals) -> None:
     """A client that is interrupted or killed in the middle of a check takes everything with it."""
-    program = programs.model(tmp_path, before="open(os.environ['HOME'] + '/../started', 'w').close(); time.sleep(100)")
+    program = programs.model(tmp_path, before="open(os.environ['HOME'] + '/started', 'w').close(); time.sleep(100)")
     script = tmp_path / "client.py"
     script.write_text(
         "from pathlib import Path\nfrom stitchcuda.state import Settings\nfrom stitchcuda.tools.check import Judge\n"
@@ -253,7 +253,7 @@ def test_no_orphan_and_no_scratch_survive(reference: Path, cache: Path, tmp_path
     assert client.stdout is not None
     scratch = Path(client.stdout.readline().strip())
     deadline = time.monotonic() + 60
-    while not (scratch / "started").exists():
+    while not any(scratch.rglob("started")):
         assert time.monotonic() < deadline
         time.sleep(0.1)
     family = children(client.pid)
