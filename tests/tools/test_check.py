@@ -238,7 +238,8 @@ def running(pid: int) -> bool:
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_no_orphan_and_no_scratch_survive(reference: Path, cache: Path, tmp_path: Path, how: signal.Signals) -> None:
     """A client that is interrupted or killed in the middle of a check takes everything with it."""
-    program = programs.model(tmp_path, before="open(os.environ['HOME'] + '/started', 'w').close(); time.sleep(100)")
+    before = "open(os.environ['HOME'] + '/started', 'w').close(); time.sleep(100)"
+    program = programs.model(tmp_path / "program", before=before)
     script = tmp_path / "client.py"
     script.write_text(
         "from pathlib import Path\nfrom stitchcuda.state import Settings\nfrom stitchcuda.tools.check import Judge\n"
