@@ -184,6 +184,9 @@ class CheckResult(Record):
     own_share: float = 0.0                 # of device time, or of bytes on the simulator
     vendor_share: float = 0.0
     framework_share: float = 0.0
+    elsewhere: int = 0                     # work outside of own kernels in one call: bytes on the simulator, ns on a GPU
+    whole: int = 0                         # the reference's work in one call, in the same unit; 0: not looked at
+    host_bytes: int = 0                    # read back to the host in one call (simulator)
     launches: int = 0                      # own kernel launches in one call
     deterministic: bool | None = None      # bitwise repeat; None: not looked at
     seconds: float = 0.0

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stitchcuda.sandbox.policy import Bounds
+from stitchcuda.sandbox.removal import remove
 from stitchcuda.state import Record
 
 _PR_SET_PDEATHSIG = 1                      # linux/prctl.h
@@ -142,7 +143,7 @@ def make_scratch(limits: Limits | None = None, *, exists: Callable[[int], bool] 
     for old in root.glob(f"{_PREFIX}*-*"):
         owner = old.name.removeprefix(_PREFIX).split("-")[0]
         if owner.isdigit() and not alive(int(owner)) and old.stat().st_uid == os.getuid():
-            shutil.rmtree(old, ignore_errors=True)
+            remove(old)
     return Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=root))
 
 

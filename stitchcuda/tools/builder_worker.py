@@ -34,6 +34,8 @@ from stitchcuda.tools.orders import BuildFailed, Order
 from stitchcuda.tools.wire import Channel
 
 _MOST_CHARACTERS = 32 * 2**20              # of one order's texts; CUTLASS as a whole is smaller
+_MOST_NAME = 200                           # of a name with what is added to it; file systems take 255 bytes
+_MOST_WORD = 3000                          # of a path or an option
 _NAME = {"tvm": re.compile(r"\w[\w.+-]{0,99}"), "torch": re.compile(r"[A-Za-z_]\w{0,99}")}
 _FILE = re.compile(r"[\w.+@=,][\w.+@=, -]*")
 _SUFFIXES = (".cu", ".cc", ".cpp", ".cxx", ".c++")
@@ -58,7 +60,7 @@ class BuilderWorker:
         """
         root = root.resolve()
         try:
-            answer = self._built(Order(**order), root)
+            answer = self._built(_sane(Order(**order)), root)
         except ValidationError:
             answer = {"error": "the order to build cannot be understood", "kind": "build"}
         except Refused as error:
@@ -166,6 +168,16 @@ class BuilderWorker:
 def handed_out(cache: Path) -> tuple[Path, ...]:
     """The folders of the cache out of which a program worker loads libraries; it needs no other."""
     return (cache.resolve() / "libraries", cache.resolve() / "simulator" / "modules")
+
+
+def _sane(order: Order) -> Order:
+    """The order, whose texts a system call or a compiler can be given. Raises `BuildFailed`."""
+    paths = (order.name, *order.sources, *order.includes, *(name for name, _ in order.texts))
+    words = (*paths, *order.cflags, *order.cuda_flags, *order.ldflags)
+    long = max((len(part.encode()) for path in paths for part in path.split("/")), default=0)
+    if any("\0" in word for word in words) or long > _MOST_NAME or any(len(word) > _MOST_WORD for word in words):
+        raise BuildFailed("the order to build holds a name or an option that cannot be one")
+    return order
 
 
 def _own_file(given: str, root: Path) -> Path:

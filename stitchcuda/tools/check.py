@@ -10,7 +10,6 @@ import contextlib
 import json
 import os
 import select
-import shutil
 import subprocess
 import sys
 import time
@@ -23,6 +22,7 @@ from stitchcuda.state import CheckResult, Record, Settings, TimingResult
 from stitchcuda.sandbox import limits
 from stitchcuda.tools import device
 from stitchcuda.sandbox.limits import Limits
+from stitchcuda.sandbox.removal import remove
 
 _GRACE_S = 30.0                            # beyond the judge's own limits, before it is given up
 
@@ -100,7 +100,7 @@ class Judge:
                 if pipe is not None:
                     with contextlib.suppress(OSError):
                         pipe.close()
-        shutil.rmtree(self._scratch, ignore_errors=True)
+        remove(self._scratch)
 
     def __enter__(self) -> Judge:
         return self

@@ -26,6 +26,7 @@ Ask = Callable[..., dict[str, Any]]
 """Asks the reference worker: ask(do, **fields)."""
 
 GIVEN = "as given"
+_TOUCHED = 3                               # the number of the set that is the first one with a few places changed
 _LAYOUT = 4                                # the number of the set in another layout: the loop's exams never come that far
 _LARGER = 2                                # times the given size: what another size may cost
 _random = secrets.SystemRandom()
@@ -41,7 +42,8 @@ class InputSet:
     expected: Path
     exact: Path
     variant: str = GIVEN
-    lenient: bool = False                  # a program may refuse it with an error of its own, but not answer wrongly
+    lenient: bool = False                  # in a layout that no program promises to take
+    seed: int = 0                          # of the reference's get_inputs()
 
     def answers(self) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
         """(own dtype, float64), in the order of `names`."""
@@ -116,7 +118,9 @@ def extend(ask: Ask, exam: Exam, count: int) -> None:
     """Draw secret seeds until the exam has `count` input sets: the first as given, the others varied where the reference
     stands it (what it does not stand is noted)."""
     while len(exam.sets) < count:
-        exam.sets.append(_drawn(ask, exam, f"{len(exam.sets)}", variants=_candidates(exam, len(exam.sets))))
+        number = len(exam.sets)
+        seed = exam.sets[0].seed if number == _TOUCHED else None
+        exam.sets.append(_drawn(ask, exam, f"{number}", seed=seed, variants=_candidates(exam, number)))
 
 
 def resized(ask: Ask, exam: Exam, free: Sequence[FreeSize]) -> list[InputSet]:
@@ -161,14 +165,17 @@ def _candidates(exam: Exam, number: int) -> list[str]:
         return ["patchwork", *exam.variants[:2], GIVEN]
     if number == 2:
         return [*_random.sample(SMALL, len(SMALL)), *exam.variants[2:4], GIVEN]
+    if number == _TOUCHED:
+        return ["touched", *exam.variants[4:6], GIVEN]
     return [exam.variants[place % len(exam.variants)] for place in (number, number + 1)] + [GIVEN]
 
 
-def _drawn(ask: Ask, exam: Exam, label: str, **how: Any) -> InputSet:
+def _drawn(ask: Ask, exam: Exam, label: str, *, seed: int | None = None, **how: Any) -> InputSet:
     paths = places(exam.folder, exam.shown, label)
+    seed = secrets.randbits(31) if seed is None else seed
     answer = ask(
         "expect",
-        seed=secrets.randbits(31),
+        seed=seed,
         state=str(exam.state),
         **{what: str(path) for what, path in paths.items()},
         **how,
@@ -177,5 +184,6 @@ def _drawn(ask: Ask, exam: Exam, label: str, **how: Any) -> InputSet:
         exam.remark(note)
     variant = answer.get("variant", GIVEN)
     return InputSet(
-        structure=answer["structure"], names=answer["names"], variant=variant, lenient=variant == "non-contiguous", **paths
-    )
+        structure=answer["structure"], names=answer["names"], variant=variant, lenient=variant == "non-contiguous", seed=seed,
+        **paths,
+    )  # fmt: skip

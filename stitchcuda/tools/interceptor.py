@@ -69,6 +69,14 @@ class Interceptor:
             self._counter = runtime.stitchsim_launches
         return int(self._counter())
 
+    def host_bytes(self) -> int:
+        """Bytes that the program has read back to the host so far (simulator), by torch or by cudaMemcpy."""
+        if not self._runtime:
+            return simulated_device.SimulatedDevice.host_bytes
+        runtime = ctypes.CDLL(self._runtime)
+        runtime.stitchsim_host_bytes.restype = ctypes.c_ulong
+        return simulated_device.SimulatedDevice.host_bytes + int(runtime.stitchsim_host_bytes())
+
     @contextlib.contextmanager
     def running(self, traffic: Poison | None = None) -> Iterator[None]:
         """While generated code runs: the simulated device answers, fresh memory is poisoned, and a `Traffic` counts."""

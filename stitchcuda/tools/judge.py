@@ -24,6 +24,7 @@ from typing import Any, BinaryIO
 from stitchcuda.errors import BadInput, Unavailable
 from stitchcuda.fusion.manifest import FreeSize, free_sizes, read_manifest
 from stitchcuda.sandbox.limits import Limits, for_data
+from stitchcuda.sandbox.removal import remove
 from stitchcuda.state import CheckResult, Settings, TimingResult
 from stitchcuda.tools import ceiling, degenerate, deliveries, integrity, skipping, timing, trial, turns
 from stitchcuda.tools.builder import Builder
@@ -57,6 +58,7 @@ class JudgeProcess:
         self._reference: Worker | None = None
         self._facts: dict[str, Any] = {}
         self._exams: dict[bool, Exam] = {}
+        self._work: int | None = None
         self._says_enough: tuple[str, ...] | None = None  # notes on outputs that say little; None: not looked at yet
 
     def baseline(self, message: dict[str, Any]) -> dict[str, Any]:
@@ -164,12 +166,13 @@ class JudgeProcess:
                 try:
                     one.load(program, cache=self._cache, arch=self._arch)
                 except WorkerFailed as failure:
-                    if failure.kind == "state":
+                    if failure.kind == "state" and renew:
                         raise
                     return trial.failed(one, failure)
                 others = resized(self._ask, exam, _free_sizes(program)) if fresh else []
                 with self._turn():
                     result = trial.sit(one, exam, seeds, final=fresh, profile=self._target == "cuda", others=others)
+            result = result.model_copy(update={"whole": self._whole()})
             if fresh and result.ok and result.launches:
                 skipped = skipping.examine(lambda: self._seat(program, exam), exam, seeds)
                 result = integrity.judged(result, skipped, one.own_launches)
@@ -187,6 +190,13 @@ class JudgeProcess:
             one.load(program, cache=self._cache, arch=self._arch, masked=True)
             with self._turn():
                 yield Seat(worker, one)
+
+    def _whole(self) -> int:
+        """The reference's work in one call."""
+        if self._work is None:
+            with self._turn():
+                self._work = int(self._ask("work", seed=secrets.randbits(31))["work"])
+        return self._work
 
     def _turn(self) -> contextlib.AbstractContextManager[None]:
         return turns.together() if self._target == "cuda" else contextlib.nullcontext()
@@ -329,7 +339,7 @@ def _die_with(requests: BinaryIO, scratch: Path) -> None:
         poll.register(requests.fileno(), select.POLLHUP)
         while not any(event & (select.POLLHUP | select.POLLERR) for _, event in poll.poll()):
             time.sleep(0.05)
-        shutil.rmtree(scratch, ignore_errors=True)
+        remove(scratch)
         os._exit(0)
 
     threading.Thread(target=watch, daemon=True).start()

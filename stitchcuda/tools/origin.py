@@ -117,6 +117,7 @@ def summary(recorded: Mapping[str, Any], own: Iterable[str]) -> dict[str, Any]:
     ranked = sorted(kernels.items(), key=lambda item: -item[1][0])[:20]
     return {
         **{kind: took / total if total else 0.0 for kind, took in totals.items()},
+        "elsewhere": int(totals["vendor"] + totals["framework"]),
         "launches": sum(launches.values()),
         "own_launches": launches,
         "kernels": [[name, took / 1e6, int(count), classify(name, own)] for name, (took, count) in ranked],

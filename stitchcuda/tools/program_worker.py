@@ -28,7 +28,7 @@ from stitchcuda.tools.simulated_graph import SimulatedGraph
 from stitchcuda.tools.stopwatch import DeviceClock
 from stitchcuda.tools.switches import switches
 from stitchcuda.tools.timed_calls import NotPlain, TimedCalls
-from stitchcuda.tools.traffic import Poison, Traffic, poison_cached, poison_harmlessly, tensors_of
+from stitchcuda.tools.traffic import Poison, Traffic, poison_cached, poison_harmlessly, red_zoned, tensors_of
 from stitchcuda.tools.wire import Channel, WireError
 from stitchcuda.tools.witness import Witness
 
@@ -104,7 +104,7 @@ class ProgramWorker:
         """
         program, interceptor = self._loaded()
         fresh = wire.read_tensors(Path(message["inputs"]), device=self._device)
-        given = self._placed(fresh) if message["same_addresses"] else fresh
+        given = self._placed(fresh) if message["same_addresses"] else red_zoned(fresh)
         args, kwargs = wire.decode(message["structure"], given, self._device)
         self._restore()
         inverted = not message["same_addresses"]
@@ -112,6 +112,7 @@ class ProgramWorker:
         if self._target == "cuda":
             poison_cached()
         launched = interceptor.launches()
+        read_back = interceptor.host_bytes()
         witness, replays = Witness(watch=self._target == "sim"), SimulatedGraph.replays
         with torch.no_grad(), witness, interceptor.running(traffic):
             returned = program(*args, **kwargs)
@@ -131,6 +132,7 @@ class ProgramWorker:
             answer["replays"] = SimulatedGraph.replays - replays
             own, vendor, framework = traffic.shares()
             answer |= {"own": own, "vendor": vendor, "framework": framework}
+            answer |= {"elsewhere": traffic.vendor + traffic.framework, "host_bytes": interceptor.host_bytes() - read_back}
             answer["launches"] = interceptor.launches() - launched
             answer["operators"] = dict(sorted(traffic.operators.items(), key=lambda item: -item[1])[:8])
         return answer
@@ -268,7 +270,7 @@ class ProgramWorker:
                 else:
                     old.copy_(new)
         else:
-            self._inputs = fresh
+            self._inputs = red_zoned(fresh)
         return self._inputs
 
     def _tampered(self) -> list[str]:

@@ -7,6 +7,7 @@ reference is and computes), `exam.py` (who asks).
 from __future__ import annotations
 
 import contextlib
+import copy
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,10 +18,11 @@ from safetensors.torch import save_file
 
 from stitchcuda.errors import BadInput
 from stitchcuda.state import Precision, Target
-from stitchcuda.tools import ceiling, contents, timed_calls, variants, wire
+from stitchcuda.tools import ceiling, contents, origin, timed_calls, variants, wire
 from stitchcuda.tools.reference import WEIGHT_SEED, Reference, load_reference, run, run64, told
 from stitchcuda.tools.stopwatch import DeviceClock, eager
 from stitchcuda.tools.timed_calls import TimedCalls
+from stitchcuda.tools.traffic import Traffic
 from stitchcuda.tools.wire import Channel, WireError
 
 _EAGER_CALLS = 20
@@ -207,6 +209,22 @@ class ReferenceWorker:
             self._set(dict(zip(self._state(), wire.read_tensors(Path(state), device=self._device), strict=True)))
             self._holds = state
 
+    def work(self, message: dict[str, Any]) -> dict[str, Any]:
+        """What one call costs: bytes moved by operators on the simulator, device nanoseconds on a GPU."""
+        reference = self._loaded()
+        args, kwargs = reference.inputs(message["seed"])
+        if self._target == "cuda":
+            with torch.no_grad(), self._as_asked():
+                recorded = origin.record(lambda: reference.module(*args, **kwargs), restore=lambda: self._set(self._original))
+            self._set(self._original)
+            self._holds = ""
+            return {"work": sum(int(row[2]) for row in recorded["rows"])}
+        traffic = Traffic()
+        module = copy.deepcopy(reference.module)
+        with torch.no_grad(), traffic:
+            module(*args, **kwargs)
+        return {"work": traffic.vendor + traffic.framework}
+
     def time(self, message: dict[str, Any]) -> dict[str, Any]:
         """Timed calls (GPU only), as `timed_calls.answer` says."""
 
@@ -300,6 +318,7 @@ def main(channel: Channel, scratch: Path, target: Target) -> None:
         "reweighed": worker.reweighed,
         "expect_rolled": worker.expect_rolled,
         "ceiling": worker.ceiling,
+        "work": worker.work,
         "time": worker.time,
     }
     while True:

@@ -19,7 +19,7 @@ from stitchcuda.tools import screen_native
 
 _BINARY = (".so", ".o", ".a", ".cubin", ".fatbin", ".ptx", ".pyc", ".pkl", ".bin")
 _SOURCES = (".cu", ".cuh", ".cc", ".cpp", ".cxx", ".c", ".h", ".hpp", ".inl", ".inc")
-_BLOB = re.compile(r"[A-Za-z0-9+/=_\\-]{1500,}")
+_BLOB = re.compile(r"[!-~]{1500,}")        # one word of that length: base64, base85, hexadecimal
 # Attributes and functions by which Python code reaches frames, other objects or the code of functions that are not its own.
 _INTERNALS = frozenset((
     "f_back", "f_locals", "f_globals", "f_builtins", "tb_frame", "gi_frame", "cr_frame", "ag_frame", "_getframe",
@@ -35,6 +35,8 @@ _UNSEEN = frozenset((
     "_ExcludeDispatchKeyGuard", "_IncludeDispatchKeyGuard", "_ForceDispatchKeyGuard", "_AutoDispatchBelowAutograd",
     "_dispatch_call_boxed", "_only_lift_cpu_tensors", "__torch_dispatch__",
 ))  # fmt: skip
+_BY_ADDRESS = frozenset(("from_address", "memmove", "memset", "string_at", "wstring_at", "from_buffer"))
+_DECODES = ("base64.", "zlib.", "lzma.", "bz2.", "gzip.", "binascii.", "codecs.decode", "marshal.", "pickle.", "cloudpickle.")
 _READS = {"exec", "eval", "compile", "marshal.loads", "types.CodeType", "types.FunctionType", "runpy.run_path", "code.interact"}
 _SPAWNS = ("subprocess", "multiprocessing", "socket", "urllib", "http", "requests", "pip", "ptyprocess", "pexpect")
 _HARMLESS_PROC = ("/proc/cpuinfo", "/proc/meminfo")
@@ -112,7 +114,9 @@ class _Reader:
             yield from self._string(node)
 
     def _word(self, word: str) -> Iterator[tuple[Literal["refused", "noted"], str]]:
-        if word in _INTERNALS:
+        if word == "from_address":
+            yield "refused", "reaches into memory by address"
+        elif word in _INTERNALS:
             yield "refused", f"reaches into the interpreter ({word}); a program has no need to know who calls it"
         elif word in _UNSEEN:
             yield "refused", f"hides torch operators from those who count them ({word})"
@@ -157,6 +161,14 @@ class _Reader:
         callee = self._callee(node)
         if callee in _READS or callee.removeprefix("builtins.") in _READS:
             yield "refused", f"calls {callee}: code that cannot be read in its source"
+        if callee.startswith(_DECODES):
+            yield "refused", f"calls {callee}: what it decodes cannot be read in its source"
+        if callee.startswith("ctypes."):
+            opens = callee.rsplit(".", 1)[-1] in ("CDLL", "PyDLL", "LoadLibrary")
+            if opens and (not node.args or folded(node.args[0]) is None):
+                yield "refused", "loads a library that was not built from its sources"
+            elif callee.rsplit(".", 1)[-1] in _BY_ADDRESS:
+                yield "refused", f"reaches into memory by address ({callee})"
         if callee in ("setattr", "delattr", "builtins.setattr") and node.args:
             origin = self._origin(node.args[0])
             if origin and not f"{origin}.".startswith(_SETTINGS):

@@ -76,10 +76,14 @@ class SimulatedEvent:
 class SimulatedDevice(TorchFunctionMode):  # type: ignore[misc, unused-ignore]
     """Entered while generated code runs: maps devices in and out of every torch call."""
 
+    host_bytes = 0                         # read back to the host so far, by .cpu(), .to("cpu"), .tolist(), .item() or .numpy()
+
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
+        if func in _READ_BACK and (func is not torch.Tensor.to or _to_host(args, kwargs)):
+            SimulatedDevice.host_bytes += args[0].nbytes
         answer = _ANSWERS.get(func)
         if answer is not None and not args[0].is_meta:
             return answer(args[0])
@@ -107,6 +111,13 @@ _ANSWERS: dict[Any, Callable[[torch.Tensor], Any]] = {
     torch.Tensor.is_pinned: lambda tensor: False,
     torch.Tensor.record_stream: lambda tensor: None,
 }
+
+
+_READ_BACK = (torch.Tensor.cpu, torch.Tensor.to, torch.Tensor.tolist, torch.Tensor.item, torch.Tensor.numpy)
+
+
+def _to_host(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    return any(str(value) == "cpu" for value in (*args[1:], *kwargs.values()) if isinstance(value, str | torch.device))
 
 
 def _is_cuda(value: Any) -> bool:

@@ -191,7 +191,8 @@ class _Run:
         assert self._seat is not None
         said = self._seat.worker.ask("skip", seconds=self._call_s, doing="switching kernels", kernels=kernels)
         launches = said.get("launches")
-        return {str(name): int(times) for name, times in launches.items()} if isinstance(launches, dict) else {}
+        told = launches.items() if isinstance(launches, dict) else ()
+        return {name: times for name, times in told if type(times) is int and times >= 0}
 
     def _can_skip(self, kernels: list[str]) -> bool:
         """False where the program loads its kernels in its first call only."""

@@ -47,6 +47,7 @@ def is_vendor(name: str) -> bool:
     return name in _VENDOR or name.startswith(_VENDOR_PREFIXES)
 
 
+_ZONE = 512                                # bytes, so that what was aligned stays aligned
 _harmless = False
 
 
@@ -84,6 +85,28 @@ def _alternate(tensor: torch.Tensor, inverted: bool) -> None:
         flat[1::2] = not inverted
     else:
         tensor.fill_(inverted)
+
+
+def red_zoned(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+    """The same tensors in memory with poison before and after: who reads beyond an end does not find zeros there.
+
+    Tensors that share memory stay as they are.
+    """
+    owners = [tensor.untyped_storage().data_ptr() for tensor in tensors]
+    return [
+        _red_zoned(tensor) if owners.count(owner) == 1 and tensor.numel() else tensor
+        for tensor, owner in zip(tensors, owners, strict=True)
+    ]
+
+
+def _red_zoned(tensor: torch.Tensor) -> torch.Tensor:
+    span = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    zone = _ZONE // tensor.element_size()
+    whole = torch.empty(span + 2 * zone, dtype=tensor.dtype, device=tensor.device)
+    poison(whole)
+    inside = whole[zone : zone + span]
+    inside.copy_(tensor.as_strided((span,), (1,)))
+    return whole.as_strided(tensor.shape, tensor.stride(), zone)
 
 
 def poison_cached() -> None:

@@ -6,6 +6,7 @@ other state stay as they were. A program's failure is a `CheckResult`, never an 
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from stitchcuda.tools.worker import Worker, WorkerFailed
 
 _MORE_CALLS = 64                           # in the last verification: between this and twice as many, as far as the time goes
 _MORE_S = 1.0
+_MOST_SAID = 1000                          # characters of a program worker's own words in a verdict
 
 
 @dataclass(frozen=True)
@@ -81,9 +83,9 @@ class Trial:
         )
         self._tell_tampering(self.loaded)
         self.notes += [str(note) for one in self._worker.built for note in one.get("notes", ())]
-        if self.loaded.get("note"):
-            self.notes.append(str(self.loaded["note"]))
-            self.state_names = []
+        if self.loaded.get("note") and program.is_file() and not self._exam.renewed:
+            self.notes.append(str(self.loaded["note"])[:_MOST_SAID])
+            self.state_names = []          # only a foreign program may name its parameters otherwise, and then says so here
 
     def call(self, given: InputSet, *, same_addresses: bool, hold: bool = False) -> Answer:
         """One forward. `hold`: its outputs stay alive for `reread`. Raises `WorkerFailed`."""
@@ -104,16 +106,16 @@ class Trial:
             outputs = wire.read_tensors(paths["outputs"], limit_bytes=allowed)
             after = wire.read_tensors(paths["inputs_after"], limit_bytes=2 * given.inputs.stat().st_size + 2**20)
             state = wire.read_tensors(paths["state_after"], limit_bytes=2 * self._exam.state.stat().st_size + 2**20)
-            names = _named(answer.get("structure"))
+            names = wire.named_tensors(answer.get("structure"), range(len(outputs)))
             if len(state) < len(self.state_names):
                 raise WireError(f"{len(state)} of {len(self.state_names)} parameters and buffers came back")
             self._held = names if hold else self._held
             values = {name: outputs[position] for name, position in names.items()}
-        except (WireError, IndexError, OSError) as error:
+        except (WireError, OSError) as error:
             raise WorkerFailed("error", f"the program's outputs cannot be read: {error}") from error
         finally:
             for path in paths.values():
-                path.unlink(missing_ok=True)
+                _discard(path)
         return Answer(values, after, dict(zip(self.state_names, state, strict=False)), answer)
 
     def reread(self, given: InputSet) -> dict[str, torch.Tensor]:
@@ -126,7 +128,7 @@ class Trial:
         except (WireError, OSError) as error:
             raise WorkerFailed("error", f"the program's outputs cannot be read: {error}") from error
         finally:
-            path.unlink(missing_ok=True)
+            _discard(path)
         return {name: held[position] for name, position in self._held.items() if position < len(held)}
 
     def repeat(self, given: InputSet, *, calls: int, seconds: float) -> int:
@@ -135,7 +137,7 @@ class Trial:
             "repeat", seconds=self._limits.call_s, doing="running forward", inputs=str(given.inputs), structure=given.structure,
             calls=calls, budget_s=seconds,
         )  # fmt: skip
-        return int(answer.get("calls", 0))
+        return _count(answer, "calls")
 
     def _place(self, what: str) -> Path:
         """Where the worker writes next: a name that it cannot have prepared."""
@@ -144,7 +146,7 @@ class Trial:
     def _tell_tampering(self, answer: dict[str, Any]) -> None:
         """A worker that admits to tampering is believed; one that does not is not thereby cleared."""
         if told := answer.get("tampered"):
-            what = "; ".join(map(str, told))[:500]
+            what = "; ".join(map(str, told if isinstance(told, list) else [told]))[:500]
             raise WorkerFailed("tampering", f"the program tampers with the process it runs in: {what}")
 
     def judged(self, given: InputSet, answer: Answer, bounds: dict[str, Bound]) -> tuple[list[OutputError], list[str]]:
@@ -187,8 +189,8 @@ class Trial:
     def delivered(self, given: InputSet, exam: Exam, delivery: Delivery) -> list[str]:
         """Sentences on what is wrong with the outputs of a timed call on `given`, one of the exam's sets."""
         try:
-            values = {name: delivery.outputs[position] for name, position in _named(delivery.structure).items()}
-        except (WireError, IndexError) as error:
+            values = wire.named_tensors(delivery.structure, delivery.outputs)
+        except WireError as error:
             return [f"the outputs cannot be read: {error}"]
         return self.judged(given, Answer(values, delivery.inputs, {}, {}), exam.bounds(len(exam.sets)))[1]
 
@@ -302,6 +304,8 @@ def sit(
         outputs=tuple(worst.values()),
         reasons=tuple(reasons),
         own_share=_share(shares, "own"),
+        elsewhere=_count(shares, "elsewhere"),
+        host_bytes=_count(shares, "host_bytes"),
         vendor_share=_share(shares, "vendor"),
         framework_share=_share(shares, "framework"),
         launches=_count(shares, "launches"),
@@ -313,13 +317,19 @@ def sit(
     )
 
 
+def _discard(path: Path) -> None:
+    """What cannot be removed, such as a folder that a program made there, goes with the worker's scratch folder."""
+    with contextlib.suppress(OSError):
+        path.unlink()
+
+
 def _variant(given: InputSet) -> str:
     return "" if given.variant == GIVEN else f" (inputs: {given.variant})"
 
 
 def _much_later(trial: Trial, exam: Exam, bounds: dict[str, Bound]) -> list[str]:
     """A program must be right for good: more calls, as many as fit into a second, then one that is judged."""
-    given = secrets.choice([one for one in exam.sets if not one.lenient])
+    given = secrets.choice([one for one in exam.sets[1:] if not one.lenient] or exam.sets[:1])
     calls = trial.repeat(given, calls=secrets.randbelow(_MORE_CALLS) + _MORE_CALLS, seconds=_MORE_S)
     _, reasons = trial.judged(given, trial.call(given, same_addresses=False), bounds)
     return [f"after {calls} more calls, {reason}" for reason in reasons]
@@ -363,23 +373,6 @@ def _sentence(one: OutputError) -> str:
         f"{one.name} is wrong: largest error {one.max_error:.3g} where {one.max_bound:.3g} is allowed, "
         f"norm {one.norm_error:.3g} where {one.norm_bound:.3g}; {one.note}"
     )
-
-
-def _named(structure: Any, name: str = "output") -> dict[str, int]:
-    """Paths of the tensors in an encoded result, as `truth.name_outputs` names them, with their positions."""
-    if structure is None:
-        return {}
-    if not isinstance(structure, dict):
-        raise WireError(f"{name} is {structure!r:.60}, not a tensor")
-    if "tensor" in structure:
-        return {name: int(structure["tensor"])}
-    if "tuple" in structure or "list" in structure:
-        parts = list(enumerate(structure["tuple"] if "tuple" in structure else structure["list"]))
-    elif "dict" in structure:
-        parts = [(key, value) for key, value in structure["dict"]]
-    else:
-        raise WireError(f"{name} is a number, not a tensor")
-    return {path: i for key, part in parts for path, i in _named(part, f"{name}.{key}").items()}
 
 
 def _same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:

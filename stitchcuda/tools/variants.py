@@ -19,13 +19,13 @@ from torch.utils import _pytree as pytree
 from stitchcuda.tools.memory import remade
 
 Variant = Literal[
-    "as given", "patchwork", "scaled up", "scaled down", "negative", "shifted", "uniform", "sparse", "sorted", "repeated",
+    "as given", "touched", "patchwork", "scaled up", "scaled down", "negative", "shifted", "uniform", "sparse", "sorted", "repeated",
     "outlier", "non-contiguous",
 ]  # fmt: skip
 SMALL: tuple[Variant, ...] = ("scaled down", "negative")
 VALUES: tuple[Variant, ...] = ("scaled up", "shifted", "uniform", "sparse", "sorted", "repeated", "outlier")
 """The variants that change values. Each is moderate: the bound is relative to what float32 makes of a well-posed call."""
-_PATCHES: tuple[Variant, ...] = ("scaled up", "scaled down", "negative", "sparse", "outlier")
+_PATCHES: tuple[Variant, ...] = ("scaled up", "scaled down", "negative", "sparse", "outlier", "sorted", "uniform")
 
 _SCALE = 8.0
 _OUTLIER = 64.0
@@ -143,6 +143,16 @@ def _negative(x: Tensor, kind: Domain, generator: torch.Generator) -> Tensor:
     return -x.abs() if kind == "free" else x / 2
 
 
+def _touched(x: Tensor, kind: Domain, generator: torch.Generator) -> Tensor:
+    """A few places inside change, the rest stays: who remembers an input by samples of it takes it for the old one."""
+    made = x.clone().contiguous()
+    flat = made.view(-1)
+    inner = flat[flat.numel() // 8 : -(flat.numel() // 8) or None]
+    places = torch.randperm(inner.numel(), generator=generator)[: max(1, inner.numel() // 256)].to(x.device)
+    inner[places] = x.std() - inner[places] if kind == "free" else inner[places] / 2
+    return made
+
+
 def _patchwork(x: Tensor, kind: Domain, generator: torch.Generator) -> Tensor:
     """Rows of the first axis differ in kind, so that one call sees large, small, negative and sparse ones side by side."""
     if x.dim() == 0 or x.shape[0] < 2:
@@ -232,6 +242,7 @@ def _unit(outputs: dict[str, Tensor]) -> float:
 
 
 _CHANGES: dict[str, Callable[[Tensor, Domain, torch.Generator], Tensor]] = {
+    "touched": _touched,
     "patchwork": _patchwork,
     "negative": _negative,
     "scaled up": _scaled_up,

@@ -21,6 +21,7 @@ from stitchcuda.tools import device, nvcc
 from stitchcuda.tools.check import Judge
 
 OWN_SHARE = 0.05                           # least share of own kernels under the policy "stitched"
+HOST_BYTES = 4096                          # that a call may read back to the host: sizes, flags, a scalar
 FRAMEWORK_SHARE = 0.02                     # what "strict" tolerates: copies and fills around the kernels
 
 
@@ -105,10 +106,18 @@ def policy_reasons(
         if check.framework_share > FRAMEWORK_SHARE:
             return ((f"policy strict: {check.framework_share:.0%} of the work is in framework operators",), "")
         return (), ""
-    if check.own_share >= OWN_SHARE:
+    if check.host_bytes > max(HOST_BYTES, OWN_SHARE * check.whole):
+        return (f"policy {policy}: {check.host_bytes} bytes are read back to the host in one call: it computes there",), ""
+    taken = 1.0 - check.elsewhere / check.whole if check.whole else 1.0
+    if check.own_share >= OWN_SHARE and taken >= OWN_SHARE:
         return (), ""
     declared = host_tasks(program)
     short = f"policy stitched: own kernels hold {check.own_share:.1%} of the work and {OWN_SHARE:.0%} are needed"
+    if check.own_share >= OWN_SHARE:
+        short = (
+            f"policy stitched: what libraries and framework do in a call is {1 - taken:.0%} of the reference's whole work, so its "
+            f"own kernels take over less than {OWN_SHARE:.0%} of it"
+        )
     if not declared:
         return (f"{short} where no host-side task is declared",), ""
     if not set(declared) & set(check.host_seen):

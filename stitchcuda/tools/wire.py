@@ -13,8 +13,8 @@ import select
 import socket
 import time
 from collections import namedtuple
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
 
 import torch
 
@@ -25,13 +25,15 @@ __all__ = ["Channel", "Closed", "Expired", "WireError", "decode", "encode", "nam
 _LINE_LIMIT = 64 * 2**20                   # a reply longer than this is a fault of the worker
 _DEPTH_LIMIT = 64                          # of nested lists and objects
 
+_Sent = TypeVar("_Sent")
+
 
 class Closed(Exception):
     """The other side is gone."""
 
 
 class Expired(Exception):
-    """No reply within the time limit."""
+    """No reply within the time limit, or nobody who reads."""
 
 
 class Channel:
@@ -44,9 +46,14 @@ class Channel:
     def fileno(self) -> int:
         return self._sock.fileno()
 
-    def send(self, message: Mapping[str, Any]) -> None:
+    def send(self, message: Mapping[str, Any], seconds: float | None = None) -> None:
+        """Raises `Closed`, or `Expired` when the other side does not read within the time."""
         try:
+            self._sock.settimeout(seconds)
             self._sock.sendall(json.dumps(message).encode() + b"\n")
+            self._sock.settimeout(None)
+        except TimeoutError:
+            raise Expired from None
         except OSError as error:
             raise Closed(str(error)) from error
 
@@ -137,8 +144,10 @@ def decode(value: Any, tensors: list[torch.Tensor], device: str = "cpu") -> Any:
     raise WireError(f"an unknown value {value!r:.80}")
 
 
-def named_tensors(structure: Any, tensors: list[torch.Tensor], name: str = "output") -> dict[str, torch.Tensor]:
-    """The tensors of an encoded result by path, as `truth.name_outputs` names them; the sender is not trusted.
+def named_tensors(structure: Any, tensors: Sequence[_Sent], name: str = "output") -> dict[str, _Sent]:
+    """The tensors of an encoded result, or what stands for them, by path as `truth.name_outputs` names them.
+
+    The sender is not trusted.
 
     Raises `WireError` for anything that is no tensor and no nested tuple, list or dict of tensors.
     """

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import secrets
-import shutil
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -18,10 +17,13 @@ from typing import Any, Literal
 
 from stitchcuda.sandbox import limits
 from stitchcuda.sandbox.limits import Limits
+from stitchcuda.sandbox.removal import remove
 from stitchcuda.tools.nursery import Nursery
 from stitchcuda.tools.wire import Closed, Expired, WireError
 
 _LOG_TAIL = 16_384
+_MOST_SAID = 20_000                         # characters of a reason; a compiler's log is longer only in its middle
+_MOST_ORDERS = 1000                        # to build, while one question is answered
 
 
 Kind = Literal["error", "crash", "timeout", "memory", "refused", "bad_input", "state", "tampering"]
@@ -76,8 +78,9 @@ class Worker:
             seconds = min(seconds, max(0.01, self._deadline - time.monotonic()))
         token = secrets.token_hex(16)      # of this question: what is written to the channel in the worker's place lacks it
         try:
-            self._channel.send({"do": do, "id": token, **fields})
-            answer = self._answer(time.monotonic() + seconds)
+            deadline = time.monotonic() + seconds
+            self._channel.send({"do": do, "id": token, **fields}, seconds)
+            answer = self._answer(deadline)
         except Expired:
             self.kill()
             raise WorkerFailed("timeout", f"{self._what} did not finish {doing} within {seconds:.0f} s") from None
@@ -90,22 +93,25 @@ class Worker:
             self.kill()
             raise WorkerFailed("tampering", f"{self._what} sent an answer of its own making while {doing}")
         if "error" in answer:
-            raise WorkerFailed(answer.get("kind", "error"), str(answer["error"]))
+            raise WorkerFailed(answer.get("kind", "error"), str(answer["error"])[:_MOST_SAID])
         return answer
 
     def _answer(self, deadline: float) -> dict[str, Any]:
         """The worker's next message that is no order to build something; orders are passed on and take no time of its own."""
         building = self._bounds.start_s
-        while True:
+        for _ in range(_MOST_ORDERS):
             message = self._channel.receive(max(0.0, deadline - time.monotonic()))
             if "build" not in message or self._on_build is None:
                 return message
             order = message["build"] if isinstance(message["build"], dict) else {}
             started = time.monotonic()
-            self.built.append(self._on_build(order, self.code, max(0.01, building)))
+            if building <= 0:
+                raise Expired
+            self.built.append(self._on_build(order, self.code, building))
             took = time.monotonic() - started
             deadline, building = deadline + took, building - took
-            self._channel.send({"built": self.built[-1]})
+            self._channel.send({"built": self.built[-1]}, max(0.01, deadline - time.monotonic()))
+        raise WireError("orders to build without end")
 
     def _crashed(self, doing: str) -> WorkerFailed:
         end = self.child.end(2.0)          # its socket is closed, so it is dying; what it started is not
@@ -130,7 +136,7 @@ class Worker:
     def close(self) -> None:
         self.kill()
         self._channel.close()
-        shutil.rmtree(self.scratch, ignore_errors=True)
+        remove(self.scratch)
 
     def __enter__(self) -> Worker:
         return self
@@ -141,7 +147,7 @@ class Worker:
 
 _FAULT_LINE = re.compile(
     r"\s*(Fatal Python error|Current thread|Thread 0x|File \"|Extension modules|Current C stack|Binary file|<|Stack \(|!!!)"
-    r"|.*\^\^\^"
+    r"|.*\^\^\^|[A-Z]+:\d{4}-\d\d-\d\d .*Profiler"  # the last: torch's profiler, which says that it is there
 )
 _EXCESSES = {
     "memory": "used more memory than it may",

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "grid.h"
+#include "kernels.h"
 
 using stitchsim::record_error;
 
@@ -27,7 +28,8 @@ cudaError_t release(void* pointer) {
   return cudaSuccess;
 }
 
-cudaError_t copy(void* to, const void* from, std::size_t bytes) {
+cudaError_t copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind = cudaMemcpyDefault) {
+  if (kind == cudaMemcpyDeviceToHost) stitchsim_read_back(bytes);
   if (bytes != 0 && (to == nullptr || from == nullptr)) return record_error(cudaErrorInvalidValue);
   if (bytes != 0) std::memmove(to, from, bytes);
   return cudaSuccess;
@@ -68,8 +70,10 @@ cudaError_t cudaHostGetDevicePointer(void** device, void* host, unsigned) {
 cudaError_t cudaHostRegister(void*, size_t, unsigned) { return cudaSuccess; }
 cudaError_t cudaHostUnregister(void*) { return cudaSuccess; }
 
-cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind) { return copy(to, from, bytes); }
-cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t) { return copy(to, from, bytes); }
+cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) { return copy(to, from, bytes, kind); }
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t) {
+  return copy(to, from, bytes, kind);
+}
 cudaError_t cudaMemcpyPeer(void* to, int, const void* from, int, size_t bytes) { return copy(to, from, bytes); }
 cudaError_t cudaMemcpyPeerAsync(void* to, int, const void* from, int, size_t bytes, cudaStream_t) { return copy(to, from, bytes); }
 cudaError_t cudaMemcpy2D(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width, size_t height, cudaMemcpyKind) {
