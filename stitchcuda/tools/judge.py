@@ -8,6 +8,7 @@ Where to look next: `exam.py` (what is secret), `trial.py` (what is compared), `
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import secrets
@@ -315,6 +316,11 @@ def main() -> None:
             answer = {"bad_input": str(error)}
         except Unavailable as error:
             answer = {"unavailable": str(error)}
+        except OSError as error:
+            answer = {"defect": traceback.format_exc()}
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                room = f"{error.strerror} in {order['scratch']}: free some there, or set TMPDIR to a folder with more"
+                answer = {"unavailable": f"there is no room to judge in ({room})"}
         except Exception:
             answer = {"defect": traceback.format_exc()}
         answers.write(json.dumps(answer).encode() + b"\n")

@@ -390,7 +390,7 @@ def _share(said: dict[str, Any], name: str) -> float:
 
 def _count(said: dict[str, Any], name: str) -> int:
     value = said.get(name, 0)
-    return value if isinstance(value, int) and value > 0 else 0
+    return value if type(value) is int and 0 < value < 2**63 else 0
 
 
 def _listed(names: Any) -> str:

@@ -1,0 +1,371 @@
+"""Whatever a program does to the process it runs in, the verdict is a sentence, the next program is judged as if nothing had
+been, and nothing is left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from stitchcuda.errors import Unavailable
+from stitchcuda.state import CheckResult, Settings
+from stitchcuda.tools import device
+from stitchcuda.tools.check import Judge
+
+from . import faults, hostile_runs, remains
+from .faults import Fault
+
+NO_GPU = pytest.mark.skipif(device.gpu() is not None, reason="this machine has a GPU")
+GPU = pytest.mark.gpu
+FLOOD = 256 * 2**20
+PTX = 'asm volatile("membar.gl;"); const float value'
+CUBLAS = "#include <cublas_v2.h>\n"
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a reference, an honest program and a cache that holds what it is built into."""
+    folder = tmp_path_factory.mktemp("faults")
+    (folder / "reference.py").write_text(faults.REFERENCE)
+    honest = faults.write(faults.honest(), folder / "honest")
+    (folder / "cache").mkdir()
+    with Judge(folder / "reference.py", Settings(), cache=folder / "cache") as judge:
+        result = judge.check(honest, seeds=1)
+    assert result.ok, result.reasons
+    return folder
+
+
+@pytest.fixture(scope="module")
+def mark() -> Iterator[str]:
+    with remains.marked() as one:
+        yield one
+
+
+def opened(place: Path, **limits: float) -> Judge:
+    bounds = hostile_runs.LIMITS.model_copy(update=limits)
+    return Judge(place / "reference.py", Settings(), cache=place / "cache", bounds=bounds)
+
+
+@pytest.fixture(scope="module")
+def judge(place: Path, mark: str) -> Iterator[Judge]:
+    """One judge for all faults, which must be gone with all below it in the end."""
+    with opened(place) as one:
+        assert one.check(place / "honest", seeds=1).ok
+        yield one
+    assert remains.soon(lambda: not remains.processes(mark))
+    assert not remains.scratch()
+
+
+class Untouched:
+    """The judge and what it holds, before and after a fault."""
+
+    def __init__(self, judge: Judge, place: Path, mark: str) -> None:
+        self._judge = judge
+        self._honest = place / "honest"
+        self._mark = mark
+        assert judge._process is not None
+        self.pid = judge._process.pid
+        self._processes = len(remains.processes(mark))
+        self._scratch = len(remains.inside(judge._scratch))
+
+    def check(self) -> None:
+        """The next program is judged, and neither a process nor a file is left."""
+        result = self._judge.check(self._honest, seeds=1)
+        assert result.ok, result.reasons
+        assert remains.soon(lambda: len(remains.processes(self._mark)) <= self._processes), self._left()
+        assert len(remains.inside(self._judge._scratch)) == self._scratch
+        assert remains.scratch() == {str(self._judge._scratch)}
+
+    def _left(self) -> list[str]:
+        return [(Path(f"/proc/{pid}/cmdline").read_text()) for pid in remains.processes(self._mark)]
+
+
+@pytest.fixture
+def untouched(judge: Judge, place: Path, mark: str) -> Untouched:
+    return Untouched(judge, place, mark)
+
+
+def named(group: tuple[Fault, ...]) -> Callable[..., object]:
+    return pytest.mark.parametrize("fault", [one for one in group if one.on != "cuda"], ids=lambda one: one.name)
+
+
+@named((*faults.KERNELS, *faults.NATIVE, *faults.PYTHON, *faults.RESULTS))
+def test_a_fault_is_a_sentence(judge: Judge, untouched: Untouched, tmp_path: Path, fault: Fault) -> None:
+    result = judge.check(faults.write(fault, tmp_path), seeds=1)
+    assert faults.expected(fault, ok=result.ok, said="; ".join(result.reasons)), result.reasons
+    assert len("; ".join(result.reasons)) < 4000
+    untouched.check()
+
+
+@named(faults.FORGED)
+def test_a_forged_answer_is_no_defect_of_ours(judge: Judge, tmp_path: Path, fault: Fault) -> None:
+    """It may be accepted where nobody believes what was forged; also in the last verification, which asks more."""
+    program = faults.write(fault, tmp_path)
+    for result in (judge.check(program, seeds=1), judge.verify_final(program, seeds=2)):
+        assert result.ok or result.reasons
+        assert result.launches < 2**63
+        assert sum(map(len, result.notes)) < 20_000
+        json.loads(result.model_dump_json())
+
+
+def test_forgeries_leave_nothing(judge: Judge, untouched: Untouched, tmp_path: Path) -> None:
+    for number, fault in enumerate(faults.FORGED[:3]):
+        judge.check(faults.write(fault, tmp_path / f"{number}"), seeds=1)
+    untouched.check()
+
+
+def _flood(judge: Judge, folder: Path, size: int) -> tuple[CheckResult, float, int, int]:
+    """(verdict, seconds, most bytes of memory that anything of the judge held, most bytes of scratch)."""
+    fault = faults.native("prints", place=repr(str(size)))
+    program = faults.write(fault, folder)
+    assert judge._process is not None
+    pid, most, stored, done = judge._process.pid, 0, 0, threading.Event()
+
+    def look() -> None:
+        nonlocal most, stored
+        while not done.wait(0.05):
+            held = []
+            for one in remains.below(pid) | {pid}:
+                try:
+                    held.append(remains.resident(one))
+                except (OSError, KeyError):
+                    continue
+            most = max(most, max(held, default=0))
+            stored = max(stored, sum(path.stat().st_blocks * 512 for path in judge._scratch.rglob("*") if path.exists()))
+
+    watcher = threading.Thread(target=look)
+    watcher.start()
+    started = time.monotonic()
+    try:
+        result = judge.check(program, seeds=1)
+    finally:
+        done.set()
+        watcher.join()
+    return result, time.monotonic() - started, most, stored
+
+
+def test_output_costs_neither_memory_nor_disk(judge: Judge, untouched: Untouched, tmp_path: Path) -> None:
+    quiet = _flood(judge, tmp_path / "quiet", 1)
+    result, _, memory, stored = _flood(judge, tmp_path / "loud", FLOOD)
+    assert result.ok or "did not finish" in result.reasons[0], result.reasons
+    assert memory < quiet[2] + 64 * 2**20
+    assert stored < quiet[3] + 4 * 2**20
+    untouched.check()
+
+
+@pytest.mark.long
+def test_ten_gigabytes_of_output(place: Path, tmp_path: Path) -> None:
+    with opened(place, call_s=60, check_s=120) as judge:
+        result, seconds, memory, stored = _flood(judge, tmp_path, 10 * 10**9)
+    print(f"10 GB of output: {seconds:.1f} s, {memory / 2**20:.0f} MiB in the largest process, {stored / 2**20:.1f} MiB stored")
+    assert result.ok, result.reasons
+    assert memory < 600 * 2**20
+    assert stored < 16 * 2**20
+
+
+def _parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text(errors="replace").rsplit(")", 1)[1].split()[1])
+
+
+@pytest.mark.parametrize("whom", ["worker", "supervisor", "everything"])
+def test_killed_from_outside(judge: Judge, untouched: Untouched, tmp_path: Path, whom: str) -> None:
+    sleeper = faults.python("sleeps", before="Path(SCRATCH, 'asleep').touch(); time.sleep(100)")
+    before = remains.below(untouched.pid)
+    killed: list[int] = []
+
+    def kill() -> None:
+        assert remains.soon(lambda: any(judge._scratch.glob("program-*/asleep")))
+        born = {pid: _parent(pid) for pid in remains.below(untouched.pid) - before}
+        supervisors = {pid for pid, parent in born.items() if parent not in born}
+        workers = {pid for pid, parent in born.items() if parent in supervisors}
+        killed.extend({"worker": workers, "supervisor": supervisors, "everything": {*workers, *supervisors}}[whom])
+        for pid in killed:
+            os.kill(pid, signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    result = judge.check(faults.write(sleeper, tmp_path), seeds=1)
+    killer.join()
+    assert killed
+    assert "the program crashed with SIGKILL while running forward" in result.reasons[0]
+    untouched.check()
+
+
+def test_a_source_that_does_not_compile(judge: Judge, untouched: Untouched, place: Path, tmp_path: Path) -> None:
+    program = faults.write(faults.honest(), tmp_path)
+    kernel = program / "kernels" / "gate.cu"
+    kernel.write_text(kernel.read_text().replace("value > 0.0f", "valu > 0.0f"))
+    before = {path for path in (place / "cache").rglob("*") if path.is_file()}
+    result = judge.check(program, seeds=1)
+    assert "do not build" in result.reasons[0]
+    assert "kernels/gate.cu:" in result.reasons[0]
+    made = {path for path in (place / "cache").rglob("*") if path.is_file()} - before
+    assert not [path for path in made if path.suffix in (".so", ".o")], "nothing half built is kept"
+    untouched.check()
+
+
+@NO_GPU
+@pytest.mark.parametrize(("old", "new", "said"), [
+    ("const float value", PTX, "inline ptx"),
+    ("#include <cuda_runtime.h>\n", f"#include <cuda_runtime.h>\n{CUBLAS}", "cublas"),
+])  # fmt: skip
+def test_what_needs_a_gpu_is_not_judged(
+    judge: Judge, untouched: Untouched, tmp_path: Path, old: str, new: str, said: str
+) -> None:
+    program = faults.write(faults.honest(), tmp_path)
+    kernel = program / "kernels" / "gate.cu"
+    kernel.write_text(kernel.read_text().replace(old, new, 1))
+    result = judge.check(program, seeds=1)
+    assert (result.ok, result.tier) == (False, "compiled")
+    assert "could not judge" in result.reasons[0]
+    assert said in result.reasons[0].lower()
+    untouched.check()
+
+
+def test_a_changed_cache_is_built_again(judge: Judge, untouched: Untouched, place: Path) -> None:
+    """Bytes of every cached library are turned over between two checks; what was changed is never loaded."""
+    modules = list((place / "cache" / "simulator" / "modules").rglob("*.so"))
+    assert modules
+    for path in modules:
+        text = bytearray(path.read_bytes())
+        text[::97] = bytes(byte ^ 0xFF for byte in text[::97])
+        path.chmod(0o644)
+        path.write_bytes(text)
+    result = judge.check(place / "honest", seeds=1)
+    assert result.ok, result.reasons
+    assert any("had been changed" in note for note in result.notes), result.notes
+    untouched.check()
+
+
+def test_a_program_that_changes_while_it_is_judged(judge: Judge, untouched: Untouched, place: Path, tmp_path: Path) -> None:
+    """What is judged is what was there at the beginning, all of it."""
+    program = faults.write(faults.python("slow", init="Path(SCRATCH, 'begun').touch(); time.sleep(0.7)"), tmp_path)
+    wrong = faults.python("wrong", after="out.zero_()").files["model_new.py"]
+
+    def change() -> None:
+        assert remains.soon(lambda: any(judge._scratch.glob("program-*/begun")))
+        (program / "model_new.py").write_text(wrong)
+        (program / "kernels" / "gate.cu").write_text("nothing that compiles")
+
+    changer = threading.Thread(target=change)
+    changer.start()
+    result = judge.check(program, seeds=2)
+    changer.join()
+    assert result.ok, result.reasons
+    assert not judge.check(program, seeds=1).ok, "the next check takes the new one"
+    untouched.check()
+
+
+@pytest.fixture(scope="module")
+def cramped(place: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
+    """A judge whose scratch folder lies on a file system of 64 MiB."""
+    folder = tmp_path_factory.mktemp("disk")
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "none", str(folder)], capture_output=True).returncode:
+        pytest.skip("this user may not mount")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tempfile, "tempdir", str(folder))
+        try:
+            with opened(place, scratch_gib=1e6, disk_gib=10, file_gib=10) as judge:
+                assert judge._scratch.is_relative_to(folder)
+                assert judge.check(place / "honest", seeds=1).ok
+                yield judge
+            assert not list(folder.iterdir())
+        finally:
+            subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+@pytest.mark.parametrize("what", ["fills", "many files", "one large file"])
+def test_a_full_disk(cramped: Judge, place: Path, tmp_path: Path, what: str) -> None:
+    result = cramped.check(faults.write(faults.native(what), tmp_path), seeds=1)
+    assert any(said in result.reasons[0] for said in ("more disk", "did not finish", "crashed with", "raised"))
+    result = cramped.check(place / "honest", seeds=1)
+    assert result.ok, result.reasons
+
+
+def test_no_room_to_judge_in_is_no_verdict(cramped: Judge, place: Path) -> None:
+    full = cramped._scratch / "full"
+    with contextlib.suppress(OSError), open(full, "wb", buffering=0) as file:
+        while file.write(bytes(2**16)):
+            pass
+    with pytest.raises(Unavailable, match="no room to judge in"):
+        cramped.check(place / "honest", seeds=1)
+    full.unlink()
+    result = cramped.check(place / "honest", seeds=1)
+    assert result.ok, result.reasons
+
+
+def _verify(program: Path, place: Path, *more: str) -> tuple[int, str, str]:
+    command = [sys.executable, "-m", "stitchcuda", "verify", str(program), "--reference", str(place / "reference.py"), *more]
+    environment = {**os.environ, "XDG_CACHE_HOME": str(place / "home")}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+@NO_GPU
+def test_by_the_command_line(place: Path, mark: str, tmp_path: Path) -> None:
+    """Exit codes: 1 refused, 2 could not judge; one sentence and no traceback."""
+    (place / "home" / "stitchcuda").mkdir(parents=True, exist_ok=True)
+    (place / "home" / "stitchcuda" / "verify").symlink_to(place / "cache")
+    code, out, err = _verify(faults.write(faults.native("jumps"), tmp_path / "crash"), place, "--device", "sim", "--json")
+    assert code == 1, (out, err)
+    assert "SIGSEGV" in json.loads(out)["reasons"][0]
+    code, out, err = _verify(place / "honest", place, "--device", "cuda")
+    assert (code, out) == (2, "")
+    assert len(err.strip().splitlines()) == 1, err
+    assert "GPU" in err
+    program = faults.write(faults.honest(), tmp_path / "ptx")
+    kernel = program / "kernels" / "gate.cu"
+    kernel.write_text(kernel.read_text().replace("const float value", PTX, 1))
+    code, out, err = _verify(program, place, "--device", "sim")
+    assert (code, out) == (2, "")
+    assert "could not judge" in err
+    assert "inline PTX" in err
+    assert "Traceback" not in err
+    assert not [path for path in Path("/dev/shm").glob("stitchcuda-*") if _dead(path)]
+
+
+def _dead(path: Path) -> bool:
+    owner = path.name.split("-")[1]
+    return owner.isdigit() and not Path(f"/proc/{owner}").exists()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_two_hundred_in_a_row(tmp_path: Path) -> None:
+    _nothing_remains(hostile_runs.run("sim", 200, tmp_path), 200)
+
+
+@GPU
+@pytest.mark.timeout(600)
+def test_a_rotation_on_the_gpu(tmp_path: Path) -> None:
+    summary = hostile_runs.run("cuda", 12, tmp_path, programs=hostile_runs.SHORT)
+    _nothing_remains(summary, 12)
+
+
+@GPU
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_two_hundred_in_a_row_on_the_gpu(tmp_path: Path) -> None:
+    _nothing_remains(hostile_runs.run("cuda", 200, tmp_path), 200)
+
+
+def _nothing_remains(summary: hostile_runs.Summary, runs: int) -> None:
+    print("\n".join(summary.lines()))
+    assert not summary.wrong
+    assert (summary.hostile, summary.honest) == (runs, runs // 10 + 1)
+    assert not summary.left
+    assert summary.processes <= 0
+    assert summary.scratch <= 0
+    assert summary.descriptors <= 0
+    assert summary.memory < 200 * 2**20
+    assert summary.device_memory <= 64 * 2**20
