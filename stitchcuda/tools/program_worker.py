@@ -324,6 +324,8 @@ def _failure(error: BaseException, worker: ProgramWorker) -> dict[str, str]:
         return {"error": f"the program's kernels do not build:\n{text}", "kind": "error"}
     if isinstance(error, WireError):
         return {"error": f"forward returned something that cannot be judged: {text}", "kind": "error"}
+    if "nvmlInit" in text:                 # torch asks NVML when the device is full; the sandbox does not let it
+        return {"error": "the program ran out of memory: the device's is full", "kind": "memory"}
     full = isinstance(error, MemoryError | torch.OutOfMemoryError)
     if full or "not enough memory" in text or "can't allocate memory" in text:
         return {"error": f"the program ran out of memory: {text.splitlines()[0][:300]}", "kind": "memory"}

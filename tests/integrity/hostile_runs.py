@@ -28,7 +28,7 @@ from . import faults, remains
 from .faults import Fault
 
 LIMITS = Limits(call_s=2, start_s=5, check_s=20, memory_gib=2, disk_gib=0.125, file_gib=0.125, tasks=200)
-GPU_LIMITS = Limits(call_s=3, start_s=20, check_s=40, memory_gib=6, disk_gib=0.125, file_gib=0.125, tasks=400)
+GPU_LIMITS = Limits(call_s=3, start_s=20, check_s=40, memory_gib=8, disk_gib=0.125, file_gib=0.125, tasks=400)
 _HONEST_EVERY = 10
 _SHORT = ("forks", "stops itself", "garbage", "memory")
 SHORT = (*faults.KERNELS, *faults.PYTHON[4:7], *faults.RESULTS[:2], *(one for one in faults.NATIVE if one.name in _SHORT))
