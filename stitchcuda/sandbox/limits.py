@@ -42,6 +42,7 @@ class Limits(Record):
     memory_gib: float = 0.0                # 0: 80 % of this machine's memory
     file_gib: float = 16.0                 # largest single file
     disk_gib: float = 48.0                 # all files that one worker or command writes
+    output_gib: float = 1.0                # printed by one worker or command
     tasks: int = 0                         # processes and threads; 0: 1024, and 16 for each core
     scratch_gib: float = 1.0               # free room below which /dev/shm is not used
 
@@ -92,6 +93,7 @@ def bounds_of(limits: Limits, *, address: bool) -> Bounds:
         file=int(limits.file_gib * 2**30),
         disk=int(limits.disk_gib * 2**30),
         tasks=limits.tasks or 1024 + 16 * cores,
+        output=int(limits.output_gib * 2**30),
     )
 
 

@@ -37,6 +37,7 @@ class Bounds(NamedTuple):
     disk: int = 0                          # all files in the folders it may write
     tasks: int = 0
     cpu: int = 0
+    output: int = 0                        # printed, beyond what is kept
 
 
 def policy_of(fields: dict[str, object]) -> Policy:

@@ -32,7 +32,7 @@ class End(NamedTuple):
     """How a child ended. `code` is negative for a signal; `reason` says why it was killed, "" when nobody killed it."""
 
     code: int
-    reason: str                            # "memory", "disk", "processes", "time", "asked", "orphaned", ""
+    reason: str                            # "memory", "disk", "processes", "output", "time", "asked", "orphaned", ""
     output: bytes
     dropped: int                           # bytes of output that were not kept
     seconds: float
@@ -145,8 +145,11 @@ class Supervisor:
                     if not said:
                         said = self._hear_child(status)
                     return ""
-                if descriptor == printed and not self._read(printed):
-                    poll.unregister(printed)
+                if descriptor == printed:
+                    if not self._read(printed):
+                        poll.unregister(printed)
+                    if self._bounds.output and self.output.dropped > self._bounds.output:
+                        return "output"
                 if descriptor == status:
                     said = self._hear_child(status)
                     poll.unregister(status)

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from stitchcuda.errors import BadInput, Unavailable
-from stitchcuda.fusion.manifest import FreeSize, free_sizes, read_manifest
+from stitchcuda.fusion.manifest import FreeSize, free_sizes
 from stitchcuda.sandbox.limits import Limits, for_data
 from stitchcuda.sandbox.removal import remove
 from stitchcuda.state import CheckResult, Settings, TimingResult
@@ -170,7 +170,10 @@ class JudgeProcess:
                     if failure.kind == "state" and renew:
                         raise
                     return trial.failed(one, failure)
-                others = resized(self._ask, exam, _free_sizes(program)) if fresh else []
+                try:
+                    others = resized(self._ask, exam, _free_sizes(program)) if fresh else []
+                except WorkerFailed as failure:
+                    return trial.failed(one, failure)
                 with self._turn():
                     result = trial.sit(one, exam, seeds, final=fresh, profile=self._target == "cuda", others=others)
             result = result.model_copy(update={"whole": self._whole()})
@@ -288,7 +291,11 @@ def _free_sizes(program: Path) -> tuple[FreeSize, ...]:
     manifest = program / "program.json"
     if not manifest.is_file():
         return ()
-    return free_sizes(read_manifest({"program.json": manifest.read_text(errors="replace")}))
+    try:
+        content = json.loads(manifest.read_text(errors="replace"))
+        return free_sizes(content if isinstance(content, dict) else {})
+    except (ValueError, RecursionError, BadInput) as error:
+        raise WorkerFailed("error", f"the program's program.json cannot be read: {error}") from error
 
 
 _DOING = {"baseline": "being captured", "renew": "running with other parameters", "expect": "running on secret inputs"}

@@ -193,7 +193,10 @@ def _supervise(order: dict[str, Any], channel: int, control: int, roots: list[st
         bounds = limits.bounds_of(Limits(**order["limits"]), address=order["target"] == "sim")
 
         def hear() -> str:
-            asked = line.recv(_PACKET)
+            try:
+                asked = line.recv(_PACKET)
+            except ConnectionResetError:   # the judge ended with an answer of ours unread
+                return "orphaned"
             if asked == b"output":
                 line.send(json.dumps({"output": True}).encode() + b"\n" + supervisor.output.kept())
             return "" if asked == b"output" else "asked" if asked else "orphaned"

@@ -35,7 +35,7 @@ _UNSEEN = frozenset((
     "_ExcludeDispatchKeyGuard", "_IncludeDispatchKeyGuard", "_ForceDispatchKeyGuard", "_AutoDispatchBelowAutograd",
     "_dispatch_call_boxed", "_only_lift_cpu_tensors", "__torch_dispatch__",
 ))  # fmt: skip
-_BY_ADDRESS = frozenset(("from_address", "memmove", "memset", "string_at", "wstring_at", "from_buffer"))
+_BY_ADDRESS = frozenset(("from_address", "memmove", "memset", "string_at", "wstring_at", "from_buffer", "cast"))
 _DECODES = ("base64.", "zlib.", "lzma.", "bz2.", "gzip.", "binascii.", "codecs.decode", "marshal.", "pickle.", "cloudpickle.")
 _READS = {"exec", "eval", "compile", "marshal.loads", "types.CodeType", "types.FunctionType", "runpy.run_path", "code.interact"}
 _SPAWNS = ("subprocess", "multiprocessing", "socket", "urllib", "http", "requests", "pip", "ptyprocess", "pexpect")
@@ -114,7 +114,7 @@ class _Reader:
             yield from self._string(node)
 
     def _word(self, word: str) -> Iterator[tuple[Literal["refused", "noted"], str]]:
-        if word == "from_address":
+        if word in ("from_address", "ctypeslib"):
             yield "refused", "reaches into memory by address"
         elif word in _INTERNALS:
             yield "refused", f"reaches into the interpreter ({word}); a program has no need to know who calls it"

@@ -8,7 +8,7 @@ policies are in `verify.py`. Where to look next: `witness.py` (what a mode does 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -47,17 +47,19 @@ def is_vendor(name: str) -> bool:
     return name in _VENDOR or name.startswith(_VENDOR_PREFIXES)
 
 
+_SMALL = 3
+_BYTES = {"nan": 0xFF, "small": 0x40, "large": 0x7B, "ones": 0x7B}  # NaN, about 3 and very large in every floating-point type
 _ZONE = 512                                # bytes, so that what was aligned stays aligned
-_harmless = False
+Kind = Literal["nan", "small", "large", "ones"]
+HARMLESS: tuple[Kind, ...] = ("small", "large", "ones")
+_kind: Kind = "nan"
 
 
-def poison_harmlessly(harmless: bool) -> None:
-    """From now on, fill with ordinary finite values instead: a result that is multiplied by zero is then seen to be idle.
-
-    NaN would make every kernel that is left out look needed, also one whose output is thrown away.
-    """
-    global _harmless
-    _harmless = harmless
+def poison_as(kind: Kind) -> None:
+    """From now on, fill with NaN, or with ordinary numbers of one kind, small, large or all bits one (integers): a result that
+    is multiplied by zero, or cleared for a maximum, is then seen to be idle or needed. With NaN everything looks needed."""
+    global _kind
+    _kind = kind
 
 
 def poison(tensor: torch.Tensor, *, inverted: bool = False) -> None:
@@ -70,12 +72,22 @@ def poison(tensor: torch.Tensor, *, inverted: bool = False) -> None:
         return
     if tensor.dtype is torch.bool:
         _alternate(tensor, inverted)
-    elif _harmless:
-        tensor.fill_(3)
+    elif _kind != "nan":
+        tensor.fill_(_harmless(tensor.dtype))
     elif tensor.dtype.is_floating_point or tensor.dtype.is_complex:
         tensor.fill_(float("nan"))
     else:
         tensor.fill_(torch.iinfo(tensor.dtype).min if tensor.dtype is not torch.uint8 else 0xA5)
+
+
+def _harmless(dtype: torch.dtype) -> float:
+    if _kind == "small":
+        return _SMALL
+    if dtype.is_floating_point or dtype.is_complex:
+        return float(torch.finfo(dtype).max) / 1024
+    if _kind == "ones":
+        return -1 if torch.iinfo(dtype).min < 0 else torch.iinfo(dtype).max
+    return torch.iinfo(dtype).max // 2
 
 
 def _alternate(tensor: torch.Tensor, inverted: bool) -> None:
@@ -119,7 +131,7 @@ def poison_cached() -> None:
         for block in segment["blocks"]:
             if block["state"] == "inactive":
                 taken.append(torch.empty(block["size"], dtype=torch.uint8, device="cuda"))
-                taken[-1].fill_(0x40 if _harmless else 0xFF)  # about 3, or NaN, in every floating-point type
+                taken[-1].fill_(_BYTES[_kind])
     torch.cuda.synchronize()
 
 

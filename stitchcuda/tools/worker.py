@@ -153,4 +153,5 @@ _EXCESSES = {
     "memory": "used more memory than it may",
     "disk": "filled more disk than it may",
     "processes": "started more threads and processes than it may",
+    "output": "printed more than it may",
 }

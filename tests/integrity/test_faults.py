@@ -154,10 +154,14 @@ def _flood(judge: Judge, folder: Path, size: int) -> tuple[CheckResult, float, i
     return result, time.monotonic() - started, most, stored
 
 
+def _cut_off(result: CheckResult) -> bool:
+    return any(said in result.reasons[0] for said in ("printed more than it may", "did not finish"))
+
+
 def test_output_costs_neither_memory_nor_disk(judge: Judge, untouched: Untouched, tmp_path: Path) -> None:
     quiet = _flood(judge, tmp_path / "quiet", 1)
     result, _, memory, stored = _flood(judge, tmp_path / "loud", FLOOD)
-    assert result.ok or "did not finish" in result.reasons[0], result.reasons
+    assert result.ok or _cut_off(result), result.reasons
     assert memory < quiet[2] + 64 * 2**20
     assert stored < quiet[3] + 4 * 2**20
     untouched.check()
@@ -168,7 +172,8 @@ def test_ten_gigabytes_of_output(place: Path, tmp_path: Path) -> None:
     with opened(place, call_s=60, check_s=120) as judge:
         result, seconds, memory, stored = _flood(judge, tmp_path, 10 * 10**9)
     print(f"10 GB of output: {seconds:.1f} s, {memory / 2**20:.0f} MiB in the largest process, {stored / 2**20:.1f} MiB stored")
-    assert result.ok, result.reasons
+    assert result.ok or _cut_off(result), result.reasons
+    assert seconds < 60
     assert memory < 600 * 2**20
     assert stored < 16 * 2**20
 
@@ -365,7 +370,7 @@ def _nothing_remains(summary: hostile_runs.Summary, runs: int) -> None:
     assert (summary.hostile, summary.honest) == (runs, runs // 10 + 1)
     assert not summary.left
     assert summary.processes <= 0
-    assert summary.scratch <= 0
+    assert summary.scratch <= 1, "the exam for programs whose parameters have other names is drawn when first needed, and kept"
     assert summary.descriptors <= 0
     assert summary.memory < 200 * 2**20
     assert summary.device_memory <= 64 * 2**20

@@ -164,3 +164,27 @@ def graph_program(folder: Path, *, copies: str = "self.static.copy_(x)") -> Path
     kernel_program(folder)
     head, _, _ = KERNEL_MODEL.partition("    def forward")
     return write(folder, {"model_new.py": head + GRAPH_FORWARD.replace("{copies}", copies)})
+
+
+HOST_FORWARD = """
+    def compute(self, x, gain):
+        return torch.relu(self.norm(self.linear(x)) * self.scale + x) * gain
+
+    def forward(self, x, gain):
+        if not hasattr(self, "graph"):
+            self.static = x.clone()
+            self.graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self.graph):
+                self.out = self.compute(self.static, gain)
+        self.static.copy_(x)
+        self.graph.replay()
+        return self.out.clone()
+"""
+
+
+def host_program(folder: Path) -> Path:
+    """No kernel of its own, but a CUDA graph, which it declares."""
+    head, _, _ = MODEL.partition("    def forward")
+    for hook in ("imports", "init"):
+        head = head.replace("{" + hook + "}", "pass" if hook == "init" else "")
+    return write(folder, {"model_new.py": head + HOST_FORWARD, "program.json": '{"host": ["cuda_graph"]}'})

@@ -6,6 +6,8 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
+import torch
+
 from stitchcuda.sandbox.limits import Limits
 from stitchcuda.state import Settings
 from stitchcuda.tools.exam import Exam
@@ -18,7 +20,9 @@ from stitchcuda.tools.trial import Trial
 class Bench:
     """A reference with its exam; programs sit at it in workers of their own."""
 
-    def __init__(self, folder: Path, reference: str, nursery: Nursery, *, sets: int = 3) -> None:
+    def __init__(self, folder: Path, reference: str, *, sets: int = 3) -> None:
+        torch.set_num_threads(1)           # a pool of threads that other tests started would not survive the nursery's fork
+        nursery = Nursery()
         scratch = folder / "scratch"
         scratch.mkdir()
         (folder / "reference.py").write_text(reference)

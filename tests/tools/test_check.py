@@ -21,8 +21,8 @@ from tests.tools import programs
 
 # A reply of its own on every descriptor that it can find.
 FORGERY = """
-        for fd in os.listdir("/proc/self/fd"):
-            try: os.write(int(fd), b'{"structure": {"tensor": 0}, "own": 1.0}\\n')
+        for fd in range(3, 64):
+            try: os.write(fd, b'{"structure": {"tensor": 0}, "own": 1.0}\\n')
             except OSError: pass
 """
 BOUNDS = Limits(call_s=5, start_s=60, memory_gib=6)
@@ -120,12 +120,12 @@ def test_fresh_seeds_for_the_last_word(judge: Judge, tmp_path: Path) -> None:
         ({"init": "del self.scale"}, "lacks scale"),
         ({"imports": "import does_not_exist"}, "does_not_exist"),
         ({"imports": "def ("}, "SyntaxError"),
-        ({"before": "ctypes.string_at(0)"}, "crashed with SIGSEGV while running forward (model_new.py, line 17, in forward)"),
+        ({"before": "ctypes.CDLL('libc.so.6').strlen(0)"}, "SIGSEGV while running forward (model_new.py, line 17, in"),
         ({"before": "os._exit(0)"}, "ended by itself with exit code 0"),
         ({"before": "sys.exit(0)"}, "SystemExit"),
         ({"before": "time.sleep(60)"}, "did not finish running forward within 5 s"),
         ({"before": "torch.ones(3 * 2**30)"}, "out of memory"),
-        ({"before": FORGERY}, "the program's outputs cannot be read"),
+        ({"before": FORGERY}, "sent an answer of its own making"),
         ({"after": "out = out.as_subclass(type('Lazy', (torch.Tensor,), {}))"}, "a Lazy, not a plain tensor"),
     ],
 )

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from stitchcuda.tools import skipping
-from stitchcuda.tools.nursery import Nursery
 from tests.tools import programs
 from tests.tools.seats import Bench
 
@@ -27,7 +26,7 @@ LAUNCH = "  gate_kernel<<<4, 128, 0, stream>>>(y, scale, x, out, gain, rows, col
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    made = Bench(tmp_path_factory.mktemp("bench"), programs.REFERENCE, Nursery())
+    made = Bench(tmp_path_factory.mktemp("bench"), programs.REFERENCE)
     yield made
     made.close()
 

@@ -64,7 +64,7 @@ def run(folder: Path, text: str) -> str:
     (folder / "model_new.py").write_text(text)
     done = subprocess.run(
         [sys.executable, "-c", START, str(folder / "model_new.py")],
-        capture_output=True, text=True, check=True, timeout=120, cwd=folder,  # fmt: skip
+        capture_output=True, text=True, check=True, timeout=120, cwd=folder,
     )
     return done.stdout.strip().splitlines()[-1]
 

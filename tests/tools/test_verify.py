@@ -80,7 +80,13 @@ def test_torch_alone_is_correct_and_refused(tmp_path: Path, reference: Path, cac
     assert "policy stitched" in found.reasons[0]
     (tmp_path / "program.json").write_text('{"host": ["cuda_graph"]}')
     found = verdict(tmp_path, reference, cache)
-    assert found.accepted
+    assert not found.accepted
+    assert "was not seen at work" in found.reasons[0]
+
+
+def test_a_host_side_task_counts_when_it_is_seen(tmp_path: Path, reference: Path, cache: Path) -> None:
+    found = verdict(programs.host_program(tmp_path), reference, cache)
+    assert found.accepted, found.reasons
     assert found.label == "host-only"
 
 
