@@ -21,7 +21,7 @@ _KILLED = -9
 
 
 class Ended(NamedTuple):
-    """`code` is negative for a signal. `reason`: why the supervisor killed it ("memory", "disk", "processes"), or ""."""
+    """`code` is negative for a signal. `reason`: why the supervisor killed it ("memory", "disk", "processes", "output"), or ""."""
 
     code: int
     reason: str
@@ -98,4 +98,4 @@ class Child:
         return message
 
 
-_REASONS = ("memory", "disk", "processes")  # the others are the judge's own doing
+_REASONS = ("memory", "disk", "processes", "output")  # the others are the judge's own doing
