@@ -27,7 +27,7 @@ from stitchcuda.fusion.manifest import FreeSize, free_sizes
 from stitchcuda.sandbox.limits import Limits, for_data
 from stitchcuda.sandbox.removal import remove
 from stitchcuda.state import CheckResult, Settings, TimingResult
-from stitchcuda.tools import ceiling, degenerate, deliveries, integrity, skipping, timing, trial, turns
+from stitchcuda.tools import ceiling, degenerate, deliveries, integrity, origin, skipping, timing, trial, turns
 from stitchcuda.tools.builder import Builder
 from stitchcuda.tools.builder_worker import handed_out
 from stitchcuda.tools.exam import Exam, draw, extend, resized
@@ -59,7 +59,7 @@ class JudgeProcess:
         self._reference: Worker | None = None
         self._facts: dict[str, Any] = {}
         self._exams: dict[bool, Exam] = {}
-        self._work: int | None = None
+        self._work: dict[str, Any] | None = None
         self._says_enough: tuple[str, ...] | None = None  # notes on outputs that say little; None: not looked at yet
 
     def baseline(self, message: dict[str, Any]) -> dict[str, Any]:
@@ -176,7 +176,10 @@ class JudgeProcess:
                     return trial.failed(one, failure)
                 with self._turn():
                     result = trial.sit(one, exam, seeds, final=fresh, profile=self._target == "cuda", others=others)
-            result = result.model_copy(update={"whole": self._whole()})
+            work = self._reference_work()
+            result = result.model_copy(update={"whole": int(work["work"])})
+            if one.traced:
+                result = result.model_copy(update={"replaced": origin.taken(work, one.traced, one.own)})
             if fresh and result.ok and result.launches:
                 skipped = skipping.examine(lambda: self._seat(program, exam), exam, seeds)
                 result = integrity.judged(result, skipped, one.own_launches)
@@ -195,11 +198,11 @@ class JudgeProcess:
             with self._turn():
                 yield Seat(worker, one)
 
-    def _whole(self) -> int:
-        """The reference's work in one call."""
+    def _reference_work(self) -> dict[str, Any]:
+        """What one call of the reference costs, and on a GPU its trace."""
         if self._work is None:
             with self._turn():
-                self._work = int(self._ask("work", seed=secrets.randbits(31))["work"])
+                self._work = self._ask("work", seed=secrets.randbits(31))
         return self._work
 
     def _turn(self) -> contextlib.AbstractContextManager[None]:

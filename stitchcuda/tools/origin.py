@@ -25,6 +25,8 @@ _prepare = torch._C._autograd._prepare_profiler
 _enable = torch._C._autograd._enable_profiler
 _disable = torch._C._autograd._disable_profiler
 _ACTIVITIES = {torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA}
+_NEXT = "spin_kernel"                       # what torch.cuda._sleep launches
+_HEAD_START = 1_000_000                    # cycles, about half a millisecond
 _ON_HOST = ("ProfilerStep", "Activity Buffer")
 _VENDOR = re.compile(
     r"cublas|cudnn|cutlass|nvjet|gemm|gemv|xmma|cudnn|flash_fwd|flash_attn|fmha|implicit_convolve|winograd|cusparse|cufft|"
@@ -65,18 +67,34 @@ def classify(kernel: str, own: Iterable[str]) -> str:
     return "vendor" if _VENDOR.search(kernel) else "framework"
 
 
-def record(call: Callable[[], object], *, restore: Callable[[], None]) -> dict[str, Any]:
-    """What the device did in a warm call, in all streams: rows of [name, start ns, duration ns, stream], and graph replays."""
+def record(
+    call: Callable[[], object], *, restore: Callable[[], None], fresh: Callable[[], object] | None = None
+) -> dict[str, Any]:
+    """What the device did in a warm call, in all streams: rows of [name, start ns, duration ns, stream], and graph replays.
+
+    With `fresh` the recorded call is one on contents that were never there before, and `again` holds the names of what the same
+    contents cause a second time. `late` names work that went on in other streams when the call's own stream was done.
+    """
     restore()
     call()
     restore()
     torch.cuda.synchronize()
+    first = _recorded(fresh or call)
+    if fresh is not None:
+        restore()
+        first["again"] = [row[0] for row in _recorded(fresh)["rows"]]
+    return first
+
+
+def _recorded(call: Callable[[], object]) -> dict[str, Any]:
     config = _profiler.ProfilerConfig(
         _profiler.ProfilerState.KINETO, False, False, False, False, False, _profiler._ExperimentalConfig()
     )
     _prepare(config, _ACTIVITIES)
     _enable(config, _ACTIVITIES)
+    torch.cuda._sleep(_HEAD_START)  # type: ignore[no-untyped-call, unused-ignore]  # all is launched before anything starts
     call()
+    torch.cuda._sleep(1)  # type: ignore[no-untyped-call, unused-ignore]  # the caller's next: it waits for what was joined
     torch.cuda.synchronize()
     rows: list[list[Any]] = []
     replays = 0
@@ -87,7 +105,30 @@ def record(call: Callable[[], object], *, restore: Callable[[], None]) -> dict[s
                 rows.append([name, event.start_ns(), event.duration_ns(), event.device_resource_id()])
         elif name.startswith("cudaGraphLaunch") or name.startswith("cuGraphLaunch"):
             replays += 1
-    return {"rows": rows, "replays": replays}
+    next_ones = [row for row in rows if _NEXT in row[0]]
+    late = [
+        row[0] for row in rows
+        if next_ones and row[3] != next_ones[-1][3] and row[1] + row[2] > next_ones[-1][1]
+    ]  # fmt: skip
+    return {"rows": [row for row in rows if _NEXT not in row[0]], "replays": replays, "late": late}
+
+
+def taken(reference: Mapping[str, Any], program: Mapping[str, Any], own: Iterable[str]) -> float:
+    """Share of the reference's device time in kernels that the program launches less often, by name: what it took over.
+
+    Nothing is taken over by own kernels that come on top of all that the reference does.
+    """
+    names = frozenset(own)
+    left: dict[str, int] = {}
+    for name, *_ in _rows(program):
+        if classify(name, names) != "own":
+            left[name] = left.get(name, 0) + 1
+    total = gone = 0
+    for name, _, took, _ in _rows(reference):
+        total += took
+        left[name] = left.get(name, 0) - 1
+        gone += took if left[name] < 0 else 0
+    return gone / total if total else 1.0
 
 
 def summary(recorded: Mapping[str, Any], own: Iterable[str]) -> dict[str, Any]:
@@ -114,6 +155,9 @@ def summary(recorded: Mapping[str, Any], own: Iterable[str]) -> dict[str, Any]:
         entry[0] += took
         entry[1] += 1
     total = sum(totals.values())
+    again = recorded.get("again")
+    repeated = [name for name in again if isinstance(name, str)] if isinstance(again, list) else None
+    late = recorded.get("late")
     ranked = sorted(kernels.items(), key=lambda item: -item[1][0])[:20]
     return {
         **{kind: took / total if total else 0.0 for kind, took in totals.items()},
@@ -126,6 +170,9 @@ def summary(recorded: Mapping[str, Any], own: Iterable[str]) -> dict[str, Any]:
         "span_ms": (max(ends) - min(starts)) / 1e6 if ends else 0.0,
         "streams": len({row[3] for row in rows}),
         "replays": _count(recorded.get("replays")),
+        "late": [str(name)[:120] for name in late[:3]] if isinstance(late, list) else [],
+        "again": sum(classify(name, own) == "own" for name in repeated) if repeated is not None else sum(launches.values()),
+        "host_share": sum(took for name, _, took, _ in rows if name.startswith("Memcpy DtoH")) / total if total else 0.0,
     }
 
 

@@ -175,8 +175,11 @@ class ProgramWorker:
         program, interceptor = self._loaded()
         tensors = wire.read_tensors(Path(message["inputs"]), device=self._device)
         args, kwargs = wire.decode(message["structure"], tensors, self._device)
+        moved = wire.decode(message["structure"], [_rolled(tensor, 3) for tensor in tensors], self._device)
         with torch.no_grad(), interceptor.running():
-            return origin.record(lambda: program(*args, **kwargs), restore=self._restore)
+            return origin.record(
+                lambda: program(*args, **kwargs), restore=self._restore, fresh=lambda: program(*moved[0], **moved[1])
+            )
 
     def time(self, message: dict[str, Any]) -> dict[str, Any]:
         """Timed calls (GPU only), as `timed_calls.answer` says."""

@@ -218,7 +218,7 @@ class ReferenceWorker:
                 recorded = origin.record(lambda: reference.module(*args, **kwargs), restore=lambda: self._set(self._original))
             self._set(self._original)
             self._holds = ""
-            return {"work": sum(int(row[2]) for row in recorded["rows"])}
+            return {"work": sum(int(row[2]) for row in recorded["rows"]), "rows": recorded["rows"]}
         traffic = Traffic()
         module = copy.deepcopy(reference.module)
         with torch.no_grad(), traffic:

@@ -44,16 +44,17 @@ class Skipped(Record):
     counted: tuple[tuple[str, int], ...] = ()  # launches in one call by switch, for `origin.borrowed`
     seconds: float = 0.0
     notes: tuple[str, ...] = ()
+    died: str = ""                         # how the program with switches ended, before any kernel was left out
 
     @property
     def reasons(self) -> tuple[str, ...]:
         """Why the program is refused."""
-        return tuple(
+        return (*((f"built so that kernels can be left out, {self.died}",) if self.died else ()), *(
             f"the kernel {one.name} changes nothing: it is launched {one.launches} times in a call and the outputs are right "
             "without it; remove it, or let it do work that the program needs"
             for one in self.kernels
             if one.status == "idle"
-        )
+        ))
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,8 @@ def examine(
         try:
             counted, wrong = run.warm()
         except WorkerFailed as failure:
+            if failure.kind != "error":    # it ran before: a death here is the program's doing
+                return Skipped(seconds=time.monotonic() - started, died=str(failure))
             return Skipped(seconds=time.monotonic() - started, notes=(f"kernels were not left out in turn: {failure}",))
         if wrong:
             note = f"kernels were not left out in turn: the build with switches answers differently ({wrong[0]})"

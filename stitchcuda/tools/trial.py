@@ -55,6 +55,8 @@ class Trial:
         self.notes: list[str] = []
         self.loaded: dict[str, Any] = {}
         self.own_launches: dict[str, int] = {}  # of own kernels by full name, as the device's trace has them (GPU)
+        self.traced: dict[str, Any] = {}   # what the profiler recorded, and whose names are the program's own (GPU)
+        self.own: tuple[str, ...] = ()
         self._held: dict[str, int] = {}    # position of each held output
 
     def load(self, program: Path, *, cache: Path, arch: str, masked: bool = False) -> None:
@@ -207,6 +209,7 @@ class Trial:
             structure=given.structure,
         )
         own = tuple(own) or origin.own_kernels(self._worker.code or Path())
+        self.traced, self.own = recorded, own
         return origin.summary(recorded, own)
 
     @property
@@ -258,6 +261,7 @@ def sit(
     shares: dict[str, Any] = {}
     deterministic: bool | None = None
     first: Answer | None = None
+    fewer: list[bool] = []                 # own kernels for the same inputs again, by input set
     done = 0
     bounds = exam.bounds(seeds)
     try:
@@ -275,6 +279,7 @@ def sit(
                 _keep_worst(worst, errors)
                 same = all(_same_bits(answer.values[name], value) for name, value in again.values.items())
                 deterministic = same if deterministic is None else deterministic and same
+                fewer.append(_count(again.said, "launches") < _count(answer.said, "launches"))
             done += 1
             if reasons:
                 reasons = [f"{reason}{_variant(given)}" for reason in reasons]
@@ -285,6 +290,8 @@ def sit(
             if reasons:
                 reasons = [f"at another size that its shape guard allows, {reason}" for reason in reasons]
                 break
+        if not reasons and len(fewer) > 1 and all(fewer):
+            reasons = ["it launches fewer kernels of its own for inputs that it has seen: results of earlier calls are remembered"]
         if not reasons and final:
             reasons = _much_later(trial, exam, bounds)
         if not reasons and first is not None:
@@ -292,6 +299,7 @@ def sit(
         if not reasons and profile:
             shares = trial.profile(exam.sets[0], trial.own_kernels())
             trial.own_launches = shares["own_launches"]
+            reasons = _traced(shares)
         for given in (one for one in exam.sets[:seeds] if one.lenient and not reasons):
             trial.remark(trial.beyond(given, bounds))
             done += 1
@@ -305,6 +313,7 @@ def sit(
         reasons=tuple(reasons),
         own_share=_share(shares, "own"),
         elsewhere=_count(shares, "elsewhere"),
+        host_share=_share(shares, "host_share"),
         host_bytes=_count(shares, "host_bytes"),
         vendor_share=_share(shares, "vendor"),
         framework_share=_share(shares, "framework"),
@@ -315,6 +324,19 @@ def sit(
         protections=trial.protections.on,
         unprotected=tuple(f"{name}: {why}" for name, why in trial.protections.denied),
     )
+
+
+def _traced(shares: dict[str, Any]) -> list[str]:
+    """What a trace of the device says against a program (GPU)."""
+    reasons = []
+    if shares["late"]:
+        reasons.append(f"work in another stream goes on after the call returned ({shares['late'][0]}): join it to the caller's stream")
+    if shares["again"] < shares["launches"]:
+        reasons.append(
+            f"it launches {shares['launches']} kernels of its own for new inputs and {shares['again']} for the same ones again: "
+            "results of earlier calls are remembered"
+        )
+    return reasons
 
 
 def _discard(path: Path) -> None:

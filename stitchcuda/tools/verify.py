@@ -22,6 +22,7 @@ from stitchcuda.tools.check import Judge
 
 OWN_SHARE = 0.05                           # least share of own kernels under the policy "stitched"
 HOST_BYTES = 4096                          # that a call may read back to the host: sizes, flags, a scalar
+TIME_VARIES = 0.03                         # between two traces of the same kernels
 FRAMEWORK_SHARE = 0.02                     # what "strict" tolerates: copies and fills around the kernels
 
 
@@ -108,7 +109,11 @@ def policy_reasons(
         return (), ""
     if check.host_bytes > max(HOST_BYTES, OWN_SHARE * check.whole):
         return (f"policy {policy}: {check.host_bytes} bytes are read back to the host in one call: it computes there",), ""
+    if check.host_share > OWN_SHARE:
+        return (f"policy {policy}: {check.host_share:.0%} of device time are copies to the host: it computes there",), ""
     taken = 1.0 - check.elsewhere / check.whole if check.whole else 1.0
+    if check.tier != "simulated":          # device times vary, names do not
+        taken = min(check.replaced, taken + TIME_VARIES)
     if check.own_share >= OWN_SHARE and taken >= OWN_SHARE:
         return (), ""
     declared = host_tasks(program)
