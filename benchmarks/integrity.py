@@ -14,6 +14,7 @@ import re
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,7 +22,10 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from stitchcuda.errors import StitchError
 from stitchcuda.sandbox.limits import Limits
-from stitchcuda.tools.verify import verify
+from stitchcuda.state import Settings, Target
+from stitchcuda.tools.check import Judge
+from stitchcuda.tools.device import device_facts
+from stitchcuda.tools.verify import verdict_of
 from tests.integrity.corpus import Entry, entries
 
 # Which defence a reason comes from; the first that matches names it.
@@ -47,6 +51,7 @@ _DEFENCES = (
 )
 
 
+BOUNDS = Limits(call_s=20.0, start_s=200.0, check_s=300.0)
 KINDS = ("attacks", "honest", "limited")
 
 
@@ -65,26 +70,36 @@ class Outcome:
     seconds: float
 
 
-def judged(entry: Entry, kind: str, target: str, cache: Path) -> Outcome:
+def judged(judge: Judge, entry: Entry, kind: str, settings: Settings, cache: Path, arch: str) -> Outcome:
     """One verdict; whatever happens is an outcome."""
     started = time.monotonic()
-    bounds = Limits(call_s=20.0, start_s=200.0, check_s=300.0)
     try:
-        verdict = verify(
-            entry.path, entry.reference, target=target, policy="stitched", precision="reference", cache=cache, bounds=bounds,  # type: ignore[arg-type]
-        )  # fmt: skip
-        result, reasons = ("accepted" if verdict.accepted else "refused"), verdict.reasons
+        verdict = verdict_of(judge, entry.path, settings, cache=cache, arch=arch)
+        result, reasons, notes = ("accepted" if verdict.accepted else "refused"), verdict.reasons, verdict.notes
     except StitchError as error:
-        result, reasons = "could not judge", (str(error),)
+        result, reasons, notes = "could not judge", (str(error),), ()
     except RuntimeError as error:
-        result, reasons = "DEFECT", (str(error)[-600:],)
+        result, reasons, notes = "DEFECT", (str(error)[-600:],), ()
     reason = reasons[0] if reasons else ""
     defence = next((name for name, rule in _DEFENCES if re.search(rule, reason)), "") if result != "accepted" else ""
     if kind == "limited" and result == "accepted":
-        reason = "; ".join(note for note in verdict.notes if note.startswith("limited:"))
+        reason = "; ".join(note for note in notes if note.startswith("limited:"))
         defence = "limited" if reason else ""
     took = time.monotonic() - started
     return Outcome(entry.name, entry.row, kind, entry.what, entry.independent, result, defence, reason, took)
+
+
+def outcomes(reference: Path, chosen: list[tuple[Entry, str]], target: Target, cache: Path) -> Iterator[Outcome]:
+    """Verdicts on several programs of one reference, by one judge; a new one when the judge itself failed."""
+    settings, arch = Settings(target=target), device_facts(target).arch
+    waiting = list(chosen)
+    while waiting:
+        with Judge(reference, settings, cache=cache, arch=arch, bounds=BOUNDS) as judge:
+            while waiting:
+                one = judged(judge, *waiting.pop(0), settings, cache, arch)
+                yield one
+                if one.result == "DEFECT":
+                    break
 
 
 def wrong(one: Outcome) -> bool:
@@ -97,11 +112,11 @@ def wrong(one: Outcome) -> bool:
     return one.result == "DEFECT" or (one.result == "accepted") != (one.kind == "honest")
 
 
-def table(outcomes: list[Outcome], heading: str) -> str:
+def table(found: list[Outcome], heading: str) -> str:
     """Markdown: a line of totals and a row for each program."""
     lines = [heading, ""]
     for kind in KINDS:
-        rows = [one for one in outcomes if one.kind == kind]
+        rows = [one for one in found if one.kind == kind]
         if not rows:
             continue
         accepted = sum(one.result == "accepted" for one in rows)
@@ -138,20 +153,26 @@ def main() -> int:
         for entry in entries(kind)
         if entry.on(given.device) and re.search(given.only, entry.name) and re.search(given.rows, entry.row)
     ]
-    outcomes: list[Outcome] = []
-    with ThreadPoolExecutor(given.jobs) as pool:
-        for one in pool.map(lambda pair: judged(pair[0], pair[1], given.device, given.cache), chosen):
-            outcomes.append(one)
+    found: list[Outcome] = []
+
+    def judge_all(reference: Path) -> None:
+        mine = [pair for pair in chosen if pair[0].reference == reference]
+        for one in outcomes(reference, mine, given.device, given.cache):
+            found.append(one)
             mark = "WRONG " if wrong(one) else ""
             reason = " ".join(one.reason.split())[:150]
             line = f"{mark}{one.row:7s} {one.name:34s} {one.result:16s} {one.seconds:5.1f} s  {one.defence}: {reason}"
             print(line, flush=True)
-    bad = [one for one in outcomes if wrong(one)]
-    print(f"{len(outcomes)} programs, {len(bad)} wrong: {', '.join(one.name for one in bad)}")
+
+    with ThreadPoolExecutor(given.jobs) as pool:
+        list(pool.map(judge_all, dict.fromkeys(entry.reference for entry, _ in chosen)))
+    found.sort(key=lambda one: (one.kind, one.name))
+    bad = [one for one in found if wrong(one)]
+    print(f"{len(found)} programs, {len(bad)} wrong: {', '.join(one.name for one in bad)}")
     if given.table:
-        given.table.write_text(table(outcomes, f"`python {' '.join(sys.argv)}`, {time.strftime('%Y-%m-%d')}"))
+        given.table.write_text(table(found, f"`python {' '.join(sys.argv)}`, {time.strftime('%Y-%m-%d')}"))
     if given.json:
-        given.json.write_text(json.dumps([asdict(one) for one in outcomes], indent=1))
+        given.json.write_text(json.dumps([asdict(one) for one in found], indent=1))
     return 1 if bad else 0
 
 

@@ -123,6 +123,18 @@ def extend(ask: Ask, exam: Exam, count: int) -> None:
         exam.sets.append(_drawn(ask, exam, f"{number}", seed=seed, variants=_candidates(exam, number)))
 
 
+def reloaded(ask: Ask, exam: Exam) -> Exam | None:
+    """The exam's first set with other parameters; None where parameters are not varied. Its files are the exam's."""
+    if not exam.renewed:
+        return None
+    state = exam.shown / "state-again"
+    if ask("renew", seed=secrets.randbits(31), state=str(state))["note"]:
+        return None
+    other = Exam(folder=exam.folder, shown=exam.shown, state=state, renewed=True)
+    other.sets.append(_drawn(ask, other, "again", seed=exam.sets[0].seed, variants=[GIVEN]))
+    return other
+
+
 def resized(ask: Ask, exam: Exam, free: Sequence[FreeSize]) -> list[InputSet]:
     """Input sets at other sizes that the program's shape guard allows, a smaller and a larger one; none are added to the exam.
 

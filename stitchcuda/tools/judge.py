@@ -30,7 +30,7 @@ from stitchcuda.state import CheckResult, Settings, TimingResult
 from stitchcuda.tools import ceiling, degenerate, deliveries, integrity, origin, skipping, timing, trial, turns
 from stitchcuda.tools.builder import Builder
 from stitchcuda.tools.builder_worker import handed_out
-from stitchcuda.tools.exam import Exam, draw, extend, resized
+from stitchcuda.tools.exam import Exam, draw, extend, reloaded, resized
 from stitchcuda.tools.nursery import Nursery
 from stitchcuda.tools.screen import screen
 from stitchcuda.tools.skipping import Seat
@@ -175,7 +175,10 @@ class JudgeProcess:
                 except WorkerFailed as failure:
                     return trial.failed(one, failure)
                 with self._turn():
-                    result = trial.sit(one, exam, seeds, final=fresh, profile=self._target == "cuda", others=others)
+                    result = trial.sit(
+                        one, exam, seeds, final=fresh, profile=self._target == "cuda", others=others,
+                        reloaded=reloaded(self._ask, exam) if fresh else None,
+                    )  # fmt: skip
             work = self._reference_work()
             result = result.model_copy(update={"whole": int(work["work"])})
             if one.traced:

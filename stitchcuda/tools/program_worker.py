@@ -142,6 +142,15 @@ class ProgramWorker:
             answer["operators"] = dict(sorted(traffic.operators.items(), key=lambda item: -item[1])[:8])
         return answer
 
+    def reload(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Load other parameters, as somebody would who trained on."""
+        program, interceptor = self._loaded()
+        given = wire.read_tensors(Path(message["state"]), device=self._device)
+        self._state = dict(zip(message["names"], given, strict=True))
+        with interceptor.running():
+            program.load_state_dict(self._state)
+        return {}
+
     def reread(self, message: dict[str, Any]) -> dict[str, Any]:
         """Write the outputs that were held once more: calls since then must not have changed them."""
         wire.write_tensors(Path(message["outputs"]), self._held)
@@ -306,6 +315,7 @@ def main(channel: Channel, scratch: Path, target: Target) -> None:
         "call": worker.call,
         "skip": worker.skip,
         "reread": worker.reread,
+        "reload": worker.reload,
         "repeat": worker.repeat,
         "profile": worker.profile,
         "time": worker.time,

@@ -231,6 +231,21 @@ class Trial:
             return f"limited: {given.variant} inputs are not taken: {str(failure)[:200]}"
         return f"limited: {given.variant} inputs are read wrongly; pass them as get_inputs() lays them out" if wrong else ""
 
+    def with_other_parameters(self, other: Exam) -> str:
+        """What becomes of parameters that are loaded after the first calls, as a note. The last question to a worker."""
+        self._exam = other
+        try:
+            self._worker.ask(
+                "reload", seconds=self._limits.call_s, doing="taking other parameters", state=str(other.state), names=self.state_names
+            )
+            given = other.sets[0]
+            wrong = self.judged(given, self.call(given, same_addresses=False), other.bounds(1))[1]
+        except WorkerFailed as failure:
+            if failure.kind == "tampering":
+                raise
+            return f"limited: parameters cannot be loaded again after the first call: {str(failure)[:200]}"
+        return "limited: parameters loaded after the first call are not taken over: load them before" if wrong else ""
+
     def remark(self, note: str) -> None:
         """Say once what was not looked at."""
         if note and note not in self.notes:
@@ -248,13 +263,14 @@ class Answer:
 
 
 def sit(
-    trial: Trial, exam: Exam, seeds: int, *, final: bool, profile: bool, others: Sequence[InputSet] = ()
-) -> CheckResult:
+    trial: Trial, exam: Exam, seeds: int, *, final: bool, profile: bool, others: Sequence[InputSet] = (),
+    reloaded: Exam | None = None,
+) -> CheckResult:  # fmt: skip
     """Run the exam's first `seeds` input sets; stops at the first that fails. Worker failures become reasons.
 
     The first set is called twice, at old and at new addresses, which also says whether the program is deterministic. `final`:
     all sets are, many more calls follow before the last look, and `others` (of other sizes) are tried. `profile`: shares come
-    from the device's own clock (GPU).
+    from the device's own clock (GPU). `reloaded`: what the program does with other parameters, for the report.
     """
     worst: dict[str, OutputError] = {}
     reasons: list[str] = []
@@ -303,6 +319,8 @@ def sit(
         for given in (one for one in exam.sets[:seeds] if one.lenient and not reasons):
             trial.remark(trial.beyond(given, bounds))
             done += 1
+        if reloaded is not None and not reasons and trial.state_names:
+            trial.remark(trial.with_other_parameters(reloaded))
     except WorkerFailed as failure:
         return failed(trial, failure, outputs=tuple(worst.values()), seeds=done)
     return CheckResult(

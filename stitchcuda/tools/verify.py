@@ -75,25 +75,30 @@ def verify(
 
     Raises `BadInput` for an unusable reference or program path, `Unavailable` when it could not be judged.
     """
+    settings = Settings(target=target, policy=policy, precision=precision)
+    arch = device.device_facts(target).arch
+    with Judge(reference.resolve(), settings, cache=cache, arch=arch, bounds=bounds) as judge:
+        return verdict_of(judge, program, settings, cache=cache, arch=arch, seeds=seeds)
+
+
+def verdict_of(judge: Judge, program: Path, settings: Settings, *, cache: Path, arch: str, seeds: int = 5) -> Verdict:
+    """The same with a judge that is there already, for several programs of one reference."""
     if not program.exists() or (program.is_dir() and not (program / "model_new.py").is_file()):
         raise BadInput(f"{program} is no program: give a folder with model_new.py, or a Python file with class ModelNew")
-    program, reference = program.resolve(), reference.resolve()
-    settings = Settings(target=target, policy=policy, precision=precision)
-    facts = device.device_facts(target)
-    with Judge(reference, settings, cache=cache, arch=facts.arch, bounds=bounds) as judge:
-        built = nvcc.build(program, arch=facts.arch, cache=cache, link=target == "cuda")
-        if not built.ok:
-            seconds = Seconds(build=built.seconds)
-            return Verdict(accepted=False, tier="compiled", reasons=(f"the build failed: {built.log}",), seconds=seconds)
-        check = judge.verify_final(program, seeds=seeds)
-        if not check.ok and check.tier == "compiled":
-            raise Unavailable(f"could not judge {program}: {'; '.join(check.reasons)}")
-        timing, timing_s = None, 0.0
-        if check.ok and target == "cuda":
-            started = time.monotonic()
-            timing = judge.time(program, program, twice=True)
-            timing_s = time.monotonic() - started
-        return _verdict(program, policy, built, check, timing, timing_s)
+    program, on_gpu = program.resolve(), settings.target == "cuda"
+    built = nvcc.build(program, arch=arch, cache=cache, link=on_gpu)
+    if not built.ok:
+        seconds = Seconds(build=built.seconds)
+        return Verdict(accepted=False, tier="compiled", reasons=(f"the build failed: {built.log}",), seconds=seconds)
+    check = judge.verify_final(program, seeds=seeds)
+    if not check.ok and check.tier == "compiled":
+        raise Unavailable(f"could not judge {program}: {'; '.join(check.reasons)}")
+    timing, timing_s = None, 0.0
+    if check.ok and on_gpu:
+        started = time.monotonic()
+        timing = judge.time(program, program, twice=True)
+        timing_s = time.monotonic() - started
+    return _verdict(program, settings.policy, built, check, timing, timing_s)
 
 
 def policy_reasons(

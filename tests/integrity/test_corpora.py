@@ -1,0 +1,60 @@
+"""No attack is accepted and no honest program is refused: what a CPU can express, on the simulator, a reference at a time.
+
+Programs in the style of torch extensions take half a minute each to build and are judged in the long run. What only a GPU can
+show is in `benchmarks/integrity.py --device cuda` and in the tests marked gpu.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.integrity import KINDS, outcomes, wrong
+from tests.integrity.corpus import HERE, Entry, entries
+
+CACHE = Path("/tmp/stitchcuda-simulator-tests")
+CHOSEN = [(entry, kind) for kind in KINDS for entry in entries(kind)]
+
+
+def slow(entry: Entry) -> bool:
+    return entry.path.is_file() and "torch.utils.cpp_extension" in entry.path.read_text()
+
+
+def by_reference(target: str, *, built_slowly: bool) -> dict[str, list[tuple[Entry, str]]]:
+    groups: dict[str, list[tuple[Entry, str]]] = {}
+    for entry, kind in CHOSEN:
+        if entry.on(target) and slow(entry) == built_slowly:
+            groups.setdefault(str(entry.reference.relative_to(HERE / "references")), []).append((entry, kind))
+    return groups
+
+
+QUICK, SLOW = by_reference("sim", built_slowly=False), by_reference("sim", built_slowly=True)
+
+
+def judge_group(reference: str, group: list[tuple[Entry, str]]) -> list[str]:
+    CACHE.mkdir(exist_ok=True)
+    found = list(outcomes(HERE / "references" / reference, group, "sim", CACHE))
+    assert len(found) == len(group)
+    return [f"{one.name}: {one.result} {one.reason}" for one in found if wrong(one)]
+
+
+@pytest.mark.parametrize("reference", QUICK)
+def test_verdicts(reference: str) -> None:
+    assert judge_group(reference, QUICK[reference]) == []
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("reference", SLOW)
+def test_verdicts_on_torch_extensions(reference: str) -> None:
+    assert judge_group(reference, SLOW[reference]) == []
+
+
+def test_every_known_cheat_is_there() -> None:
+    rows = {row.strip() for entry, kind in CHOSEN if kind != "honest" for row in entry.row.split(",")}
+    assert rows >= {*(f"A{number}" for number in range(1, 20)), *(f"B{number}" for number in range(1, 15))}
+    honest = [entry for entry, kind in CHOSEN if kind == "honest"]
+    assert len(honest) >= 25
+    alone = [entry for entry, _ in CHOSEN if entry.independent]
+    assert len(alone) >= len(CHOSEN) / 3
