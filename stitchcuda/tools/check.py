@@ -52,6 +52,7 @@ class Judge:
         arch: str | None = None,
         bounds: Limits | None = None,
     ) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
         self._bounds = bounds or Limits()
         self._scratch = limits.make_scratch(self._bounds)
         self._order = {
@@ -62,7 +63,6 @@ class Judge:
             "limits": self._bounds.model_dump(),
             "scratch": str(self._scratch),
         }
-        self._process: subprocess.Popen[bytes] | None = None
         self._buffer = b""
         self._begin()
 
@@ -109,7 +109,8 @@ class Judge:
         self.close()
 
     def __del__(self) -> None:
-        self.close()
+        if hasattr(self, "_scratch"):      # an interrupt may come before there is anything to end
+            self.close()
 
     def _begin(self) -> None:
         """Start the process and hand it its orders; it imports torch while the caller goes on."""

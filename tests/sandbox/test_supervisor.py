@@ -108,7 +108,7 @@ def test_a_fork_bomb(nursery: Nursery, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(WITHOUT, "seccomp")
     with Prisoner(nursery, tasks=60) as one:
         one.tell("import os\nwhile True:\n    try: os.fork()\n    except OSError: pass")
-        assert one.child.end(30)[:2] == (-9, "processes")
+        assert one.child.end(90)[:2] == (-9, "processes")  # on a busy machine it slows its own watch down
         assert gone(descendants(nursery.pid))
 
 
