@@ -92,14 +92,18 @@ def main() -> int:
     given = parser.parse_args()
     given.cache.mkdir(parents=True, exist_ok=True)
     if given.trusting:
-        trusting(*given.trusting, given.device, given.cache)
+        trusting(given.trusting[0], given.trusting[1], given.device, given.cache)
         return 0
     settings, arch = Settings(target=given.device), device_facts(given.device).arch
     chosen = [entry for entry in entries("honest") if entry.name in PROGRAMS]
     heads = ("program", "trusting", "ours, cold", "in a session", "extra forwards", "cold, more", "in a session, more")
     lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
     for entry in chosen:
-        trusted, cold, warm, forwards, kernels = [], [], [], [], 1
+        trusted: list[float] = []
+        cold: list[float] = []
+        warm: list[float] = []
+        forwards: list[float] = []
+        kernels = 1
         command = [sys.executable, str(HERE), "--device", given.device, "--cache", str(given.cache)]
         for turn in range(given.rounds + 1):
             started = time.monotonic()
