@@ -2,7 +2,7 @@
 
 It has no CUDA context and runs nothing but comparisons: the reference runs in its own worker, every program in a fresh one.
 It speaks JSON lines on the descriptors it was started with and ends, taking everything with it, when they close.
-Where to look next: `exam.py` (what is secret), `trial.py` (what is compared), `timing.py`.
+Where to look next: `exam.py` (what is secret), `sitting.py` (what is asked and compared), `timing.py`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from stitchcuda.fusion.manifest import FreeSize, free_sizes
 from stitchcuda.sandbox.limits import Limits, for_data
 from stitchcuda.sandbox.removal import remove
 from stitchcuda.state import CheckResult, Settings, TimingResult
-from stitchcuda.tools import ceiling, degenerate, deliveries, integrity, origin, skipping, timing, trial, turns
+from stitchcuda.tools import ceiling, degenerate, deliveries, integrity, origin, sitting, skipping, timing, turns
 from stitchcuda.tools.builder import Builder
 from stitchcuda.tools.builder_worker import handed_out
 from stitchcuda.tools.exam import Exam, draw, extend, reloaded, resized
@@ -169,13 +169,13 @@ class JudgeProcess:
                 except WorkerFailed as failure:
                     if failure.kind == "state" and renew:
                         raise
-                    return trial.failed(one, failure)
+                    return sitting.failed(one, failure)
                 try:
                     others = resized(self._ask, exam, _free_sizes(program)) if fresh else []
                 except WorkerFailed as failure:
-                    return trial.failed(one, failure)
+                    return sitting.failed(one, failure)
                 with self._turn():
-                    result = trial.sit(
+                    result = sitting.sit(
                         one, exam, seeds, final=fresh, profile=self._target == "cuda", others=others,
                         reloaded=reloaded(self._ask, exam) if fresh else None,
                     )  # fmt: skip

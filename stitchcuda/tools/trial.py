@@ -1,7 +1,7 @@
-"""One program sits an exam: loaded in a fresh worker, called on each input set, its tensors compared. Decides correctness.
+"""One program in one worker, as the judge questions it: load, call, read again, compare. Every failure is a `WorkerFailed`.
 
 Compared are structure, shapes, dtypes, NaN patterns, values (`bound.py`), buffers the reference updates, and that inputs and
-other state stay as they were. A program's failure is a `CheckResult`, never an exception. Where to look next: `judge.py`.
+other state stay as they were. Which questions are asked, and what follows from the answers, is in `sitting.py`.
 """
 
 from __future__ import annotations
@@ -25,8 +25,6 @@ from stitchcuda.tools.exam import GIVEN, Exam, InputSet
 from stitchcuda.tools.wire import WireError
 from stitchcuda.tools.worker import Worker, WorkerFailed
 
-_MORE_CALLS = 64                           # in the last verification: between this and twice as many, as far as the time goes
-_MORE_S = 1.0
 _MOST_SAID = 1000                          # characters of a program worker's own words in a verdict
 
 
@@ -139,7 +137,7 @@ class Trial:
             "repeat", seconds=self._limits.call_s, doing="running forward", inputs=str(given.inputs), structure=given.structure,
             calls=calls, budget_s=seconds,
         )  # fmt: skip
-        return _count(answer, "calls")
+        return count(answer, "calls")
 
     def _place(self, what: str) -> Path:
         """Where the worker writes next: a name that it cannot have prepared."""
@@ -180,11 +178,11 @@ class Trial:
         reasons += [_sentence(one) for one in errors if not one.ok]
         changed = {name.partition(":")[2] for name in given.names if name.startswith("input:")}
         for position, (before, after) in enumerate(zip(before_inputs, answer.inputs, strict=False)):
-            if str(position) not in changed and not _same_bits(before, after):
+            if str(position) not in changed and not same_bits(before, after):
                 reasons.append(f"the program writes into its input {position}, which the reference leaves alone")
         updated = {name.partition(":")[2] for name in given.names if name.startswith("buffer:")}
         for name, before in before_state.items():
-            if name not in updated and name in answer.state and not _same_bits(before, answer.state[name]):
+            if name not in updated and name in answer.state and not same_bits(before, answer.state[name]):
                 reasons.append(f"the program changes {name}, which the reference leaves alone")
         return errors, reasons
 
@@ -262,148 +260,10 @@ class Answer:
     said: dict[str, Any]
 
 
-def sit(
-    trial: Trial, exam: Exam, seeds: int, *, final: bool, profile: bool, others: Sequence[InputSet] = (),
-    reloaded: Exam | None = None,
-) -> CheckResult:  # fmt: skip
-    """Run the exam's first `seeds` input sets; stops at the first that fails. Worker failures become reasons.
-
-    The first set is called twice, at old and at new addresses, which also says whether the program is deterministic. `final`:
-    all sets are, many more calls follow before the last look, and `others` (of other sizes) are tried. `profile`: shares come
-    from the device's own clock (GPU). `reloaded`: what the program does with other parameters, for the report.
-    """
-    worst: dict[str, OutputError] = {}
-    reasons: list[str] = []
-    shares: dict[str, Any] = {}
-    deterministic: bool | None = None
-    first: Answer | None = None
-    fewer: list[bool] = []                 # own kernels for the same inputs again, by input set
-    done = 0
-    bounds = exam.bounds(seeds)
-    try:
-        for number, given in enumerate(one for one in exam.sets[:seeds] if not one.lenient):
-            answer = trial.call(given, same_addresses=True, hold=number == 0)
-            first = first or answer
-            shares = shares or answer.said
-            errors, reasons = trial.judged(given, answer, bounds)
-            _keep_worst(worst, errors)
-            if not reasons and (number == 0 or final):
-                again = trial.call(given, same_addresses=False)
-                shares = again.said        # a first call may warm up, build or record
-                errors, reasons = trial.judged(given, again, bounds)
-                reasons = [f"on a second call with the same inputs, {reason}" for reason in reasons]
-                _keep_worst(worst, errors)
-                same = all(_same_bits(answer.values[name], value) for name, value in again.values.items())
-                deterministic = same if deterministic is None else deterministic and same
-                fewer.append(_count(again.said, "launches") < _count(answer.said, "launches"))
-            done += 1
-            if reasons:
-                reasons = [f"{reason}{_variant(given)}" for reason in reasons]
-                break
-        for given in others if not reasons else ():
-            allowed = exam.bounds_of([*exam.sets[:seeds], given])
-            _, reasons = trial.judged(given, trial.call(given, same_addresses=False), allowed)
-            if reasons:
-                reasons = [f"at another size that its shape guard allows, {reason}" for reason in reasons]
-                break
-        if not reasons and len(fewer) > 1 and all(fewer):
-            reasons = ["it launches fewer kernels of its own for inputs that it has seen: results of earlier calls are remembered"]
-        if not reasons and final:
-            reasons = _much_later(trial, exam, bounds)
-        if not reasons and first is not None:
-            reasons = _overwritten(trial, exam.sets[0], first)
-        if not reasons and profile:
-            shares = trial.profile(exam.sets[0], trial.own_kernels())
-            trial.own_launches = shares["own_launches"]
-            reasons = _traced(shares)
-        for given in (one for one in exam.sets[:seeds] if one.lenient and not reasons):
-            trial.remark(trial.beyond(given, bounds))
-            done += 1
-        if reloaded is not None and not reasons and trial.state_names:
-            trial.remark(trial.with_other_parameters(reloaded))
-    except WorkerFailed as failure:
-        return failed(trial, failure, outputs=tuple(worst.values()), seeds=done)
-    return CheckResult(
-        ok=not reasons,
-        tier=trial.tier,
-        seeds=done,
-        outputs=tuple(worst.values()),
-        reasons=tuple(reasons),
-        own_share=_share(shares, "own"),
-        elsewhere=_count(shares, "elsewhere"),
-        host_share=_share(shares, "host_share"),
-        host_bytes=_count(shares, "host_bytes"),
-        vendor_share=_share(shares, "vendor"),
-        framework_share=_share(shares, "framework"),
-        launches=_count(shares, "launches"),
-        deterministic=deterministic,
-        notes=(*trial.notes, *filter(None, [exam.note])),
-        host_seen=("cuda_graph",) if _count(shares, "replays") else (),
-        protections=trial.protections.on,
-        unprotected=tuple(f"{name}: {why}" for name, why in trial.protections.denied),
-    )
-
-
-def _traced(shares: dict[str, Any]) -> list[str]:
-    """What a trace of the device says against a program (GPU)."""
-    reasons = []
-    if shares["late"]:
-        reasons.append(f"work in another stream goes on after the call returned ({shares['late'][0]}): join it to the caller's stream")
-    if shares["again"] < shares["launches"]:
-        reasons.append(
-            f"it launches {shares['launches']} kernels of its own for new inputs and {shares['again']} for the same ones again: "
-            "results of earlier calls are remembered"
-        )
-    return reasons
-
-
 def _discard(path: Path) -> None:
     """What cannot be removed, such as a folder that a program made there, goes with the worker's scratch folder."""
     with contextlib.suppress(OSError):
         path.unlink()
-
-
-def _variant(given: InputSet) -> str:
-    return "" if given.variant == GIVEN else f" (inputs: {given.variant})"
-
-
-def _much_later(trial: Trial, exam: Exam, bounds: dict[str, Bound]) -> list[str]:
-    """A program must be right for good: more calls, as many as fit into a second, then one that is judged."""
-    given = secrets.choice([one for one in exam.sets[1:] if not one.lenient] or exam.sets[:1])
-    calls = trial.repeat(given, calls=secrets.randbelow(_MORE_CALLS) + _MORE_CALLS, seconds=_MORE_S)
-    _, reasons = trial.judged(given, trial.call(given, same_addresses=False), bounds)
-    return [f"after {calls} more calls, {reason}" for reason in reasons]
-
-
-def _overwritten(trial: Trial, given: InputSet, first: Answer) -> list[str]:
-    """A caller who keeps a result must still have it after later calls."""
-    now = trial.reread(given)
-    changed = [name for name, value in first.values.items() if name not in now or not _same_bits(value, now[name])]
-    if not changed:
-        return []
-    what = ", ".join(changed[:4])
-    return [f"{what} of an earlier call changed during later calls: return fresh tensors, not a buffer in use"]
-
-
-def failed(
-    trial: Trial, failure: WorkerFailed, *, outputs: tuple[OutputError, ...] = (), seeds: int = 0
-) -> CheckResult:
-    """A program that could not be run to the end. What the simulator refuses was not judged: the tier falls to compiled."""
-    notes = tuple(trial.notes)
-    if failure.kind == "refused":
-        reason = f"could not judge: {failure}"
-        note = "the simulator cannot run this program; a GPU can judge it"
-        return CheckResult(ok=False, tier="compiled", reasons=(reason,), notes=(*notes, note))
-    return CheckResult(ok=False, tier=trial.tier, seeds=seeds, outputs=outputs, reasons=(str(failure),), notes=notes)
-
-
-def _keep_worst(worst: dict[str, OutputError], errors: list[OutputError]) -> None:
-    def badness(one: OutputError) -> tuple[bool, float]:
-        return (not one.ok, one.max_error / one.max_bound if one.max_bound else one.max_error)
-
-    for one in errors:
-        if one.name not in worst or badness(one) > badness(worst[one.name]):
-            worst[one.name] = one
 
 
 def _sentence(one: OutputError) -> str:
@@ -415,7 +275,7 @@ def _sentence(one: OutputError) -> str:
     )
 
 
-def _same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
+def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
     if one.shape != other.shape or one.dtype != other.dtype:
         return False
     if one.numel() == 0:
@@ -423,12 +283,7 @@ def _same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
     return torch.equal(*(tensor.contiguous().reshape(-1).view(torch.uint8) for tensor in (one, other)))
 
 
-def _share(said: dict[str, Any], name: str) -> float:
-    value = said.get(name, 0.0)
-    return min(1.0, max(0.0, float(value))) if isinstance(value, int | float) else 0.0
-
-
-def _count(said: dict[str, Any], name: str) -> int:
+def count(said: dict[str, Any], name: str) -> int:
     value = said.get(name, 0)
     return value if type(value) is int and 0 < value < 2**63 else 0
 

@@ -7,15 +7,15 @@ import math
 import torch
 
 from stitchcuda.state import OutputError
-from stitchcuda.tools.trial import _same_bits
+from stitchcuda.tools.trial import same_bits
 
 
 def test_strided_outputs_are_compared_bit_by_bit() -> None:
     every_other = torch.randn(8, 32)[:, ::2]
-    assert _same_bits(every_other, every_other.clone())
-    assert _same_bits(every_other.t(), every_other.clone().t())
-    assert not _same_bits(every_other, every_other + 1)
-    assert _same_bits(torch.full((3,), math.nan), torch.full((3,), math.nan))
+    assert same_bits(every_other, every_other.clone())
+    assert same_bits(every_other.t(), every_other.clone().t())
+    assert not same_bits(every_other, every_other + 1)
+    assert same_bits(torch.full((3,), math.nan), torch.full((3,), math.nan))
 
 
 def test_errors_without_a_number_survive_the_workspace() -> None:
