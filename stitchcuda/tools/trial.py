@@ -276,6 +276,7 @@ def _sentence(one: OutputError) -> str:
 
 
 def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors hold the same bytes in the same order; NaN equals itself."""
     if one.shape != other.shape or one.dtype != other.dtype:
         return False
     if one.numel() == 0:
@@ -284,6 +285,7 @@ def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def count(said: dict[str, Any], name: str) -> int:
+    """A number that a worker said, or 0 where it is none."""
     value = said.get(name, 0)
     return value if type(value) is int and 0 < value < 2**63 else 0
 
