@@ -58,8 +58,6 @@ class ProgramWorker:
         self._folder = scratch
         if target == "sim":                # shared memory that nothing wrote reads as NaN, not as the last block's leftovers
             os.environ.setdefault("STITCHCUDA_SIM_CHECK", "1")
-            # No order of blocks and threads is promised on a device, so a program that needs one is wrong.
-            os.environ.setdefault("STITCHCUDA_SIM_SCHEDULE", f"random:{secrets.randbelow(2**16)}")
 
     def load(self, message: dict[str, Any]) -> dict[str, Any]:
         """Build, import and construct `ModelNew`, take over the reference's parameters and buffers."""
@@ -67,6 +65,9 @@ class ProgramWorker:
         if message["precision"] == "tf32":
             torch.backends.cuda.matmul.allow_tf32 = True
             torch.backends.cudnn.allow_tf32 = True
+        if self._target == "sim":          # no order of blocks and threads is promised on a device: who needs one is wrong
+            order = "reverse" if message.get("masked") else f"random:{secrets.randbelow(2**16)}"
+            os.environ.setdefault("STITCHCUDA_SIM_SCHEDULE", order)
         if self._target == "cuda" and self._clock is None:
             self._clock = DeviceClock()    # its functions are bound before the program can touch anything
         source = path / "model_new.py" if path.is_dir() else path

@@ -44,12 +44,12 @@ class Skipped(Record):
     counted: tuple[tuple[str, int], ...] = ()  # launches in one call by switch, for `origin.borrowed`
     seconds: float = 0.0
     notes: tuple[str, ...] = ()
-    died: str = ""                         # how the program with switches ended, before any kernel was left out
+    died: str = ""                         # what was wrong before any kernel was left out: a reason to refuse
 
     @property
     def reasons(self) -> tuple[str, ...]:
         """Why the program is refused."""
-        return (*((f"built so that kernels can be left out, {self.died}",) if self.died else ()), *(
+        return (*((self.died,) if self.died else ()), *(
             f"the kernel {one.name} changes nothing: it is launched {one.launches} times in a call and the outputs are right "
             "without it; remove it, or let it do work that the program needs"
             for one in self.kernels
@@ -87,8 +87,10 @@ def examine(
             counted, wrong = run.warm()
         except WorkerFailed as failure:
             if failure.kind != "error":    # it ran before: a death here is the program's doing
-                return Skipped(seconds=time.monotonic() - started, died=str(failure))
+                return Skipped(seconds=time.monotonic() - started, died=f"built so that kernels can be left out, {failure}")
             return Skipped(seconds=time.monotonic() - started, notes=(f"kernels were not left out in turn: {failure}",))
+        if wrong and run.simulated:        # there the build is the same, and only the order of blocks and threads is not
+            return Skipped(seconds=time.monotonic() - started, died=f"with blocks and threads in another order, {wrong[0]}")
         if wrong:
             note = f"kernels were not left out in turn: the build with switches answers differently ({wrong[0]})"
             return Skipped(counted=tuple(counted.items()), seconds=time.monotonic() - started, notes=(note,))
@@ -144,6 +146,10 @@ class _Run:
         self._skip([])
         wrong = self._reasons(self._next())
         return self._skip([]), wrong
+
+    @property
+    def simulated(self) -> bool:
+        return self._seat is not None and self._seat.trial.tier == "simulated"
 
     def right_without(self, kernels: list[str], *, cold: bool) -> bool:
         """Whether the outputs stay right. A worker that dies of it is replaced; only the replacement's failure is raised."""
