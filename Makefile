@@ -1,7 +1,7 @@
 # Each target makes its own .venv and is quick the second time.
 #   make demo      a plan, CUDA, a verdict and a program for the transformer block, on any machine
 #   make test      the test suite (no GPU, no key, no network needed once installed)
-#   make test-gpu  what needs an NVIDIA GPU          make test-long  kill and corpus runs (about half an hour)
+#   make test-gpu  what needs an NVIDIA GPU          make test-long  kill and corpus runs (three quarters of an hour)
 #   make lint      ruff and mypy --strict            make clean      remove what these targets made
 PYTHON ?= python3
 VENV   ?= .venv

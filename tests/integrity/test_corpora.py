@@ -1,7 +1,6 @@
 """No attack is accepted and no honest program is refused: what a CPU can express, on the simulator, a reference at a time.
 
-Programs in the style of torch extensions take half a minute each to build and are judged in the long run. What only a GPU can
-show is in `benchmarks/integrity.py --device cuda` and in the tests marked gpu.
+Programs in the style of torch extensions take half a minute each to build and are judged in the long run. What a GPU can show is in the tests marked gpu.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.integrity import KINDS, outcomes, wrong
+from stitchcuda.state import Target
 from tests.integrity.corpus import HERE, Entry, entries
 
 CACHE = Path("/tmp/stitchcuda-simulator-tests")
@@ -21,20 +21,21 @@ def slow(entry: Entry) -> bool:
     return entry.path.is_file() and "torch.utils.cpp_extension" in entry.path.read_text()
 
 
-def by_reference(target: str, *, built_slowly: bool) -> dict[str, list[tuple[Entry, str]]]:
+def by_reference(target: Target, built_slowly: tuple[bool, ...]) -> dict[str, list[tuple[Entry, str]]]:
     groups: dict[str, list[tuple[Entry, str]]] = {}
     for entry, kind in CHOSEN:
-        if entry.on(target) and slow(entry) == built_slowly:
+        if entry.on(target) and slow(entry) in built_slowly:
             groups.setdefault(str(entry.reference.relative_to(HERE / "references")), []).append((entry, kind))
     return groups
 
 
-QUICK, SLOW = by_reference("sim", built_slowly=False), by_reference("sim", built_slowly=True)
+QUICK, SLOW = by_reference("sim", (False,)), by_reference("sim", (True,))
+ON_GPU = by_reference("cuda", (False, True))
 
 
-def judge_group(reference: str, group: list[tuple[Entry, str]]) -> list[str]:
+def judge_group(reference: str, group: list[tuple[Entry, str]], target: Target = "sim") -> list[str]:
     CACHE.mkdir(exist_ok=True)
-    found = list(outcomes(HERE / "references" / reference, group, "sim", CACHE))
+    found = list(outcomes(HERE / "references" / reference, group, target, CACHE))
     assert len(found) == len(group)
     return [f"{one.name}: {one.result} {one.reason}" for one in found if wrong(one)]
 
@@ -49,6 +50,13 @@ def test_verdicts(reference: str) -> None:
 @pytest.mark.parametrize("reference", SLOW)
 def test_verdicts_on_torch_extensions(reference: str) -> None:
     assert judge_group(reference, SLOW[reference]) == []
+
+
+@pytest.mark.gpu
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("reference", ON_GPU)
+def test_verdicts_on_a_gpu(reference: str) -> None:
+    assert judge_group(reference, ON_GPU[reference], "cuda") == []
 
 
 def test_every_known_cheat_is_there() -> None:
