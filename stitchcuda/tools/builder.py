@@ -25,22 +25,31 @@ class Builder:
         """The builder's answer to an order of the program in `root`. Raises RuntimeError for our own defects only."""
         if root is None:
             return {"error": "an order to build before any program was loaded", "kind": "build"}
-        name = str(order.get("name", ""))[:100]
-        if self._worker is None:
-            self._worker = self._start()
         started = time.monotonic()
         try:
-            answer = self._worker.ask(
-                "build", seconds=seconds, doing=f"compiling {name}", order=dict(order), root=str(root), **self._given
-            )
+            answer = self._asked(order, root, seconds)
         except WorkerFailed as failure:
-            self.close()
             kind = "build" if failure.kind == "timeout" else "unavailable"
             return {"error": str(failure), "kind": kind}
         built: dict[str, Any] = answer["built"]
         if built.get("kind") == "defect":
             raise RuntimeError(f"the builder failed:\n{built['error']}")
         return built | {"seconds": time.monotonic() - started}
+
+    def _asked(self, order: Mapping[str, Any], root: Path, seconds: float, *, again: bool = True) -> dict[str, Any]:
+        """The builder's answer; one that died is started again once, for it may have been killed from outside."""
+        if self._worker is None:
+            self._worker = self._start()
+        name = str(order.get("name", ""))[:100]
+        try:
+            return self._worker.ask(
+                "build", seconds=seconds, doing=f"compiling {name}", order=dict(order), root=str(root), **self._given
+            )
+        except WorkerFailed as failure:
+            self.close()
+            if failure.kind == "crash" and again:
+                return self._asked(order, root, seconds, again=False)
+            raise
 
     def close(self) -> None:
         worker, self._worker = self._worker, None

@@ -1,7 +1,7 @@
 """No attack is accepted and no honest program is refused: what a CPU can express, on the simulator, a reference at a time.
 
-Programs in the style of torch extensions take half a minute each to build and are judged in the long run. What a GPU can show is
-in the tests marked gpu.
+Programs in the style of torch extensions take half a minute each to build and are judged in the long run; what a GPU can show
+is in the tests marked gpu.
 """
 
 from __future__ import annotations

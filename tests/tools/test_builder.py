@@ -249,9 +249,6 @@ def test_a_builder_that_is_killed_is_replaced(nursery: Nursery, program: Path, t
     killer = threading.Timer(0.5, lambda: os.kill(started[0].pid, signal.SIGKILL))
     killer.start()
     answer = one.build(order(), program, 60.0)
-    assert answer["kind"] == "unavailable"
-    assert "the builder crashed with SIGKILL while compiling k" in answer["error"]
-    answer = one.build(order(), program, 60.0)
     assert len(started) == 2
     assert Path(answer["path"]).is_file()
     again = one.build(order(), program, 60.0)
