@@ -183,7 +183,7 @@ class JudgeProcess:
             result = result.model_copy(update={"whole": int(work["work"])})
             if one.traced:
                 result = result.model_copy(update={"replaced": origin.taken(work, one.traced, one.own)})
-            if fresh and result.ok and result.launches:
+            if fresh and result.ok:        # whether it has kernels is not for the worker to say
                 skipped = skipping.examine(lambda: self._seat(program, exam), exam, seeds)
                 result = integrity.judged(result, skipped, one.own_launches)
             return result

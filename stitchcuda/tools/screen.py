@@ -25,7 +25,7 @@ _INTERNALS = frozenset((
     "f_back", "f_locals", "f_globals", "f_builtins", "tb_frame", "gi_frame", "cr_frame", "ag_frame", "_getframe",
     "_getframemodulename", "_current_frames", "_current_exceptions", "currentframe", "getouterframes", "getinnerframes",
     "walk_stack", "extract_stack", "get_objects", "get_referrers", "get_referents", "__subclasses__", "__globals__",
-    "__closure__", "cell_contents", "__code__", "co_code", "settrace", "setprofile", "pythonapi", "addaudithook",
+    "__closure__", "cell_contents", "__code__", "__self__", "__func__", "co_code", "settrace", "setprofile", "pythonapi", "addaudithook",
 ))  # fmt: skip
 # By these, torch operators escape the modes that count them.
 _UNSEEN = frozenset((
@@ -161,6 +161,10 @@ class _Reader:
         callee = self._callee(node)
         if callee in _READS or callee.removeprefix("builtins.") in _READS:
             yield "refused", f"calls {callee}: code that cannot be read in its source"
+        if callee in ("importlib.import_module", "__import__", "builtins.__import__") and (
+            not node.args or folded(node.args[0]) is None
+        ):
+            yield "refused", "imports a module whose name cannot be read in its source"
         if callee.startswith(_DECODES):
             yield "refused", f"calls {callee}: what it decodes cannot be read in its source"
         if callee.startswith("ctypes."):
@@ -190,6 +194,8 @@ class _Reader:
             yield from self._word(text)
         if re.search(r"/proc/|/dev/shm|/dev/fd|/sys/class", text) and not text.startswith(_HARMLESS_PROC):
             yield "refused", f"names {text[:60]!r}: memory and files of other processes are no business of a program"
+        if "STITCHCUDA_" in text or "stitchcuda_" in text:
+            yield "refused", "names what belongs to the verifier"
         if "__global__" in text or "#include" in text:
             for kind, line, why in screen_native.screen(text):
                 yield kind, f"(line {line} of that text) {why}"

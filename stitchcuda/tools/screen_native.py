@@ -38,6 +38,7 @@ _RULES: tuple[tuple[Severity, str, str], ...] = (
     ("noted", "looks at a clock", r"\b(?:clock64|globaltimer|__nanosleep)\b"),
 )  # fmt: skip
 _TEXTS: tuple[tuple[Severity, str, str], ...] = (
+    ("refused", "names what belongs to the verifier", r"STITCHCUDA_|\bstitchcuda_"),
     ("refused", "takes a file in as binary", r"\.incbin\b|^[ \t]*#[ \t]*embed\b"),
     ("refused", "includes a file from outside of the program",
      r"^[ \t]*#[ \t]*include(?:_next)?[ \t]*[<\"](?:/|[^>\"\n]*\.\./)"),

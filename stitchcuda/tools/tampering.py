@@ -16,6 +16,8 @@ from pathlib import Path
 from types import BuiltinFunctionType, FrameType, FunctionType, MethodDescriptorType, ModuleType, WrapperDescriptorType
 from typing import Any
 
+import torch
+
 # Modules that measure, compare, count or write. Matched with everything below them where the name ends with a dot.
 _SEALED = (
     "stitchcuda.", "torch", "torch.cuda", "torch.cuda.", "torch._tensor", "torch._ops", "torch.overrides", "torch.autograd",
@@ -74,6 +76,7 @@ class Seal:
 
     def __init__(self) -> None:
         self._held = list(_pieces())
+        self._names = frozenset(vars(torch.Tensor))  # a new one there would hide one of its base class
 
     def renew(self) -> None:
         """Take what was replaced so far as the worker's own doing; called before anything of the program is imported."""
@@ -82,6 +85,7 @@ class Seal:
             for holder, name, _, _, full in self._held
             if (now := holder.get(name)) is not None
         ]
+        self._names = frozenset(vars(torch.Tensor))
 
     def broken(self) -> list[str]:
         """Names of what was replaced since, such as "torch.cuda.synchronize"; the first ten."""
@@ -90,6 +94,7 @@ class Seal:
             now = holder.get(name)
             if (now is not value or (code is not None and _code(now) != code)) and full not in _REPLACED_BY_TORCH:
                 changed.append(full)
+        changed += [f"torch.Tensor.{name}" for name in vars(torch.Tensor) if name not in self._names]
         return changed[:10]
 
 

@@ -143,9 +143,12 @@ def host_tasks(program: Path) -> tuple[str, ...]:
     if not manifest.is_file():
         return ()
     try:
-        return tuple(json.loads(manifest.read_text()).get("host", ()))
-    except (ValueError, AttributeError) as error:
+        declared = json.loads(manifest.read_text(errors="replace")).get("host", [])
+    except (ValueError, AttributeError, RecursionError) as error:
         raise BadInput(f"{manifest} is not a program's manifest: {error}") from error
+    if not isinstance(declared, list) or not all(isinstance(task, str) for task in declared):
+        raise BadInput(f'{manifest} is not a program\'s manifest: "host" is no list of names')
+    return tuple(declared)
 
 
 def _badness(one: OutputError) -> float:
