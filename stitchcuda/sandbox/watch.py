@@ -39,10 +39,10 @@ class Watch:
     def excess(self) -> str:
         """Which bound is passed: "memory", "processes", "disk"; "" for none."""
         proc, rows = self._rows()
+        if self._bounds.tasks and sum(threads for _, threads, _ in rows) >= self._bounds.tasks:
+            return "processes"             # first of all: they leave little time to look at anything else
         memory = sum(resident for _, _, resident in rows)
         nameless = self._nameless(proc, [pid for pid, _, _ in rows])
-        if self._bounds.tasks and sum(threads for _, threads, _ in rows) > self._bounds.tasks:
-            return "processes"
         if self._bounds.memory and memory + nameless > self._bounds.memory:
             alone = sum(self._proportional(proc, pid, resident) for pid, _, resident in rows)  # forks share most of theirs
             if alone + nameless > self._bounds.memory:
