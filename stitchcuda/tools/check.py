@@ -18,11 +18,11 @@ from types import TracebackType
 from typing import Any
 
 from stitchcuda.errors import BadInput, Unavailable
-from stitchcuda.state import CheckResult, Record, Settings, TimingResult
 from stitchcuda.sandbox import limits
-from stitchcuda.tools import device
 from stitchcuda.sandbox.limits import Limits
 from stitchcuda.sandbox.removal import remove
+from stitchcuda.state import CheckResult, Record, Settings, TimingResult
+from stitchcuda.tools import device
 
 _GRACE_S = 30.0                            # beyond the judge's own limits, before it is given up
 

@@ -21,7 +21,8 @@ _KILLED = -9
 
 
 class Ended(NamedTuple):
-    """`code` is negative for a signal. `reason`: why the supervisor killed it ("memory", "disk", "processes", "output"), or ""."""
+    """`code` is negative for a signal. `reason` says why the supervisor killed it ("memory", "disk", "processes", "output"), or
+    is empty."""
 
     code: int
     reason: str

@@ -51,7 +51,9 @@ class JudgeProcess:
         self._arch = order["arch"]
         self._target = self._settings.target
         self._nursery = nursery
-        self._builder = Builder(lambda: Worker(nursery, "builder", self._scratch, self._target, self._limits), cache=self._cache, arch=self._arch)
+        self._builder = Builder(
+            lambda: Worker(nursery, "builder", self._scratch, self._target, self._limits), cache=self._cache, arch=self._arch
+        )
         self._shown = self._scratch / "shown"  # what programs may read; nothing else of the scratch folder is theirs
         self._shown.mkdir()
         for folder in handed_out(self._cache):

@@ -28,7 +28,7 @@ from stitchcuda.tools.simulated_graph import SimulatedGraph
 from stitchcuda.tools.stopwatch import DeviceClock
 from stitchcuda.tools.switches import switches
 from stitchcuda.tools.timed_calls import NotPlain, TimedCalls
-from stitchcuda.tools.traffic import HARMLESS, Poison, Traffic, poison_cached, poison_as, red_zoned, tensors_of
+from stitchcuda.tools.traffic import HARMLESS, Poison, Traffic, poison_as, poison_cached, red_zoned, tensors_of
 from stitchcuda.tools.wire import Channel, WireError
 from stitchcuda.tools.witness import Witness
 

@@ -25,7 +25,8 @@ _INTERNALS = frozenset((
     "f_back", "f_locals", "f_globals", "f_builtins", "tb_frame", "gi_frame", "cr_frame", "ag_frame", "_getframe",
     "_getframemodulename", "_current_frames", "_current_exceptions", "currentframe", "getouterframes", "getinnerframes",
     "walk_stack", "extract_stack", "get_objects", "get_referrers", "get_referents", "__subclasses__", "__globals__",
-    "__closure__", "cell_contents", "__code__", "__self__", "__func__", "co_code", "settrace", "setprofile", "pythonapi", "addaudithook",
+    "__closure__", "cell_contents", "__code__", "__self__", "__func__", "co_code", "settrace", "setprofile", "pythonapi",
+    "addaudithook",
 ))  # fmt: skip
 # By these, torch operators escape the modes that count them.
 _UNSEEN = frozenset((

@@ -65,7 +65,9 @@ def sit(
                 reasons = [f"at another size that its shape guard allows, {reason}" for reason in reasons]
                 break
         if not reasons and len(fewer) > 1 and all(fewer):
-            reasons = ["it launches fewer kernels of its own for inputs that it has seen: results of earlier calls are remembered"]
+            reasons = [
+                "it launches fewer kernels of its own for inputs that it has seen: results of earlier calls are remembered"
+            ]
         if not reasons and final:
             reasons = _much_later(trial, exam, bounds)
         if not reasons and first is not None:
@@ -106,11 +108,12 @@ def _traced(shares: dict[str, Any]) -> list[str]:
     """What a trace of the device says against a program (GPU)."""
     reasons = []
     if shares["late"]:
-        reasons.append(f"work in another stream goes on after the call returned ({shares['late'][0]}): join it to the caller's stream")
+        what = shares["late"][0]
+        reasons.append(f"work in another stream goes on after the call returned ({what}): join it to the caller's stream")
     if shares["again"] < shares["launches"]:
         reasons.append(
-            f"it launches {shares['launches']} kernels of its own for new inputs and {shares['again']} for the same ones again: "
-            "results of earlier calls are remembered"
+            f"it launches {shares['launches']} kernels of its own for new inputs and {shares['again']} for the same ones "
+            "again: results of earlier calls are remembered"
         )
     return reasons
 

@@ -56,7 +56,9 @@ _ATTEMPTS = {
     "subprocess.Popen": "starts a process",
 }
 # What these are given as their first argument is a path that they change; `open` is looked at separately.
-_WRITES = ("os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.link", "os.symlink", "os.truncate", "os.chmod", "shutil.rmtree")
+_WRITES = (
+    "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.link", "os.symlink", "os.truncate", "os.chmod", "shutil.rmtree",
+)  # fmt: skip
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 _FREE = ("/tmp/", "/dev/null", "/dev/shm/", "/var/tmp/")  # private to the program, or nothing
 # Whoever calls through these modules does what they do.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,11 @@ import torch
 
 from stitchcuda.sandbox.limits import Limits
 from stitchcuda.sandbox.protections import Protections
-from stitchcuda.state import CheckResult, OutputError, Precision, Target, Tier
+from stitchcuda.state import OutputError, Precision, Target, Tier
 from stitchcuda.tools import bound, origin, wire
 from stitchcuda.tools.bound import Bound
 from stitchcuda.tools.deliveries import Delivery
-from stitchcuda.tools.exam import GIVEN, Exam, InputSet
+from stitchcuda.tools.exam import Exam, InputSet
 from stitchcuda.tools.wire import WireError
 from stitchcuda.tools.worker import Worker, WorkerFailed
 
@@ -234,8 +234,9 @@ class Trial:
         self._exam = other
         try:
             self._worker.ask(
-                "reload", seconds=self._limits.call_s, doing="taking other parameters", state=str(other.state), names=self.state_names
-            )
+                "reload", seconds=self._limits.call_s, doing="taking other parameters", state=str(other.state),
+                names=self.state_names,
+            )  # fmt: skip
             given = other.sets[0]
             wrong = self.judged(given, self.call(given, same_addresses=False), other.bounds(1))[1]
         except WorkerFailed as failure:

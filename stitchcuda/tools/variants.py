@@ -19,8 +19,8 @@ from torch.utils import _pytree as pytree
 from stitchcuda.tools.memory import remade
 
 Variant = Literal[
-    "as given", "touched", "patchwork", "scaled up", "scaled down", "negative", "shifted", "uniform", "sparse", "sorted", "repeated",
-    "outlier", "non-contiguous",
+    "as given", "touched", "patchwork", "scaled up", "scaled down", "negative", "shifted", "uniform", "sparse", "sorted",
+    "repeated", "outlier", "non-contiguous",
 ]  # fmt: skip
 SMALL: tuple[Variant, ...] = ("scaled down", "negative")
 VALUES: tuple[Variant, ...] = ("scaled up", "shifted", "uniform", "sparse", "sorted", "repeated", "outlier")

@@ -15,7 +15,17 @@ from pathlib import Path
 from stitchcuda.errors import BadInput, Unavailable
 from stitchcuda.sandbox.limits import Limits
 from stitchcuda.state import (
-    BuildResult, CheckResult, KernelRole, OutputError, Policy, Precision, Record, Settings, Target, Tier, TimingResult,
+    BuildResult,
+    CheckResult,
+    KernelRole,
+    OutputError,
+    Policy,
+    Precision,
+    Record,
+    Settings,
+    Target,
+    Tier,
+    TimingResult,
 )  # fmt: skip
 from stitchcuda.tools import device, nvcc
 from stitchcuda.tools.check import Judge
@@ -125,8 +135,8 @@ def policy_reasons(
     short = f"policy stitched: own kernels hold {check.own_share:.1%} of the work and {OWN_SHARE:.0%} are needed"
     if check.own_share >= OWN_SHARE:
         short = (
-            f"policy stitched: what libraries and framework do in a call is {1 - taken:.0%} of the reference's whole work, so its "
-            f"own kernels take over less than {OWN_SHARE:.0%} of it"
+            f"policy stitched: what libraries and framework do in a call is {1 - taken:.0%} of the reference's whole work, so "
+            f"its own kernels take over less than {OWN_SHARE:.0%} of it"
         )
     if not declared:
         return (f"{short} where no host-side task is declared",), ""
