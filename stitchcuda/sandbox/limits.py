@@ -7,7 +7,6 @@ from the network or the file system: it bounds and it cleans up. Where to look n
 
 from __future__ import annotations
 
-import ctypes
 import os
 import shutil
 import signal
@@ -18,11 +17,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from stitchcuda.sandbox import kernel
 from stitchcuda.sandbox.policy import Bounds
 from stitchcuda.sandbox.removal import remove
 from stitchcuda.state import Record
 
-_PR_SET_PDEATHSIG = 1                      # linux/prctl.h
 _PREFIX = "stitchcuda-"
 _KEPT_VARIABLES = (
     "PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_PATH", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER",
@@ -74,7 +73,7 @@ def clean_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
 
 def die_with_parent() -> None:
     """Ask the kernel to kill this process when its parent's thread ends. Only for parents whose thread lives as long."""
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    kernel.prctl(kernel.DEATH_SIGNAL, signal.SIGKILL)
 
 
 def memory_limit(limits: Limits) -> int:

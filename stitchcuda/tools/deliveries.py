@@ -9,7 +9,6 @@ Where to look next: `contents.py` (what a turn does), `timing.py`, `trial.py`.
 from __future__ import annotations
 
 import secrets
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any, Protocol
 import torch
 
 from stitchcuda.errors import BadInput
+from stitchcuda.sandbox.removal import remove
 from stitchcuda.tools import contents, wire
 from stitchcuda.tools.exam import Ask, Exam, InputSet, places
 
@@ -100,7 +100,7 @@ class Deliveries:
                 set=number,
                 turn=turn,
                 structure=answer.get("structure"),
-                outputs=wire.read_tensors(paths["outputs"], limit_bytes=2 * given.expected.stat().st_size + 2 * size + 2**20),
+                outputs=wire.read_tensors(paths["outputs"], limit_bytes=given.most_bytes),
                 inputs=wire.read_tensors(paths["inputs_after"], limit_bytes=2 * size + 2**20),
             )
         finally:
@@ -137,8 +137,8 @@ class Deliveries:
         return True
 
     def close(self) -> None:
-        shutil.rmtree(self.folder, ignore_errors=True)
-        shutil.rmtree(self.shown, ignore_errors=True)
+        remove(self.folder)
+        remove(self.shown)
 
     def _answered(self, given: InputSet, turn: int, moving: list[int]) -> tuple[InputSet, int]:
         """The contents as the reference answers them, and how many of its values are finite."""

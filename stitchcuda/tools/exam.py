@@ -8,7 +8,6 @@ program worker is told of. Where to look next: `variants.py` (what is varied), `
 from __future__ import annotations
 
 import secrets
-import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +17,7 @@ import torch
 
 from stitchcuda.errors import BadInput
 from stitchcuda.fusion.manifest import FreeSize
+from stitchcuda.sandbox.removal import remove
 from stitchcuda.tools import wire
 from stitchcuda.tools.bound import Bound, Measure, measured, pooled
 from stitchcuda.tools.variants import SMALL, VALUES
@@ -44,6 +44,11 @@ class InputSet:
     variant: str = GIVEN
     lenient: bool = False                  # in a layout that no program promises to take
     seed: int = 0                          # of the reference's get_inputs()
+
+    @property
+    def most_bytes(self) -> int:
+        """What a worker's file of outputs may hold: twice what was expected, with room for other layouts."""
+        return 2 * self.expected.stat().st_size + 2 * self.inputs.stat().st_size + 2**20
 
     def answers(self) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
         """(own dtype, float64), in the order of `names`."""
@@ -96,8 +101,8 @@ class Exam:
             self.note = f"{self.note}; {note}" if self.note else note
 
     def close(self) -> None:
-        shutil.rmtree(self.folder, ignore_errors=True)
-        shutil.rmtree(self.shown, ignore_errors=True)
+        remove(self.folder)
+        remove(self.shown)
 
 
 def places(folder: Path, shown: Path, label: str) -> dict[str, Path]:

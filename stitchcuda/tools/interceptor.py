@@ -42,7 +42,7 @@ class Interceptor:
         self._skip = skip
         self._runtime = ""
         self._traffic: Traffic | None = None
-        self._counter: Callable[[], int] | None = None
+        self._counters: dict[str, Callable[[], int]] = {}
 
     def install(self) -> None:
         """Patch the builders of this process. Irreversible: the worker is thrown away."""
@@ -61,21 +61,21 @@ class Interceptor:
 
     def launches(self) -> int:
         """Grids that the simulator has run so far in this process; 0 before the first kernel is loaded."""
-        if not self._runtime:
-            return 0
-        if self._counter is None:
-            runtime = ctypes.CDLL(self._runtime)
-            runtime.stitchsim_launches.restype = ctypes.c_ulong
-            self._counter = runtime.stitchsim_launches
-        return int(self._counter())
+        return self._counted("stitchsim_launches")
 
     def host_bytes(self) -> int:
         """Bytes that the program has read back to the host so far (simulator), by torch or by cudaMemcpy."""
+        return simulated_device.SimulatedDevice.host_bytes + self._counted("stitchsim_host_bytes")
+
+    def _counted(self, name: str) -> int:
+        """What a counter of the simulator's runtime says; 0 before there is one."""
         if not self._runtime:
-            return simulated_device.SimulatedDevice.host_bytes
-        runtime = ctypes.CDLL(self._runtime)
-        runtime.stitchsim_host_bytes.restype = ctypes.c_ulong
-        return simulated_device.SimulatedDevice.host_bytes + int(runtime.stitchsim_host_bytes())
+            return 0
+        if name not in self._counters:
+            counter = getattr(ctypes.CDLL(self._runtime), name)
+            counter.restype = ctypes.c_ulong
+            self._counters[name] = counter
+        return int(self._counters[name]())
 
     @contextlib.contextmanager
     def running(self, traffic: Poison | None = None) -> Iterator[None]:

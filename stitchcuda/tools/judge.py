@@ -13,7 +13,6 @@ import json
 import os
 import secrets
 import select
-import shutil
 import sys
 import threading
 import time
@@ -98,7 +97,7 @@ class JudgeProcess:
         try:
             yield snapshot(Path(program), place)
         finally:
-            shutil.rmtree(place, ignore_errors=True)
+            remove(place)
 
     def time(self, message: dict[str, Any]) -> dict[str, Any]:
         """Reference, previous program and program in one interleaving; `twice` for a winner, each time in new workers."""

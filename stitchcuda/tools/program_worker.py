@@ -23,6 +23,7 @@ from stitchcuda.simulator.refuse import Refused
 from stitchcuda.state import Target
 from stitchcuda.tools import orders, origin, tampering, timed_calls, wire
 from stitchcuda.tools.interceptor import Interceptor
+from stitchcuda.tools.memory import extent
 from stitchcuda.tools.orders import BuildFailed
 from stitchcuda.tools.simulated_graph import SimulatedGraph
 from stitchcuda.tools.stopwatch import DeviceClock
@@ -382,5 +383,4 @@ def _rolled(tensor: torch.Tensor, by: int) -> torch.Tensor:
 
 
 def _span(tensor: torch.Tensor) -> torch.Tensor:
-    length = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    return tensor.as_strided((length,), (1,))
+    return tensor.as_strided((extent(tensor),), (1,))

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from stitchcuda.errors import BadInput
-from stitchcuda.tools.memory import remade
+from stitchcuda.tools.memory import extent, remade
 from stitchcuda.tools.truth import double, name_outputs, run, run64, second_run
 
 __all__ = ["Reference", "double", "load_reference", "name_outputs", "run", "run64"]
@@ -214,7 +214,7 @@ def _from_pickle(path: Path, data: bytes) -> tuple[nn.Module, Callable[[int], In
 def _renewed(example: Tensor) -> Tensor:
     """Other values in the same layout, drawn from torch's global generator on the CPU."""
     shape, strides = example.shape, example.stride()
-    span = 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True)) if example.numel() else 0
+    span = extent(example)
     if example.is_floating_point() or example.is_complex():
         values = torch.randn(span, dtype=torch.complex128 if example.is_complex() else torch.float64).to(example.dtype)
         return values.as_strided(shape, strides)

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from stitchcuda.tools import contents, wire
+from stitchcuda.tools.memory import extent
 from stitchcuda.tools.stopwatch import Clock
 
 Call = Callable[..., object]
@@ -115,7 +116,7 @@ class TimedCalls:
                 raise NotPlain(f"a {type(tensor).__name__}, not a plain tensor")
             if tensor.is_conj() or tensor.is_neg():
                 tensor = tensor.resolve_conj().resolve_neg()
-            address, size = tensor.data_ptr(), _span_bytes(tensor)
+            address, size = tensor.data_ptr(), extent(tensor) * tensor.element_size()
             if size and not address:
                 raise NotPlain("a tensor without memory")
             store = self._kept[position][0]
@@ -128,13 +129,6 @@ class TimedCalls:
             # The layout alone: the output itself must be free to go.
             layout = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
             self._kept[position] = (store, layout)
-
-
-def _span_bytes(tensor: torch.Tensor) -> int:
-    if tensor.numel() == 0:
-        return 0
-    span = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    return span * tensor.element_size()
 
 
 def answer(

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from stitchcuda.tools.memory import extent
 from stitchcuda.tools.switches import simulated
 from stitchcuda.tools.witness import mark
 
@@ -112,7 +113,7 @@ def red_zoned(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def _red_zoned(tensor: torch.Tensor) -> torch.Tensor:
-    span = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    span = extent(tensor)
     zone = _ZONE // tensor.element_size()
     whole = torch.empty(span + 2 * zone, dtype=tensor.dtype, device=tensor.device)
     poison(whole)

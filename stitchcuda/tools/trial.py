@@ -101,9 +101,8 @@ class Trial:
             **{what: str(path) for what, path in paths.items()},
         )
         self._tell_tampering(answer)
-        allowed = 2 * given.expected.stat().st_size + 2 * given.inputs.stat().st_size + 2**20
         try:
-            outputs = wire.read_tensors(paths["outputs"], limit_bytes=allowed)
+            outputs = wire.read_tensors(paths["outputs"], limit_bytes=given.most_bytes)
             after = wire.read_tensors(paths["inputs_after"], limit_bytes=2 * given.inputs.stat().st_size + 2**20)
             state = wire.read_tensors(paths["state_after"], limit_bytes=2 * self._exam.state.stat().st_size + 2**20)
             names = wire.named_tensors(answer.get("structure"), range(len(outputs)))
@@ -121,10 +120,9 @@ class Trial:
     def reread(self, given: InputSet) -> dict[str, torch.Tensor]:
         """The outputs that were held, as they are now. Raises `WorkerFailed`."""
         path = self._place("outputs")
-        allowed = 2 * given.expected.stat().st_size + 2 * given.inputs.stat().st_size + 2**20
         self._worker.ask("reread", seconds=self._limits.call_s, doing="showing earlier outputs", outputs=str(path))
         try:
-            held = wire.read_tensors(path, limit_bytes=allowed)
+            held = wire.read_tensors(path, limit_bytes=given.most_bytes)
         except (WireError, OSError) as error:
             raise WorkerFailed("error", f"the program's outputs cannot be read: {error}") from error
         finally:
