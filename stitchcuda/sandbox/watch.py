@@ -38,13 +38,19 @@ class Watch:
 
     def excess(self) -> str:
         """Which bound is passed: "memory", "processes", "disk"; "" for none."""
+        if self._crowded():
+            return "processes"             # first of all: they leave little time to look at anything else
         proc, rows = self._rows()
         if self._bounds.tasks and sum(threads for _, threads, _ in rows) >= self._bounds.tasks:
-            return "processes"             # first of all: they leave little time to look at anything else
+            return "processes"
         memory = sum(resident for _, _, resident in rows)
         nameless = self._nameless(proc, [pid for pid, _, _ in rows])
         if self._bounds.memory and memory + nameless > self._bounds.memory:
-            alone = sum(self._proportional(proc, pid, resident) for pid, _, resident in rows)  # forks share most of theirs
+            alone = 0                      # forks share most of theirs
+            for pid, _, resident in rows:
+                alone += self._proportional(proc, pid, resident)
+                if self._crowded():        # a process that is forking lets nobody read this for seconds
+                    return "processes"
             if alone + nameless > self._bounds.memory:
                 return "memory"
         if self._bounds.disk and nameless + self._stored() > self._bounds.disk:
@@ -69,15 +75,21 @@ class Watch:
 
     def _rows(self) -> tuple[int, list[tuple[int, int, int]]]:
         """The descriptor of the /proc that was asked, and (process, threads, resident bytes) of each below."""
-        if self._inside >= 0:
-            proc, pids = self._inside, [int(name) for name in os.listdir(self._inside) if name.isdigit() and name != "1"]
-        else:
-            proc, pids = self._machine, self.below()
+        proc = self._inside if self._inside >= 0 else self._machine
         rows = []
-        for pid in pids:
+        for pid in self._pids():
             if fields := self._stat(proc, str(pid)):
                 rows.append((pid, int(fields[17]), int(fields[21]) * _PAGE))
         return proc, rows
+
+    def _pids(self) -> list[int]:
+        if self._inside >= 0:
+            return [int(name) for name in os.listdir(self._inside) if name.isdigit() and name != "1"]
+        return self.below()
+
+    def _crowded(self) -> bool:
+        """Whether there are too many processes, which is known at once; threads take a look at each."""
+        return 0 < self._bounds.tasks <= len(self._pids())
 
     def _stat(self, proc: int, pid: str) -> list[str] | None:
         try:
