@@ -178,16 +178,17 @@ class JudgeProcess:
                 with self._turn():
                     result = sitting.sit(
                         one, exam, seeds, final=fresh, profile=self._target == "cuda", others=others,
-                        reloaded=reloaded(self._ask, exam) if fresh else None,
+                        reload=lambda: reloaded(self._ask, exam) if fresh else None,
                     )  # fmt: skip
+            if not (fresh and result.ok):
+                return result
             work = self._reference_work()
             result = result.model_copy(update={"whole": int(work["work"])})
             if one.traced:
                 result = result.model_copy(update={"replaced": origin.taken(work, one.traced, one.own)})
-            if fresh and result.ok:        # whether it has kernels is not for the worker to say
-                skipped = skipping.examine(lambda: self._seat(program, exam), exam, seeds)
-                result = integrity.judged(result, skipped, one.own_launches)
-            return result
+            # Whether it has kernels is not for the worker to say.
+            skipped = skipping.examine(lambda: self._seat(program, exam), exam, seeds)
+            return integrity.judged(result, skipped, one.own_launches)
         finally:
             if fresh:
                 exam.close()

@@ -7,7 +7,7 @@ A program's failure is a `CheckResult`, never an exception. Where to look next: 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from stitchcuda.state import CheckResult, OutputError
@@ -22,13 +22,13 @@ _MORE_S = 1.0
 
 def sit(
     trial: Trial, exam: Exam, seeds: int, *, final: bool, profile: bool, others: Sequence[InputSet] = (),
-    reloaded: Exam | None = None,
+    reload: Callable[[], Exam | None] = lambda: None,
 ) -> CheckResult:  # fmt: skip
     """Run the exam's first `seeds` input sets; stops at the first that fails. Worker failures become reasons.
 
     The first set is called twice, at old and at new addresses, which also says whether the program is deterministic. `final`:
     all sets are, many more calls follow before the last look, and `others` (of other sizes) are tried. `profile`: shares come
-    from the device's own clock (GPU). `reloaded`: what the program does with other parameters, for the report.
+    from the device's own clock (GPU). `reload` draws other parameters, for the report on a program that is right so far.
     """
     worst: dict[str, OutputError] = {}
     reasons: list[str] = []
@@ -73,14 +73,13 @@ def sit(
         if not reasons and first is not None:
             reasons = _overwritten(trial, exam.sets[0], first)
         if not reasons and profile:
-            shares = trial.profile(exam.sets[0], trial.own_kernels())
-            trial.own_launches = shares["own_launches"]
+            shares = trial.profile(exam.sets[0])
             reasons = _traced(shares)
         for given in (one for one in exam.sets[:seeds] if one.lenient and not reasons):
             trial.remark(trial.beyond(given, bounds))
             done += 1
-        if reloaded is not None and not reasons and trial.state_names:
-            trial.remark(trial.with_other_parameters(reloaded))
+        if not reasons and trial.state_names and (other := reload()) is not None:
+            trial.remark(trial.with_other_parameters(other))
     except WorkerFailed as failure:
         return failed(trial, failure, outputs=tuple(worst.values()), seeds=done)
     return CheckResult(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -192,30 +191,28 @@ class Trial:
             return [f"the outputs cannot be read: {error}"]
         return self.judged(given, Answer(values, delivery.inputs, {}, {}), exam.bounds(len(exam.sets)))[1]
 
-    def profile(self, given: InputSet, own: Iterable[str] = ()) -> dict[str, Any]:
+    def profile(self, given: InputSet) -> dict[str, Any]:
         """Device time by kernel of one call (GPU only). Raises `WorkerFailed`.
 
-        `own` are the kernels of the libraries that the builder made (`origin.built_kernels`); without, those in the sources.
+        The program's own are the kernels of the libraries that the builder made for it; without any, those in its sources.
         """
-        recorded = self._worker.ask(
+        self.traced = self._worker.ask(
             "profile",
             seconds=self._limits.call_s,
             doing="running forward under the profiler",
             inputs=str(given.inputs),
             structure=given.structure,
         )
-        own = tuple(own) or origin.own_kernels(self._worker.code or Path())
-        self.traced, self.own = recorded, own
-        return origin.summary(recorded, own)
+        built = origin.built_kernels(Path(str(one["path"])) for one in self._worker.built if one.get("path"))
+        self.own = built or origin.own_kernels(self._worker.code or Path())
+        summary = origin.summary(self.traced, self.own)
+        self.own_launches = summary["own_launches"]
+        return summary
 
     @property
     def protections(self) -> Protections:
         """What the sandbox has in force around the program."""
         return self._worker.child.protections
-
-    def own_kernels(self) -> tuple[str, ...]:
-        """Full names of the kernels in the libraries that the builder made for this program."""
-        return origin.built_kernels(Path(str(one["path"])) for one in self._worker.built if one.get("path"))
 
     def beyond(self, given: InputSet, bounds: dict[str, Bound]) -> str:
         """What becomes of inputs in a layout that `get_inputs()` never gives, as a note: no program promises to take them."""

@@ -85,6 +85,7 @@ def verify(
 
     Raises `BadInput` for an unusable reference or program path, `Unavailable` when it could not be judged.
     """
+    _need_program(program)                 # before a judge is started for nothing
     settings = Settings(target=target, policy=policy, precision=precision)
     arch = device.device_facts(target).arch
     with Judge(reference.resolve(), settings, cache=cache, arch=arch, bounds=bounds) as judge:
@@ -93,8 +94,7 @@ def verify(
 
 def verdict_of(judge: Judge, program: Path, settings: Settings, *, cache: Path, arch: str, seeds: int = 5) -> Verdict:
     """The same with a judge that is there already, for several programs of one reference."""
-    if not program.exists() or (program.is_dir() and not (program / "model_new.py").is_file()):
-        raise BadInput(f"{program} is no program: give a folder with model_new.py, or a Python file with class ModelNew")
+    _need_program(program)
     program, on_gpu = program.resolve(), settings.target == "cuda"
     built = nvcc.build(program, arch=arch, cache=cache, link=on_gpu)
     if not built.ok:
@@ -109,6 +109,11 @@ def verdict_of(judge: Judge, program: Path, settings: Settings, *, cache: Path, 
         timing = judge.time(program, program, twice=True)
         timing_s = time.monotonic() - started
     return _verdict(program, settings.policy, built, check, timing, timing_s)
+
+
+def _need_program(program: Path) -> None:
+    if not program.exists() or (program.is_dir() and not (program / "model_new.py").is_file()):
+        raise BadInput(f"{program} is no program: give a folder with model_new.py, or a Python file with class ModelNew")
 
 
 def policy_reasons(
