@@ -1,8 +1,8 @@
 """Gives every program of the two corpora to the verifier and prints a table: `python benchmarks/integrity.py --device sim`.
 
 Attacks must not be accepted, honest programs must be; the exit code is 1 where that fails. `--without landlock` leaves one
-protection of the sandbox out, `--without each` runs the attacks on the machine once for each of them. Nothing is fetched; the
-programs are in tests/integrity. Results are kept under benchmarks/results/.
+protection of the sandbox out, `--without each` gives the attacks to it once for each of them. Nothing is fetched; the programs
+are in tests/integrity. Results are kept under benchmarks/results/.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from stitchcuda.errors import StitchError
 from stitchcuda.sandbox.limits import Limits
+from stitchcuda.sandbox.protections import NAMES, WITHOUT
 from stitchcuda.state import Settings, Target
 from stitchcuda.tools.check import Judge
 from stitchcuda.tools.device import device_facts
@@ -53,6 +54,7 @@ _DEFENCES = (
 
 BOUNDS = Limits(call_s=20.0, start_s=200.0, check_s=300.0)
 KINDS = ("attacks", "honest", "limited")
+Chosen = list[tuple[Entry, str]]
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,7 @@ def judged(judge: Judge, entry: Entry, kind: str, settings: Settings, cache: Pat
     return Outcome(entry.name, entry.row, kind, entry.what, entry.independent, result, defence, reason, took)
 
 
-def outcomes(reference: Path, chosen: list[tuple[Entry, str]], target: Target, cache: Path) -> Iterator[Outcome]:
+def outcomes(reference: Path, chosen: Chosen, target: Target, cache: Path) -> Iterator[Outcome]:
     """Verdicts on several programs of one reference, by one judge; a new one when the judge itself failed."""
     settings, arch = Settings(target=target), device_facts(target).arch
     waiting = list(chosen)
@@ -132,47 +134,72 @@ def table(found: list[Outcome], heading: str) -> str:
     return "\n".join(lines)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", choices=("sim", "cuda"), default="sim")
-    parser.add_argument("--corpus", choices=(*KINDS, "all"), default="all")
-    parser.add_argument("--only", default="", help="a regular expression for names")
-    parser.add_argument("--rows", default="", help="a regular expression for rows, such as ^S")
-    parser.add_argument("--without", default="", help="protections to leave out, separated by commas")
-    parser.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 2) // 2))
-    parser.add_argument("--cache", type=Path, default=Path(tempfile.gettempdir()) / "stitchcuda-integrity")
-    parser.add_argument("--table", type=Path, help="write the table to this file")
-    parser.add_argument("--json", type=Path, help="write the outcomes to this file")
-    given = parser.parse_args()
-    if given.without:
-        os.environ["STITCHCUDA_SANDBOX_WITHOUT"] = given.without
-    given.cache.mkdir(parents=True, exist_ok=True)
-    chosen = [
-        (entry, kind)
-        for kind in (KINDS if given.corpus == "all" else (given.corpus,))
-        for entry in entries(kind)
-        if entry.on(given.device) and re.search(given.only, entry.name) and re.search(given.rows, entry.row)
-    ]
+def denied(found: dict[str, list[Outcome]], heading: str) -> str:
+    """Markdown: for each protection left out, how many attacks were accepted and which were caught by another defence."""
+    usual = {one.name: one.defence for one in found[""]}
+    columns = "| left out | attacks | accepted | caught by another defence than with all in place |"
+    lines = [heading, "", columns, "|---|---|---|---|"]
+    for name, outcome in found.items():
+        accepted = [one.name for one in outcome if wrong(one)]
+        others = [f"{one.name} ({one.defence or one.result})" for one in outcome if one.defence != usual[one.name]]
+        label = NAMES[name] if name else "(nothing)"
+        lines.append(f"| {label} | {len(outcome)} | {len(accepted)} {' '.join(accepted)} | {', '.join(others) or 'none'} |")
+    return "\n".join([*lines, ""])
+
+
+def judge_all(chosen: Chosen, target: Target, cache: Path, jobs: int) -> list[Outcome]:
+    """All verdicts, a reference after the other in each of the jobs; a line is printed for each."""
     found: list[Outcome] = []
 
-    def judge_all(reference: Path) -> None:
+    def judge_those_of(reference: Path) -> None:
         mine = [pair for pair in chosen if pair[0].reference == reference]
-        for one in outcomes(reference, mine, given.device, given.cache):
+        for one in outcomes(reference, mine, target, cache):
             found.append(one)
             mark = "WRONG " if wrong(one) else ""
             reason = " ".join(one.reason.split())[:150]
             line = f"{mark}{one.row:7s} {one.name:34s} {one.result:16s} {one.seconds:5.1f} s  {one.defence}: {reason}"
             print(line, flush=True)
 
-    with ThreadPoolExecutor(given.jobs) as pool:
-        list(pool.map(judge_all, dict.fromkeys(entry.reference for entry, _ in chosen)))
-    found.sort(key=lambda one: (one.kind, one.name))
+    with ThreadPoolExecutor(jobs) as pool:
+        list(pool.map(judge_those_of, dict.fromkeys(entry.reference for entry, _ in chosen)))
+    return sorted(found, key=lambda one: (one.kind, one.name))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", choices=("sim", "cuda"), default="sim")
+    parser.add_argument("--corpus", choices=(*KINDS, "all"), default="all")
+    parser.add_argument("--only", default="", help="a regular expression for names")
+    parser.add_argument("--rows", default="", help="a regular expression for rows, such as ^S")
+    parser.add_argument("--without", default="", help="protections to leave out, with commas; each: one after the other")
+    parser.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 2) // 2))
+    parser.add_argument("--cache", type=Path, default=Path(tempfile.gettempdir()) / "stitchcuda-integrity")
+    parser.add_argument("--table", type=Path, help="write the table to this file")
+    parser.add_argument("--json", type=Path, help="write the outcomes to this file")
+    given = parser.parse_args()
+    given.cache.mkdir(parents=True, exist_ok=True)
+    each = given.without == "each"
+    kinds = KINDS[:1] if each else KINDS if given.corpus == "all" else (given.corpus,)
+    chosen = [
+        (entry, kind)
+        for kind in kinds
+        for entry in entries(kind)
+        if entry.on(given.device) and re.search(given.only, entry.name) and re.search(given.rows, entry.row)
+    ]
+    by_protection: dict[str, list[Outcome]] = {}
+    for left_out in ("", *NAMES) if each else (given.without,):
+        os.environ[WITHOUT] = left_out
+        print(f"without {left_out}:" if left_out else "", flush=True)
+        by_protection[left_out] = judge_all(chosen, given.device, given.cache, given.jobs)
+    found = [one for outcome in by_protection.values() for one in outcome]
     bad = [one for one in found if wrong(one)]
-    print(f"{len(found)} programs, {len(bad)} wrong: {', '.join(one.name for one in bad)}")
+    print(f"{len(found)} verdicts, {len(bad)} wrong: {', '.join(one.name for one in bad)}")
+    heading = f"`python {' '.join(sys.argv)}`, {time.strftime('%Y-%m-%d')}"
     if given.table:
-        given.table.write_text(table(found, f"`python {' '.join(sys.argv)}`, {time.strftime('%Y-%m-%d')}"))
+        given.table.write_text(denied(by_protection, heading) if each else table(found, heading))
     if given.json:
-        given.json.write_text(json.dumps([asdict(one) for one in found], indent=1))
+        plain = {name: [asdict(one) for one in outcome] for name, outcome in by_protection.items()}
+        given.json.write_text(json.dumps(plain if each else plain[given.without], indent=1))
     return 1 if bad else 0
 
 
