@@ -6,11 +6,13 @@ is in the tests marked gpu.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from benchmarks.integrity import KINDS, outcomes, wrong
+from stitchcuda.fusion.manifest import free_sizes
 from stitchcuda.state import Target
 from tests.integrity.corpus import HERE, Entry, entries
 
@@ -67,3 +69,9 @@ def test_every_known_cheat_is_there() -> None:
     assert len(honest) >= 25
     alone = [entry for entry, _ in CHOSEN if entry.independent]
     assert len(alone) >= len(CHOSEN) / 3
+
+
+@pytest.mark.parametrize("entry", [entry for entry, _ in CHOSEN if entry.path.is_dir()], ids=lambda one: one.name)
+def test_manifests_are_well_formed(entry: Entry) -> None:
+    """Or an attack is refused for a slip of its author's and its trick is never tried."""
+    free_sizes(json.loads((entry.path / "program.json").read_text()))
