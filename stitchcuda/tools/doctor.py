@@ -172,15 +172,17 @@ def _profiler(tool: str, package: str) -> Check:
 
 
 def _sandbox() -> list[Check]:
-    """What a program would really be shut in by, one protection at a time: a child is made and says what it got."""
+    """What a program would really be shut in by: a child is made and says what it got. Each protection denied has a line."""
     found = command.available()
-    checks = []
     denied = dict(found.denied)
+    held = f"{len(found.on)} of {len(NAMES)} protections in force"
+    missing = "programs are still judged, with less around them; what is denied follows"
+    checks = [Check(name="sandbox", ok=not denied, detail=held, remedy=missing if denied else "")]
     for short, name in NAMES.items():
-        why = denied.get(name, "")
-        remedy = f"unset {WITHOUT}" if WITHOUT in why else REMEDIES[short]
-        ok = name in found.on
-        checks.append(Check(name=f"sandbox: {name}", ok=ok, detail=why or "in force", remedy="" if ok else remedy))
+        if name not in found.on:
+            why = denied.get(name, "not granted")
+            remedy = f"unset {WITHOUT}" if WITHOUT in why else REMEDIES[short]
+            checks.append(Check(name=f"sandbox: {name}", ok=False, detail=why, remedy=remedy))
     return checks
 
 
