@@ -9,14 +9,16 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+# What is never closed reaches to the end of its line or text, as for a compiler: looking for its end from each such place would
+# take the square of the text's length.
 _TOKEN = re.compile(
-    r'//[^\n]*(?:\\\n[^\n]*)*'           # comment to the end of the line, continued by a backslash
+    r'//(?:[^\\\n]+|\\\n?)*+'            # to the end of the line, continued by a backslash
     r'|/\*.*?(?:\*/|\Z)'
-    r'|R"(?P<mark>[^()\\\s]{0,16})\(.*?\)(?P=mark)"'
-    r'|"(?:\\.|[^"\\\n])*"'
-    r"|(?<![0-9A-Za-z_])'(?:\\.|[^'\\\n])+'",  # not the separator in 1'000
+    r'|(?<![0-9A-Za-z_])(?:u8|[uUL])?R"(?P<mark>[^()\\\s"]{0,16})\(.*?(?:\)(?P=mark)"|\Z)'
+    r'|"(?:[^"\\\n]+|\\.)*+(?:"|(?=\n)|\Z)'
+    r"|(?<![0-9A-Za-z_])'(?:[^'\\\n]+|\\.)++(?:'|(?=\n)|\Z)",  # not the separator in 1'000
     re.DOTALL,
-)  # fmt: skip
+)
 _OPEN, _CLOSE = "([{", ")]}"
 
 
@@ -29,12 +31,14 @@ class Edit:
     text: str
 
 
-def masked(text: str) -> str:
-    """`text` with comments and the insides of string and character literals blanked; newlines stay."""
+def masked(text: str, *, literals: bool = True) -> str:
+    """`text` with comments blanked, and the insides of string and character literals unless they are to stay; newlines stay."""
 
     def blank(match: re.Match[str]) -> str:
         found = match.group()
         keep = 0 if found[0] == "/" else 1
+        if keep and (not literals or len(found) < 2):
+            return found
         inside = re.sub(r"[^\n]", " ", found[keep : len(found) - keep])
         return found[:keep] + inside + found[len(found) - keep :]
 

@@ -9,6 +9,7 @@ binaries that are not in the source), never at how the author names things. Pyth
 from __future__ import annotations
 
 import ast
+import importlib.util
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,10 +17,13 @@ from typing import Literal
 
 from stitchcuda.state import Record
 from stitchcuda.tools import screen_native
+from stitchcuda.tools.scopes import scopes
 
 _BINARY = (".so", ".o", ".a", ".cubin", ".fatbin", ".ptx", ".pyc", ".pkl", ".bin")
 _SOURCES = (".cu", ".cuh", ".cc", ".cpp", ".cxx", ".c", ".h", ".hpp", ".inl", ".inc")
-_BLOB = re.compile(r"[!-~]{1500,}")        # one word of that length: base64, base85, hexadecimal
+_BLOB = re.compile(r"(?<![!-~])[!-~]{1500,}")  # one word of that length: base64, base85, hexadecimal
+_LONGEST = {".py": 2 * 2**20}              # bytes that a source may have: reading it must not take all of the judge's time
+_LONG, _LONG_ALL = 8 * 2**20, 64 * 2**20   # of other sources, and of all together
 # Attributes and functions by which Python code reaches frames, other objects or the code of functions that are not its own.
 _INTERNALS = frozenset((
     "f_back", "f_locals", "f_globals", "f_builtins", "tb_frame", "gi_frame", "cr_frame", "ag_frame", "_getframe",
@@ -38,10 +42,15 @@ _UNSEEN = frozenset((
 ))  # fmt: skip
 _BY_ADDRESS = frozenset(("from_address", "memmove", "memset", "string_at", "wstring_at", "from_buffer", "cast"))
 _DECODES = ("base64.", "zlib.", "lzma.", "bz2.", "gzip.", "binascii.", "codecs.decode", "marshal.", "pickle.", "cloudpickle.")
-_READS = {"exec", "eval", "compile", "marshal.loads", "types.CodeType", "types.FunctionType", "runpy.run_path", "code.interact"}
+_ENCODES = re.compile(r"\.(?:crc32|adler32|crc_hqx|hexlify|compress|dumps?|\w*encode\w*|b2a_\w+|\w*Error)$")
+_BUILTINS = ("exec", "eval", "compile")    # as plain names; `self.compile()` and `model.eval()` are something else
+_READS = {*_BUILTINS, "marshal.loads", "types.CodeType", "types.FunctionType", "runpy.run_path", "code.interact"}
 _SPAWNS = ("subprocess", "multiprocessing", "socket", "urllib", "http", "requests", "pip", "ptyprocess", "pexpect")
-_HARMLESS_PROC = ("/proc/cpuinfo", "/proc/meminfo")
+# At the beginning of a text or of something in it that is quoted, assigned or passed: in the middle of prose it is harmless.
+_PRIVATE_PATH = re.compile(r"(?:^|[\"'`=:(,\[<>|;&])\s*(?P<path>/(?:proc|dev/shm|dev/fd|sys/class)\b[^\s\"']*)")
+_HARMLESS_PROC = ("/proc/cpuinfo", "/proc/meminfo", "/proc/driver/nvidia/version")
 _SETTINGS = ("torch.backends.", "torch.autograd.", "torch._dynamo.config", "torch._inductor.config", "sys.path", "os.environ")
+_VERIFIERS = re.compile(screen_native.VERIFIERS)
 
 
 class Finding(Record):
@@ -60,35 +69,54 @@ def screen(program: Path) -> tuple[Finding, ...]:
     """Findings in a program folder or file, refusals first. Reads text only; unreadable files are findings."""
     files = sorted(path for path in program.rglob("*") if path.is_file()) if program.is_dir() else [program]
     root = program if program.is_dir() else program.parent
+    texts: dict[str, str] = {}
     found: list[Finding] = []
     for path in files:
         name = str(path.relative_to(root))
         if path.suffix in _BINARY:
             found.append(_refused(name, 0, "is not source: a program is built from its sources only"))
-        elif path.suffix == ".py":
-            found += _python(path.read_text(errors="replace"), name)
-        elif path.suffix in _SOURCES:
-            native = screen_native.screen(path.read_text(errors="replace"))
+        elif path.suffix == ".py" or path.suffix in _SOURCES:
+            if (size := path.stat().st_size) > (most := _LONGEST.get(path.suffix, _LONG)):
+                found.append(_refused(name, 0, f"is longer ({size / 2**20:.1f} MiB) than a source may be ({most >> 20} MiB)"))
+            else:
+                texts[name] = path.read_text(errors="replace")
+    if sum(map(len, texts.values())) > _LONG_ALL:
+        return (_refused(root.name, 0, f"holds more sources than the {_LONG_ALL >> 20} MiB that a program may have"), *found)
+    siblings = frozenset(filter(_is_new, (name.split("/")[0].removesuffix(".py") for name in texts if name.endswith(".py"))))
+    for name, text in texts.items():
+        if name.endswith(".py"):
+            found += _python(text, name, siblings)
+        else:
+            native = screen_native.screen(text, depth=name.count("/"))
             found += [Finding(severity=kind, where=f"{name} line {line}", what=why) for kind, line, why in native]
     return tuple(sorted(dict.fromkeys(found), key=lambda one: one.severity != "refused"))
 
 
-def _python(text: str, name: str) -> list[Finding]:
+def _python(text: str, name: str, siblings: frozenset[str]) -> list[Finding]:
     try:
         tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError) as error:
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line = getattr(error, "lineno", 0) or 0
         return [_noted(name, line, f"is not valid Python: {getattr(error, 'msg', error)}")]
-    return list(_Reader(tree, name).findings())
+    try:
+        return list(_Reader(tree, name, siblings).findings())
+    except RecursionError:
+        return [_refused(name, 0, "is nested too deeply to be read; write its long expressions in pieces")]
 
 
 class _Reader:
     """One Python file: names bound by imports, strings folded as far as constants go."""
 
-    def __init__(self, tree: ast.Module, name: str) -> None:
+    def __init__(self, tree: ast.Module, name: str, siblings: frozenset[str] = frozenset()) -> None:
         self._tree = tree
         self._name = name
+        self._siblings = siblings                  # modules beside it, which are the program's own
         self._imported: dict[str, str] = {}        # local name -> dotted origin
+        self._aliases: set[str] = set()            # those of them that an assignment made
+        self._scopes = scopes(tree)
+        self._methods = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+        self._folded: set[int] = set()             # parts of strings that were read as a whole
+        self._inert = _docstrings(tree)
         self._bind()
 
     def findings(self) -> Iterator[Finding]:
@@ -99,11 +127,17 @@ class _Reader:
 
     def _judge(self, node: ast.AST) -> Iterator[tuple[Literal["refused", "noted"], str]]:
         if isinstance(node, ast.Attribute):
-            yield from self._word(node.attr)
-            if self._origin(node) in ("sys.modules", "builtins.__import__") and not self._own_module(node):
+            if not self._own_method(node):
+                yield from self._word(node.attr)
+            origin = self._origin(node)
+            if origin in ("sys.modules", "builtins.__import__") and not self._own_module(node):
                 yield "refused", "looks through the modules of the process it runs in"
+            elif origin == "unittest.mock":
+                yield "refused", "uses unittest.mock, which replaces functions that are not its own"
         elif isinstance(node, ast.Name):
-            yield from self._word(self._imported.get(node.id, "").rsplit(".", 1)[-1])
+            yield from self._word(self._origin(node).rsplit(".", 1)[-1])
+            if node.id in _BUILTINS and node.id not in self._imported and id(node) not in self._scopes.own:
+                yield "refused", f"uses {node.id}: code that cannot be read in its source"
         elif isinstance(node, ast.Import | ast.ImportFrom):
             yield from self._imports(node)
         elif isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign | ast.Delete):
@@ -132,7 +166,7 @@ class _Reader:
                 yield from self._word(part)
             if top == "stitchcuda":
                 yield "refused", "imports the verifier"
-            elif top in ("unittest", "mock"):
+            elif top == "mock" or origin.startswith("unittest.mock"):
                 yield "refused", f"imports {origin}, which replaces functions that are not its own"
             elif top in _SPAWNS:
                 yield "noted", f"imports {top}; a program can neither start processes nor reach a network"
@@ -145,7 +179,7 @@ class _Reader:
                 yield from self._target(part)
         elif isinstance(target, ast.Attribute):
             origin = self._origin(target)
-            if origin and not origin.startswith(_SETTINGS):
+            if origin and not origin.startswith(_SETTINGS) and not self._of_sibling(origin):
                 yield "refused", f"replaces {origin}, which is not its own"
             if origin and origin.startswith("torch.backends."):
                 yield "noted", f"sets {origin}"
@@ -160,13 +194,13 @@ class _Reader:
 
     def _call(self, node: ast.Call) -> Iterator[tuple[Literal["refused", "noted"], str]]:
         callee = self._callee(node)
-        if callee in _READS or callee.removeprefix("builtins.") in _READS:
+        if callee not in _BUILTINS and (callee in _READS or callee.removeprefix("builtins.") in _READS):
             yield "refused", f"calls {callee}: code that cannot be read in its source"
         if callee in ("importlib.import_module", "__import__", "builtins.__import__") and (
             not node.args or folded(node.args[0]) is None
         ):
             yield "refused", "imports a module whose name cannot be read in its source"
-        if callee.startswith(_DECODES):
+        if callee.startswith(_DECODES) and not _ENCODES.search(callee):
             yield "refused", f"calls {callee}: what it decodes cannot be read in its source"
         if callee.startswith("ctypes."):
             opens = callee.rsplit(".", 1)[-1] in ("CDLL", "PyDLL", "LoadLibrary")
@@ -176,7 +210,7 @@ class _Reader:
                 yield "refused", f"reaches into memory by address ({callee})"
         if callee in ("setattr", "delattr", "builtins.setattr") and node.args:
             origin = self._origin(node.args[0])
-            if origin and not f"{origin}.".startswith(_SETTINGS):
+            if origin and not f"{origin}.".startswith(_SETTINGS) and origin.lstrip(".") not in self._siblings:
                 yield "refused", f"replaces an attribute of {origin}, which is not its own"
         if callee in ("getattr", "builtins.getattr") and len(node.args) > 1:
             text = folded(node.args[1])
@@ -193,9 +227,15 @@ class _Reader:
             return
         if text in _INTERNALS or text in _UNSEEN:
             yield from self._word(text)
-        if re.search(r"/proc/|/dev/shm|/dev/fd|/sys/class", text) and not text.startswith(_HARMLESS_PROC):
-            yield "refused", f"names {text[:60]!r}: memory and files of other processes are no business of a program"
-        if "STITCHCUDA_" in text or "stitchcuda_" in text:
+        if id(node) in self._inert:
+            return
+        path = next((hit["path"] for hit in _PRIVATE_PATH.finditer(text) if hit["path"] not in _HARMLESS_PROC), None)
+        if path is not None:
+            yield "refused", f"names {path[:60]!r}: memory and files of other processes are no business of a program"
+        if id(node) in self._folded:
+            return
+        self._folded.update(id(part) for part in ast.walk(node) if part is not node)
+        if _VERIFIERS.search(text):
             yield "refused", "names what belongs to the verifier"
         if "__global__" in text or "#include" in text:
             for kind, line, why in screen_native.screen(text):
@@ -218,11 +258,13 @@ class _Reader:
                     origin = self._origin(node.value)
                     if origin and node.targets[0].id not in self._imported:
                         self._imported[node.targets[0].id] = origin
+                        self._aliases.add(node.targets[0].id)
 
     def _origin(self, node: ast.AST) -> str:
         """Dotted name of an expression that starts at an import; "" for anything of the program's own."""
         if isinstance(node, ast.Name):
-            return self._imported.get(node.id, "")
+            given = node.id in self._aliases and id(node) in self._scopes.parameters
+            return "" if given else self._imported.get(node.id, "")
         if isinstance(node, ast.Attribute):
             base = self._origin(node.value)
             return f"{base}.{node.attr}" if base else ""
@@ -244,12 +286,44 @@ class _Reader:
         return self._origin(node.func)
 
     def _own_module(self, node: ast.Attribute) -> bool:
-        """`sys.modules[__name__]` is the program's own module."""
+        """`sys.modules[__name__]` is the program's own module, and `"name" in sys.modules` hands out none."""
         return any(
-            isinstance(parent, ast.Subscript) and parent.value is node
-            and isinstance(parent.slice, ast.Name) and parent.slice.id == "__name__"
+            (isinstance(parent, ast.Subscript) and parent.value is node
+             and isinstance(parent.slice, ast.Name) and parent.slice.id == "__name__")
+            or (isinstance(parent, ast.Compare) and node in parent.comparators
+                and all(isinstance(how, ast.In | ast.NotIn) for how in parent.ops))
             for parent in ast.walk(self._tree)
         )  # fmt: skip
+
+    def _own_method(self, node: ast.Attribute) -> bool:
+        """`self.walk_stack()` where the file itself defines that; names that Python gave to its own objects are never meant."""
+        held = node.value
+        given = node.attr.startswith("__") or "_" in node.attr[:3]
+        return not given and isinstance(held, ast.Name) and held.id in ("self", "cls") and node.attr in self._methods
+
+    def _of_sibling(self, origin: str) -> bool:
+        """A name of a module that lies beside this one: the program's, and its value none that others know."""
+        return origin.lstrip(".").rpartition(".")[0] in self._siblings
+
+
+def _is_new(module: str) -> bool:
+    """Whether a module beside the program would be imported under its name: what Python has already comes first."""
+    try:
+        return module.isidentifier() and importlib.util.find_spec(module) is None
+    except (ImportError, ValueError):
+        return False
+
+
+def _docstrings(tree: ast.Module) -> frozenset[int]:
+    """Strings that are statements, by identity: nothing happens with them, unless the file asks for documentation."""
+    for node in ast.walk(tree):
+        named = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+        asked = named in ("__doc__", "getdoc") and isinstance(getattr(node, "ctx", None), ast.Load)
+        if asked or (isinstance(node, ast.Constant) and node.value == "__doc__"):
+            return frozenset()
+    return frozenset(
+        id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    )
 
 
 def folded(node: ast.AST) -> str | None:
