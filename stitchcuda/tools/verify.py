@@ -29,6 +29,7 @@ from stitchcuda.state import (
 )  # fmt: skip
 from stitchcuda.tools import device, nvcc
 from stitchcuda.tools.check import Judge
+from stitchcuda.tools.snapshot import look
 
 OWN_SHARE = 0.05                           # least share of own kernels under the policy "stitched"
 HOST_BYTES = 4096                          # that a call may read back to the host: sizes, flags, a scalar
@@ -114,6 +115,7 @@ def verdict_of(judge: Judge, program: Path, settings: Settings, *, cache: Path, 
 def _need_program(program: Path) -> None:
     if not program.exists() or (program.is_dir() and not (program / "model_new.py").is_file()):
         raise BadInput(f"{program} is no program: give a folder with model_new.py, or a Python file with class ModelNew")
+    look(program)
 
 
 def policy_reasons(
