@@ -55,6 +55,9 @@ _LINKED = re.compile(
     r"-l[A-Za-z_][\w+.-]*|-shared|-pthread|-fopenmp|-s|-O[0-3]?|-fPIC|-lstdc\+\+fs|-Wl,--(?:no-)?as-needed|-Wl,-Bsymbolic(?:-functions)?"
     r"|-Wl,--no-undefined|-Wl,--gc-sections|-Wl,-O[0-3]|-Wl,--strip-all|-Wl,-z,(?:now|relro)|-w|-m64"
 )
+# Kernels of a static library lie in the program's own, as if it had written them. The runtime's have none.
+_STATIC = re.compile(r"-l(?P<name>[\w+.-]+?)_static(?:_\w+)?")
+_WITHOUT_KERNELS = ("-lcudart_static", "-lculibos_static", "-lnvrtc_static", "-lnvrtc-builtins_static")
 _SHORT = re.compile(r"--?(?P<kind>isystem|iquote|I|D|U)=?(?P<rest>.*)", re.DOTALL)
 
 
@@ -90,6 +93,11 @@ class Flags:
                     raise FlagRefused(f"the flag {flag} links against libraries outside of the toolkit, torch and the system")
             elif not _LINKED.fullmatch(flag):
                 _refuse(flag)
+            elif (static := _STATIC.fullmatch(flag)) is not None and flag not in _WITHOUT_KERNELS:
+                raise FlagRefused(
+                    f"the flag {flag} links a library's kernels into the program's own, where nobody can tell whose they are; "
+                    f"link the shared one: -l{static['name']}"
+                )
             made.append(flag)
         return tuple(made)
 

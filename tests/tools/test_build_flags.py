@@ -74,3 +74,12 @@ def test_libraries_of_the_program_are_no_sources(tmp_path: Path) -> None:
     (tmp_path / "away").symlink_to("/etc")
     with pytest.raises(FlagRefused, match="lies outside of the program"):
         Flags(tmp_path).includes(["away"])
+
+
+@pytest.mark.parametrize("flag", [
+    "-lcublas_static", "-lcublasLt_static", "-lcudnn_static", "-lcufft_static_nocallback", "-lcusparse_static", "-lcutensor_static",
+])  # fmt: skip
+def test_kernels_of_others_are_not_linked_into_the_programs_own(flag: str, tmp_path: Path) -> None:
+    with pytest.raises(FlagRefused, match=f"link the shared one: {flag.partition('_static')[0]}$"):
+        Flags(tmp_path).link(["-lcublas", flag])
+    assert Flags(tmp_path).link(["-lcudart_static", "-lstatic_cast"]) == ("-lcudart_static", "-lstatic_cast")
