@@ -77,7 +77,8 @@ def test_libraries_of_the_program_are_no_sources(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("flag", [
-    "-lcublas_static", "-lcublasLt_static", "-lcudnn_static", "-lcufft_static_nocallback", "-lcusparse_static", "-lcutensor_static",
+    "-lcublas_static", "-lcublasLt_static", "-lcudnn_static", "-lcufft_static_nocallback", "-lcusparse_static",
+    "-lcutensor_static",
 ])  # fmt: skip
 def test_kernels_of_others_are_not_linked_into_the_programs_own(flag: str, tmp_path: Path) -> None:
     with pytest.raises(FlagRefused, match=f"link the shared one: {flag.partition('_static')[0]}$"):
