@@ -176,6 +176,15 @@ def summary(recorded: Mapping[str, Any], own: Iterable[str]) -> dict[str, Any]:
     }
 
 
+def own_times(recorded: Mapping[str, Any], own: Iterable[str]) -> dict[str, int]:
+    """Device nanoseconds of own kernels by full name."""
+    own, times = frozenset(own), dict[str, int]()
+    for name, _, took, _ in _rows(recorded):
+        if classify(name, own) == "own":
+            times[name] = times.get(name, 0) + took
+    return times
+
+
 def _rows(recorded: Mapping[str, Any]) -> list[tuple[str, int, int, int]]:
     """The rows that are rows: a worker may send anything."""
     rows = recorded.get("rows")

@@ -2,16 +2,17 @@
 
 A kernel that runs and whose absence changes nothing was put there to be counted. Each is skipped in a call on inputs other than
 those of the call before, so that what an earlier call left in a buffer is the wrong answer; a kernel that still seems idle is
-left out of a new worker from its first call on, before it is called so. Kernels are skipped in a secret order and within a
-time limit. A kernel that did not run is unused, which is no offence. Where to look next: `switches.py` (the worker's side),
-`masks.py` (the build that a GPU needs), `trial.py`.
+left out of a new worker from its first call on, before it is called so. Kernels are skipped in a secret order, those that hold
+most of the work before the others, and within a time that grows with their number; what is left when it is over is left out
+all at once, which tells whether all of it is idle. A kernel that did not run is unused, which is no offence.
+Where to look next: `switches.py` (the worker's side), `masks.py` (the build that a GPU needs), `trial.py`.
 """
 
 from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from typing import Literal
@@ -19,11 +20,14 @@ from typing import Literal
 from stitchcuda.state import Record
 from stitchcuda.tools.bound import Bound
 from stitchcuda.tools.exam import Exam, InputSet
+from stitchcuda.tools.kernel_names import base_name
 from stitchcuda.tools.traffic import HARMLESS
 from stitchcuda.tools.trial import Trial
 from stitchcuda.tools.worker import Worker, WorkerFailed
 
 SECONDS = 20.0                             # for all kernels of a program together
+EACH_S, MOST_S = 2.0, 120.0                # more of it for each kernel, and never more than that
+_HEAVY = 0.95                              # of the work: the kernels that hold it come first
 
 Status = Literal["needed", "unused", "idle", "undecided"]
 
@@ -70,11 +74,19 @@ Start = Callable[[], AbstractContextManager[Seat]]
 
 
 def examine(
-    start: Start, exam: Exam, count: int, *, known: Iterable[str] = (), seconds: float = SECONDS, call_s: float = 10.0
+    start: Start,
+    exam: Exam,
+    count: int,
+    *,
+    known: Iterable[str] = (),
+    work: Mapping[str, int] | None = None,
+    seconds: float | None = None,
+    call_s: float = 10.0,
 ) -> Skipped:
     """Skip every kernel that a call launches, on the first `count` input sets of the exam (two at least, better three).
 
-    `known` are kernels that the builder made, by switch; those never launched are reported as unused. Never raises for what a
+    `known` are kernels that the builder made, by switch; those never launched are reported as unused. `work` says how much
+    each does, by full name in a trace; else launches do. `seconds`: other than a program's kernels get. Never raises for what a
     program does: a failure of the unskipped program becomes a note, one of a skipped program says that the kernel was needed.
     """
     started = time.monotonic()
@@ -99,9 +111,11 @@ def examine(
         unused = [name for name in dict.fromkeys((*counted, *known)) if not counted.get(name)]
         found: dict[str, tuple[Status, str]] = dict.fromkeys(unused, ("unused", "not launched for these inputs"))
         suspects: list[str] = []
-        for name in random.SystemRandom().sample(launched, len(launched)):
-            if time.monotonic() - since > seconds:
-                found[name] = ("undecided", f"{len(launched)} kernels take more than {seconds:.0f} s to leave out in turn")
+        late: list[str] = []
+        given = min(MOST_S, SECONDS + EACH_S * len(launched)) if seconds is None else seconds
+        for name in _ordered({name: _work(name, work) if work else counted[name] for name in launched}):
+            if time.monotonic() - since > given:
+                late.append(name)
                 continue
             try:
                 right = run.right_without([name], cold=False)
@@ -113,6 +127,7 @@ def examine(
             else:
                 found[name] = ("needed", "")
         found |= run.confirm(suspects)
+        found |= run.together(late, f"{len(launched)} kernels take more than {given:.0f} s to leave out in turn")
     return Skipped(
         kernels=tuple(
             KernelNeed(name=_plain(name), status=status, launches=counted.get(name, 0), why=why)
@@ -184,6 +199,15 @@ class _Run:
         except WorkerFailed as failure:
             return dict.fromkeys(suspects, ("undecided", str(failure)))
 
+    def together(self, late: list[str], why: str) -> dict[str, tuple[Status, str]]:
+        """Kernels for which no time is left, all of them out at once: they are idle, or some of them are needed."""
+        undecided: tuple[Status, str] = ("undecided", why)
+        try:
+            idle = bool(late) and self.right_without(late, cold=False) and self.right_without(late, cold=True)
+        except WorkerFailed:
+            idle = False
+        return dict.fromkeys(late, ("idle", "the outputs are right without it") if idle else undecided)
+
     def _right(self) -> bool:
         return not self._reasons(self._next())
 
@@ -221,6 +245,26 @@ class _Run:
     def _close(self) -> None:
         self._stack.close()                # ends the worker; what it left behind is gone with it
         self._seat = self._last = None
+
+
+def _ordered(work: Mapping[str, int]) -> list[str]:
+    """A secret order in which the few that hold most of the work come before all others."""
+    drawn = random.SystemRandom().sample(list(work), len(work))
+    heavy, held = set(), 0
+    for name in sorted(drawn, key=lambda name: -work[name]):
+        if held < _HEAVY * sum(work.values()):
+            heavy.add(name)
+        held += work[name]
+    return sorted(drawn, key=lambda name: name not in heavy)
+
+
+def _work(name: str, work: Mapping[str, int]) -> int:
+    return sum(done for full, done in work.items() if base_name(full) == base(name))
+
+
+def base(name: str) -> str:
+    """What a switch's kernel is called in a trace: without its library, template arguments, and number among its overloads."""
+    return _plain(name).partition("<")[0].partition("#")[0]
 
 
 def _plain(name: str) -> str:

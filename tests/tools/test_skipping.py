@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from stitchcuda.tools import skipping
+from stitchcuda.state import CheckResult
+from stitchcuda.tools import integrity, skipping
 from tests.tools import programs
 from tests.tools.seats import Bench
 
@@ -60,6 +61,56 @@ def test_idle_kernels_are_found_among_needed_ones(bench: Bench, tmp_path: Path) 
     }  # fmt: skip
     assert len(found.reasons) == 2
     assert "the kernel idle_kernel changes nothing" in found.reasons[0]
+
+
+def test_what_no_time_was_left_for_is_left_out_all_at_once(bench: Bench, tmp_path: Path) -> None:
+    """Only needed kernels hide behind the time limit, and what they do does not count."""
+    launch = f'''  static float room[64];
+  idle_kernel<<<1, 32, 0, stream>>>(y, room, 32);
+  touch_kernel<<<1, 64, 0, stream>>>(y == nullptr ? out : const_cast<float*>(y), 0);
+{LAUNCH}'''
+    program = programs.kernel_program(tmp_path / "some", kernel=CACHED.replace(LAUNCH, launch))
+    found = skipping.examine(lambda: bench.seat(program), bench.exam, 3, seconds=-1.0)
+    assert {one.status for one in found.kernels} == {"undecided"}, found.kernels
+    program = programs.kernel_program(tmp_path / "all", kernel=CACHED.replace(LAUNCH, launch))
+    text = (program / "model_new.py").read_text()
+    (program / "model_new.py").write_text(text.replace("return out\n", "return torch.relu(y * self.scale + x) * gain\n"))
+    found = skipping.examine(lambda: bench.seat(program), bench.exam, 3, seconds=-1.0)
+    assert {one.status for one in found.kernels if one.launches} == {"idle"}
+    assert len(found.reasons) == 3
+
+
+def test_kernels_that_hold_the_work_come_first() -> None:
+    orders = [skipping._ordered({"a": 1, "big": 500, "b": 1, "large": 450, "c": 0}) for _ in range(20)]
+    assert all(set(order[:2]) == {"big", "large"} and sorted(order) == ["a", "b", "big", "c", "large"] for order in orders)
+    assert len({tuple(order) for order in orders}) > 1
+
+
+def test_only_kernels_that_are_known_to_be_needed_count() -> None:
+    def seen(**statuses: str) -> skipping.Skipped:
+        return skipping.Skipped(
+            kernels=tuple(skipping.KernelNeed(name=name, status=status, launches=2) for name, status in statuses.items())  # type: ignore[arg-type]
+        )
+
+    check = CheckResult(ok=True, tier="timed", own_share=0.5, notes=("seen",))
+    times = {"void work<4>(float*)": 10, "work(int)": 10, "ns::pad(float*)": 60, "cub::Scan(int)": 20}
+    own = {kind: integrity.judged(check, seen(work="needed", pad=kind), {}, times) for kind in ("needed", "undecided")}
+    assert own["needed"].own_share == 0.5
+    assert own["undecided"].own_share == pytest.approx(0.2)  # 40 of 100: what has no switch counts
+    assert any("40% is in kernels that are known to be needed" in note for note in own["undecided"].notes)
+    assert any(note.startswith("limited: without a switch") and "Scan" in note for note in own["needed"].notes)
+    twice = skipping.Skipped(
+        kernels=(
+            skipping.KernelNeed(name="work", status="needed", launches=1),
+            skipping.KernelNeed(name="work#2", status="undecided", launches=1),
+        )
+    )
+    assert integrity.judged(check, twice, {}, {"work(int)": 10, "work(float)": 10}).own_share == 0.0  # no overloads there
+    assert integrity.judged(check, seen(work="needed", pad="undecided"), {}).own_share == 0.25  # the simulator: by launches
+    unknown = integrity.judged(check, skipping.Skipped(notes=("why",)), {}, times)
+    assert unknown.ok
+    assert unknown.own_share == 0.5
+    assert any(note.startswith("limited: no kernel could be left out") for note in unknown.notes)
 
 
 def test_kernels_of_a_replayed_graph(bench: Bench, tmp_path: Path) -> None:
