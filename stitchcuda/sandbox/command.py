@@ -13,11 +13,11 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from stitchcuda.sandbox import files
 from stitchcuda.sandbox import limits as bounding
-from stitchcuda.sandbox.limits import Finished, Limits
+from stitchcuda.sandbox.limits import Limits
 from stitchcuda.sandbox.policy import Policy
 from stitchcuda.sandbox.protections import NAMES, Protections, left_out, protections_of
 
@@ -25,6 +25,15 @@ _LAUNCHER = str(Path(__file__).with_name("launcher.py"))
 _GRACE_S = 10.0                            # for the launcher to notice, kill and answer
 _PROBE_S = 20.0
 _EXCESSES = ("memory", "disk", "processes")
+
+
+class Finished(NamedTuple):
+    """A command's end. `timed_out`: it was killed at its limit."""
+
+    code: int
+    output: str
+    seconds: float
+    timed_out: bool = False
 
 
 def run(

@@ -1,8 +1,7 @@
 """What a child process may use, and how it ends: time, memory, files, environment, process groups, scratch folders.
 
-Every process that reads generated text (compilers) or runs it (workers) goes through here. This module isolates nothing
-from the network or the file system: it bounds and it cleans up. Where to look next: `nursery.py` (workers),
-`nvcc.py` (compilers).
+Every process that reads generated text (compilers) or runs it (workers) goes through here. This module starts nothing and
+isolates nothing: it bounds and it cleans up. Where to look next: `command.py` (compilers), `tools/nursery.py` (workers).
 """
 
 from __future__ import annotations
@@ -10,11 +9,8 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import subprocess
 import tempfile
-import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from stitchcuda.sandbox import kernel
@@ -52,16 +48,6 @@ def for_data(limits: Limits, size: int) -> Limits:
     changed: dict[str, float] = {} if limits.memory_gib else {"memory_gib": min(memory, whole) / 2**30}
     changed["disk_gib"] = min(limits.disk_gib, 2 + 16 * size / 2**30)
     return limits.model_copy(update=changed)
-
-
-@dataclass(frozen=True)
-class Finished:
-    """A command's end. `timed_out`: it was killed at its limit."""
-
-    code: int
-    output: str
-    seconds: float
-    timed_out: bool = False
 
 
 def clean_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -103,32 +89,6 @@ def kill_group(pid: int) -> None:
             kill(pid, signal.SIGKILL)
         except (ProcessLookupError, PermissionError):
             continue
-
-
-def run(command: Sequence[str], *, seconds: float, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> Finished:
-    """Run a compiler or another tool: own group, clean environment, time limit; stdout and stderr together."""
-    started = time.monotonic()
-    process = subprocess.Popen(
-        list(command),
-        cwd=cwd,
-        env=dict(env) if env is not None else clean_environment(),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )
-    try:
-        output, _ = process.communicate(timeout=seconds)
-        timed_out = False
-    except subprocess.TimeoutExpired:
-        kill_group(process.pid)
-        output, _ = process.communicate()
-        timed_out = True
-    except BaseException:
-        kill_group(process.pid)
-        process.wait()
-        raise
-    return Finished(process.returncode, output.decode("utf-8", "replace"), time.monotonic() - started, timed_out)
 
 
 def make_scratch(limits: Limits | None = None, *, exists: Callable[[int], bool] | None = None) -> Path:

@@ -261,7 +261,7 @@ def _link(objects: list[Path], place: _Place, ldflags: tuple[str, ...]) -> _Obje
     return _Object(path=made)
 
 
-def _run(order: Sequence[str], cwd: Path, readable: Sequence[Path], scratch: Path) -> limits.Finished:
+def _run(order: Sequence[str], cwd: Path, readable: Sequence[Path], scratch: Path) -> command.Finished:
     environment = limits.clean_environment({"TMPDIR": str(scratch)})
     return command.run(order, seconds=_SECONDS, cwd=cwd, env=environment, read=readable, write=(scratch,))
 
@@ -299,4 +299,4 @@ def _host_compiler() -> str:
     compiler = shutil.which(os.environ.get("CXX", "g++"))
     if compiler is None:
         raise Unavailable("no C++ compiler g++ on the PATH; install it with your system's package manager")
-    return limits.run((compiler, "-dumpfullversion"), seconds=30).output.strip()
+    return command.run((compiler, "-dumpfullversion"), seconds=30).output.strip()

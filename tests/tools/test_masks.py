@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stitchcuda.sandbox import limits
+from stitchcuda.sandbox import command
 from stitchcuda.tools import kernel_names, masks, toolkit
 from tests.fusion.pipeline import captured, case, stitched
 from tests.tools import programs
@@ -74,8 +74,8 @@ def compiled(folder: Path, text: str, *, kind: str = "-c", name: str = "masked.c
         pytest.skip(toolkit.missing())
     source, made = folder / name, folder / "masked.o"
     source.write_text(text)
-    command = (str(kit.nvcc), kind, "-arch=sm_90", "-std=c++17", "-Xcompiler", "-fPIC", "-w", "-o", str(made), str(source))
-    finished = limits.run(command, seconds=120)
+    order = (str(kit.nvcc), kind, "-arch=sm_90", "-std=c++17", "-Xcompiler", "-fPIC", "-w", "-o", str(made), str(source))
+    finished = command.run(order, seconds=120, read=[folder], write=[folder])
     assert finished.code == 0, finished.output
     return made
 
