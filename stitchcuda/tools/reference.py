@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import random
+import re
 import sys
 import traceback
 from collections.abc import Callable
@@ -259,5 +260,8 @@ def told(path: Path, error: BaseException) -> str:
     """An exception in one sentence, with the line of the reference it came from."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
     where = f" (line {lines[-1]} of {path.name})" if lines else ""
+    if size := re.search(r"can't allocate memory: you tried to allocate (\d+) bytes", str(error)):
+        need = f"{int(size.group(1)) / 2**30:.1f} GiB at once, more than is free here"
+        return f"MemoryError: it needs {need}{where}; give it smaller inputs, or use a machine with more memory"
     message = " ".join(str(error).split())[:300].rstrip(".")
     return f"{type(error).__name__}: {message}{where}" if message else f"{type(error).__name__}{where}"
