@@ -260,8 +260,15 @@ def told(path: Path, error: BaseException) -> str:
     """An exception in one sentence, with the line of the reference it came from."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
     where = f" (line {lines[-1]} of {path.name})" if lines else ""
-    if size := re.search(r"can't allocate memory: you tried to allocate (\d+) bytes", str(error)):
-        need = f"{int(size.group(1)) / 2**30:.1f} GiB at once, more than is free here"
-        return f"MemoryError: it needs {need}{where}; give it smaller inputs, or use a machine with more memory"
+    if lack := no_room(error):
+        return f"MemoryError: {lack}{where}"
     message = " ".join(str(error).split())[:300].rstrip(".")
     return f"{type(error).__name__}: {message}{where}" if message else f"{type(error).__name__}{where}"
+
+
+def no_room(error: BaseException) -> str:
+    """What a tensor asked for that the host's memory has no room for, and what to do; "" for any other exception."""
+    size = re.search(r"can't allocate memory: you tried to allocate (\d+) bytes", str(error))
+    if size is None:
+        return ""
+    return f"{int(size.group(1)) / 2**30:.1f} GiB more than there is room for: use smaller inputs or a machine with more memory"
