@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -25,6 +26,9 @@ from stitchcuda.state import CheckResult, Record, Settings, TimingResult
 from stitchcuda.tools import device
 
 _GRACE_S = 30.0                            # beyond the judge's own limits, before it is given up
+_ENDING_S = 5.0                            # for what is below a judge that is gone, before its files are left behind
+_DOING = {"baseline": "running the reference", "check": "judging a program", "time": "timing", "profile": "profiling"}
+_FROM_OUTSIDE = (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP)
 
 
 class ReferenceFacts(Record):
@@ -100,7 +104,11 @@ class Judge:
                 if pipe is not None:
                     with contextlib.suppress(OSError):
                         pipe.close()
+        deadline = time.monotonic() + _ENDING_S
         remove(self._scratch)
+        while self._scratch.exists() and time.monotonic() < deadline:
+            time.sleep(0.02)               # workers follow the judge one after the other; until then they may write
+            remove(self._scratch)
 
     def __enter__(self) -> Judge:
         return self
@@ -125,14 +133,14 @@ class Judge:
                 env=limits.clean_environment({"PYTHONPATH": _import_path(), "OMP_WAIT_POLICY": "PASSIVE"}),
                 start_new_session=True,
             )
-        self._send(self._order)
+        self._send(self._order, "starting")
 
     def _ask(self, do: str, seconds: float, **fields: Any) -> dict[str, Any]:
         if self._process is None:
             raise Unavailable("the judge is closed")
         try:
-            self._send({"do": do, **fields})
-            answer = self._receive(seconds + self._bounds.start_s + _GRACE_S)
+            self._send({"do": do, **fields}, _DOING[do])
+            answer = self._receive(seconds + self._bounds.start_s + _GRACE_S, _DOING[do])
         except BaseException:
             self.close()                   # an interrupt must not leave a worker running, nor an answer unread
             raise
@@ -145,31 +153,39 @@ class Judge:
         result: dict[str, Any] = answer["result"]
         return result
 
-    def _send(self, message: dict[str, Any]) -> None:
+    def _send(self, message: dict[str, Any], doing: str) -> None:
         assert self._process is not None
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps(message).encode() + b"\n")
             self._process.stdin.flush()
         except OSError as error:
-            raise RuntimeError(f"the judge is gone: {self._log()}") from error
+            raise self._gone(doing) from error
 
-    def _receive(self, seconds: float) -> dict[str, Any]:
+    def _receive(self, seconds: float, doing: str) -> dict[str, Any]:
         assert self._process is not None
         assert self._process.stdout is not None
         deadline = time.monotonic() + seconds
         while b"\n" not in self._buffer:
             left = deadline - time.monotonic()
             if left <= 0 or not select.select([self._process.stdout], [], [], left)[0]:
-                raise RuntimeError(f"the judge did not answer within {seconds:.0f} s: {self._log()}")
+                raise RuntimeError(f"the judge did not answer within {seconds:.0f} s while {doing}: {self._log()}")
             chunk = os.read(self._process.stdout.fileno(), 1 << 16)
             if not chunk:
-                code = limits.signal_name(self._process.wait())
-                raise RuntimeError(f"the judge ended with {code}: {self._log()}")
+                raise self._gone(doing)
             self._buffer += chunk
         line, self._buffer = self._buffer.split(b"\n", 1)
         message: dict[str, Any] = json.loads(line)
         return message
+
+    def _gone(self, doing: str) -> Exception:
+        """What to say of a judge that ended by itself: somebody ended it, or it is a defect of ours."""
+        assert self._process is not None
+        code = self._process.wait()
+        name = limits.signal_name(code)
+        if code in _FROM_OUTSIDE:
+            return Unavailable(f"the judge was killed ({name}) while {doing}; run the command again")
+        return RuntimeError(f"the judge ended with {name} while {doing}: {self._log()}")
 
     def _log(self) -> str:
         log = self._scratch / "judge.log"

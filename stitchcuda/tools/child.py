@@ -21,8 +21,8 @@ _KILLED = -9
 
 
 class Ended(NamedTuple):
-    """`code` is negative for a signal. `reason` says why the supervisor killed it ("memory", "disk", "processes", "output"), or
-    is empty."""
+    """`code` is negative for a signal. `reason` says why the supervisor killed it ("memory", "disk", "processes", "output"),
+    that the supervisor itself was killed ("lost"), or is empty."""
 
     code: int
     reason: str
@@ -40,6 +40,7 @@ class Child:
         self._reap = reap
         self._protections: Protections | None = None
         self._ended: Ended | None = None
+        self._lost = False                 # the supervisor went without a word
 
     @property
     def protections(self) -> Protections:
@@ -64,12 +65,16 @@ class Child:
         if self._ended is None and self._say(b"kill"):
             while self._ended is None and self._next(_GRACE_S):
                 pass
-        self._reap(self.pid)
+        reap, self._reap = self._reap, lambda pid: None
         if self._ended is None:            # the supervisor itself was killed, or does not answer
-            self._ended = Ended(_KILLED, "", "", 0)
+            self._ended = Ended(_KILLED, "lost" if self._lost else "", "", 0)
         self._control.close()
-        self._reap = lambda pid: None
+        reap(self.pid)
         return self._ended
+
+    def kill(self) -> None:
+        """Have it killed, from any thread; its owner still calls `end`."""
+        self._say(b"kill")
 
     def _say(self, what: bytes) -> bool:
         try:
@@ -84,9 +89,10 @@ class Child:
             return None
         try:
             packet = self._control.recv(_PACKET)
-        except OSError:
-            return None
+        except ConnectionResetError:       # it went with a word of ours unread; its own last ones come after this
+            packet = self._control.recv(_PACKET)
         if not packet:
+            self._lost = True
             return None
         head, _, text = packet.partition(b"\n")
         message: dict[str, Any] = json.loads(head) | {"text": text.decode("utf-8", "replace")}

@@ -17,12 +17,14 @@ import os
 import signal
 import socket
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from stitchcuda.errors import Unavailable
 from stitchcuda.sandbox import files, kernel, limits
 from stitchcuda.sandbox.limits import Limits
 from stitchcuda.sandbox.policy import Policy, policy_of
@@ -64,6 +66,7 @@ class Nursery:
             os._exit(0)
         theirs.close()
         self._sock = ours
+        self._turn = threading.Lock()      # of those who ask and wait
         kernel.prctl(kernel.DUMPABLE, 0)   # no other process of this user reads the judge's memory
 
     def spawn(
@@ -82,15 +85,30 @@ class Nursery:
             "policy": None if policy is None else policy._asdict(),
             "without": sorted(left_out()),
         }
-        socket.send_fds(self._sock, [json.dumps(order).encode()], [theirs.fileno(), its_control.fileno()])
-        theirs.close()
-        its_control.close()
-        return Child(int(self._sock.recv(_PACKET)), Channel(ours), control, self.reap)
+        try:
+            pid = int(self._asked(order, theirs.fileno(), its_control.fileno()))
+        except BaseException:
+            ours.close()
+            control.close()
+            raise
+        finally:
+            theirs.close()
+            its_control.close()
+        return Child(pid, Channel(ours), control, self.reap)
 
     def reap(self, pid: int) -> None:
         """Wait until a supervisor is gone, kill it if it does not go, and with it whatever it left behind."""
-        self._sock.send(json.dumps({"do": "reap", "pid": pid}).encode())
-        self._sock.recv(_PACKET)
+        self._asked({"do": "reap", "pid": pid})
+
+    def _asked(self, order: dict[str, Any], *descriptors: int) -> bytes:
+        """Its answer. Nothing that a program does ends it: when it is gone, somebody killed it."""
+        answer = b""
+        with self._turn, contextlib.suppress(OSError):
+            socket.send_fds(self._sock, [json.dumps(order).encode()], descriptors)
+            answer = self._sock.recv(_PACKET)
+        if not answer:
+            raise Unavailable("the process that makes workers was killed while they were needed; run the command again")
+        return answer
 
     def close(self) -> None:
         """End the nursery and everything below it."""

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
+from stitchcuda.errors import Unavailable
 from stitchcuda.sandbox import limits
 from stitchcuda.sandbox.limits import Limits
 from stitchcuda.sandbox.removal import remove
@@ -56,13 +57,14 @@ class Worker:
         read: Sequence[Path] = (),
     ) -> None:
         self.scratch = Path(tempfile.mkdtemp(prefix=f"{kind}-", dir=root))
+        self.desk = Path(tempfile.mkdtemp(prefix="desk-", dir=root))  # what it is asked about, for as long (`lending.py`)
         self.code: Path | None = None      # folder of the code that it runs; a crash is told by the line in there
         self.built: list[dict[str, Any]] = []  # what the builder made for it, in its own words: these can be believed
         self._on_build = on_build
         self._what = f"the {kind}"
         self._bounds = bounds
         self._deadline: float | None = None
-        self.child = nursery.spawn(kind, self.scratch, target=target, bounds=bounds, read=read)
+        self.child = nursery.spawn(kind, self.scratch, target=target, bounds=bounds, read=(*read, self.desk))
         self.pid, self._channel = self.child.pid, self.child.channel
 
     def expire_in(self, seconds: float) -> None:
@@ -70,7 +72,8 @@ class Worker:
         self._deadline = time.monotonic() + seconds
 
     def ask(self, do: str, *, seconds: float, doing: str, **fields: Any) -> dict[str, Any]:
-        """Send a request and return the answer's fields. Raises `WorkerFailed`, after which the worker is dead or useless.
+        """Send a request and return the answer's fields. Raises `WorkerFailed`, after which the worker is dead or useless, and
+        `Unavailable` when it is gone for no reason of its own.
 
         `doing` completes "the program crashed … while", such as "running forward".
         """
@@ -116,6 +119,8 @@ class Worker:
     def _crashed(self, doing: str) -> WorkerFailed:
         end = self.child.end(2.0)          # its socket is closed, so it is dying; what it started is not
         code, log = end.code, end.output[-_LOG_TAIL:]
+        if end.reason == "lost":
+            raise Unavailable(f"the supervisor of {self._what} was killed while {doing}; run the command again")
         if end.reason in _EXCESSES:
             kind: Kind = "memory" if end.reason == "memory" else "crash"
             return WorkerFailed(kind, f"{self._what} {_EXCESSES[end.reason]} while {doing} and was stopped")
@@ -137,6 +142,7 @@ class Worker:
         self.kill()
         self._channel.close()
         remove(self.scratch)
+        remove(self.desk)
 
     def __enter__(self) -> Worker:
         return self

@@ -199,11 +199,70 @@ def test_killed_from_outside(judge: Judge, untouched: Untouched, tmp_path: Path,
 
     killer = threading.Thread(target=kill)
     killer.start()
-    result = judge.check(faults.write(sleeper, tmp_path), seeds=1)
+    try:
+        said = judge.check(faults.write(sleeper, tmp_path), seeds=1).reasons[0]
+    except Unavailable as error:
+        said = str(error)
     killer.join()
     assert killed
-    assert "the program crashed with SIGKILL while running forward" in result.reasons[0]
+    crashed, lost = "the program crashed with SIGKILL while running", "the supervisor of the program was killed while running"
+    assert any(one in said for one in {"worker": [crashed], "supervisor": [lost], "everything": [crashed, lost]}[whom]), said
     untouched.check()
+
+
+SLEEPER = faults.python("sleeps", before="Path(SCRATCH, 'asleep').touch(); time.sleep(100)")
+
+
+def _asleep(parent: int) -> bool:
+    """Whether a program of a judge of this process is in the middle of a call."""
+    places = (Path("/dev/shm"), Path(tempfile.gettempdir()))
+    return any(any(place.glob(f"stitchcuda-{parent}-*/program-*/asleep")) for place in places)
+
+
+@pytest.mark.parametrize("whom", ["judge", "nursery"])
+def test_those_who_judge_are_killed_from_outside(place: Path, tmp_path: Path, whom: str) -> None:
+    """No verdict, one sentence, and nothing is left."""
+    program = faults.write(SLEEPER, tmp_path)
+    with remains.marked() as mark:
+        with opened(place, call_s=60, check_s=60) as judge:
+            assert judge._process is not None
+            pid = judge._process.pid
+
+            def kill() -> None:
+                assert remains.soon(lambda: any(judge._scratch.glob("program-*/asleep")), 30)
+                nursery = next(one for one in remains.below(pid) if _parent(one) == pid)
+                os.kill(pid if whom == "judge" else nursery, signal.SIGKILL)
+
+            killer = threading.Thread(target=kill)
+            killer.start()
+            said = {"judge": r"the judge was killed \(SIGKILL\) while judging", "nursery": "that makes workers was killed"}
+            with pytest.raises(Unavailable, match=f"{said[whom]}.*; run the command again"):
+                judge.check(program, seeds=1)
+            killer.join()
+            with pytest.raises(Unavailable):
+                judge.check(program, seeds=1)
+            scratch = judge._scratch
+        assert remains.soon(lambda: not remains.processes(mark)), remains.processes(mark)
+        assert not scratch.exists()
+
+
+@NO_GPU
+def test_a_killed_judge_by_the_command_line(place: Path, tmp_path: Path) -> None:
+    program = faults.write(SLEEPER, tmp_path)
+    with remains.marked() as mark:
+        command = [sys.executable, "-m", "stitchcuda", "verify", str(program), "--reference", str(place / "reference.py")]
+        environment = {**os.environ, "XDG_CACHE_HOME": str(_home(place))}
+        running = subprocess.Popen(
+            [*command, "--device", "sim"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+        )
+        assert remains.soon(lambda: _asleep(running.pid), 60)
+        os.kill(next(one for one in remains.below(running.pid) if _parent(one) == running.pid), signal.SIGKILL)
+        out, err = running.communicate(timeout=30)
+        assert (running.returncode, out) == (2, ""), err
+        assert len(err.strip().splitlines()) == 1, err
+        assert "the judge was killed (SIGKILL) while judging a program; run the command again" in err
+        assert remains.soon(lambda: not remains.processes(mark))
+    assert not list(Path("/dev/shm").glob(f"stitchcuda-{running.pid}-*"))
 
 
 def test_a_source_that_does_not_compile(judge: Judge, untouched: Untouched, place: Path, tmp_path: Path) -> None:
@@ -309,9 +368,18 @@ def test_no_room_to_judge_in_is_no_verdict(cramped: Judge, place: Path) -> None:
     assert result.ok, result.reasons
 
 
+def _home(place: Path) -> Path:
+    """A user's folder for caches, in which the honest program is built already."""
+    cache = place / "home" / "stitchcuda" / "verify"
+    if not cache.is_symlink():
+        cache.parent.mkdir(parents=True)
+        cache.symlink_to(place / "cache")
+    return place / "home"
+
+
 def _verify(program: Path, place: Path, *more: str) -> tuple[int, str, str]:
     command = [sys.executable, "-m", "stitchcuda", "verify", str(program), "--reference", str(place / "reference.py"), *more]
-    environment = {**os.environ, "XDG_CACHE_HOME": str(place / "home")}
+    environment = {**os.environ, "XDG_CACHE_HOME": str(_home(place))}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     return done.returncode, done.stdout, done.stderr
 
@@ -319,8 +387,6 @@ def _verify(program: Path, place: Path, *more: str) -> tuple[int, str, str]:
 @NO_GPU
 def test_by_the_command_line(place: Path, mark: str, tmp_path: Path) -> None:
     """Exit codes: 1 refused, 2 could not judge; one sentence and no traceback."""
-    (place / "home" / "stitchcuda").mkdir(parents=True, exist_ok=True)
-    (place / "home" / "stitchcuda" / "verify").symlink_to(place / "cache")
     code, out, err = _verify(faults.write(faults.native("jumps"), tmp_path / "crash"), place, "--device", "sim", "--json")
     assert code == 1, (out, err)
     assert "SIGSEGV" in json.loads(out)["reasons"][0]
