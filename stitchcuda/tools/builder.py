@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from stitchcuda.errors import Unavailable
 from stitchcuda.tools.worker import Worker, WorkerFailed
 
 
@@ -20,6 +21,7 @@ class Builder:
         self._start = start
         self._given = {"cache": str(cache), "arch": arch}
         self._worker: Worker | None = None
+        self._stopped = False
 
     def build(self, order: Mapping[str, Any], root: Path | None, seconds: float) -> dict[str, Any]:
         """The builder's answer to an order of the program in `root`. Raises RuntimeError for our own defects only."""
@@ -40,16 +42,25 @@ class Builder:
         """The builder's answer; one that died is started again once, for it may have been killed from outside."""
         if self._worker is None:
             self._worker = self._start()
+        if self._stopped:                  # looked at after there is a worker: `stop` looks for one after it said so
+            self._worker.child.kill()
         name = str(order.get("name", ""))[:100]
         try:
             return self._worker.ask(
                 "build", seconds=seconds, doing=f"compiling {name}", order=dict(order), root=str(root), **self._given
             )
-        except WorkerFailed as failure:
+        except (WorkerFailed, Unavailable) as failure:
             self.close()
-            if failure.kind == "crash" and again:
+            if again and not self._stopped and getattr(failure, "kind", "crash") == "crash":
                 return self._asked(order, root, seconds, again=False)
             raise
+
+    def stop(self) -> None:
+        """From any thread: the order that is being built fails soon, and all after it. Its owner still calls `close`."""
+        self._stopped = True
+        worker = self._worker
+        if worker is not None:
+            worker.child.kill()
 
     def close(self) -> None:
         worker, self._worker = self._worker, None

@@ -1,0 +1,77 @@
+"""Builds with switches beside a final check: a second builder makes each library that a program orders once more, for later.
+
+Such a build takes as long as the first, and its order is known as soon as the first is. It only fills the cache: the worker
+that needs it orders it again, meets the same errors, and waits here while it is being made. Nothing outlasts `close`.
+Where to look next: `skipping.py` (who needs it), `builder.py`, `masks.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+
+class Builds(Protocol):
+    """A builder's handle (`builder.Builder`)."""
+
+    def build(self, order: Mapping[str, Any], root: Path | None, seconds: float) -> dict[str, Any]: ...
+
+    def stop(self) -> None:
+        """From any thread: whatever is being built ends soon, and nothing is begun any more."""
+
+    def close(self) -> None: ...
+
+
+class EarlyBuilds:
+    """Passes a program's orders on to `builder`, and each of them with switches to `second` as well, which becomes its own."""
+
+    def __init__(self, builder: Builds, second: Builds) -> None:
+        self._builder = builder
+        self._second = second
+        self._orders: queue.SimpleQueue[tuple[dict[str, Any], Path, float, threading.Event] | None] = queue.SimpleQueue()
+        self._made: dict[str, threading.Event] = {}
+        self._thread: threading.Thread | None = None
+        self._failed = False               # then there will be no seat with switches
+
+    def build(self, order: Mapping[str, Any], root: Path | None, seconds: float) -> dict[str, Any]:
+        """As `Builder.build`."""
+        started = time.monotonic()
+        key = json.dumps({**order, "skip": True}, sort_keys=True)
+        if order.get("skip"):
+            if (made := self._made.get(key)) is not None:
+                made.wait(seconds)
+        elif root is not None and key not in self._made and not self._failed:
+            made = self._made[key] = threading.Event()
+            self._orders.put(({**order, "skip": True}, root, seconds, made))
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, daemon=True)
+                self._thread.start()
+        answer = self._builder.build(order, root, max(0.01, seconds - (time.monotonic() - started)))
+        if "path" not in answer:
+            self.close()
+        return answer
+
+    def close(self) -> None:
+        """End what is still being made. Safe to call twice."""
+        self._failed = True
+        self._second.stop()
+        self._orders.put(None)
+        if self._thread is not None:
+            self._thread.join()
+
+    def _work(self) -> None:
+        while (one := self._orders.get()) is not None:
+            order, root, seconds, made = one
+            try:
+                if not self._failed:
+                    self._second.build(order, root, seconds)
+            except Exception:
+                self._failed = True        # a defect or a full disk: who needs the library orders it again, and says so
+            finally:
+                made.set()
+        self._second.close()
