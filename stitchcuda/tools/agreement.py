@@ -2,6 +2,8 @@
 
 A block and an empty block differ by the calls alone, so outside a call takes what a block takes longer, over the number of
 calls. What an empty block itself takes is held against the reference's worker, which is trusted and does the same.
+For short calls that difference is small against what surrounds it. So there are rows as well: many calls with nothing between
+them take, each, no longer than one that starts on an idle device with a cold cache; only asking and waiting come on top, once.
 Times in milliseconds. Where to look next: `timing.py` (where the figures come from).
 """
 
@@ -14,6 +16,7 @@ from statistics import median, quantiles
 AGREE = 1.5                                # two clocks on the same work
 EMPTY_AGREE = 1.3                          # the empty blocks of two workers
 MARGIN_MS = 0.02                           # per call: what no clock resolves
+ROW_MS = 0.3                               # per row: a question, its answer, waiting for the device
 REST_MS = 0.01                             # waiting for an idle device
 _NOISE = 3.0                               # standard errors of a median that are no disagreement
 _IQR_TO_SE = 0.93                          # of a median of n normal samples, times IQR / sqrt(n)
@@ -28,6 +31,7 @@ class Figures:
     rest: list[float] = field(default_factory=list)  # of what goes on elsewhere when that stream is done
     spans: list[float] = field(default_factory=list)  # of a block, by the judge's clock
     empty_spans: list[float] = field(default_factory=list)  # of a block without its calls
+    rows: list[tuple[float, int]] = field(default_factory=list)  # (span, calls)
 
     def inside_ms(self) -> float:
         return median(self.inside)
@@ -35,6 +39,10 @@ class Figures:
     def outside_ms(self) -> float:
         """Of a call, by the judge's clock."""
         return max(0.0, (quick(self.spans) - quick(self.empty_spans)) / self.calls)
+
+    def row_ms(self) -> float:
+        """Of a call in a row, by the judge's clock."""
+        return median(span / calls for span, calls in self.rows)
 
     def noise_ms(self) -> float:
         """Standard error of `outside_ms`."""
@@ -63,6 +71,11 @@ def reasons(program: Figures, reference: Figures) -> list[str]:
         found.append(
             f"the worker's clock says {inside:.4f} ms for a call where the judge's own says {outside:.4f} ms "
             f"(a factor of {AGREE} is allowed)"
+        )
+    if program.rows and program.row_ms() > AGREE * (inside + hidden) + ROW_MS / median(calls for _, calls in program.rows):
+        found.append(
+            f"the worker's clock says {inside:.4f} ms for a call where each of many in a row takes {program.row_ms():.4f} ms "
+            f"by the judge's own (a factor of {AGREE} is allowed)"
         )
     empty, expected = quick(program.empty_spans), quick(reference.empty_spans)
     if empty > EMPTY_AGREE * expected + MARGIN_MS * program.calls + _NOISE * _error(reference.empty_spans):

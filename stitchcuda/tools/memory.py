@@ -66,6 +66,11 @@ def groups(tensors: list[Tensor]) -> list[list[int]]:
     return sorted(found)
 
 
+def alias(tensor: Tensor) -> Tensor:
+    """Another object for the same memory: who is given it can change that object's class or lifetime, and not `tensor`'s."""
+    return tensor.detach()
+
+
 def extent(tensor: Tensor) -> int:
     """Elements of memory from the first to the last of a tensor."""
     if tensor.numel() == 0:
