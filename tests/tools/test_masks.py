@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
 
+from stitchcuda.errors import BadInput
 from stitchcuda.sandbox import command
 from stitchcuda.tools import kernel_names, masks, toolkit
 from tests.fusion.pipeline import captured, case, stitched
@@ -119,6 +121,72 @@ def test_headers_with_kernels_are_masked_too(tmp_path: Path) -> None:
     symbols = made.read_bytes()
     assert symbols.count(b"stitchcuda_mask_m") >= 2
     assert masks.ENTRIES.encode() in symbols
+
+
+def test_headers_in_a_circle_and_between_angles(tmp_path: Path) -> None:
+    """Whoever includes what how often: each file has one copy, so that `#pragma once` and guards still hold."""
+    programs.write(tmp_path, {
+        "k/a.cu": '#include "b.cuh"\n#include <angled.cuh>\n#include <cuda_fp16.h>\n#include "b.cuh"\n'
+                  "KERNEL in_source(float* x) { x[0] = 1; }\n",
+        "k/b.cuh": '#pragma once\n#include "sub/c.cuh"\n__global__ inline void in_b(float* x) { x[0] = 2; }\n',
+        "k/sub/c.cuh": '#pragma once\n#include "../b.cuh"\n#define KERNEL __global__ void\n'
+                       "KERNEL in_c(float* x) { x[0] = 3; }\n",
+        "k/inc/angled.cuh": "__global__ inline void in_angled(float* x) { x[0] = 4; }\n",
+    })  # fmt: skip
+    (copy,), names = masks.masked_files(
+        [tmp_path / "k/a.cu"], folder=tmp_path / "out", include_dirs=[tmp_path / "k/inc"], within=tmp_path / "k"
+    )
+    assert sorted(names) == ["in_angled", "in_b", "in_c", "in_source"]
+    assert "#include <cuda_fp16.h>" in copy.read_text()
+    made = compiled(tmp_path, copy.read_text())
+    assert {kernel_names.base_name(name) for name in kernel_names.in_library(made)} == set(names)
+
+
+def test_deep_and_branching_headers_are_read_once(tmp_path: Path) -> None:
+    """Each of a hundred levels includes both files of the next, thrice: 6 to the power of 100 ways to the last one."""
+    levels = 100
+    for number in range(levels):
+        below = "".join(f'#include "{side}{number + 1}.cuh"\n' for side in "ab") * 3 if number + 1 < levels else ""
+        for side in "ab":
+            (tmp_path / f"{side}{number}.cuh").write_text(f"#pragma once\n{below}__global__ void {side}{number}() {{}}\n")
+    (tmp_path / "k.cu").write_text('#include "a0.cuh"\n#include "missing.cuh"\n')
+    started = time.process_time()
+    (copy,), names = masks.masked_files([tmp_path / "k.cu"], folder=tmp_path / "out")
+    assert time.process_time() - started < 5
+    assert len(names) == 2 * levels - 1
+    assert '#include "missing.cuh"' in copy.read_text()
+
+
+def test_headers_outside_are_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "secret.cuh").write_text("__global__ void secret() {}\n")
+    (tmp_path / "k").mkdir()
+    (tmp_path / "k/a.cu").write_text(f'#include "../secret.cuh"\n#include "{tmp_path}/secret.cuh"\n__global__ void k() {{}}\n')
+    (copy,), names = masks.masked_files([tmp_path / "k/a.cu"], folder=tmp_path / "out")
+    assert names == ("k",)
+    assert '#include "../secret.cuh"' in copy.read_text()
+    with pytest.raises(BadInput, match=r"cannot read .*gone\.cu: No such file"):
+        masks.masked_files([tmp_path / "gone.cu"], folder=tmp_path / "out")
+
+
+@pytest.mark.parametrize(("piece", "kernels"), [
+    ("__global__ ", 0), ("__global__ void k(float* x) { x[0] = 1; } ", 6241), ("__global__ void k(", 0), ("__global__ (", 0),
+    ("{", 0), ("}", 0), ("(", 0), ("__launch_bounds__(1) ", 0), ('R"(', 0), ('"\\"', 0), ("/* ", 0), ('#include "a.h"\n', 0),
+    ("#define K __global__ \\\n", 0), ("__global__\n#define K __global__\n", 0), ("__global__ void k() )->", 0),
+    ("__global__ void k();", 0),
+])  # fmt: skip
+def test_its_time_grows_with_the_length_alone(piece: str, kernels: int) -> None:
+    text = piece * (2**18 // len(piece))
+    started = time.process_time()
+    assert len(masks.masked(text, "p")[1]) == kernels
+    assert time.process_time() - started < 3
+
+
+def test_macros_of_macros() -> None:
+    """A chain of ten thousand names for `__global__`, the last first."""
+    chain = "".join(f"#define K{number + 1} K{number}\n" for number in reversed(range(10_000)))
+    started = time.process_time()
+    assert masks.masked(f"{chain}#define K0 __global__\nK10000 void k() {{}}\n", "p")[1] == ("k",)
+    assert time.process_time() - started < 3
 
 
 def test_kernels_of_a_library_are_read_from_its_stubs_as_well(tmp_path: Path) -> None:
