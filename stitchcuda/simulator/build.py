@@ -29,6 +29,7 @@ _CORE = (
     "fiber.cpp",
     "settings.cpp",
     "diagnosis.cpp",
+    "device_memory.cpp",
     "block.cpp",
     "kernels.cpp",
     "grid.cpp",

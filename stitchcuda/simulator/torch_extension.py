@@ -18,7 +18,7 @@ from stitchcuda.errors import Unavailable
 from stitchcuda.sandbox import seal
 from stitchcuda.simulator.build import CUDA_SUFFIXES, FLAGS, base_includes, link, looked_over, read, rewrite_with_headers
 from stitchcuda.simulator.compile import Unit, compiler, digest, run_compiler
-from stitchcuda.simulator.headers import INCLUDE
+from stitchcuda.simulator.headers import INCLUDE, RUNTIME
 
 _STANDARD = "-std=c++20"  # what torch's headers want from 2.13 on; earlier ones accept it
 _WHOLE_TORCH = re.compile(r"\btorch::(?:nn|optim|jit|data|serialize|autograd)\b")
@@ -57,6 +57,15 @@ def build_torch_extension(
         units.append(Unit(source, f'{text_of_name}#line 1 "{source}"\n{text}', common, seen))
     libraries = [torch / "lib" / library for library in _LIBRARIES]
     return link(units, name=name, cache=cache, libraries=libraries, link_flags=())
+
+
+def torch_memory(cache: Path) -> Path:
+    """Path of the library whose `stitchsim_take_over_torch()` puts torch's tensors into the simulated device's memory."""
+    torch = _torch_folder()
+    flags = (*FLAGS, f"-I{RUNTIME}", "-isystem", str(torch / "include"), _STANDARD)
+    source = RUNTIME / "torch_memory.cpp"
+    unit, libraries = Unit(source, read(source), flags, (torch,)), [torch / "lib" / "libc10.so"]
+    return link([unit], name="libstitchsim_torch", cache=cache.resolve(), libraries=libraries, link_flags=())
 
 
 def inline_sources(

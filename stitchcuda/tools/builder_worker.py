@@ -26,7 +26,7 @@ from stitchcuda.simulator.compile import CompileError
 from stitchcuda.simulator.includes import inside
 from stitchcuda.simulator.refuse import Refused
 from stitchcuda.simulator.source import line_of, masked
-from stitchcuda.simulator.torch_extension import build_torch_extension, inline_sources
+from stitchcuda.simulator.torch_extension import build_torch_extension, inline_sources, torch_memory
 from stitchcuda.state import Target
 from stitchcuda.tools import bindings, masks, nvcc
 from stitchcuda.tools.build_flags import FlagRefused, Flags
@@ -36,7 +36,7 @@ from stitchcuda.tools.wire import Channel
 _MOST_CHARACTERS = 32 * 2**20              # of one order's texts; CUTLASS as a whole is smaller
 _MOST_NAME = 200                           # of a name with what is added to it; file systems take 255 bytes
 _MOST_WORD = 3000                          # of a path or an option
-_NAME = {"tvm": re.compile(r"\w[\w.+-]{0,99}"), "torch": re.compile(r"[A-Za-z_]\w{0,99}")}
+_NAME = {"tvm": re.compile(r"\w[\w.+-]{0,99}"), "torch": re.compile(r"[A-Za-z_]\w{0,99}"), "runtime": re.compile("stitchsim")}
 _FILE = re.compile(r"[\w.+@=,][\w.+@=, -]*")
 _SUFFIXES = (".cu", ".cc", ".cpp", ".cxx", ".c++")
 _REGISTRATION = re.compile(r"\bTORCH_LIBRARY\w*\s*\(|\btorch::RegisterOperators\b")
@@ -79,6 +79,9 @@ class BuilderWorker:
     def _built(self, order: Order, root: Path) -> dict[str, Any]:
         if not _NAME[order.style].fullmatch(order.name):
             raise BuildFailed(f"{order.name[:100]!r} is no name for a library: letters, digits and _ only")
+        if order.style == "runtime":
+            cache = self._cache / "simulator"
+            return {"path": str(torch_memory(cache)), "runtime": str(runtime_library(cache))}
         flags = Flags(root)
         cflags, cuda_flags = flags.host(order.cflags), flags.cuda(order.cuda_flags)
         ldflags, includes = flags.link(order.ldflags), flags.includes(order.includes)

@@ -64,6 +64,7 @@ class Exam:
     state: Path
     renewed: bool
     note: str = ""
+    backwards: bool = field(default_factory=lambda: secrets.randbelow(2) == 1)  # how the simulator's blocks run the first time
     sets: list[InputSet] = field(default_factory=list)
     variants: list[str] = field(default_factory=lambda: _random.sample(VALUES, len(VALUES)))
     _bounds: dict[int, dict[str, Bound]] = field(default_factory=dict)

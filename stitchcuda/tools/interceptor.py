@@ -9,7 +9,6 @@ sent), `builder_worker.py` (who builds).
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import importlib
 import inspect
 import time
@@ -18,11 +17,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from stitchcuda.state import Target
-from stitchcuda.tools import orders, simulated_device, toolkit
+from stitchcuda.tools import orders, simulated_device, simulated_runtime, toolkit, traffic
 from stitchcuda.tools.orders import Build
 from stitchcuda.tools.simulated_graph import Recorder
 from stitchcuda.tools.torch_loader import load_extension
 from stitchcuda.tools.traffic import Poison, Traffic
+from stitchcuda.tools.witness import note
 
 _Sources = Sequence[str] | str | None
 
@@ -40,9 +40,6 @@ class Interceptor:
         self._program = program
         self._order = build
         self._skip = skip
-        self._runtime = ""
-        self._traffic: Traffic | None = None
-        self._counters: dict[str, Callable[[], int]] = {}
 
     def install(self) -> None:
         """Patch the builders of this process. Irreversible: the worker is thrown away."""
@@ -59,37 +56,24 @@ class Interceptor:
         elif vars(torch_extension).get("CUDA_HOME") is None and (kit := toolkit.find_toolkit()) is not None:
             vars(torch_extension)["CUDA_HOME"] = str(kit.home)
 
-    def launches(self) -> int:
-        """Grids that the simulator has run so far in this process; 0 before the first kernel is loaded."""
-        return self._counted("stitchsim_launches")
-
-    def host_bytes(self) -> int:
-        """Bytes that the program has read back to the host so far (simulator), by torch or by cudaMemcpy."""
-        return simulated_device.SimulatedDevice.host_bytes + self._counted("stitchsim_host_bytes")
-
-    def _counted(self, name: str) -> int:
-        """What a counter of the simulator's runtime says; 0 before there is one."""
-        if not self._runtime:
-            return 0
-        if name not in self._counters:
-            counter = getattr(ctypes.CDLL(self._runtime), name)
-            counter.restype = ctypes.c_ulong
-            self._counters[name] = counter
-        return int(self._counters[name]())
+    def start(self, settings: Mapping[str, str]) -> None:
+        """Load the simulator's runtime with these settings, before the program can change any."""
+        answer = self._order(orders.Order(style="runtime", name="stitchsim").model_dump(mode="json"))
+        simulated_runtime.start(Path(answer.get("runtime", "")), orders.library(answer), settings)
 
     @contextlib.contextmanager
-    def running(self, traffic: Poison | None = None) -> Iterator[None]:
-        """While generated code runs: the simulated device answers, fresh memory is poisoned, and a `Traffic` counts."""
+    def running(self, poison: Poison | None = None) -> Iterator[None]:
+        """While generated code runs: the simulated device answers, fresh memory is poisoned, and with a `Traffic` it is seen
+        what the host touches."""
         with contextlib.ExitStack() as stack:
             if self._target == "sim":
                 stack.enter_context(simulated_device.SimulatedDevice())
-            if traffic is not None:
-                stack.enter_context(traffic)
-            self._traffic = traffic if isinstance(traffic, Traffic) else None
-            try:
-                yield
-            finally:
-                self._traffic = None
+            if poison is not None:
+                stack.enter_context(poison)
+            if isinstance(poison, Traffic):
+                simulated_runtime.guard(True)
+                stack.callback(simulated_runtime.guard, False)
+            yield
 
     def build(self, name: str, **options: Any) -> str:
         """Stands in for tvm_ffi.cpp.build: the path of a shared library. Build folder and backend are ours to choose."""
@@ -97,7 +81,7 @@ class Interceptor:
 
     def load(self, name: str, *, keep_module_alive: bool = True, **options: Any) -> Any:
         """Stands in for tvm_ffi.cpp.load."""
-        return self._open(name, self.build(name, **options), keep_module_alive)
+        return self._open(self.build(name, **options), keep_module_alive)
 
     def build_inline(
         self,
@@ -113,25 +97,23 @@ class Interceptor:
 
     def load_inline(self, name: str, *, keep_module_alive: bool = True, **options: Any) -> Any:
         """Stands in for tvm_ffi.cpp.load_inline."""
-        return self._open(name, self.build_inline(name, **options), keep_module_alive)
+        return self._open(self.build_inline(name, **options), keep_module_alive)
 
     def _built(self, name: str, style: Literal["tvm", "torch"], options: Mapping[str, Any]) -> Path:
         started = time.monotonic()
         try:
             order = orders.ordered(name, style, options, self._program, skip=self._skip)
             answer = self._order(order.model_dump(mode="json"))
-            path = orders.library(answer)
-            self._runtime = answer.get("runtime", "")
-            return path
+            return orders.library(answer)
         finally:
             self.build_s += time.monotonic() - started
             self.loaded.append(name)
 
-    def _open(self, name: str, path: str, keep: bool) -> Any:
+    def _open(self, path: str, keep: bool) -> Any:
         from tvm_ffi import load_module
 
         module = load_module(path, keep_module_alive=keep)
-        return CountedModule(module, name, self._call) if self._target == "sim" else module
+        return CountedModule(module) if self._target == "sim" else module
 
     def _torch_loader(self, which: str, original: Callable[..., Any]) -> Callable[..., Any]:
         signature = inspect.signature(original)
@@ -140,30 +122,33 @@ class Interceptor:
             given = signature.bind(name, *args, **options).arguments
             library = self._built(name, "torch", given)
             module = load_extension(name, library, module=bool(given.get("is_python_module", True)))
-            return CountedModule(module, name, self._call) if self._target == "sim" else module
+            return CountedModule(module) if self._target == "sim" else module
 
         load.__name__ = which
         return load
 
-    def _call(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-        if Recorder.active is not None:
-            return Recorder.active.kernel(lambda *again: self._run(function, again), args)
-        return self._run(function, args)
 
-    def _run(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-        """One call, from the program or from a graph's replay; the runtime counts what it launches on these tensors."""
-        if self._traffic is not None:
-            self._traffic.given(args)
-        return function(*args)
+def _called(function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    if Recorder.active is not None:
+        return Recorder.active.kernel(lambda *again: _run(function, again), args)
+    return _run(function, args)
+
+
+def _run(function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    """One call, from the program or from a graph's replay; the runtime counts what it launches on these tensors."""
+    given = traffic.tensors_of(args)
+    traffic.know(given)
+    for tensor in given:
+        if simulated_runtime.outside(tensor.data_ptr()):  # what a kernel writes there is the host's to read
+            note("read", traffic.extent_bytes(tensor), "host memory")
+    return function(*args)
 
 
 class CountedModule:
-    """A kernel module whose functions report to the interceptor; everything else passes through."""
+    """A kernel module whose calls are seen; everything else passes through. It holds nothing that counts."""
 
-    def __init__(self, module: Any, name: str, call: Callable[[Callable[..., Any], tuple[Any, ...]], Any]) -> None:
+    def __init__(self, module: Any) -> None:
         self._module = module
-        self._name = name
-        self._call = call
         self._functions: dict[str, Any] = {}
 
     def __getattr__(self, name: str) -> Any:
@@ -185,8 +170,8 @@ class CountedModule:
     def _counted(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
             if kwargs:
-                return self._call(lambda *given: function(*given[:-1], **given[-1]), (*args, kwargs))
-            return self._call(function, args)
+                return _called(lambda *given: function(*given[:-1], **given[-1]), (*args, kwargs))
+            return _called(function, args)
 
         call.__name__ = name
         return call

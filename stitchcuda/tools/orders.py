@@ -27,7 +27,7 @@ class BuildFailed(Exception):
 class Order(Record):
     """One library. Sources are files of the program's folder, texts that it wrote elsewhere, or inline pieces."""
 
-    style: Literal["tvm", "torch"]
+    style: Literal["tvm", "torch", "runtime"]          # the last: the simulator's own, made of nothing of the program's
     name: str
     sources: tuple[str, ...] = ()
     texts: tuple[tuple[str, str], ...] = ()            # (file name, text)

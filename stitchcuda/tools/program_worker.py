@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
-import os
 import secrets
 import sys
 import time
@@ -21,11 +20,10 @@ import torch
 from stitchcuda.errors import Unavailable
 from stitchcuda.simulator.refuse import Refused
 from stitchcuda.state import Target
-from stitchcuda.tools import orders, origin, tampering, timed_calls, wire
+from stitchcuda.tools import orders, origin, simulated_device, simulated_runtime, tampering, timed_calls, wire
 from stitchcuda.tools.interceptor import Interceptor
 from stitchcuda.tools.memory import extent
 from stitchcuda.tools.orders import BuildFailed
-from stitchcuda.tools.simulated_graph import SimulatedGraph
 from stitchcuda.tools.stopwatch import DeviceClock
 from stitchcuda.tools.switches import switches
 from stitchcuda.tools.timed_calls import NotPlain, TimedCalls
@@ -54,11 +52,9 @@ class ProgramWorker:
         self._timed: TimedCalls | None = None
         self._held: list[torch.Tensor] = []
         self._skipping = False
-        self._turn = 0
+        self._turn = self._calls = 0
         self._seen: list[str] = []         # what the program did to the process it runs in
         self._folder = scratch
-        if target == "sim":                # shared memory that nothing wrote reads as NaN, not as the last block's leftovers
-            os.environ.setdefault("STITCHCUDA_SIM_CHECK", "1")
 
     def load(self, message: dict[str, Any]) -> dict[str, Any]:
         """Build, import and construct `ModelNew`, take over the reference's parameters and buffers."""
@@ -66,15 +62,18 @@ class ProgramWorker:
         if message["precision"] == "tf32":
             torch.backends.cuda.matmul.allow_tf32 = True
             torch.backends.cudnn.allow_tf32 = True
-        if self._target == "sim":          # no order of blocks and threads is promised on a device: who needs one is wrong
-            order = "reverse" if message.get("masked") else f"random:{secrets.randbelow(2**16)}"
-            os.environ.setdefault("STITCHCUDA_SIM_SCHEDULE", order)
         if self._target == "cuda" and self._clock is None:
             self._clock = DeviceClock()    # its functions are bound before the program can touch anything
         source = path / "model_new.py" if path.is_dir() else path
         self._folder = path if path.is_dir() else path.parent
-        self._interceptor = Interceptor(self._target, self._folder, self._build, skip=bool(message.get("masked")))
+        skip = self._target == "cuda" and bool(message.get("masked"))  # the simulator's kernels can always be left out
+        self._interceptor = Interceptor(self._target, self._folder, self._build, skip=skip)
         self._interceptor.install()
+        if self._target == "sim":
+            # No order of blocks and threads is promised on a device: who needs one is wrong. Shared memory that nothing wrote
+            # reads as NaN, not as the last block's leftovers.
+            seed = 2 * secrets.randbelow(2**15) + bool(message.get("backwards"))
+            self._interceptor.start({"SCHEDULE": f"random:{seed}", "CHECK": "1"})
         sys.dont_write_bytecode = True
         tampering.SEAL.renew()
         tampering.watch(self._folder, self._scratch, self._seen)
@@ -88,6 +87,8 @@ class ProgramWorker:
             args, kwargs = wire.decode(message["init_structure"], tensors, self._device)
             torch.manual_seed(message["init_seed"])
             program = _constructed(model, args, kwargs).to(self._device)
+            if self._target == "sim":
+                simulated_device.take_over(program)
         program.train(bool(message["training"]))
         self._program = program
         note = self._adopt(message, strict=path.is_dir())
@@ -111,18 +112,23 @@ class ProgramWorker:
         given = self._placed(fresh) if message["same_addresses"] else red_zoned(fresh)
         args, kwargs = wire.decode(message["structure"], given, self._device)
         self._restore()
+        self._calls += 1
         if self._skipping:                 # of each kind in turn: a kernel is idle only if it is missed with none
             self._turn += 1
             poison_as(HARMLESS[self._turn % len(HARMLESS)])
+        else:                              # at times here too: fresh memory does not tell that a kernel is left out
+            plain = self._calls > 2 and secrets.randbelow(2)
+            poison_as(secrets.choice(HARMLESS) if plain else "nan")
         inverted = not message["same_addresses"]
         traffic: Poison = Traffic(inverted=inverted) if self._target == "sim" else Poison(inverted=inverted)
         if self._target == "cuda":
             poison_cached()
-        launched = interceptor.launches()
-        read_back = interceptor.host_bytes()
-        witness, replays = Witness(watch=self._target == "sim"), SimulatedGraph.replays
+        launched, touched = simulated_runtime.launches(), simulated_runtime.host_bytes()
+        witness = Witness(watch=self._target == "sim")
         with torch.no_grad(), witness, interceptor.running(traffic):
             returned = program(*args, **kwargs)
+        own = simulated_runtime.take_bytes() if self._target == "sim" else 0
+        launched, touched = simulated_runtime.launches() - launched, simulated_runtime.host_bytes() - touched
         self._synchronize()
         outputs: list[torch.Tensor] = []
         for tensor in tensors_of(returned):
@@ -136,12 +142,11 @@ class ProgramWorker:
         wire.write_tensors(Path(message["state_after"]), list(self._current_state().values()))
         answer: dict[str, Any] = {"structure": structure, "tampered": [*self._tampered(), *witness.reasons]}
         if isinstance(traffic, Traffic):
-            answer["replays"] = SimulatedGraph.replays - replays
-            own, vendor, framework = traffic.shares()
-            answer |= {"own": own, "vendor": vendor, "framework": framework}
-            answer |= {"elsewhere": traffic.vendor + traffic.framework, "host_bytes": interceptor.host_bytes() - read_back}
-            answer["launches"] = interceptor.launches() - launched
-            answer["operators"] = dict(sorted(traffic.operators.items(), key=lambda item: -item[1])[:8])
+            sums = {"own": own, "vendor": witness.total("vendor"), "framework": witness.total("framework")}
+            answer |= {origin: moved / (sum(sums.values()) or 1) for origin, moved in sums.items()}
+            answer |= {"elsewhere": sums["vendor"] + sums["framework"], "host_bytes": touched + witness.total("read")}
+            answer |= {"replays": witness.total("replay"), "launches": launched}
+            answer["operators"] = dict(sorted(witness.noted.get("framework", {}).items(), key=lambda item: -item[1])[:8])
         return answer
 
     def reload(self, message: dict[str, Any]) -> dict[str, Any]:

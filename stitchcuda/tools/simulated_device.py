@@ -15,7 +15,9 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from stitchcuda.tools import simulated_runtime
 from stitchcuda.tools.simulated_graph import Recorder, SimulatedCapture, SimulatedGraph
+from stitchcuda.tools.witness import note
 
 _NAME = "StitchCUDA simulator"
 _CAPABILITY = (9, 0)
@@ -74,25 +76,39 @@ class SimulatedEvent:
 
 
 class SimulatedDevice(TorchFunctionMode):  # type: ignore[misc, unused-ignore]
-    """Entered while generated code runs: maps devices in and out of every torch call."""
+    """Entered while generated code runs: maps devices in and out of every torch call.
 
-    host_bytes = 0                         # read back to the host so far, by .cpu(), .to("cpu"), .tolist(), .item() or .numpy()
+    A copy to the host is noted; what host code then does with any tensor's memory is seen by the runtime.
+    """
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if func in _READ_BACK and (func is not torch.Tensor.to or _to_host(args, kwargs)):
-            SimulatedDevice.host_bytes += args[0].nbytes
+        if func is torch.Tensor.cpu or (func is torch.Tensor.to and _to_host(args, kwargs)):
+            note("read", args[0].nbytes, "cpu")
         answer = _ANSWERS.get(func)
         if answer is not None and not args[0].is_meta:
             return answer(args[0])
-        if any(map(_is_cuda, args)) or any(map(_is_cuda, kwargs.values())):
+        to_device = any(map(_is_cuda, args)) or any(map(_is_cuda, kwargs.values()))
+        if to_device:
             args = tuple(_CPU if _is_cuda(arg) else arg for arg in args)
             kwargs = {name: _CPU if _is_cuda(arg) else arg for name, arg in kwargs.items()}
         if kwargs.get("pin_memory"):
             kwargs = {**kwargs, "pin_memory": False}
-        return func(*args, **kwargs)
+        result = func(*args, **kwargs)
+        return _on_device(result) if to_device and func is torch.Tensor.to else result
+
+
+def _on_device(tensor: torch.Tensor) -> torch.Tensor:
+    """As a device would have it, a copy of memory that is the host's, such as an array's of numpy."""
+    return tensor.clone() if simulated_runtime.outside(tensor.data_ptr()) else tensor
+
+
+def take_over(program: torch.nn.Module) -> None:
+    """Parameters and buffers that were made of the host's memory move to the device, as `.to("cuda")` moves them."""
+    for tensor in (*program.parameters(), *program.buffers()):
+        tensor.data = _on_device(tensor.data)
 
 
 def _getter(name: str) -> Any:
@@ -105,15 +121,11 @@ _ANSWERS: dict[Any, Callable[[torch.Tensor], Any]] = {
     _getter("is_cpu"): lambda tensor: False,
     _getter("device"): lambda tensor: _CUDA,
     torch.Tensor.get_device: lambda tensor: 0,
-    torch.Tensor.cuda: lambda tensor: tensor,
+    torch.Tensor.cuda: _on_device,
     torch.Tensor.cpu: lambda tensor: tensor.clone(),
     torch.Tensor.pin_memory: lambda tensor: tensor.clone(),
     torch.Tensor.is_pinned: lambda tensor: False,
-    torch.Tensor.record_stream: lambda tensor: None,
 }
-
-
-_READ_BACK = (torch.Tensor.cpu, torch.Tensor.to, torch.Tensor.tolist, torch.Tensor.item, torch.Tensor.numpy)
 
 
 def _to_host(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -172,5 +184,7 @@ def install() -> None:
     }
     for name, answer in answers.items():
         setattr(torch.cuda, name, answer)
+    # Torch reads the stream before a mode is asked, and takes its own kind only.
+    torch.Tensor.record_stream = lambda self, stream: None  # type: ignore[method-assign, assignment]
     for name in ("CUDAGraph", "graph", "is_current_stream_capturing", "graph_pool_handle"):
         setattr(torch.cuda.graphs, name, answers[name])

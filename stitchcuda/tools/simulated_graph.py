@@ -15,7 +15,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from stitchcuda.tools.traffic import is_allocation, poison, tensors_of
-from stitchcuda.tools.witness import mark
+from stitchcuda.tools.witness import mark, note
 
 _HOST_READS = ("aten::_local_scalar_dense", "aten::nonzero", "aten::is_nonzero", "aten::_unique2", "aten::equal")
 # They update running statistics that their schema calls inputs.
@@ -95,8 +95,6 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc, no-untyped-call, unused
 class SimulatedGraph:
     """Stands in for torch.cuda.CUDAGraph."""
 
-    replays = 0                            # of all graphs of this process: a declared graph counts only where it is seen
-
     def __init__(self, keep_graph: bool = False) -> None:
         self._recorder: Recorder | None = None
         self._steps: list[Callable[[], None]] = []
@@ -120,7 +118,7 @@ class SimulatedGraph:
     def replay(self) -> None:
         if not self._steps:
             raise RuntimeError("the CUDA graph is empty: nothing was captured before replay")
-        SimulatedGraph.replays += 1
+        note("replay", 1)                  # a declared graph counts only where it is seen
         with torch.no_grad():
             for step in self._steps:
                 step()

@@ -10,17 +10,15 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from functools import cache
-from pathlib import Path
 from typing import Protocol
 
 import torch
 
 from stitchcuda.state import Target
+from stitchcuda.tools import simulated_runtime
 from stitchcuda.tools.masks import ENTRIES
-
-_RUNTIME = "libstitchsim"
 
 
 class Switches(Protocol):
@@ -34,14 +32,13 @@ class Switches(Protocol):
 
 
 class SimulatedSwitches:
-    """The simulator's runtime. It also counts the bytes of the tensors that kernels are given."""
+    """The simulator's runtime."""
 
     def __init__(self) -> None:
-        self._library: ctypes.CDLL | None = None
         self._skipped: frozenset[str] = frozenset()
 
     def skip(self, kernels: Collection[str]) -> None:
-        library = self._runtime()
+        library = simulated_runtime.library()
         if library is None:
             if kernels:
                 raise RuntimeError("no kernel library is loaded: nothing can be skipped")
@@ -53,39 +50,11 @@ class SimulatedSwitches:
         self._skipped = frozenset(kernels)
 
     def take(self) -> dict[str, int]:
-        library = self._runtime()
+        library = simulated_runtime.library()
         if library is None:
             return {}
         names = [library.stitchsim_kernel_name(number).decode() for number in range(library.stitchsim_kernels())]
         return {name: int(library.stitchsim_take_launches(number)) for number, name in enumerate(names)}
-
-    def know(self, tensors: Iterable[torch.Tensor], extent: Iterable[int]) -> None:
-        """Tell the runtime of tensors that kernels may be given, with the bytes that count for each; `find` comes first."""
-        library = self._library
-        if library is not None:
-            for tensor, size in zip(tensors, extent, strict=True):
-                library.stitchsim_know(ctypes.c_void_p(tensor.data_ptr()), size)
-
-    def find(self) -> None:
-        """Look for the runtime among the mapped libraries: it is there once a kernel library was loaded."""
-        self._runtime()
-
-    def take_bytes(self) -> int:
-        """Bytes of known tensors given to kernels since the last time, launch by launch; the tensors are forgotten."""
-        library = self._runtime()
-        return int(library.stitchsim_take_bytes()) if library is not None else 0
-
-    def _runtime(self) -> ctypes.CDLL | None:
-        if self._library is None:
-            found = next((path for path in _mapped() if Path(path).name.startswith(_RUNTIME)), None)
-            if found is not None:
-                library = ctypes.CDLL(found)
-                library.stitchsim_kernels.restype = ctypes.c_uint
-                library.stitchsim_kernel_name.restype = ctypes.c_char_p
-                library.stitchsim_take_launches.restype = library.stitchsim_take_bytes.restype = ctypes.c_ulong
-                library.stitchsim_know.argtypes = (ctypes.c_void_p, ctypes.c_ulong)
-                self._library = library
-        return self._library
 
 
 class _Entry(ctypes.Structure):
@@ -128,7 +97,7 @@ class MaskedSwitches:
     def _entries(self) -> Iterator[tuple[_Entry, list[str]]]:
         torch.cuda.synchronize()
         seen: set[int] = set()
-        for path in _mapped():
+        for path in simulated_runtime.mapped():
             try:
                 library = ctypes.CDLL(path, mode=os.RTLD_NOLOAD | os.RTLD_NOW)
                 head = ctypes.POINTER(_Entry).in_dll(library, ENTRIES)
@@ -146,20 +115,4 @@ class MaskedSwitches:
 @cache
 def switches(target: Target) -> SimulatedSwitches | MaskedSwitches:
     """The switches of this process."""
-    return simulated() if target == "sim" else MaskedSwitches()
-
-
-@cache
-def simulated() -> SimulatedSwitches:
-    """The simulator's, which find the runtime once."""
-    return SimulatedSwitches()
-
-
-def _mapped() -> list[str]:
-    """Shared libraries that this process has mapped."""
-    found: dict[str, None] = {}
-    for line in Path("/proc/self/maps").read_text().splitlines():
-        path = line[73:].strip() if len(line) > 73 else ""
-        if path.startswith("/") and ".so" in path:
-            found[path] = None
-    return list(found)
+    return SimulatedSwitches() if target == "sim" else MaskedSwitches()

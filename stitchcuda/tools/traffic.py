@@ -1,8 +1,9 @@
 """Bytes moved by origin: own kernels, vendor libraries, framework operators. The simulator's stand-in for device time.
 
-`Traffic` watches every aten operator of one call; of the program's kernels the simulator's runtime counts the tensors that each
-launch was given. It also poisons fresh allocations, so that an output which no kernel writes shows as NaN. It judges nothing:
-policies are in `verify.py`. Where to look next: `witness.py` (what a mode does not see), `switches.py` (the runtime).
+`Traffic` watches every aten operator of one call and keeps no sums: it notes them in the witness' recording. Of the program's
+kernels the simulator's runtime counts the tensors that each launch was given. It also poisons fresh allocations, so that an
+output which no kernel writes shows as NaN. It judges nothing: policies are in `verify.py`. Where to look next: `witness.py`
+(what a mode does not see), `simulated_runtime.py`.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from typing import Any, Literal
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from stitchcuda.tools import simulated_runtime
 from stitchcuda.tools.memory import extent
-from stitchcuda.tools.switches import simulated
-from stitchcuda.tools.witness import mark
+from stitchcuda.tools.witness import mark, note
 
 _VENDOR = (
     "mm", "addmm", "bmm", "baddbmm", "addbmm", "mv", "addmv", "dot", "vdot", "linear", "convolution", "_convolution",
@@ -154,51 +155,40 @@ class Poison(TorchDispatchMode):  # type: ignore[misc, no-untyped-call, unused-i
 
 
 class Traffic(Poison):  # type: ignore[no-untyped-call, unused-ignore]
-    """Counts bytes per origin while it is entered."""
+    """Notes bytes per origin while it is entered: "vendor" and "framework" by operator, "read" for what the host reads."""
 
-    def __init__(self, *, inverted: bool = False) -> None:
+    def __init__(self, *, inverted: bool = False, note: Callable[[str, int, str], None] = note) -> None:
         super().__init__(inverted=inverted)
-        self.own = 0
-        self._runtime = simulated()
-        self._runtime.take_bytes()
-        self.vendor = 0
-        self.framework = 0
-        self.operators: dict[str, int] = {}
+        self._note = note
+        simulated_runtime.take_bytes()     # of calls before
 
     def __torch_dispatch__(
         self, func: Any, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         result = super().__torch_dispatch__(func, types, args, kwargs)
-        self._know(tensors_of(result))
+        returned = tensors_of(result)
+        know(returned)
         if is_allocation(func) or func.is_view:
             return result
         name = operator_name(func)
         given = tensors_of((args, kwargs))
-        made = sum(extent_bytes(tensor) for tensor in tensors_of(result))
+        made = sum(map(extent_bytes, returned))
         if name in _LOOKUPS and given:
             moved = 2 * made + sum(extent_bytes(tensor) for tensor in given[1:])
         else:
-            moved = made + sum(extent_bytes(tensor) for tensor in given)
-        if is_vendor(name):
-            self.vendor += moved
-        else:
-            self.framework += moved
-            self.operators[name] = self.operators.get(name, 0) + moved
+            moved = made + sum(map(extent_bytes, given))
+        self._note("vendor" if is_vendor(name) else "framework", moved, name)
+        if name == "_local_scalar_dense":
+            self._note("read", given[0].element_size(), name)
+        elif func._schema.is_mutable:
+            self._note("read", sum(extent_bytes(one) for one in given if simulated_runtime.outside(one.data_ptr())), name)
         return result
 
-    def given(self, value: Any) -> None:
-        """Tensors in nested containers that kernels are about to be launched on."""
-        self._runtime.find()
-        self._know(tensors_of(value))
 
-    def _know(self, tensors: list[torch.Tensor]) -> None:
-        self._runtime.know(tensors, map(extent_bytes, tensors))
-
-    def shares(self) -> tuple[float, float, float]:
-        """(own, vendor, framework), adding up to 1, or zeros when nothing moved."""
-        self.own += self._runtime.take_bytes()
-        total = self.own + self.vendor + self.framework
-        return (self.own / total, self.vendor / total, self.framework / total) if total else (0.0, 0.0, 0.0)
+def know(tensors: Iterable[torch.Tensor]) -> None:
+    """Tensors that kernels may be launched on."""
+    for tensor in tensors:
+        simulated_runtime.know(tensor.data_ptr(), extent_bytes(tensor))
 
 
 def tensors_of(value: Any) -> list[torch.Tensor]:

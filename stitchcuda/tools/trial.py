@@ -79,6 +79,7 @@ class Trial:
             state_changed=self._exam.renewed,
             transient=self._exam.transient(self._built.state_names),
             masked=masked,
+            backwards=self._exam.backwards != masked,
         )
         self._tell_tampering(self.loaded)
         self.notes += [str(note) for one in self._worker.built for note in one.get("notes", ())]

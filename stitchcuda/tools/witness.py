@@ -2,21 +2,23 @@
 
 `Traffic` counts as a dispatch mode, and modes can be left (`_disable_current_modes`), belong to one thread and can be changed
 as any Python object. The record functions inside the dispatcher fire for every operator of every thread. Whatever the mode
-handles runs inside a mark, so an operator that neither lies in a mark nor holds one escaped it. It counts no bytes and judges
-nothing; code that computes without torch (numpy, its own loops) is not seen. Where to look next: `traffic.py`.
+handles runs inside a mark, so an operator that neither lies in a mark nor holds one escaped it. What a mode counts is noted in
+the same recording, as the name of an event: no object holds a sum that a program could change. It judges nothing; what code
+computes without torch is the runtime's to see (`simulated_runtime.py`). Where to look next: `traffic.py`.
 """
 
 from __future__ import annotations
 
 import secrets
 from bisect import bisect_left
-from contextlib import AbstractContextManager
 from functools import cache
 from types import TracebackType
 from typing import Any
 
 import torch
 from torch._C import _profiler
+
+from stitchcuda.tools import simulated_runtime
 
 # Taken before a program is imported: what it puts into these modules later changes nothing here.
 _prepare = torch._C._autograd._prepare_profiler
@@ -28,17 +30,34 @@ _CPU = {torch.profiler.ProfilerActivity.CPU}
 _SHOWN = 5
 
 
-def mark() -> AbstractContextManager[None]:
-    """Around what the worker itself does with tensors, and around every operator that a mode hands on."""
-    return _Mark(_MARK)  # type: ignore[no-any-return, unused-ignore]
+class mark:
+    """Around what a worker itself does with tensors, and around every operator that a mode hands on; device memory is open."""
+
+    __slots__ = ("_event",)
+
+    def __enter__(self) -> None:
+        simulated_runtime.opened()
+        self._event = _Mark(_MARK)
+        self._event.__enter__()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._event.__exit__(kind, error, trace)
+        simulated_runtime.closed()
+
+
+def note(kind: str, count: int, what: str = "") -> None:
+    """Write a count into the recording that is under way, if any."""
+    with _Mark(f"{_MARK} {kind} {count} {what}"):
+        pass
 
 
 class Witness:
-    """Around one call; `hidden` and `trouble` are known afterwards. Without `watch` it does nothing."""
+    """Around one call; `hidden`, `trouble` and what was noted are known afterwards. Without `watch` it does nothing."""
 
     def __init__(self, *, watch: bool = True) -> None:
         self._watch = watch
         self.hidden: tuple[str, ...] = ()  # operators that computed something and that no mode saw
+        self.noted: dict[str, dict[str, int]] = {}  # sums by kind and what
         self.trouble = ""                  # why nothing can be said: the program ended or took over the recording
 
     def __enter__(self) -> Witness:
@@ -67,7 +86,17 @@ class Witness:
         if ends < 2:
             self.trouble = "the program ended the recording of its own call"
         self.hidden = hidden([(str(one.name()), one.start_ns(), one.end_ns(), one.start_thread_id()) for one in events], _MARK)
+        for name in (event.name() for event in events):
+            if name.startswith(f"{_MARK} "):
+                self._add(*name[len(_MARK) + 1 :].split(" ", 2))
 
+    def total(self, kind: str) -> int:
+        """Sum of all notes of a kind."""
+        return sum(self.noted.get(kind, {}).values())
+
+    def _add(self, kind: str, count: str, what: str) -> None:
+        sums = self.noted.setdefault(kind, {})
+        sums[what] = sums.get(what, 0) + (int(count) if count.isdecimal() else 0)
 
     @property
     def reasons(self) -> list[str]:

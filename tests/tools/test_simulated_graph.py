@@ -109,6 +109,8 @@ with simulated_device.SimulatedDevice(), torch.no_grad():
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         x = x * 2
+    x.record_stream(side)
+    x.t().record_stream(torch.cuda.current_stream())
     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     start.record(); end.record(); torch.cuda.synchronize()
     assert start.elapsed_time(end) >= 0

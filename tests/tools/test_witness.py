@@ -9,7 +9,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from stitchcuda.tools.traffic import Traffic, poison
-from stitchcuda.tools.witness import Witness
+from stitchcuda.tools.witness import Witness, note
 
 
 def watched(call: object) -> Witness:
@@ -64,6 +64,21 @@ def test_a_recording_that_the_program_ends_is_told() -> None:
         torch.mm(torch.randn(4, 4), torch.randn(4, 4))
 
     assert "ended the recording" in watched(call).reasons[0]
+
+
+def test_what_was_counted_is_in_the_recording() -> None:
+    """And nowhere else: there is no sum that a program could set back, and what it forges adds to the sums."""
+    x = torch.randn(8, 8)
+
+    def call() -> None:
+        torch.relu(torch.mm(x, x)).sum().item()
+        note("replay", 1)
+
+    witness = watched(call)
+    assert witness.noted["vendor"] == {"mm": 3 * 256}
+    assert witness.noted["framework"]["relu"] == 2 * 256
+    assert (witness.total("read"), witness.total("replay"), witness.total("other")) == (4, 1, 0)
+    assert not [name for name, value in vars(Traffic()).items() if isinstance(value, int) and not isinstance(value, bool)]
 
 
 def test_booleans_are_poisoned_two_ways() -> None:

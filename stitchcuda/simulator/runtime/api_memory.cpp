@@ -1,35 +1,41 @@
-// CUDA runtime API: memory. Device memory is host memory; copies are done when the call returns, whatever the stream.
+// CUDA runtime API: memory. All of it is device memory (device_memory.h), pinned and managed too; copies are done when the call
+// returns, whatever the stream.
 #include <cuda_runtime_api.h>
 
-#include <cstdlib>
 #include <cstring>
 
+#include "device_memory.h"
 #include "grid.h"
-#include "kernels.h"
+#include "settings.h"
 
+using stitchsim::Open;
 using stitchsim::record_error;
 
 namespace {
-constexpr std::size_t kAlignment = 256;                     // what cudaMalloc guarantees
 constexpr std::size_t kDeviceBytes = 141ull * 1000 * 1000 * 1000;  // an H200's; the host may have less and says so itself
 
 cudaError_t allocate(void** pointer, std::size_t bytes) {
   *pointer = nullptr;
   if (bytes == 0) return cudaSuccess;
-  *pointer = std::aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
+  *pointer = stitchsim::allocate_device(bytes);
   if (*pointer == nullptr) return record_error(cudaErrorMemoryAllocation);
-  const char* check = std::getenv("STITCHCUDA_SIM_CHECK");
-  if (check != nullptr && std::strcmp(check, "1") == 0) std::memset(*pointer, 0xff, bytes);
+  const Open open;
+  if (stitchsim::read_settings().check) std::memset(*pointer, 0xff, bytes);
   return cudaSuccess;
 }
 
 cudaError_t release(void* pointer) {
-  std::free(pointer);
-  return cudaSuccess;
+  return pointer == nullptr || stitchsim::free_device(pointer) ? cudaSuccess : record_error(cudaErrorInvalidValue);
+}
+
+// To memory that the host may touch without being counted, whatever kind of copy it calls it.
+void count(const void* to, std::size_t bytes, bool from_device) {
+  if (from_device && !stitchsim::is_device(to)) stitchsim_read_back(bytes);
 }
 
 cudaError_t copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind = cudaMemcpyDefault) {
-  if (kind == cudaMemcpyDeviceToHost) stitchsim_read_back(bytes);
+  const Open open;
+  count(to, bytes, kind == cudaMemcpyDeviceToHost || stitchsim::is_device(from));
   if (bytes != 0 && (to == nullptr || from == nullptr)) return record_error(cudaErrorInvalidValue);
   if (bytes != 0) std::memmove(to, from, bytes);
   return cudaSuccess;
@@ -37,6 +43,8 @@ cudaError_t copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind k
 
 cudaError_t copy_2d(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch, std::size_t width, std::size_t height) {
   if (width > to_pitch || width > from_pitch) return record_error(cudaErrorInvalidValue);
+  const Open open;
+  count(to, width * height, stitchsim::is_device(from));
   for (std::size_t row = 0; row < height; row++)
     std::memmove(static_cast<char*>(to) + row * to_pitch, static_cast<const char*>(from) + row * from_pitch, width);
   return cudaSuccess;
@@ -44,8 +52,14 @@ cudaError_t copy_2d(void* to, std::size_t to_pitch, const void* from, std::size_
 
 cudaError_t set(void* to, int value, std::size_t bytes) {
   if (bytes != 0 && to == nullptr) return record_error(cudaErrorInvalidValue);
+  const Open open;
   if (bytes != 0) std::memset(to, value, bytes);
   return cudaSuccess;
+}
+
+cudaError_t copy_symbol(void* to, const void* symbol, std::size_t bytes, std::size_t offset) {
+  count(to, bytes, true);
+  return copy(to, static_cast<const char*>(symbol) + offset, bytes);
 }
 }  // namespace
 
@@ -89,13 +103,13 @@ cudaError_t cudaMemcpyToSymbol(const void* symbol, const void* from, size_t byte
   return copy(static_cast<char*>(const_cast<void*>(symbol)) + offset, from, bytes);
 }
 cudaError_t cudaMemcpyFromSymbol(void* to, const void* symbol, size_t bytes, size_t offset, cudaMemcpyKind) {
-  return copy(to, static_cast<const char*>(symbol) + offset, bytes);
+  return copy_symbol(to, symbol, bytes, offset);
 }
 cudaError_t cudaMemcpyToSymbolAsync(const void* symbol, const void* from, size_t bytes, size_t offset, cudaMemcpyKind, cudaStream_t) {
   return copy(static_cast<char*>(const_cast<void*>(symbol)) + offset, from, bytes);
 }
 cudaError_t cudaMemcpyFromSymbolAsync(void* to, const void* symbol, size_t bytes, size_t offset, cudaMemcpyKind, cudaStream_t) {
-  return copy(to, static_cast<const char*>(symbol) + offset, bytes);
+  return copy_symbol(to, symbol, bytes, offset);
 }
 cudaError_t cudaGetSymbolAddress(void** address, const void* symbol) {
   *address = const_cast<void*>(symbol);
@@ -105,6 +119,7 @@ cudaError_t cudaGetSymbolAddress(void** address, const void* symbol) {
 cudaError_t cudaMemset(void* to, int value, size_t bytes) { return set(to, value, bytes); }
 cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t) { return set(to, value, bytes); }
 cudaError_t cudaMemset2D(void* to, size_t pitch, int value, size_t width, size_t height) {
+  const Open open;
   for (size_t row = 0; row < height; row++) std::memset(static_cast<char*>(to) + row * pitch, value, width);
   return cudaSuccess;
 }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "block.h"
+#include "device_memory.h"
 #include "kernels.h"
 #include "stitchsim/launch.h"
 
@@ -40,11 +41,13 @@ cudaError_t judge(const Config& config) {
 class Blocks {
  public:
   Blocks(dim3 grid, Settings settings, unsigned members)
-      : grid_(grid), settings_(settings), total_(static_cast<unsigned long long>(grid.x) * grid.y * grid.z),
+      : grid_(grid), total_(static_cast<unsigned long long>(grid.x) * grid.y * grid.z),
         run_(std::max<unsigned long long>(1, std::min<unsigned long long>(64, total_ / (members * 8)))) {
+    backwards_ = settings.schedule == Schedule::Reverse;
     if (settings.schedule != Schedule::Random) return;
     std::mt19937_64 generator(settings.seed);
     shift_ = generator() % total_;
+    backwards_ = settings.seed % 2 != 0;
   }
 
   bool take(unsigned long long& first, unsigned long long& last) {
@@ -54,7 +57,7 @@ class Blocks {
   }
 
   uint3 index(unsigned long long ordinal) const {
-    if (settings_.schedule == Schedule::Reverse) ordinal = total_ - 1 - ordinal;
+    if (backwards_) ordinal = total_ - 1 - ordinal;
     ordinal = (ordinal + shift_) % total_;
     const unsigned long long rest = ordinal / grid_.x;
     return {static_cast<unsigned>(ordinal % grid_.x), static_cast<unsigned>(rest % grid_.y), static_cast<unsigned>(rest / grid_.y)};
@@ -65,7 +68,7 @@ class Blocks {
 
  private:
   dim3 grid_;
-  Settings settings_;
+  bool backwards_ = false;
   unsigned long long total_, run_, shift_ = 0;
   std::atomic<unsigned long long> taken_{0};
 };
@@ -75,6 +78,7 @@ void run_grid(const Config& config, const char* kernel, void (*thread)(const voi
               std::size_t bytes) {
   if (Block::inside()) fail("a kernel was launched from a kernel; the simulator has no dynamic parallelism");
   if (record_error(judge(config)) != cudaSuccess) return;
+  const Open open;
   if (!count_launch(kernel, reinterpret_cast<const void*>(thread), values, bytes)) {
     launches++;
     return;

@@ -1,6 +1,5 @@
 #include "kernels.h"
 
-#include <atomic>
 #include <dlfcn.h>
 
 #include <cstdint>
@@ -15,7 +14,6 @@
 namespace stitchsim {
 
 namespace {
-std::atomic<unsigned long> read_back{0};
 constexpr std::size_t kTable = 64 * 1024;  // tensors up to this size may be tables of pointers, as grouped kernels take them
 
 struct Kernel {
@@ -115,8 +113,6 @@ void stitchsim_know(const void* begin, unsigned long bytes) {
   const auto at = reinterpret_cast<std::uintptr_t>(begin);
   if (bytes != 0) book().tensors[at] = at + bytes;
 }
-void stitchsim_read_back(unsigned long bytes) { stitchsim::read_back += bytes; }
-unsigned long stitchsim_host_bytes() { return stitchsim::read_back; }
 
 unsigned long stitchsim_take_bytes() {
   const std::lock_guard<std::mutex> lock(book().mutex);

@@ -19,6 +19,4 @@ __attribute__((visibility("default"))) unsigned long stitchsim_take_launches(uns
 __attribute__((visibility("default"))) void stitchsim_skip(const char* name, int skip);         // also before its first launch
 __attribute__((visibility("default"))) void stitchsim_know(const void* begin, unsigned long bytes);  // a tensor
 __attribute__((visibility("default"))) unsigned long stitchsim_take_bytes();  // of known tensors given to kernels; forgets them
-__attribute__((visibility("default"))) void stitchsim_read_back(unsigned long bytes);  // copied to the host by a program
-__attribute__((visibility("default"))) unsigned long stitchsim_host_bytes();           // all of those so far
 }

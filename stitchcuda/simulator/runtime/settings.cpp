@@ -1,13 +1,17 @@
 #include "settings.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <string>
 #include <thread>
 
 namespace stitchsim {
 
-Settings read_settings() {
+namespace {
+std::atomic<const Settings*> latched{nullptr};
+
+Settings of_environment() {
   const auto value = [](const char* name) {
     const char* text = std::getenv(name);
     return std::string(text == nullptr ? "" : text);
@@ -26,5 +30,17 @@ Settings read_settings() {
   settings.threads = threads.empty() ? cores : std::max(1ul, std::strtoul(threads.c_str(), nullptr, 10));
   return settings;
 }
+}  // namespace
+
+Settings read_settings() {
+  const Settings* const fixed = latched;
+  return fixed != nullptr ? *fixed : of_environment();
+}
 
 }  // namespace stitchsim
+
+void stitchsim_latch() {
+  const stitchsim::Settings* none = nullptr;
+  auto* const now = new stitchsim::Settings(stitchsim::of_environment());
+  if (!stitchsim::latched.compare_exchange_strong(none, now)) delete now;  // the first time counts
+}

@@ -1,5 +1,6 @@
-// What the environment asks of the simulator, read at every launch.
-//   STITCHCUDA_SIM_SCHEDULE  forward (default), reverse, or random:SEED: the order in which blocks and their threads start
+// What the environment asks of the simulator, read at every launch until it is latched.
+//   STITCHCUDA_SIM_SCHEDULE  forward (default), reverse, or random:SEED: the order in which blocks and their threads start;
+//                            with an odd seed the order of blocks is a backward one
 //   STITCHCUDA_SIM_CHECK     1: shared memory and cudaMalloc start as NaN patterns (all bits set) instead of leftovers
 //   STITCHCUDA_SIM_RETURNED  allow (default): a barrier or warp operation does not wait for threads that have returned, as
 //                            hardware does; refuse: that is an error, because CUDA's documentation does not promise it
@@ -18,6 +19,9 @@ struct Settings {
   unsigned threads = 1;
 };
 
-Settings read_settings();
+__attribute__((visibility("default"))) Settings read_settings();
 
 }  // namespace stitchsim
+
+// For the Python side, by ctypes: from now on what the environment asks at this moment holds, whatever becomes of it.
+extern "C" __attribute__((visibility("default"))) void stitchsim_latch();

@@ -1,8 +1,8 @@
 # row: honest
 # reference: honest/two_branches.py
-# runs: gpu
+# runs: both
 # written: independently
-# what: the two halves run on two own side streams, forked and joined with events, and a third kernel adds them; every stream is joined and every tensor recorded (record_stream; the simulator's stream objects are refused by Tensor.record_stream)
+# what: the two halves run on two own side streams, forked and joined with events, and a third kernel adds them; every stream is joined and every tensor recorded (record_stream)
 import torch, torch.nn as nn
 from tvm_ffi.cpp import load_inline
 CUDA = r"""

@@ -1,0 +1,191 @@
+#include "device_memory.h"
+
+#include <signal.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <mutex>
+
+namespace stitchsim {
+
+namespace {
+using Address = std::uintptr_t;
+
+constexpr Address kBase = 0x2000'0000'0000;      // far from where the system puts programs, libraries and stacks
+constexpr std::size_t kGrowth = 4 << 20;         // address space is taken in pieces of this size: it is bounded
+constexpr std::size_t kGivenBack = 32 << 20;     // pages of freed blocks from this size on go back to the system, as malloc does
+constexpr std::size_t kNumber = 16;              // a block of this size is a number: torch makes one of each constant, on the host
+constexpr unsigned long kMost = 1ul << 48;       // of one report: a sum must not wrap around
+
+struct Block {
+  std::size_t span, bytes;                       // whole pages; what was asked for
+};
+
+// Never destroyed: tensors are freed by static destructors.
+struct Memory {
+  std::mutex mutex;
+  std::map<Address, Block> blocks;
+  std::map<Address, std::size_t> free;           // no two adjacent
+  Address top = kBase;
+  std::size_t page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  bool guarded = false, closed = false;
+  int open = 0;
+  struct sigaction before {};
+  std::atomic<unsigned long> host_bytes{0};
+};
+Memory& memory() {
+  static Memory& one = *new Memory;
+  return one;
+}
+
+std::size_t rounded(std::size_t bytes, std::size_t to) { return (bytes + to - 1) / to * to; }
+
+void settle(Memory& all) {                       // with the mutex held
+  const bool closed = all.guarded && all.open == 0;
+  if (closed == all.closed) return;
+  if (all.top != kBase) mprotect(reinterpret_cast<void*>(kBase), all.top - kBase, closed ? PROT_NONE : PROT_READ | PROT_WRITE);
+  all.closed = closed;
+}
+
+void give(Memory& all, Address begin, std::size_t span) {
+  auto next = all.free.lower_bound(begin);
+  if (next != all.free.end() && begin + span == next->first) {
+    span += next->second;
+    next = all.free.erase(next);
+  }
+  if (next != all.free.begin()) {
+    const auto previous = std::prev(next);
+    if (previous->first + previous->second == begin) {
+      previous->second += span;
+      return;
+    }
+  }
+  all.free[begin] = span;
+}
+
+Address take(Memory& all, std::size_t span) {    // 0: none
+  auto best = all.free.end();
+  for (auto one = all.free.begin(); one != all.free.end(); ++one)
+    if (one->second >= span && (best == all.free.end() || one->second < best->second)) best = one;
+  if (best == all.free.end()) {
+    const std::size_t more = rounded(span, kGrowth);
+    void* const at = reinterpret_cast<void*>(all.top);
+    void* const got = mmap(at, more, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    if (got != at) {
+      if (got != MAP_FAILED) munmap(got, more);
+      return 0;
+    }
+    madvise(at, more, MADV_HUGEPAGE);            // opening and closing takes a step for each page
+    give(all, all.top, more);
+    all.top += more;
+    return take(all, span);
+  }
+  const auto [begin, size] = *best;
+  all.free.erase(best);
+  if (size > span) all.free[begin + span] = size - span;
+  return begin;
+}
+
+// Runs in the thread that touched closed memory; nothing here holds the mutex while it touches any.
+void touched(int, siginfo_t* info, void*) {
+  Memory& all = memory();
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  const auto at = reinterpret_cast<Address>(info->si_addr);
+  if (info->si_code <= 0 || at < kBase || at >= all.top) {  // not ours: the same again for who was asked before
+    sigaction(SIGSEGV, &all.before, nullptr);
+    return;
+  }
+  if (!all.closed) return;                       // another thread has opened it meanwhile
+  const Address page = at / all.page * all.page;
+  auto block = all.blocks.upper_bound(at);
+  if (block != all.blocks.begin()) {
+    --block;
+    const Address begin = std::max(page, block->first), end = std::min(page + all.page, block->first + block->second.bytes);
+    if (begin < end && block->second.bytes > kNumber) all.host_bytes += end - begin;
+  }
+  mprotect(reinterpret_cast<void*>(page), all.page, PROT_READ | PROT_WRITE);  // until it is next opened and closed
+}
+}  // namespace
+
+Open::Open() {
+  const std::lock_guard<std::mutex> lock(memory().mutex);
+  memory().open++;
+  settle(memory());
+}
+Open::~Open() {
+  const std::lock_guard<std::mutex> lock(memory().mutex);
+  memory().open--;
+  settle(memory());
+}
+
+void* allocate_device(std::size_t bytes) {
+  Memory& all = memory();
+  if (bytes == 0 || bytes > kMost) return nullptr;
+  const Open open;
+  const std::size_t span = rounded(bytes, all.page);
+  Address begin;
+  {
+    const std::lock_guard<std::mutex> lock(all.mutex);
+    begin = take(all, span);
+    if (begin == 0) return nullptr;
+    all.blocks[begin] = {span, bytes};
+  }
+  // Who reads beyond the end finds no zeros there.
+  std::memset(reinterpret_cast<void*>(begin + bytes), 0xff, span - bytes);
+  return reinterpret_cast<void*>(begin);
+}
+
+bool free_device(void* pointer) {
+  Memory& all = memory();
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  const auto found = all.blocks.find(reinterpret_cast<Address>(pointer));
+  if (found == all.blocks.end()) return false;
+  const std::size_t span = found->second.span;
+  all.blocks.erase(found);
+  if (span >= kGivenBack) madvise(pointer, span, MADV_DONTNEED);
+  give(all, reinterpret_cast<Address>(pointer), span);
+  return true;
+}
+
+bool is_device(const void* pointer) {
+  const std::lock_guard<std::mutex> lock(memory().mutex);
+  return reinterpret_cast<Address>(pointer) >= kBase && reinterpret_cast<Address>(pointer) < memory().top;
+}
+
+}  // namespace stitchsim
+
+using stitchsim::memory;
+
+void* stitchsim_allocate(unsigned long bytes) { return stitchsim::allocate_device(bytes); }
+void stitchsim_free(void* pointer) { stitchsim::free_device(pointer); }
+
+void stitchsim_guard(int on) {
+  const std::lock_guard<std::mutex> lock(memory().mutex);
+  memory().guarded = on != 0;
+  if (on != 0) {
+    struct sigaction ours {}, now {};
+    ours.sa_sigaction = stitchsim::touched;
+    ours.sa_flags = SA_SIGINFO | SA_ONSTACK;
+    sigaction(SIGSEGV, &ours, &now);
+    if (now.sa_sigaction != ours.sa_sigaction) memory().before = now;
+  }
+  stitchsim::settle(memory());
+}
+int stitchsim_is_device(const void* pointer) { return stitchsim::is_device(pointer); }
+void stitchsim_open() {
+  const std::lock_guard<std::mutex> lock(memory().mutex);
+  memory().open++;
+  stitchsim::settle(memory());
+}
+void stitchsim_close() {
+  const std::lock_guard<std::mutex> lock(memory().mutex);
+  memory().open--;
+  stitchsim::settle(memory());
+}
+void stitchsim_read_back(unsigned long bytes) { memory().host_bytes += std::min(bytes, stitchsim::kMost); }
+unsigned long stitchsim_host_bytes() { return memory().host_bytes; }

@@ -1,0 +1,36 @@
+// Device memory: one range of addresses out of which cudaMalloc and, in a program worker, torch's tensors come.
+//
+// On a device the host cannot touch it. Here it could, and compute on it without a kernel: while it is guarded, it is closed to
+// everybody but kernels, the runtime API and torch's operators, and what host code touches is counted page by page.
+#pragma once
+
+#include <cstddef>
+
+namespace stitchsim {
+
+// For as long as one lives, device memory may be touched; they nest, and count for all threads.
+class __attribute__((visibility("default"))) Open {
+ public:
+  Open();
+  ~Open();
+  Open(const Open&) = delete;
+  Open& operator=(const Open&) = delete;
+};
+
+__attribute__((visibility("default"))) void* allocate_device(std::size_t bytes);  // null: no memory, or none asked for
+__attribute__((visibility("default"))) bool free_device(void* pointer);           // false: not from here
+__attribute__((visibility("default"))) bool is_device(const void* pointer);
+
+}  // namespace stitchsim
+
+// For the Python side, by ctypes, and for torch_memory.cpp.
+extern "C" {
+__attribute__((visibility("default"))) void* stitchsim_allocate(unsigned long bytes);
+__attribute__((visibility("default"))) void stitchsim_free(void* pointer);
+__attribute__((visibility("default"))) void stitchsim_guard(int on);
+__attribute__((visibility("default"))) int stitchsim_is_device(const void* pointer);
+__attribute__((visibility("default"))) void stitchsim_open();
+__attribute__((visibility("default"))) void stitchsim_close();
+__attribute__((visibility("default"))) void stitchsim_read_back(unsigned long bytes);  // copied to the host by a program
+__attribute__((visibility("default"))) unsigned long stitchsim_host_bytes();           // those, and what the host touched itself
+}
