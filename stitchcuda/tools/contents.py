@@ -1,8 +1,9 @@
 """What a timed call is given: the values of a secret input set, moved on by a secret turn, so that no content comes twice.
 
-A turn rolls a tensor along two dimensions and scales floats by a number in (0.5, 1]: the layout and, for ordinary data, the
-domain stay, and every element changes. Masks, labels, offsets and tensors that share memory stay as drawn. A worker and the
-reference do the same with the same operators on the same device. Where to look next: `timed_calls.py`, `deliveries.py`.
+A turn rolls a tensor along two axes and scales floats by a number in (0.5, 1]: the layout and, for ordinary data, the domain
+stay, and every element changes. Integers change places along one axis, on which all seem to have one range: any may be an
+index. What is in order, masks, labels and tensors that share memory stay as drawn. A worker and the reference do the same with
+the same operators on the same device. Where to look next: `sequence.py` (what is in order), `timed_calls.py`, `deliveries.py`.
 """
 
 from __future__ import annotations
@@ -11,26 +12,38 @@ from collections.abc import Sequence
 
 import torch
 
+from stitchcuda.tools.sequence import interchangeable, ordered
+
+Moving = Sequence[Sequence[int]]
+"""For each tensor that is rolled, its position and the axes."""
+
 _SAMPLE = 65_536                           # elements looked at per tensor
 _FEW = 8                                   # no more distinct values than this: a mask, labels, a constant
 _WHOLE, _PLACES = 2**18, 2**16             # elements up to which a tensor is compared whole; else so many of them
+_SHORT = 2**14                             # of an axis: rolling integers alone would bring a content back too soon
 _STEPS = 4096                              # distinct scales
-_FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.complex64, torch.complex128)
-_MOVED = (*_FLOATS, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.complex64, torch.complex128)
+_MOVED = (*FLOATS, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 # One multiplier per position (then around again): two tensors that turn alike would keep what pairs them.
 _MULTIPLIERS = (1, 40503, 62617, 24593, 51437, 15485863)
 
 
-def movable(tensors: Sequence[torch.Tensor]) -> list[int]:
-    """Positions of the tensors that may be rolled and scaled without leaving what they mean."""
+def movable(tensors: Sequence[torch.Tensor]) -> list[list[int]]:
+    """The tensors that may be rolled and scaled without leaving what they mean, each as its position and the axes to roll."""
     owners: dict[int, int] = {}
     for tensor in tensors:
         owners[_storage(tensor)] = owners.get(_storage(tensor), 0) + 1
     return [
-        position
+        [position, *axes]
         for position, tensor in enumerate(tensors)
         if tensor.dtype in _MOVED and owners[_storage(tensor)] == 1 and not _overlaps(tensor) and _varied(tensor)
-    ]
+        and (axes := _axes(tensor))
+    ]  # fmt: skip
+
+
+def meant(tensor: torch.Tensor) -> bool:
+    """Whether its values mean something by their places, or as integers."""
+    return tensor.numel() > 1 and tensor.dtype in _MOVED and (tensor.dtype not in FLOATS or ordered(tensor))
 
 
 def twins(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
@@ -48,13 +61,15 @@ def twins(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def refresh(
-    targets: Sequence[torch.Tensor], sources: Sequence[torch.Tensor], turn: int, moving: Sequence[int], *, scaled: bool
+    targets: Sequence[torch.Tensor], sources: Sequence[torch.Tensor], turn: int, moving: Moving, *, scaled: bool
 ) -> None:
     """Write the sources' values, moved on by `turn`, into their twins."""
     done: set[int] = set()
+    rolled = {position: axes for position, *axes in moving}
     for position, (target, source) in enumerate(zip(targets, sources, strict=True)):
-        if position in moving:
-            _moved(target, source, turn * _MULTIPLIERS[position % len(_MULTIPLIERS)] + position, scaled=scaled)
+        if position in rolled:
+            own = turn * _MULTIPLIERS[position % len(_MULTIPLIERS)] + position
+            _moved(target, source, own, rolled[position], scaled=scaled)
         elif _storage(source) not in done:
             done.add(_storage(source))
             _bytes(target).copy_(_bytes(source))
@@ -72,16 +87,18 @@ def _sampled(tensor: torch.Tensor, seed: int) -> torch.Tensor:
     return tensor.detach()[torch.unravel_index(places.to(tensor.device), tensor.shape)]
 
 
-def _moved(target: torch.Tensor, source: torch.Tensor, turn: int, *, scaled: bool) -> None:
+def _moved(target: torch.Tensor, source: torch.Tensor, turn: int, axes: Sequence[int], *, scaled: bool) -> None:
+    if source.dtype not in FLOATS and source.shape[axes[0]] <= _SHORT:
+        order = torch.randperm(source.shape[axes[0]], generator=torch.Generator().manual_seed(turn))
+        target.copy_(source.index_select(axes[0], order.to(source.device)))
+        return
     scale = 1.0 - 0.5 * ((turn * 2654435761 >> 7) % _STEPS) / _STEPS
-    first, second = _dimensions(source)
     shifts = []
-    for dimension in (first, second):
-        if dimension is not None:
-            turn, shift = divmod(turn, source.shape[dimension])
-            shifts.append((dimension, shift))
+    for axis in axes:
+        turn, shift = divmod(turn, source.shape[axis])
+        shifts.append((axis, shift))
     _roll(target, source, shifts)
-    if scaled and source.dtype in _FLOATS:
+    if scaled and source.dtype in FLOATS:
         target.mul_(scale)
 
 
@@ -97,14 +114,15 @@ def _roll(target: torch.Tensor, source: torch.Tensor, shifts: list[tuple[int, in
         _roll(target.narrow(dimension, 0, shift), source.narrow(dimension, stay, shift), rest)
 
 
-def _dimensions(tensor: torch.Tensor) -> tuple[int | None, int | None]:
-    """The first dimension, or the largest where that is 1, and the largest of the others."""
-    if tensor.dim() == 0:
-        return None, None
+def _axes(tensor: torch.Tensor) -> list[int]:
+    """The first axis, or the longest where that is 1, and the longest of the others; for integers only one, if any."""
+    if tensor.dtype not in FLOATS:
+        axis = interchangeable(tensor)
+        return [] if axis is None else [axis]
     sizes = list(tensor.shape)
     first = 0 if sizes[0] > 1 else sizes.index(max(sizes))
-    others = [dimension for dimension in range(len(sizes)) if dimension != first and sizes[dimension] > 1]
-    return first, max(others, key=lambda dimension: sizes[dimension], default=None)
+    others = [axis for axis in range(len(sizes)) if axis != first and sizes[axis] > 1]
+    return [first, max(others, key=lambda axis: sizes[axis])] if others else [first]
 
 
 def _varied(tensor: torch.Tensor) -> bool:
@@ -114,8 +132,7 @@ def _varied(tensor: torch.Tensor) -> bool:
     sample = sample.abs().cpu() if tensor.is_complex() else sample.cpu()
     if not bool(torch.isfinite(sample).all()) or len(torch.unique(sample)) <= min(_FEW, sample.numel() - 1):
         return False
-    # Integers in order are offsets or positions, which mean nothing elsewhere.
-    return tensor.dtype in _FLOATS or bool((sample[1:] < sample[:-1]).any())
+    return not ordered(tensor)
 
 
 def _overlaps(tensor: torch.Tensor) -> bool:

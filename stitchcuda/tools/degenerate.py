@@ -13,7 +13,7 @@ import torch
 
 from stitchcuda.tools import bound, wire
 from stitchcuda.tools.bound import Bound
-from stitchcuda.tools.exam import Ask, Exam
+from stitchcuda.tools.exam import Ask, Exam, Lost
 
 
 def reasons(ask: Ask, exam: Exam) -> tuple[str, list[str]]:
@@ -49,7 +49,7 @@ def _why(
 ) -> str:
     """What is degenerate about one output, given per input set as (own dtype, float64); "" where nothing is."""
     own, exact = values[0]
-    constants = [true.flatten()[0] for _, true in values if bool((true == true.flatten()[0]).all())]
+    constants = [true.flatten()[0] for _, true in values if true.numel() and bool((true == true.flatten()[0]).all())]
     if len(constants) == len(values) and (own.numel() > 1 or len(values) > 1) and all(one == constants[0] for one in constants):
         return f"is constant ({constants[0].item() + 0.0:.6g} in all of its {own.numel()} elements)"
     if bound.eps(own.dtype) and all(bound.judge(name, torch.zeros_like(a), a, b, allowed).ok for a, b in values):
@@ -77,14 +77,17 @@ def _updates(exam: Exam) -> bool:
 def _with_other_parameters(ask: Ask, exam: Exam) -> tuple[dict[str, torch.Tensor], int]:
     """(outputs of the first set with other parameters, {} where it has none to change or does not stand them, their number)."""
     first, path = exam.sets[0], exam.folder / "reweighed"
-    answer = ask(
-        "reweighed",
-        seed=secrets.randbits(31),
-        state=str(exam.state),
-        inputs=str(first.inputs),
-        structure=first.structure,
-        exact=str(path),
-    )
+    try:
+        answer = ask(
+            "reweighed",
+            seed=secrets.randbits(31),
+            state=str(exam.state),
+            inputs=str(first.inputs),
+            structure=first.structure,
+            exact=str(path),
+        )
+    except Lost:
+        return {}, 0
     if not answer["parameters"] or not answer["names"]:
         return {}, int(answer["parameters"])
     values = dict(zip(answer["names"], wire.read_tensors(path), strict=True))

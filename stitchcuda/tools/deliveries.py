@@ -8,8 +8,9 @@ Where to look next: `contents.py` (what a turn does), `timing.py`, `trial.py`.
 
 from __future__ import annotations
 
+import contextlib
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,7 +20,8 @@ import torch
 from stitchcuda.errors import BadInput
 from stitchcuda.sandbox.removal import remove
 from stitchcuda.tools import contents, wire
-from stitchcuda.tools.exam import Ask, Exam, InputSet, places
+from stitchcuda.tools.exam import GIVEN, Ask, Exam, InputSet, drawn, places
+from stitchcuda.tools.lending import lent
 
 DELIVERIES = 4
 _SETS = 3
@@ -32,6 +34,7 @@ class Asked(Protocol):
     """A worker, as far as timing asks it (`worker.Worker`)."""
 
     scratch: Path
+    desk: Path
 
     def ask(self, do: str, *, seconds: float, doing: str, **fields: Any) -> dict[str, Any]: ...
 
@@ -52,10 +55,9 @@ class Deliveries:
     """The judge's side of the contents of timed calls."""
 
     exam: Exam                             # the parameters that all workers hold
-    folder: Path                           # answers
-    shown: Path                            # what programs may read
+    folder: Path
     sets: list[InputSet]
-    moving: list[int]
+    moving: list[list[int]]                # as `contents.movable` says
     scaled: bool
     planned: list[tuple[int, int]]         # (set, turn) of the contents whose outputs will be asked for
     notes: list[str] = field(default_factory=list)
@@ -64,15 +66,17 @@ class Deliveries:
     _turned: dict[tuple[int, int], InputSet] = field(default_factory=dict)
     _sample: int = field(default_factory=lambda: secrets.randbits(31))
 
-    def message(self) -> dict[str, Any]:
-        """What a worker is told when it prepares: files, and what moves. The answers stay here."""
-        return {
-            "sets": [{"inputs": str(one.inputs), "structure": one.structure} for one in self.sets],
-            "moving": self.moving,
-            "scaled": self.scaled,
-            "state": str(self.exam.state),
-            "restore": [name.removeprefix("buffer:") for name in self.sets[0].names if name.startswith("buffer:")],
-        }
+    @contextlib.contextmanager
+    def message(self, desk: Path) -> Iterator[dict[str, Any]]:
+        """What a worker is told when it prepares: files, lent to it for as long, and what moves. The answers stay here."""
+        with lent(desk, *(one.inputs for one in self.sets)) as inputs:
+            yield {
+                "sets": [{"inputs": place, "structure": one.structure} for place, one in zip(inputs, self.sets, strict=True)],
+                "moving": self.moving,
+                "scaled": self.scaled,
+                "state": str(self.exam.state),  # which the reference's worker alone can read
+                "restore": [name.removeprefix("buffer:") for name in self.sets[0].names if name.startswith("buffer:")],
+            }
 
     def at_most_bytes(self) -> int:
         """No fewer than a call reads and writes, at the price of two looks at files."""
@@ -111,7 +115,7 @@ class Deliveries:
         """Sentences on what is wrong with the first of them that is; bounds are pooled over all."""
         assert self._compare is not None
         sets = [self.turned(one.set, one.turn) for one in delivered]
-        pooled = Exam(folder=self.folder, shown=self.shown, state=self.exam.state, renewed=self.exam.renewed, sets=sets)
+        pooled = Exam(folder=self.folder, state=self.exam.state, renewed=self.exam.renewed, sets=sets)
         for given, one in zip(sets, delivered, strict=True):
             if reasons := self._compare(given, pooled, one):
                 return reasons
@@ -138,13 +142,11 @@ class Deliveries:
 
     def close(self) -> None:
         remove(self.folder)
-        remove(self.shown)
 
-    def _answered(self, given: InputSet, turn: int, moving: list[int]) -> tuple[InputSet, int]:
+    def _answered(self, given: InputSet, turn: int, moving: list[list[int]]) -> tuple[InputSet, int]:
         """The contents as the reference answers them, and how many of its values are finite."""
         assert self._ask is not None
-        # No program is told of the moved contents' files: they are the reference worker's.
-        paths = places(self.folder, self.folder, secrets.token_hex(4))
+        paths = places(self.folder, secrets.token_hex(4))
         answer = self._ask(
             "expect_rolled",
             given=str(given.inputs),
@@ -159,32 +161,32 @@ class Deliveries:
         return _set(paths, given.structure, answer["names"]), answer["finite"]
 
 
-def draw(ask: Ask, exam: Exam, folder: Path, shown: Path, compare: Compare) -> Deliveries:
-    """Timing's input sets, the exam's first among them, and what of their contents can be moved."""
+def draw(ask: Ask, exam: Exam, folder: Path, compare: Compare, *, integers: bool = True) -> Deliveries:
+    """Timing's input sets, the exam's first among them, and what of their contents can be moved; `integers`: these too."""
     folder.mkdir(parents=True)
-    shown.mkdir(parents=True)
+    fresh = Exam(folder=folder, state=exam.state, renewed=exam.renewed)
     sets = [exam.sets[0]]
     if sets[0].inputs.stat().st_size <= _LARGE:
-        sets += [_drawn(ask, exam, folder, shown, number) for number in range(1, _SETS)]
-    moving = contents.movable(wire.read_tensors(sets[0].inputs))
+        sets += [drawn(ask, fresh, f"{number}", variants=[GIVEN]) for number in range(1, _SETS)]
+    tensors = [wire.read_tensors(one.inputs) for one in sets]
+    found = [contents.movable(one) for one in tensors]
+    moving = [one for one in found[0] if all(one in other for other in found)]
+    floats = [one for one in moving if tensors[0][one[0]].dtype in contents.FLOATS]
     planned = [(number % len(sets), secrets.randbits(31)) for number in range(DELIVERIES)]
-    made = Deliveries(exam, folder, shown, sets, moving, True, planned, _ask=ask, _compare=compare)
-    for made.scaled, made.moving in ((True, moving), (False, moving), (False, [])):
+    made = Deliveries(exam, folder, sets, [], True, planned, _ask=ask, _compare=compare)
+    ways = [(scaled, those) for those in ((moving, floats) if integers else (floats,)) for scaled in (True, False) if those]
+    for made.scaled, made.moving in [*ways, (False, [])]:
         if not made.moving or made.as_finite():
             break
         made._turned.clear()
-    if not made.moving:
+    moved = [position for position, *_ in made.moving]
+    if not moved:
         made.notes.append(
             f"the contents of timed calls repeat ({len(sets)} input sets): the reference's inputs cannot be moved on"
         )
+    elif still := [f"{place}" for place, one in enumerate(tensors[0]) if place not in moved and contents.meant(one)]:
+        made.notes.append(f"inputs that timed calls get as drawn, in order or integers: {', '.join(still)}")
     return made
-
-
-def _drawn(ask: Ask, exam: Exam, folder: Path, shown: Path, number: int) -> InputSet:
-    paths = places(folder, shown, f"{number}")
-    named = {what: str(path) for what, path in paths.items()}
-    answer = ask("expect", seed=secrets.randbits(31), state=str(exam.state), **named)
-    return _set(paths, answer["structure"], answer["names"])
 
 
 def _set(paths: dict[str, Path], structure: Any, names: list[str]) -> InputSet:

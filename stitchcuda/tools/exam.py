@@ -2,7 +2,8 @@
 
 An exam keeps one set of parameters and grows by input sets, the first as `get_inputs()` gives it, the others varied. Programs
 of one session sit the same exam, the final verification sits a fresh one. Files live in the judge's scratch folder, which no
-program worker is told of. Where to look next: `variants.py` (what is varied), `trial.py`.
+program worker can read; one is lent for the time of its question. Where to look next: `variants.py` (what is varied),
+`lending.py`, `trial.py`.
 """
 
 from __future__ import annotations
@@ -32,9 +33,13 @@ _LARGER = 2                                # times the given size: what another 
 _random = secrets.SystemRandom()
 
 
+class Lost(BadInput):
+    """The reference's process ended while it was asked; it is started anew for the next question."""
+
+
 @dataclass
 class InputSet:
-    """One call of the reference: inputs as a file for the worker, answers as files for the judge."""
+    """One call of the reference as files: inputs, which are lent to a worker when it is asked, and answers, which never are."""
 
     inputs: Path
     structure: Any
@@ -57,13 +62,13 @@ class InputSet:
 
 @dataclass
 class Exam:
-    """Parameters and input sets that share them. `folder` holds the answers, `shown` what a program may read."""
+    """Parameters and input sets that share them, as files in `folder`."""
 
     folder: Path
-    shown: Path
     state: Path
     renewed: bool
     note: str = ""
+    usual: float = 0.0                     # the reference's own error on inputs as given
     backwards: bool = field(default_factory=lambda: secrets.randbelow(2) == 1)  # how the simulator's blocks run the first time
     sets: list[InputSet] = field(default_factory=list)
     variants: list[str] = field(default_factory=lambda: _random.sample(VALUES, len(VALUES)))
@@ -77,8 +82,18 @@ class Exam:
         return self._bounds[count]
 
     def bounds_of(self, sets: list[InputSet]) -> dict[str, Bound]:
-        """The same pooled over any sets with the same outputs, such as those of other sizes."""
+        """The same pooled over any sets, such as those of other sizes. Raises `BadInput` where other outputs come of them."""
+        for one in sets:
+            if one.names != sets[0].names:
+                raise BadInput(
+                    "The reference returns or writes other tensors for other inputs of get_inputs(): "
+                    f"{_listed(sets[0].names)}; then {_listed(one.names)}. "
+                    "Give inputs for which they are always the same, or let forward return all of them for every input."
+                )
         measures = [self._measured(one) for one in sets]
+        for name, of_sets in zip(sets[0].names, zip(*measures, strict=True), strict=True):
+            if len({measure.unit for measure in of_sets}) > 1:
+                raise BadInput(f"The reference gives {name} another dtype for other inputs of get_inputs(); let it be one.")
         return {name: pooled([of_set[i] for of_set in measures]) for i, name in enumerate(sets[0].names)}
 
     def _measured(self, one: InputSet) -> list[Measure]:
@@ -103,21 +118,19 @@ class Exam:
 
     def close(self) -> None:
         remove(self.folder)
-        remove(self.shown)
 
 
-def places(folder: Path, shown: Path, label: str) -> dict[str, Path]:
-    """Where the files of one input set go: what a program reads apart from the answers."""
-    return {"inputs": shown / f"inputs-{label}", "expected": folder / f"expected-{label}", "exact": folder / f"exact-{label}"}
+def places(folder: Path, label: str) -> dict[str, Path]:
+    """Where the files of one input set go."""
+    return {what: folder / f"{what}-{label}" for what in ("inputs", "expected", "exact")}
 
 
-def draw(ask: Ask, folder: Path, shown: Path, *, renew: bool) -> Exam:
+def draw(ask: Ask, folder: Path, *, renew: bool) -> Exam:
     """A new exam without input sets. `renew`: parameters get secret values instead of the reference's own."""
     folder.mkdir(parents=True)
-    shown.mkdir(parents=True)
-    state = shown / "state"
+    state = folder / "state"
     answer = ask("renew", seed=secrets.randbits(31) if renew else None, state=str(state))
-    return Exam(folder=folder, shown=shown, state=state, renewed=renew and not answer["note"], note=answer["note"])
+    return Exam(folder=folder, state=state, renewed=renew and not answer["note"], note=answer["note"])
 
 
 def extend(ask: Ask, exam: Exam, count: int) -> None:
@@ -126,18 +139,18 @@ def extend(ask: Ask, exam: Exam, count: int) -> None:
     while len(exam.sets) < count:
         number = len(exam.sets)
         seed = exam.sets[0].seed if number == _TOUCHED else None
-        exam.sets.append(_drawn(ask, exam, f"{number}", seed=seed, variants=_candidates(exam, number)))
+        exam.sets.append(drawn(ask, exam, f"{number}", seed=seed, variants=_candidates(exam, number)))
 
 
 def reloaded(ask: Ask, exam: Exam) -> Exam | None:
     """The exam's first set with other parameters; None where parameters are not varied. Its files are the exam's."""
     if not exam.renewed:
         return None
-    state = exam.shown / "state-again"
+    state = exam.folder / "state-again"
     if ask("renew", seed=secrets.randbits(31), state=str(state))["note"]:
         return None
-    other = Exam(folder=exam.folder, shown=exam.shown, state=state, renewed=True)
-    other.sets.append(_drawn(ask, other, "again", seed=exam.sets[0].seed, variants=[GIVEN]))
+    other = Exam(folder=exam.folder, state=state, renewed=True)
+    other.sets.append(drawn(ask, other, "again", seed=exam.sets[0].seed, variants=[GIVEN]))
     return other
 
 
@@ -167,7 +180,9 @@ def resized(ask: Ask, exam: Exam, free: Sequence[FreeSize]) -> list[InputSet]:
         if not sizes:
             continue
         try:
-            sets.append(_drawn(ask, exam, f"resized-{int(larger)}", variants=[GIVEN], sizes=sizes))
+            other_size = drawn(ask, exam, f"resized-{int(larger)}", variants=[GIVEN], sizes=sizes)
+            exam.bounds_of([exam.sets[0], other_size])
+            sets.append(other_size)
         except BadInput as error:
             exam.remark(f"another size was not tried: {error}")
     return sets
@@ -188,20 +203,38 @@ def _candidates(exam: Exam, number: int) -> list[str]:
     return [exam.variants[place % len(exam.variants)] for place in (number, number + 1)] + [GIVEN]
 
 
-def _drawn(ask: Ask, exam: Exam, label: str, *, seed: int | None = None, **how: Any) -> InputSet:
-    paths = places(exam.folder, exam.shown, label)
+def drawn(
+    ask: Ask, exam: Exam, label: str, *, variants: Sequence[str], seed: int | None = None, sizes: Sequence[Any] = ()
+) -> InputSet:
+    """One more set, of the first variant that the reference stands; the last one it must stand."""
+    paths = places(exam.folder, label)
     seed = secrets.randbits(31) if seed is None else seed
-    answer = ask(
-        "expect",
-        seed=seed,
-        state=str(exam.state),
-        **{what: str(path) for what, path in paths.items()},
-        **how,
-    )
-    for note in answer.get("skipped", ()):
+    try:
+        answer = ask(
+            "expect",
+            seed=seed,
+            state=str(exam.state),
+            variants=list(variants),
+            sizes=sizes,
+            usual=exam.usual,
+            names=exam.sets[0].names if exam.sets else None,
+            **{what: str(path) for what, path in paths.items()},
+        )
+    except Lost as error:                  # an index that is out of range on a GPU ends a process, not only a call
+        if len(variants) < 2:
+            raise
+        exam.remark(f"{variants[0]} inputs were not tried: the reference does not stand them ({error})")
+        return drawn(ask, exam, label, variants=variants[1:], seed=seed, sizes=sizes)
+    for note in answer["skipped"]:
         exam.remark(note)
-    variant = answer.get("variant", GIVEN)
+    variant = answer["variant"]
+    if variant == GIVEN and not sizes:
+        exam.usual = max(exam.usual, answer["usual"])
     return InputSet(
         structure=answer["structure"], names=answer["names"], variant=variant, lenient=variant == "non-contiguous", seed=seed,
         **paths,
     )  # fmt: skip
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join([*names[:4], *(["…"] if len(names) > 4 else [])]) or "nothing"

@@ -29,7 +29,7 @@ from stitchcuda.state import CheckResult, Settings, TimingResult
 from stitchcuda.tools import ceiling, degenerate, deliveries, integrity, origin, sitting, skipping, timing, turns
 from stitchcuda.tools.builder import Builder
 from stitchcuda.tools.builder_worker import handed_out
-from stitchcuda.tools.exam import Exam, draw, extend, reloaded, resized
+from stitchcuda.tools.exam import Exam, Lost, draw, extend, reloaded, resized
 from stitchcuda.tools.nursery import Nursery
 from stitchcuda.tools.screen import screen
 from stitchcuda.tools.skipping import Seat
@@ -53,8 +53,6 @@ class JudgeProcess:
         self._builder = Builder(
             lambda: Worker(nursery, "builder", self._scratch, self._target, self._limits), cache=self._cache, arch=self._arch
         )
-        self._shown = self._scratch / "shown"  # what programs may read; nothing else of the scratch folder is theirs
-        self._shown.mkdir()
         for folder in handed_out(self._cache):
             folder.mkdir(parents=True, exist_ok=True)
         self._reference: Worker | None = None
@@ -108,19 +106,32 @@ class JudgeProcess:
         return result.model_dump(mode="json")
 
     def _interleaved(self, of: str, before: str) -> TimingResult:
+        for integers in (True, False):     # an integer that is an index may be out of range elsewhere
+            try:
+                return self._timed_together(of, before, integers=integers)
+            except timing.Unfit as failure:
+                self._drop_reference()
+                failed = failure
+        raise BadInput(f"The reference cannot be timed: {failed}")
+
+    def _timed_together(self, of: str, before: str, *, integers: bool) -> TimingResult:
         with contextlib.ExitStack() as stack:
             try:
                 program, exam, one = self._ready(stack, of)
                 previous = program if before == of else self._ready(stack, before)[0]
                 with turns.alone():
-                    return self._timed(stack, previous, program, exam, one)
+                    return self._timed(stack, previous, program, exam, one, integers=integers)
+            except timing.Unfit:
+                raise
             except WorkerFailed as failure:
                 # It was judged correct before: whatever goes wrong under the clock is the program's doing.
                 return timing.refused(f"while it was timed, {failure}")
 
-    def _timed(self, stack: contextlib.ExitStack, previous: Worker, program: Worker, exam: Exam, one: Trial) -> TimingResult:
+    def _timed(
+        self, stack: contextlib.ExitStack, previous: Worker, program: Worker, exam: Exam, one: Trial, *, integers: bool
+    ) -> TimingResult:
         """Timing on contents that no one has seen, and whether memory could be that fast."""
-        given = deliveries.draw(self._ask, exam, *self._folders(), one.delivered)
+        given = deliveries.draw(self._ask, exam, self._folder(), one.delivered, integers=integers)
         stack.callback(given.close)
         result = timing.interleaved(
             self._the_reference(), previous, program, given, self._limits,
@@ -216,7 +227,7 @@ class JudgeProcess:
     def _exam(self, seeds: int, *, fresh: bool, renew: bool) -> Exam:
         exam = None if fresh else self._exams.get(renew)
         if exam is None:
-            exam = draw(self._ask, *self._folders(), renew=renew)
+            exam = draw(self._ask, self._folder(), renew=renew)
             if not fresh:
                 self._exams[renew] = exam
         extend(self._ask, exam, seeds)
@@ -230,17 +241,16 @@ class JudgeProcess:
         return exam
 
     def _worker(self, program: Path, exam: Exam) -> Worker:
-        """A fresh worker for a program, which may read its own copy, inputs and parameters, and what was built."""
+        """A fresh worker for a program, which may read its own copy, what was built, and what is lent to it (`lending.py`)."""
         bounds = for_data(self._limits, exam.bytes_of_a_call())
-        read = (program if program.is_dir() else program.parent, self._shown, *handed_out(self._cache))
+        read = (program if program.is_dir() else program.parent, *handed_out(self._cache))
         return Worker(
             self._nursery, "program", self._scratch, self._target, bounds, on_build=self._builder.build, read=read
         )
 
-    def _folders(self) -> tuple[Path, Path]:
-        """Where answers go, and where goes what programs may read."""
-        name = secrets.token_hex(8)
-        return self._scratch / f"answers-{name}", self._shown / name
+    def _folder(self) -> Path:
+        """Where an exam's files go, which no program can read."""
+        return self._scratch / f"exam-{secrets.token_hex(8)}"
 
     def _construction(self) -> Construction:
         facts = self._facts
@@ -262,12 +272,13 @@ class JudgeProcess:
                 raise RuntimeError(f"the reference worker failed:\n{failure}") from failure
             if failure.kind != "bad_input":
                 self._drop_reference()
+                raise Lost(str(failure)) from failure
             raise BadInput(str(failure)) from failure
 
     def _the_reference(self) -> Worker:
         if self._reference is None:
             self._reference = Worker(self._nursery, "reference", self._scratch, self._target, self._limits)
-            init = self._shown / "init"
+            init = self._scratch / "init"
             try:
                 self._facts = self._reference.ask(
                     "load",

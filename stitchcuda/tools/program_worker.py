@@ -24,6 +24,7 @@ from stitchcuda.tools import orders, origin, simulated_device, simulated_runtime
 from stitchcuda.tools.interceptor import Interceptor
 from stitchcuda.tools.memory import extent
 from stitchcuda.tools.orders import BuildFailed
+from stitchcuda.tools.sequence import ordered
 from stitchcuda.tools.stopwatch import DeviceClock
 from stitchcuda.tools.switches import switches
 from stitchcuda.tools.timed_calls import NotPlain, TimedCalls
@@ -47,6 +48,7 @@ class ProgramWorker:
         self._state: dict[str, torch.Tensor] | None = None
         self._transient: dict[str, torch.Tensor] = {}  # buffers that no state_dict holds and a forward changes
         self._inputs: list[torch.Tensor] = []
+        self._shown: list[torch.Tensor] = []  # the same memory, as the program is given it again and again
         self._switches = switches(target)
         self._clock: DeviceClock | None = None
         self._timed: TimedCalls | None = None
@@ -167,9 +169,10 @@ class ProgramWorker:
         """Further calls that nobody looks at, with other contents, within a time: who counts calls gets past the count."""
         program, interceptor = self._loaded()
         tensors = wire.read_tensors(Path(message["inputs"]), device=self._device)
+        rollable = [_rollable(tensor) for tensor in tensors]
         done, until = 0, time.monotonic() + message["budget_s"]
         while done < message["calls"] and time.monotonic() < until:
-            given = [_rolled(tensor, done + 1) for tensor in tensors]
+            given = _rolled(tensors, rollable, done + 1)
             args, kwargs = wire.decode(message["structure"], given, self._device)
             self._restore()
             with torch.no_grad(), interceptor.running():
@@ -191,7 +194,8 @@ class ProgramWorker:
         program, interceptor = self._loaded()
         tensors = wire.read_tensors(Path(message["inputs"]), device=self._device)
         args, kwargs = wire.decode(message["structure"], tensors, self._device)
-        moved = wire.decode(message["structure"], [_rolled(tensor, 3) for tensor in tensors], self._device)
+        others = _rolled(tensors, [_rollable(tensor) for tensor in tensors], 3)
+        moved = wire.decode(message["structure"], others, self._device)
         with torch.no_grad(), interceptor.running():
             return origin.record(
                 lambda: program(*args, **kwargs), restore=self._restore, fresh=lambda: program(*moved[0], **moved[1])
@@ -380,11 +384,18 @@ def _constructed(model: type[torch.nn.Module], args: tuple[Any, ...], kwargs: di
     return model(*args, **kwargs)
 
 
-def _rolled(tensor: torch.Tensor, by: int) -> torch.Tensor:
-    """Other contents of the same distribution and layout; integers and masks, whose order may mean something, stay."""
-    if not tensor.is_floating_point() or tensor.dim() == 0 or tensor.numel() == 0 or tensor.stride().count(0):
-        return tensor
-    return torch.empty_like(tensor).copy_(tensor.roll(by, 0))
+def _rollable(tensor: torch.Tensor) -> bool:
+    """Whether other places mean nothing to its values: no integers, no masks, nothing in order."""
+    plain = tensor.is_floating_point() and tensor.dim() > 0 and tensor.numel() > 0 and not tensor.stride().count(0)
+    return plain and not ordered(tensor)
+
+
+def _rolled(tensors: list[torch.Tensor], rollable: list[bool], by: int) -> list[torch.Tensor]:
+    """Other contents of the same distribution and layout."""
+    return [
+        torch.empty_like(tensor).copy_(tensor.roll(by, 0)) if may else tensor
+        for tensor, may in zip(tensors, rollable, strict=True)
+    ]
 
 
 def _span(tensor: torch.Tensor) -> torch.Tensor:

@@ -19,7 +19,7 @@ from safetensors.torch import save_file
 from stitchcuda.errors import BadInput
 from stitchcuda.state import Precision, Target
 from stitchcuda.tools import ceiling, contents, origin, timed_calls, variants, wire
-from stitchcuda.tools.reference import WEIGHT_SEED, Reference, load_reference, run, run64, told
+from stitchcuda.tools.reference import WEIGHT_SEED, Reference, load_reference, no_room, run, run64, told
 from stitchcuda.tools.stopwatch import DeviceClock, eager
 from stitchcuda.tools.timed_calls import TimedCalls
 from stitchcuda.tools.traffic import Traffic
@@ -41,7 +41,6 @@ class ReferenceWorker:
         self._original: dict[str, torch.Tensor] = {}
         self._precision: Precision = "reference"
         self._holds = ""                   # file of the parameters it has now
-        self._usual: float | None = None   # its own error on inputs as given
         self._clock: DeviceClock | None = None
         self._timed: TimedCalls | None = None
 
@@ -129,29 +128,33 @@ class ReferenceWorker:
         given = self._loaded().inputs(message["seed"])
         generator = torch.Generator().manual_seed(message["seed"] + 1)
         skipped: list[str] = []
-        *others, last = message.get("variants", ["as given"])
+        *others, last = message["variants"]
         for variant in others:
             arguments = variants.varied(given, variant, generator)
             if arguments is None:
                 continue                   # nothing to vary this way
             try:
                 expected, exact = self._answers(*arguments)
-                problem = variants.objection(expected, exact, self._usual)
+                problem = variants.objection(expected, exact, message["usual"])
+                if list(expected) != message["names"]:
+                    problem = "it returns or writes other tensors"
             except torch.OutOfMemoryError:
                 raise
             except Exception as error:
                 problem = f"it raises {type(error).__name__}"
+                self._check_alive(problem)
             if not problem:
-                return arguments, expected, exact, {"variant": variant, "skipped": skipped}
+                return arguments, expected, exact, {"variant": variant, "skipped": skipped, "usual": 0.0}
             skipped.append(f"{variant} inputs were not tried: the reference does not stand them ({problem})")
         try:
-            arguments = variants.resized(given, message.get("sizes", ()))
+            arguments = variants.resized(given, message["sizes"])
             expected, exact = self._answers(*arguments)
         except (RuntimeError, ValueError, IndexError) as error:
-            raise BadInput(f"The reference's forward raises {told(self._loaded().path, error)}.") from error
-        if not message.get("sizes"):
-            self._usual = max(self._usual or 0.0, variants.error(expected, exact))
-        return arguments, expected, exact, {"variant": last, "skipped": skipped}
+            problem = f"The reference's forward raises {told(self._loaded().path, error)}."
+            self._check_alive(problem)
+            raise BadInput(problem) from error
+        facts = {"variant": last, "skipped": skipped, "usual": variants.error(expected, exact)}
+        return arguments, expected, exact, facts
 
     def reweighed(self, message: dict[str, Any]) -> dict[str, Any]:
         """What the reference makes, in float64, of the inputs in a file with parameters far from its own (`degenerate.py`)."""
@@ -182,7 +185,8 @@ class ReferenceWorker:
         try:
             expected, exact = self._answers(args, kwargs)
             finite = _finite(expected) + _finite(exact)
-        except RuntimeError as error:
+        except (RuntimeError, ValueError, IndexError) as error:
+            self._check_alive(f"it raises {type(error).__name__}")
             raise BadInput(f"The reference raises on inputs that were moved on: {str(error)[:300]}") from error
         for answers, what in ((expected, "expected"), (exact, "exact")):
             wire.write_tensors(Path(message[what]), contents.sampled(list(answers.values()), message["sample"]))
@@ -201,7 +205,26 @@ class ReferenceWorker:
         exact = run64(reference.module, args, kwargs)
         if list(exact) != list(expected):
             raise BadInput(f"The reference {reference.path.name} returns other outputs in float64: {', '.join(exact)}.")
+        for name, own in expected.items():
+            if own.shape != exact[name].shape:
+                raise BadInput(
+                    f"The size of {name} of the reference {reference.path.name} follows from rounding: {tuple(own.shape)} "
+                    f"in its own precision, {tuple(exact[name].shape)} in float64. Give inputs that are far from its threshold."
+                )
         return expected, exact
+
+    def alive(self) -> bool:
+        """False when nothing can be computed here any more: an index out of range on a GPU takes its context along."""
+        try:
+            if self._device == "cuda":
+                torch.cuda.synchronize()
+        except RuntimeError:
+            return False
+        return True
+
+    def _check_alive(self, problem: str) -> None:
+        if not self.alive():
+            raise LostContext(problem)
 
     def _hold(self, state: str) -> None:
         """Take over the parameters in a file, if they are not the ones at hand."""
@@ -307,6 +330,10 @@ class ReferenceWorker:
             yield
 
 
+class LostContext(Exception):
+    """Of a CUDA device: only another process has one again."""
+
+
 def main(channel: Channel, scratch: Path, target: Target) -> None:
     """Answer the judge until it hangs up."""
     worker = ReferenceWorker(scratch, target)
@@ -327,11 +354,15 @@ def main(channel: Channel, scratch: Path, target: Target) -> None:
             answer = handlers[message["do"]](message)
         except BadInput as error:
             answer = {"error": str(error), "kind": "bad_input"}
+        except LostContext as error:
+            answer = {"error": str(error), "kind": "crash"}
         except (MemoryError, torch.OutOfMemoryError) as error:
             detail = (str(error).splitlines() or ["none is left"])[0][:200].rstrip(".")
             answer = {"error": f"The reference does not fit into memory: {detail}.", "kind": "bad_input"}
-        except Exception:
-            answer = {"error": traceback.format_exc(), "kind": "error"}
+        except Exception as error:
+            answer = {"error": traceback.format_exc(), "kind": "error" if worker.alive() else "crash"}
+            if lack := no_room(error):     # while it was looked at: its own forward still had room
+                answer = {"error": f"The reference takes too much memory to be judged: {lack}.", "kind": "bad_input"}
         channel.send(answer | {"id": message["id"]})
 
 

@@ -51,7 +51,9 @@ def sit(
                 errors, reasons = trial.judged(given, again, bounds)
                 reasons = [f"on a second call with the same inputs, {reason}" for reason in reasons]
                 _keep_worst(worst, errors)
-                same = all(same_bits(answer.values[name], value) for name, value in again.values.items())
+                same = again.values.keys() == answer.values.keys() and all(
+                    same_bits(answer.values[name], value) for name, value in again.values.items()
+                )
                 deterministic = same if deterministic is None else deterministic and same
                 fewer.append(count(again.said, "launches") < count(answer.said, "launches"))
             done += 1

@@ -45,6 +45,10 @@ Now = Callable[[], float]
 """Seconds by the judge's clock."""
 
 
+class Unfit(WorkerFailed):
+    """The reference itself fails in timed calls: their contents are to blame, or it is."""
+
+
 class Interleaving:
     """The turns of one timing. `draw` makes every choice that a program must not foresee."""
 
@@ -68,10 +72,13 @@ class Interleaving:
         self._now = now
         self._draw = draw
         self._waiting: list[Delivery] = []
+        self._prepared: set[str] = set()
 
     def warm(self, name: str) -> float:
         """Prepare a worker and call it until nothing is new to it; milliseconds of a call. The program delivers at once."""
-        prepared = self._ask(name, mode="prepare", core=self.core, **self._deliveries.message())
+        with self._deliveries.message(self.workers[name].desk) as message:
+            prepared = self._ask(name, mode="prepare", core=self.core, **message)
+        self._prepared.add(name)
         if self.core is not None and not prepared.get("pinned"):
             self.notes.append(f"the worker of the {name} could not be kept on one core")
         self._move(name)
@@ -96,6 +103,7 @@ class Interleaving:
                 self._block(name, calls, run=run, deliver=last)
 
     def release(self, name: str) -> None:
+        self._prepared.discard(name)
         self._ask(name, mode="release")
 
     def judge(self) -> None:
@@ -126,7 +134,8 @@ class Interleaving:
 
     def _move(self, name: str) -> None:
         spacer = _SPACER_STEP * self._draw.randrange(_SPACER_STEPS)
-        self._ask(name, mode="move", spacer=spacer, call=self._calls(1)[0])
+        calls = self._calls(1)
+        self._run(name, calls, mode="move", spacer=spacer, call=calls[0])
 
     def _receive(self, number: int, turn: int) -> None:
         try:
@@ -145,15 +154,29 @@ class Interleaving:
         return [[self._draw.randrange(sets), self._draw.getrandbits(31), int(place in fresh)] for place in range(count)]
 
     def _times(self, name: str, calls: list[list[int]], *, run: bool) -> tuple[list[float], list[float]]:
-        said = self._ask(name, mode="block", calls=calls, run=run)
+        said = self._run(name, calls, mode="block", calls=calls, run=run)
         device, rest = said.get("device_ms"), said.get("rest_ms")
         for times in (device, rest):
             if not isinstance(times, list) or len(times) != len(calls) or not all(_is_time(one) for one in times):
                 raise WorkerFailed("error", "the worker's times are no times")
         return device, rest  # type: ignore[return-value]
 
+    def _run(self, name: str, these: list[list[int]], **fields: object) -> dict[str, object]:
+        """Ask for something that makes these calls. Where a program fails, the reference must stand the same contents."""
+        try:
+            return self._ask(name, **fields)
+        except WorkerFailed as failure:
+            if name != "reference" and failure.kind != "memory" and "reference" in self._prepared:
+                self._ask("reference", mode="block", calls=these, run=True)
+            raise
+
     def _ask(self, name: str, **fields: object) -> dict[str, object]:
-        return self.workers[name].ask("time", seconds=self._bounds.call_s, doing="being timed", **fields)
+        try:
+            return self.workers[name].ask("time", seconds=self._bounds.call_s, doing="being timed", **fields)
+        except WorkerFailed as failure:
+            if name == "reference" and failure.kind != "memory":
+                raise Unfit(failure.kind, str(failure)) from failure
+            raise
 
 
 def interleaved(

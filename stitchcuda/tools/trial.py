@@ -21,6 +21,7 @@ from stitchcuda.tools import bound, origin, wire
 from stitchcuda.tools.bound import Bound
 from stitchcuda.tools.deliveries import Delivery
 from stitchcuda.tools.exam import Exam, InputSet
+from stitchcuda.tools.lending import lent
 from stitchcuda.tools.wire import WireError
 from stitchcuda.tools.worker import Worker, WorkerFailed
 
@@ -62,25 +63,26 @@ class Trial:
         `masked`: its kernels are built so that they can be left out one by one (`skipping.py`).
         """
         self._worker.code = program if program.is_dir() else program.parent
-        self.loaded = self._worker.ask(
-            "load",
-            seconds=self._limits.start_s,
-            doing="building and constructing ModelNew",
-            program=str(program),
-            cache=str(cache),
-            arch=arch,
-            init=str(self._built.init),
-            init_structure=self._built.init_structure,
-            init_seed=self._built.init_seed,
-            training=self._built.training,
-            precision=self._built.precision,
-            state=str(self._exam.state),
-            state_names=self._built.state_names,
-            state_changed=self._exam.renewed,
-            transient=self._exam.transient(self._built.state_names),
-            masked=masked,
-            backwards=self._exam.backwards != masked,
-        )
+        with lent(self._worker.desk, self._built.init, self._exam.state) as (init, state):
+            self.loaded = self._worker.ask(
+                "load",
+                seconds=self._limits.start_s,
+                doing="building and constructing ModelNew",
+                program=str(program),
+                cache=str(cache),
+                arch=arch,
+                init=init,
+                init_structure=self._built.init_structure,
+                init_seed=self._built.init_seed,
+                training=self._built.training,
+                precision=self._built.precision,
+                state=state,
+                state_names=self._built.state_names,
+                state_changed=self._exam.renewed,
+                transient=self._exam.transient(self._built.state_names),
+                masked=masked,
+                backwards=self._exam.backwards != masked,
+            )
         self._tell_tampering(self.loaded)
         self.notes += [str(note) for one in self._worker.built for note in one.get("notes", ())]
         if self.loaded.get("note") and program.is_file() and not self._exam.renewed:
@@ -90,16 +92,17 @@ class Trial:
     def call(self, given: InputSet, *, same_addresses: bool, hold: bool = False) -> Answer:
         """One forward. `hold`: its outputs stay alive for `reread`. Raises `WorkerFailed`."""
         paths = {what: self._place(what) for what in ("outputs", "inputs_after", "state_after")}
-        answer = self._worker.ask(
-            "call",
-            seconds=self._limits.call_s,
-            doing="running forward",
-            inputs=str(given.inputs),
-            structure=given.structure,
-            same_addresses=same_addresses,
-            hold=hold,
-            **{what: str(path) for what, path in paths.items()},
-        )
+        with lent(self._worker.desk, given.inputs) as (inputs,):
+            answer = self._worker.ask(
+                "call",
+                seconds=self._limits.call_s,
+                doing="running forward",
+                inputs=inputs,
+                structure=given.structure,
+                same_addresses=same_addresses,
+                hold=hold,
+                **{what: str(path) for what, path in paths.items()},
+            )
         self._tell_tampering(answer)
         try:
             outputs = wire.read_tensors(paths["outputs"], limit_bytes=given.most_bytes)
@@ -131,10 +134,11 @@ class Trial:
 
     def repeat(self, given: InputSet, *, calls: int, seconds: float) -> int:
         """Up to `calls` further calls within `seconds`, unlooked at; how many there were. Raises `WorkerFailed`."""
-        answer = self._worker.ask(
-            "repeat", seconds=self._limits.call_s, doing="running forward", inputs=str(given.inputs), structure=given.structure,
-            calls=calls, budget_s=seconds,
-        )  # fmt: skip
+        with lent(self._worker.desk, given.inputs) as (inputs,):
+            answer = self._worker.ask(
+                "repeat", seconds=self._limits.call_s, doing="running forward", inputs=inputs, structure=given.structure,
+                calls=calls, budget_s=seconds,
+            )  # fmt: skip
         return count(answer, "calls")
 
     def _place(self, what: str) -> Path:
@@ -197,13 +201,14 @@ class Trial:
 
         The program's own are the kernels of the libraries that the builder made for it; without any, those in its sources.
         """
-        self.traced = self._worker.ask(
-            "profile",
-            seconds=self._limits.call_s,
-            doing="running forward under the profiler",
-            inputs=str(given.inputs),
-            structure=given.structure,
-        )
+        with lent(self._worker.desk, given.inputs) as (inputs,):
+            self.traced = self._worker.ask(
+                "profile",
+                seconds=self._limits.call_s,
+                doing="running forward under the profiler",
+                inputs=inputs,
+                structure=given.structure,
+            )
         built = origin.built_kernels(Path(str(one["path"])) for one in self._worker.built if one.get("path"))
         self.own = built or origin.own_kernels(self._worker.code or Path())
         summary = origin.summary(self.traced, self.own)
@@ -229,10 +234,10 @@ class Trial:
         """What becomes of parameters that are loaded after the first calls, as a note. The last question to a worker."""
         self._exam = other
         try:
-            self._worker.ask(
-                "reload", seconds=self._limits.call_s, doing="taking other parameters", state=str(other.state),
-                names=self.state_names,
-            )  # fmt: skip
+            with lent(self._worker.desk, other.state) as (state,):
+                self._worker.ask(
+                    "reload", seconds=self._limits.call_s, doing="taking other parameters", state=state, names=self.state_names
+                )
             given = other.sets[0]
             wrong = self.judged(given, self.call(given, same_addresses=False), other.bounds(1))[1]
         except WorkerFailed as failure:

@@ -1,9 +1,10 @@
 """Other inputs than `get_inputs()` gives: scaled, shifted, uniform, structured, differently laid out, of another size (torch).
 
 A program that is right only for standard normal values is wrong. But a value must stay what it was made to be: values in [0, 1]
-stay there, non-negative ones stay non-negative, rows that sum to one are only reordered, integers, masks and indices too, and
-what is sorted or constant is left alone. Works on the nested arguments of one call and never changes them; whether the
-reference stands a variant is for `reference_worker.py` to find out. Where to look next: `exam.py` (which set gets which).
+stay there, non-negative ones stay non-negative, rows that sum to one are only reordered, masks too, and integers along an axis
+on which they seem to have one range, and what is in order or constant is left alone. Works on the nested arguments of one call
+and never changes them; whether the reference stands a variant is for `reference_worker.py` to find out. Where to look next:
+`exam.py` (which set gets which), `sequence.py` (what is in order).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from stitchcuda.tools.memory import remade
+from stitchcuda.tools.sequence import interchangeable, ordered
 
 Variant = Literal[
     "as given", "touched", "patchwork", "scaled up", "scaled down", "negative", "shifted", "uniform", "sparse", "sorted",
@@ -75,10 +77,10 @@ def domain(tensor: Tensor) -> Domain:
         return "fixed"
     values = tensor.detach()
     if not values.dtype.is_floating_point:
-        return "fixed" if _ordered(values) else "permuted"
+        return "fixed" if ordered(values) else "permuted"
     values = values.double()
     low, high = float(values.min()), float(values.max())
-    if not (math.isfinite(low) and math.isfinite(high)) or low == high or _ordered(values):
+    if not (math.isfinite(low) and math.isfinite(high)) or low == high or ordered(values):
         return "fixed"
     if bool((values == values.round()).all()):
         return "permuted"                  # labels, counts, a mask
@@ -110,24 +112,24 @@ def _like(tensor: Tensor, values: Tensor) -> Tensor:
 
 
 def _permuted(tensor: Tensor, generator: torch.Generator) -> Tensor:
-    """The same values in another order: of the elements for integers and masks, of the rows for probabilities."""
-    flat = tensor.detach().flatten() if not _rows_sum_to_one(tensor) else tensor.detach().reshape(-1, tensor.shape[-1])
-    order = torch.randperm(flat.shape[0], generator=generator).to(tensor.device)
-    return _like(tensor, flat[order].reshape(tensor.shape))
+    """The same values in another order: of the rows for probabilities, of all elements for masks, and of whole numbers, which
+    may be indices, each line by itself along the axis on which they may change places."""
+    given = tensor.detach()
+    if given.dtype is torch.bool or _rows_sum_to_one(given):
+        flat = given.flatten() if given.dtype is torch.bool else given.reshape(-1, given.shape[-1])
+        order = torch.randperm(flat.shape[0], generator=generator).to(given.device)
+        return _like(tensor, flat[order].reshape(given.shape))
+    axis = interchangeable(given)
+    if axis is None:
+        return tensor
+    order = torch.rand(given.shape, generator=generator).argsort(axis).to(given.device)
+    return _like(tensor, given.gather(axis, order))
 
 
 def _rows_sum_to_one(tensor: Tensor) -> bool:
     if not tensor.dtype.is_floating_point or tensor.dim() < 2:
         return False
     return bool(((tensor.detach().double().sum(-1) - 1).abs() < _ROW_SUM).all())
-
-
-def _ordered(values: Tensor) -> bool:
-    """Sorted along the last axis: offsets, positions, bin edges."""
-    if values.dim() == 0 or values.shape[-1] < 2 or values.dtype is torch.bool:
-        return False
-    wide = values.double()
-    return bool((wide[..., 1:] >= wide[..., :-1]).all())
 
 
 def _scaled_up(x: Tensor, kind: Domain, generator: torch.Generator) -> Tensor:

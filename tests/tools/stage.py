@@ -102,6 +102,9 @@ class Local:
     modes: list[str] = field(default_factory=list)
     _held: TimedCalls | None = None
 
+    def __post_init__(self) -> None:
+        self.desk = self.scratch
+
     def ask(self, do: str, *, seconds: float, doing: str, **fields: Any) -> dict[str, Any]:
         self.modes.append(fields["mode"])
         if fields["mode"] in self.fails:
@@ -125,7 +128,7 @@ class Stage:
         path.write_text(reference)
         self.worker = ReferenceWorker(folder, "sim")
         self.facts = self.worker.load({"path": str(path), "precision": "reference", "init": str(folder / "init")})
-        self.exam: Exam = draw(self.ask, folder / "exam", folder / "shown", renew=False)
+        self.exam: Exam = draw(self.ask, folder / "exam", renew=False)
         extend(self.ask, self.exam, 1)
         self.reference: Local | None = None
         self.module = self.worker._loaded().module
@@ -147,10 +150,7 @@ class Stage:
         return call
 
     def deliveries(self) -> deliveries.Deliveries:
-        return deliveries.draw(
-            self.ask, self.exam, self.folder / f"timing-{random.getrandbits(32)}",
-            self.folder / f"shown-{random.getrandbits(32)}", self.compare,
-        )  # fmt: skip
+        return deliveries.draw(self.ask, self.exam, self.folder / f"timing-{random.getrandbits(32)}", self.compare)
 
     def compare(self, given: InputSet, exam: Exam, delivery: Delivery) -> list[str]:
         built = Construction(

@@ -53,18 +53,41 @@ def test_what_means_something_by_place_stays() -> None:
         mask, torch.rand(8, 8).round(), torch.arange(50), torch.tensor(2.0), base[:50], base[25:75],
         torch.randn(4, 1).expand(4, 9), torch.rand(9) > 0.5, torch.randn(0, 3), torch.randn(9, 9),
     ]  # fmt: skip
-    assert contents.movable(given) == [9]
+    assert contents.movable(given) == [[9, 0, 1]]
     made = moved(given, 12345)
     assert all(torch.equal(one, was) for one, was in zip(made[:9], given[:9], strict=True))
     made[4][-1] = 7.0                      # shared memory is shared again
     assert made[5][24] == 7.0
 
 
+def test_what_is_in_order_stays_and_indices_stay_in_range() -> None:
+    sizes = torch.tensor([1000, 10, 100_000])
+    given = [
+        torch.rand(64).cumsum(0), torch.rand(64).sort(descending=True).values, torch.rand(8, 64).sort(-1).values,
+        torch.stack([torch.arange(500) // 5, torch.randint(90, (500,))]),             # edges, sorted by source
+        torch.cat([torch.randint(int(size), (100,)) for size in sizes]),              # one feature after the other
+        torch.stack([torch.randint(90, (500,)), torch.randint(60, (500,))]),          # edges
+        torch.stack([torch.randint(int(size), (128,)) for size in sizes], 1),         # a table to each column
+    ]  # fmt: skip
+    assert [position for position, *_ in contents.movable(given)] == [5, 6]
+    for turn in range(1000, 1050):
+        made = moved(given, turn)
+        assert all(torch.equal(one, was) for one, was in zip(made[:5], given[:5], strict=True))
+        assert int(made[5][1].max()) < 60
+        assert bool((made[6].amax(0) < sizes).all())
+        assert not torch.equal(made[6], given[6])
+
+
+def test_short_integers_do_not_come_twice() -> None:
+    tokens = [torch.randint(50_000, (1, 24))]
+    assert len({tuple(moved(tokens, turn)[0][0].tolist()) for turn in range(500)}) == 500
+
+
 def test_the_same_after_a_journey(tmp_path: Path) -> None:
     source = [torch.randn(16, 8).bfloat16(), torch.randn(8, 3, dtype=torch.complex64), torch.randn(30).double()]
     wire.write_tensors(tmp_path / "a", source)
     there = wire.read_tensors(tmp_path / "a")
-    assert contents.movable(there) == contents.movable(source) == [0, 1, 2]
+    assert contents.movable(there) == contents.movable(source) == [[0, 0, 1], [1, 0, 1], [2, 0]]
     assert all(torch.equal(one, other) for one, other in zip(moved(there, 99), moved(source, 99), strict=True))
 
 

@@ -11,13 +11,13 @@ import torch
 
 from stitchcuda.errors import BadInput
 from stitchcuda.fusion.manifest import FreeSize, free_sizes
-from stitchcuda.tools import exam, wire
+from stitchcuda.tools import degenerate, exam, reference_worker, wire
 from stitchcuda.tools.exam import Ask, Exam
 from tests.tools.references import asking, source
 
 
 def drawn(ask: Ask, folder: Path, count: int) -> Exam:
-    one = exam.draw(ask, folder / "exam", folder / "shown", renew=True)
+    one = exam.draw(ask, folder / "exam", renew=True)
     exam.extend(ask, one, count)
     return one
 
@@ -42,7 +42,7 @@ def test_sets_are_varied_and_the_first_is_as_given(tmp_path: Path) -> None:
 
 def test_two_exams_differ(tmp_path: Path) -> None:
     ask = asking(tmp_path, source("x * 2"))
-    drawn = (exam.draw(ask, tmp_path / f"{number}", tmp_path / f"shown-{number}", renew=False) for number in range(8))
+    drawn = (exam.draw(ask, tmp_path / f"{number}", renew=False) for number in range(8))
     orders = {tuple(one.variants) for one in drawn}
     assert len(orders) > 1
 
@@ -66,6 +66,80 @@ def test_nothing_to_vary_is_as_given(tmp_path: Path) -> None:
     one = drawn(asking(tmp_path, source("x.float() * 0.3", "[torch.arange(32)]")), tmp_path, 5)
     assert {given.variant for given in one.sets} == {"as given"}
     assert one.note == ""
+
+
+PAIRED = """
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def forward(self, x):
+        return (x * 2, x + 1) if CONDITION else x * 2
+
+def get_inputs():
+    return [torch.randn(16, 64)]
+"""
+
+
+def test_outputs_that_depend_on_values_are_bad_input(tmp_path: Path) -> None:
+    text = PAIRED.replace("CONDITION", "int(x[0, 0].abs() * 1e4) % 2")
+    one = exam.draw(asking(tmp_path, text), tmp_path / "exam", renew=False)
+    while len({tuple(given.names) for given in one.sets}) < 2:
+        one.sets.append(exam.drawn(asking(tmp_path, text), one, f"{len(one.sets)}", variants=["as given"]))
+    with pytest.raises(BadInput, match="returns or writes other tensors for other inputs of get_inputs"):
+        one.bounds(len(one.sets))
+
+
+def test_a_variant_with_other_outputs_is_left(tmp_path: Path) -> None:
+    ask = asking(tmp_path, PAIRED.replace("CONDITION", "x.abs().max() > 12"))
+    one = drawn(ask, tmp_path, 1)
+    one.sets.append(exam.drawn(ask, one, "1", variants=["scaled up", "as given"]))
+    assert one.sets[1].variant == "as given"
+    assert "scaled up inputs were not tried: the reference does not stand them (it returns or writes other tensors)" in one.note
+    assert set(one.bounds(2)) == {"output"}
+
+
+def test_sizes_may_depend_on_values(tmp_path: Path) -> None:
+    ask = asking(tmp_path, source("x[x > 1.5] * 0.3", "[torch.randn(16, 64)]"))
+    one = drawn(ask, tmp_path, 4)
+    assert len({given.answers()[0][0].shape for given in one.sets}) > 1
+    assert one.bounds(4)["output"].max_relative < 1e-5
+    assert degenerate.reasons(ask, one) == ("", [])
+
+
+def test_sizes_that_follow_from_rounding_are_bad_input(tmp_path: Path) -> None:
+    ask = asking(tmp_path, source("x[(x / 3 * 3 - x).abs() > 0]", "[torch.randn(16, 64)]"))
+    with pytest.raises(BadInput, match=r"The size of output of the reference reference.py follows from rounding"):
+        drawn(ask, tmp_path, 1)
+
+
+def test_a_variant_of_which_the_reference_dies_is_left(tmp_path: Path) -> None:
+    real = asking(tmp_path, source("x * 2"))
+    asked: list[list[str]] = []
+
+    def ask(do: str, **fields: Any) -> dict[str, Any]:
+        if do == "expect":
+            asked.append(fields["variants"])
+            if fields["variants"][0] == "scaled up":
+                raise exam.Lost("the reference crashed with SIGABRT")
+        return real(do, **fields)
+
+    one = drawn(ask, tmp_path, 1)
+    one.sets.append(exam.drawn(ask, one, "1", variants=["scaled up", "shifted", "as given"]))
+    assert one.sets[1].variant == "shifted"
+    assert asked[1:] == [["scaled up", "shifted", "as given"], ["shifted", "as given"]]
+    assert "scaled up inputs were not tried: the reference does not stand them (the reference crashed" in one.note
+    with pytest.raises(exam.Lost):
+        exam.drawn(ask, one, "2", variants=["scaled up"])
+
+
+def test_a_lost_device_is_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU an index out of range raises, and from then on everything does."""
+    ask = asking(tmp_path, source("self.table(x.abs().mul(30).long())", init="self.table = nn.Embedding(200, 4)"))
+    one = drawn(ask, tmp_path, 1)
+    monkeypatch.setattr(reference_worker.ReferenceWorker, "alive", lambda self: False)
+    with pytest.raises(reference_worker.LostContext, match="IndexError"):
+        exam.drawn(ask, one, "1", variants=["outlier", "as given"])
 
 
 def test_arguments_that_share_memory_arrive_so(tmp_path: Path) -> None:

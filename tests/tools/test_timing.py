@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 import torch
 
+from stitchcuda.sandbox.limits import Limits
 from stitchcuda.state import TimingResult
-from stitchcuda.tools import timing
+from stitchcuda.tools import deliveries, timing
 from stitchcuda.tools.worker import WorkerFailed
-from tests.tools.stage import Stage, VirtualClock
+from tests.tools.stage import Local, Stage, VirtualClock
 
 
 @pytest.fixture
@@ -215,6 +216,52 @@ def test_other_failures_are_raised(stage: Stage) -> None:
     assert stage.reference.modes[-1] == "release"  # it lives on, and must not keep what it held
 
 
+def test_contents_that_the_reference_does_not_stand_are_not_the_programs_fault(stage: Stage) -> None:
+    """Whoever meets them first: then integers, which may be indices, are left as they are."""
+    ours, theirs = VirtualClock(stage.time), VirtualClock(stage.time)
+
+    def worker(name: str, clock: VirtualClock, *, stands: bool) -> Local:
+        honest = stage.honest(clock, 1.0)
+        calls = [0]
+
+        def call(*args: Any) -> Any:
+            calls[0] += 1
+            if not stands and calls[0] > 12 * (1 + (name == "reference")):
+                raise WorkerFailed("error", f"the {name} raised IndexError")
+            return honest(*args)
+
+        return stage.local(name, call, clock)
+
+    for program, reference in ((False, True), (False, False), (True, False)):
+        theirs_one, ours_one = worker("reference", theirs, stands=reference), worker("program", ours, stands=program)
+        with pytest.raises(WorkerFailed, match="IndexError") as caught:
+            timing.interleaved(theirs_one, ours_one, ours_one, stage.deliveries(), Limits(), now=stage.time)
+        assert (type(caught.value) is timing.Unfit) == (not reference)
+
+
+INDEXED = """
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def forward(self, x, ids, edges):
+        return x[ids] + torch.bucketize(x[ids], edges)
+
+def get_inputs():
+    return [torch.randn(64, 8), torch.randint(64, (128,)), torch.linspace(-1, 1, 16)]
+"""
+
+
+def test_what_stays_as_drawn_is_said(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, INDEXED)
+    drawn = stage.deliveries()
+    assert drawn.moving == [[0, 0, 1], [1, 0]]
+    assert drawn.notes == ["inputs that timed calls get as drawn, in order or integers: 2"]
+    plain = deliveries.draw(stage.ask, stage.exam, tmp_path / "again", stage.compare, integers=False)
+    assert plain.moving == [[0, 0, 1]]
+    assert plain.notes == ["inputs that timed calls get as drawn, in order or integers: 1, 2"]
+
+
 def test_long_calls_are_called_less(stage: Stage) -> None:
     clock = VirtualClock(stage.time)
     assert stage.timed(stage.honest(clock, 40.0), clock, reference_ms=50.0).samples == timing.ROUNDS * 2
@@ -236,10 +283,10 @@ def get_inputs():
 
 
 @pytest.mark.parametrize(
-    ("forward", "moving", "scaled"), [("x", [0], True), ("x - 0.9", [0], False), ("x[0] - 5", [], False)]
+    ("forward", "moving", "scaled"), [("x", [[0, 0, 1]], True), ("x - 0.9", [[0, 0, 1]], False), ("x[0] - 5", [], False)]
 )
 def test_contents_move_as_far_as_the_reference_stays_finite(
-    tmp_path: Path, forward: str, moving: list[int], scaled: bool
+    tmp_path: Path, forward: str, moving: list[list[int]], scaled: bool
 ) -> None:
     stage = Stage(tmp_path, PICKY.replace("FORWARD", forward))
     drawn = stage.deliveries()

@@ -45,6 +45,20 @@ def test_values_keep_their_domain(variant: str) -> None:
     assert other(infinite, variant) is infinite
 
 
+@pytest.mark.parametrize("variant", ["sorted", "repeated", "sparse"])
+def test_integers_stay_in_the_range_of_their_place(variant: str) -> None:
+    sizes = torch.tensor([1000, 10, 100_000])
+    columns = torch.stack([torch.randint(int(size), (64,)) for size in sizes], 1)
+    for given, made in ((columns, other(columns, variant)), (columns.t(), other(columns.t().contiguous(), variant).t())):
+        assert bool((made.amax(0) < sizes).all())
+        assert not torch.equal(made, given)
+    for fixed in (
+        torch.cat([torch.randint(int(size), (50,)) for size in sizes]), torch.arange(40).flip(0), torch.tensor([0, 3, 9] * 5),
+        torch.stack([torch.arange(500) // 5, torch.randint(90, (500,))]),
+    ):  # fmt: skip
+        assert other(fixed, variant) is fixed
+
+
 def test_a_moderate_change_each() -> None:
     x = torch.randn(64, 64)
     assert float(other(x, "scaled up").std() / x.std()) == pytest.approx(8)

@@ -1,0 +1,33 @@
+"""Files on loan to a worker: each lies where the worker can read it for the time of one question only.
+
+A program that could read the inputs of its next call could answer them before it is asked. So an exam's files lie with the
+answers, and one of them at a time gets a second name in a folder that its worker may read and not write. The name says nothing.
+Where to look next: `worker.py` (whose folder), `trial.py` and `deliveries.py` (what is lent when).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+
+@contextlib.contextmanager
+def lent(desk: Path, *files: Path) -> Iterator[list[str]]:
+    """Where the files lie in `desk` until the block ends: other names of them, or copies where a file can have only one."""
+    places = [desk / secrets.token_hex(8) for _ in files]
+    try:
+        for file, place in zip(files, places, strict=True):
+            try:
+                os.link(file, place)
+            except FileNotFoundError:
+                raise
+            except OSError:                # another file system, or one without second names
+                shutil.copyfile(file, place)
+        yield [str(place) for place in places]
+    finally:
+        for place in places:
+            place.unlink(missing_ok=True)
