@@ -23,7 +23,7 @@ from stitchcuda.tools import contents, wire
 from stitchcuda.tools.exam import GIVEN, Ask, Exam, InputSet, drawn, places
 from stitchcuda.tools.lending import lent
 
-DELIVERIES = 4
+DELIVERIES = 5
 _SETS = 3
 _LARGE = 8 * 2**20                         # bytes of one set from which there is only one, of many turns
 Compare = Callable[[InputSet, Exam, "Delivery"], list[str]]

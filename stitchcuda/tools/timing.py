@@ -3,7 +3,8 @@
 Only one is active at a time. Each block is a fixed number of single calls on a cold L2 with the device idle before, on contents
 that never repeat, in memory taken anew; a saving is the median over rounds of the difference of the block medians, a ratio
 that of their quotient, so that a drift of clocks hits all alike. 95 % intervals come from order statistics of the rounds.
-The judge's clock runs around every block, some blocks leave the calls out, and after secret ones the outputs are compared.
+The judge's clock runs around every block, some blocks leave the calls out, and after secret ones the outputs are compared. It
+also runs around rows: many calls of the program with nothing between them, whose number makes a short call measurable.
 What does not fit together is a reason to refuse. Where to look next: `timed_calls.py` (inside), `agreement.py` (clocks),
 `deliveries.py` (contents).
 """
@@ -29,6 +30,11 @@ from stitchcuda.tools.worker import WorkerFailed
 ROUNDS = 25
 CALLS = 8
 _EMPTY_ROUNDS = 9
+_ROW_ROUNDS = 9
+_ROW_DELIVERIES = 2                        # rows whose last outputs are compared, so that none may be left out
+_ROW_MS, _LONGEST_ROW = 8.0, 128           # a row of short calls takes so long, or has so many
+_SHORTEST_ROW = 2
+_ROW_BYTES = 2**30                         # of inputs and outputs that a row may need
 _WARM_CALLS = 10
 _BLOCK_MS = 16.0                           # a block of long calls has fewer of them, but no fewer than
 _FEWEST_CALLS = 2
@@ -66,6 +72,7 @@ class Interleaving:
         self.core = core                   # where the workers' main threads run: one is as fast as the other
         self.notes: list[str] = []
         self.wrong: list[str] = []
+        self.tampered: list[str] = []
         self.delivered = 0
         self._deliveries = deliveries
         self._bounds = bounds
@@ -90,10 +97,13 @@ class Interleaving:
         self._times(name, calls, run=False)
         return median(said)
 
-    def rounds(self, names: list[str], calls: int) -> None:
-        """All rounds of these workers, in an order that is drawn anew for each."""
+    def rounds(self, names: list[str], calls: int, row: int) -> None:
+        """All rounds of these workers, in an order that is drawn anew for each. The program's rows have up to `row` calls."""
         empty = set(self._draw.sample(range(ROUNDS), _EMPTY_ROUNDS))
         planned = self._deliveries.planned[1:]
+        rows = self._draw.sample(range(ROUNDS), _ROW_ROUNDS) if "program" in names and row >= _SHORTEST_ROW else []
+        last_in_row = dict(zip(rows, self._delivered_by_rows(planned), strict=False))
+        planned = planned[len(last_in_row):]
         delivered = dict(zip(self._draw.sample(range(ROUNDS), len(planned)), planned, strict=True))
         for number in range(ROUNDS):
             turns = [(name, run) for name in names for run in ((True, False) if number in empty else (True,))]
@@ -101,10 +111,14 @@ class Interleaving:
             for name, run in turns:
                 last = delivered.get(number) if run and name == "program" else None
                 self._block(name, calls, run=run, deliver=last)
+                if number in rows and run and name == "program":
+                    row = self._row(row, last_in_row.get(number))
 
     def release(self, name: str) -> None:
         self._prepared.discard(name)
-        self._ask(name, mode="release")
+        said = self._ask(name, mode="release").get("tampered")
+        if said and name != "reference":
+            self.tampered.append(f"the program tampers with the process it runs in: {str(said)[:500]}")
 
     def judge(self) -> None:
         """Compare what was delivered."""
@@ -131,6 +145,37 @@ class Interleaving:
         figures.rest.append(median(rest))
         if deliver:
             self._receive(*deliver)
+
+    def _row(self, longest: int, deliver: tuple[int, int] | None) -> int:
+        """Two rows, of which the first lets the program's allocators take what the second then finds.
+
+        Returns how long the next may be.
+        """
+        for measured in (False, True) if longest >= _SHORTEST_ROW else ():
+            calls = self._calls(self._draw.randint((3 * longest + 3) // 4, longest))
+            if deliver and measured:
+                calls[-1][:2] = deliver
+            try:
+                self._ask("program", mode="lay", calls=calls)
+            except WorkerFailed as failure:
+                if failure.kind != "memory":
+                    raise
+                if longest < 2 * _SHORTEST_ROW:
+                    self.notes.append("limited: memory does not hold the inputs of calls in a row: short ones are timed alone")
+                return longest // 2
+            before = self._now()
+            self._run("program", calls, mode="row")
+            span = 1e3 * (self._now() - before)
+            if measured:
+                self.figures["program"].rows.append((span, len(calls)))
+                if deliver:
+                    self._receive(*deliver)
+        return longest
+
+    def _delivered_by_rows(self, planned: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        """State that calls change is put back between blocks, not within a row: then its outputs are its own."""
+        changing = any(name.startswith("buffer:") for name in self._deliveries.sets[0].names)
+        return [] if changing else planned[:_ROW_DELIVERIES]
 
     def _move(self, name: str) -> None:
         spacer = _SPACER_STEP * self._draw.randrange(_SPACER_STEPS)
@@ -221,8 +266,9 @@ def interleaved(
             for name in group:
                 warm[name] = warm.get(name) or turns.warm(name)
             calls = calls or max(_FEWEST_CALLS, min(CALLS, int(_BLOCK_MS / max(warm["reference"], 1e-3))))
+            row = _longest_row(min(warm["reference"], warm.get("program", warm["reference"])), deliveries.at_most_bytes())
             before = threads() if "program" in group else before
-            turns.rounds(group, calls)
+            turns.rounds(group, calls, row)
             after = threads() if "program" in group else after
             for name in group:
                 turns.release(name)
@@ -314,9 +360,14 @@ def _result(turns: Interleaving, calls: int, together: bool, notes: list[str], g
         samples=ROUNDS * calls,
         deliveries=turns.delivered,
         interleaved=together,
-        refused=(*turns.wrong, *agreement.reasons(program, reference), *grown),
+        refused=(*turns.wrong, *turns.tampered, *agreement.reasons(program, reference), *grown),
         notes=tuple(notes),
     )
+
+
+def _longest_row(call_ms: float, size: int) -> int:
+    """Calls in a row: enough of them to measure from outside, within a time and the memory of the device."""
+    return min(_LONGEST_ROW, int(_ROW_BYTES / max(size, 1)), max(_SHORTEST_ROW, int(_ROW_MS / max(call_ms, 1e-3))))
 
 
 def _grown(before: int | None, after: int | None) -> list[str]:

@@ -84,6 +84,46 @@ def test_a_clock_that_lies_is_refused(stage: Stage) -> None:
     assert any("the judge's own says" in reason for reason in result.refused)
 
 
+@pytest.mark.parametrize("ms", [0.01, 0.03, 0.1, 1.0])
+def test_no_call_is_too_short_for_the_judges_clock(stage: Stage, ms: float) -> None:
+    """A lie about a call of 0.01 ms is worth little against what surrounds it; in a row it is not."""
+    clock = VirtualClock(stage.time)
+    clock.factor = 0.4
+    result = stage.timed(stage.honest(clock, ms), clock, reference_ms=2 * ms)
+    assert any("each of many in a row" in reason for reason in result.refused)
+    clock.factor = 1.0
+    assert stage.timed(stage.honest(clock, ms), clock, reference_ms=2 * ms).refused == ()
+
+
+def test_calls_in_a_row_cannot_be_left_out(stage: Stage) -> None:
+    clock, settled = VirtualClock(stage.time), [False]
+    clock.factor = 0.4
+    honest, settle = stage.honest(clock, 0.03), clock.settle
+
+    def settled_now() -> None:
+        settled[0] = True
+        settle()
+
+    def call(*args: Any) -> Any:
+        between, settled[0] = settled[0], False
+        return honest(*args) if between else torch.zeros(16, 32)
+
+    clock.settle = settled_now  # type: ignore[method-assign]
+    assert any("in a timed call output is wrong" in reason for reason in stage.timed(call, clock).refused)
+
+
+@pytest.mark.parametrize(("fails", "noted"), [(3, False), (100, True)])
+def test_rows_are_as_long_as_memory_allows(stage: Stage, fails: int, noted: bool) -> None:
+    ours, theirs = VirtualClock(stage.time), VirtualClock(stage.time)
+    program = stage.local("program", stage.honest(ours, 0.5), ours)
+    program.fails = ["lay"] * fails
+    reference = stage.local("reference", stage.honest(theirs, 1.0), theirs)
+    result = timing.interleaved(reference, program, program, stage.deliveries(), Limits(), now=stage.time)
+    assert result.refused == ()
+    assert any("memory does not hold the inputs of calls in a row" in note for note in result.notes) == noted
+    assert ("row" in program.modes) == (not noted)
+
+
 def test_slow_empty_blocks_hide_nothing(stage: Stage) -> None:
     """Outside, a call takes what a block takes longer than an empty one: whoever slows the empty ones is seen."""
     clock = VirtualClock(stage.time)
@@ -172,6 +212,20 @@ def test_a_lazy_result_is_an_error(stage: Stage) -> None:
         stage.timed(lambda *args: stage.module(*args).as_subclass(Lazy), clock)
 
 
+def test_what_was_replaced_while_it_was_timed_is_refused(stage: Stage) -> None:
+    class Admitting(Local):
+        def ask(self, do: str, *, seconds: float, doing: str, **fields: Any) -> dict[str, Any]:
+            said = super().ask(do, seconds=seconds, doing=doing, **fields)
+            return said | ({"tampered": ["torch.Tensor.copy_ was replaced"]} if fields["mode"] == "release" else {})
+
+    ours, theirs = VirtualClock(stage.time), VirtualClock(stage.time)
+    local = stage.local("program", stage.honest(ours, 0.5), ours)
+    program = Admitting(local.scratch, local.clock, local.program)
+    reference = stage.local("reference", stage.honest(theirs, 1.0), theirs)
+    result = timing.interleaved(reference, program, program, stage.deliveries(), Limits(), now=stage.time)
+    assert any("tampers with the process it runs in" in reason for reason in result.refused)
+
+
 def test_new_threads_are_refused(stage: Stage) -> None:
     clock = VirtualClock(stage.time)
     counts = iter((4, 5))
@@ -219,20 +273,24 @@ def test_other_failures_are_raised(stage: Stage) -> None:
 def test_contents_that_the_reference_does_not_stand_are_not_the_programs_fault(stage: Stage) -> None:
     """Whoever meets them first: then integers, which may be indices, are left as they are."""
     ours, theirs = VirtualClock(stage.time), VirtualClock(stage.time)
+    met = False
 
     def worker(name: str, clock: VirtualClock, *, stands: bool) -> Local:
         honest = stage.honest(clock, 1.0)
-        calls = [0]
+        calls = 0
 
         def call(*args: Any) -> Any:
-            calls[0] += 1
-            if not stands and calls[0] > 12 * (1 + (name == "reference")):
+            nonlocal calls, met
+            calls += 1
+            if not stands and (met or calls > 12):
+                met = name == "program"    # contents that the reference is asked for next
                 raise WorkerFailed("error", f"the {name} raised IndexError")
             return honest(*args)
 
         return stage.local(name, call, clock)
 
     for program, reference in ((False, True), (False, False), (True, False)):
+        met = False
         theirs_one, ours_one = worker("reference", theirs, stands=reference), worker("program", ours, stands=program)
         with pytest.raises(WorkerFailed, match="IndexError") as caught:
             timing.interleaved(theirs_one, ours_one, ours_one, stage.deliveries(), Limits(), now=stage.time)

@@ -90,8 +90,18 @@ def test_honest_programs_are_timed(judge: Judge, tmp_path: Path, forward: str) -
     result = timed(judge, tmp_path, forward)
     assert result.refused == ()
     assert 0.7 < result.ratio < 1.3
-    assert result.deliveries == 4
+    assert result.deliveries == 5
     assert result.outside_ms == pytest.approx(result.program_ms, rel=0.5)
+
+
+def test_short_calls_are_not_refused(judge: Judge, tmp_path: Path) -> None:
+    """In a row, a call takes no longer than alone on a cold device: also one that the host's part dominates."""
+    reference = tmp_path / "reference.py"
+    reference.write_text(REFERENCE.replace("4096, 4096", "64, 64"))
+    program = tmp_path / "model_new.py"
+    program.write_text(MODEL.replace("{top}", "").replace("{init}", "").replace("{forward}", JOINED))
+    with Judge(reference, Settings(target="cuda"), cache=tmp_path / "cache") as short:
+        assert short.time(program, program).refused == ()
 
 
 @pytest.mark.parametrize("trick", TRICKS)
