@@ -29,13 +29,14 @@ from stitchcuda.state import CheckResult, Settings, TimingResult
 from stitchcuda.tools import ceiling, degenerate, deliveries, integrity, origin, sitting, skipping, timing, turns
 from stitchcuda.tools.builder import Builder
 from stitchcuda.tools.builder_worker import handed_out
+from stitchcuda.tools.early_builds import EarlyBuilds
 from stitchcuda.tools.exam import Exam, Lost, draw, extend, reloaded, resized
 from stitchcuda.tools.nursery import Nursery
 from stitchcuda.tools.screen import screen
 from stitchcuda.tools.skipping import Seat
 from stitchcuda.tools.snapshot import snapshot
 from stitchcuda.tools.trial import Construction, Trial
-from stitchcuda.tools.worker import Worker, WorkerFailed
+from stitchcuda.tools.worker import OnBuild, Worker, WorkerFailed
 
 
 class JudgeProcess:
@@ -50,9 +51,7 @@ class JudgeProcess:
         self._arch = order["arch"]
         self._target = self._settings.target
         self._nursery = nursery
-        self._builder = Builder(
-            lambda: Worker(nursery, "builder", self._scratch, self._target, self._limits), cache=self._cache, arch=self._arch
-        )
+        self._builder = self._new_builder()
         for folder in handed_out(self._cache):
             folder.mkdir(parents=True, exist_ok=True)
         self._reference: Worker | None = None
@@ -172,8 +171,11 @@ class JudgeProcess:
 
     def _check(self, program: Path, seeds: int, *, fresh: bool, renew: bool) -> CheckResult:
         exam = self._exam(seeds, fresh=fresh, renew=renew)
+        # The simulator's kernels have their switches anyway.
+        early = EarlyBuilds(self._builder, self._new_builder()) if fresh and self._target == "cuda" else None
+        build = early.build if early else self._builder.build
         try:
-            with self._worker(program, exam) as worker:
+            with self._worker(program, exam, build) as worker:
                 worker.expire_in(self._limits.check_s)
                 one = Trial(worker, exam, self._construction(), self._target, self._limits)
                 try:
@@ -198,16 +200,19 @@ class JudgeProcess:
             if one.traced:
                 result = result.model_copy(update={"replaced": origin.taken(work, one.traced, one.own)})
             # Whether it has kernels is not for the worker to say.
-            skipped = skipping.examine(lambda: self._seat(program, exam), exam, seeds)
-            return integrity.judged(result, skipped, one.own_launches)
+            times = origin.own_times(one.traced, one.own)
+            skipped = skipping.examine(lambda: self._seat(program, exam, build), exam, seeds, work=times)
+            return integrity.judged(result, skipped, one.own_launches, times)
         finally:
+            if early:
+                early.close()
             if fresh:
                 exam.close()
 
     @contextlib.contextmanager
-    def _seat(self, program: Path, exam: Exam) -> Iterator[Seat]:
+    def _seat(self, program: Path, exam: Exam, build: OnBuild) -> Iterator[Seat]:
         """The program in a new worker, built so that single kernels can be left out."""
-        with self._worker(program, exam) as worker:
+        with self._worker(program, exam, build) as worker:
             worker.expire_in(self._limits.check_s)
             one = Trial(worker, exam, self._construction(), self._target, self._limits)
             one.load(program, cache=self._cache, arch=self._arch, masked=True)
@@ -240,13 +245,18 @@ class JudgeProcess:
             exam.remark(note)
         return exam
 
-    def _worker(self, program: Path, exam: Exam) -> Worker:
+    def _new_builder(self) -> Builder:
+        return Builder(
+            lambda: Worker(self._nursery, "builder", self._scratch, self._target, self._limits),
+            cache=self._cache, arch=self._arch,
+        )  # fmt: skip
+
+    def _worker(self, program: Path, exam: Exam, build: OnBuild | None = None) -> Worker:
         """A fresh worker for a program, which may read its own copy, what was built, and what is lent to it (`lending.py`)."""
         bounds = for_data(self._limits, exam.bytes_of_a_call())
         read = (program if program.is_dir() else program.parent, *handed_out(self._cache))
-        return Worker(
-            self._nursery, "program", self._scratch, self._target, bounds, on_build=self._builder.build, read=read
-        )
+        build = build or self._builder.build
+        return Worker(self._nursery, "program", self._scratch, self._target, bounds, on_build=build, read=read)
 
     def _folder(self) -> Path:
         """Where an exam's files go, which no program can read."""
