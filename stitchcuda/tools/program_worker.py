@@ -22,8 +22,9 @@ from stitchcuda.simulator.refuse import Refused
 from stitchcuda.state import Target
 from stitchcuda.tools import orders, origin, simulated_device, simulated_runtime, tampering, timed_calls, wire
 from stitchcuda.tools.interceptor import Interceptor
-from stitchcuda.tools.memory import extent
+from stitchcuda.tools.memory import alias, extent
 from stitchcuda.tools.orders import BuildFailed
+from stitchcuda.tools.restoration import Restoration
 from stitchcuda.tools.sequence import ordered
 from stitchcuda.tools.stopwatch import DeviceClock
 from stitchcuda.tools.switches import switches
@@ -110,10 +111,12 @@ class ProgramWorker:
         With `hold` the outputs stay alive, as they would with a caller who still needs them: `reread` writes them again.
         """
         program, interceptor = self._loaded()
+        self._restore()                    # may run code of the program: nothing of this call is there yet
         fresh = wire.read_tensors(Path(message["inputs"]), device=self._device)
         given = self._placed(fresh) if message["same_addresses"] else red_zoned(fresh)
-        args, kwargs = wire.decode(message["structure"], given, self._device)
-        self._restore()
+        # Objects of its own: what it does to them (their class, say) is not done to those that are read and written here.
+        shown = self._shown if message["same_addresses"] else [alias(tensor) for tensor in given]
+        args, kwargs = wire.decode(message["structure"], shown, self._device)
         self._calls += 1
         if self._skipping:                 # of each kind in turn: a kernel is idle only if it is missed with none
             self._turn += 1
@@ -138,7 +141,7 @@ class ProgramWorker:
                 raise ProgramError(f"forward returned a {type(tensor).__name__}, not a plain tensor")
         structure = wire.encode(returned, outputs)
         if message["hold"]:
-            self._held = outputs
+            self._held = [alias(tensor) for tensor in outputs]
         wire.write_tensors(Path(message["outputs"]), outputs)
         wire.write_tensors(Path(message["inputs_after"]), given)
         wire.write_tensors(Path(message["state_after"]), list(self._current_state().values()))
@@ -207,13 +210,16 @@ class ProgramWorker:
 
         def make() -> TimedCalls:
             assert self._clock is not None
-            changing: list[str] = [name for name in message["restore"] if name in (self._state or {})]
-            return TimedCalls(message, program, self._clock, device=self._device, restore=lambda: self._put_back(changing))
+            state = self._state or {}
+            changing = {name: state[name] for name in message["restore"] if name in state}
+            kept = Restoration(program, changing, self._current_state() if changing else {})
+            return TimedCalls(message, program, self._clock, device=self._device, restore=kept.apply)
 
         with torch.no_grad(), interceptor.running():
             self._timed, answer = timed_calls.answer(self._timed, message, make)
         if self._timed is None:
             torch.cuda.empty_cache()
+            answer["tampered"] = self._tampered()
         return answer
 
     def _loaded(self) -> tuple[torch.nn.Module, Interceptor]:
@@ -275,13 +281,6 @@ class ProgramWorker:
                 if name in self._transient and buffer.shape == self._transient[name].shape:
                     buffer.copy_(self._transient[name])
 
-    def _put_back(self, names: list[str]) -> None:
-        """Buffers that the reference's forward changes, as before the first call."""
-        if names and self._state is not None:
-            current = self._current_state()
-            for name in names:
-                current[name].copy_(self._state[name])
-
     def _current_state(self) -> dict[str, torch.Tensor]:
         program, _ = self._loaded()
         state = program.state_dict()
@@ -300,6 +299,7 @@ class ProgramWorker:
                     old.data.copy_(new)    # through .data no version is counted up: memory changes without a word
         else:
             self._inputs = red_zoned(fresh)
+            self._shown = [alias(tensor) for tensor in self._inputs]
         return self._inputs
 
     def _tampered(self) -> list[str]:
