@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from stitchcuda.errors import BadInput
-from stitchcuda.tools import timing
+from stitchcuda.tools import sitting, timing
 from stitchcuda.tools.worker import WorkerFailed
 from tests.tools import programs
 from tests.tools.seats import Bench
@@ -28,6 +28,32 @@ def test_a_reference_that_a_variant_ends_is_started_again(tmp_path: Path) -> Non
             for given in bench.exam.sets:
                 answer = seat.trial.call(given, same_addresses=True)
                 assert seat.trial.judged(given, answer, bench.exam.bounds(3))[1] == []
+    finally:
+        bench.close()
+
+
+BINNED = """
+import torch
+from torch import nn
+
+class CLASS(nn.Module):
+    def forward(self, x, edges, index):
+        CHECKS
+        return torch.bucketize(x, edges) * 0.3 + x[index[1]].sum() + torch.zeros(90).index_add_(0, index[0], x[index[1]])[:64]
+
+def get_inputs():
+    ends = torch.stack([torch.randint(90, (500,)).sort().values, torch.randint(64, (500,))])
+    return [torch.randn(64), torch.randn(16).sort().values, ends]
+"""
+
+
+def test_what_a_program_may_rely_on_stays_in_every_call(tmp_path: Path) -> None:
+    checks = "assert (edges.diff() >= 0).all() and (index[0].diff() >= 0).all()"
+    bench = Bench(tmp_path, BINNED.replace("CLASS", "Model").replace("CHECKS", "pass"))
+    (tmp_path / "new.py").write_text(BINNED.replace("CLASS", "ModelNew").replace("CHECKS", checks))
+    try:
+        with bench.seat(tmp_path / "new.py") as seat:
+            assert sitting.sit(seat.trial, bench.exam, 3, final=True, profile=False).reasons == ()
     finally:
         bench.close()
 
