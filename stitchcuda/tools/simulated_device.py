@@ -143,6 +143,11 @@ def _within(*_: Any, **__: Any) -> Iterator[None]:
     yield
 
 
+def _copied(storage: torch.UntypedStorage) -> torch.UntypedStorage:
+    """A copy in device memory."""
+    return torch.empty(storage.nbytes(), dtype=torch.uint8).untyped_storage().copy_(storage, non_blocking=False)
+
+
 def install() -> None:
     """Patch `torch.cuda` of this process. Irreversible: the worker is thrown away."""
     stream = SimulatedStream()
@@ -186,5 +191,7 @@ def install() -> None:
         setattr(torch.cuda, name, answer)
     # Torch reads the stream before a mode is asked, and takes its own kind only.
     torch.Tensor.record_stream = lambda self, stream: None  # type: ignore[method-assign, assignment]
+    # Of a tensor that is copied with copy.deepcopy; torch's own takes the copy's memory from the host, whoever asked.
+    torch.UntypedStorage.clone = _copied  # type: ignore[method-assign, assignment]
     for name in ("CUDAGraph", "graph", "is_current_stream_capturing", "graph_pool_handle"):
         setattr(torch.cuda.graphs, name, answers[name])

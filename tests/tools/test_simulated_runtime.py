@@ -27,7 +27,7 @@ extern "C" int copied(const int* x, int n) {
 }
 """
 START = """
-import ctypes, os, sys
+import copy, ctypes, os, sys
 from pathlib import Path
 import numpy as np
 import torch
@@ -83,6 +83,7 @@ def counts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
         "writing": "x.numpy().fill(3)",
         "operators": "(x.float().relu() @ torch.ones(10_000)).reshape(1).to('cuda:0').add_(1)",
         "constants": "torch.tensor([1.0, 2.0]).to('cuda').mul(2.0)",
+        "deepcopy": "copy.deepcopy(x.float())",
         "kernel": "kernels.run(ctypes.c_void_p(x.data_ptr()), ctypes.c_void_p(x[-1:].data_ptr()), 64)",
         "own": "runtime.opened(); x.numpy().sum(); runtime.closed()",
     }
@@ -101,7 +102,7 @@ def test_parts(counts: dict[str, int]) -> None:
     assert counts["pinned"] == 4, "what is copied to pinned memory counts when the host reads it"
 
 
-@pytest.mark.parametrize("way", ["operators", "constants", "kernel", "own"])
+@pytest.mark.parametrize("way", ["operators", "constants", "deepcopy", "kernel", "own"])
 def test_what_a_device_does_is_not_counted(way: str, counts: dict[str, int]) -> None:
     assert counts[way] == 0
 
