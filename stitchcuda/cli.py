@@ -169,7 +169,8 @@ def verify(
 
         for path, what in ((program, "program"), (reference, "reference")):
             if not path.exists():
-                raise BadInput(f"there is no {what} {path}: give the path of a file or a program's folder")
+                form = "a file or a program's folder" if what == "program" else "its file"
+                raise BadInput(f"there is no {what} {path}: give the path of {form}")
         target = resolve_target(device)
         cache = user_cache() / "verify"
         try:

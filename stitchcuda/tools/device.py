@@ -11,8 +11,10 @@ import shutil
 import subprocess
 from typing import Literal
 
-from stitchcuda.errors import Unavailable
+from stitchcuda.errors import BadInput, Unavailable
 from stitchcuda.state import DeviceFacts, Record, Target
+
+DEVICES = ("auto", "cuda", "sim")
 
 
 class Ceilings(Record):
@@ -75,7 +77,12 @@ def gpu() -> Gpu | None:
 
 
 def resolve_target(wanted: Literal["auto", "cuda", "sim"] | str) -> Target:
-    """Where programs run: "auto" takes a GPU when there is one. Raises `Unavailable` when "cuda" is asked for in vain."""
+    """Where programs run: "auto" takes a GPU when there is one.
+
+    Raises `BadInput` for any other word, `Unavailable` when "cuda" is asked for in vain.
+    """
+    if wanted not in DEVICES:
+        raise BadInput(f"--device {wanted!r} is not one of {', '.join(DEVICES)}")
     if wanted == "sim":
         return "sim"
     found, why = _ask()

@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 from stitchcuda.errors import BadInput
 from stitchcuda.tools.memory import extent, remade
@@ -55,6 +56,8 @@ class Reference:
         its example: normal values for floats, the example's own values in another order for integers and booleans.
         """
         args, kwargs = self.make_inputs(seed)
+        if not all(_is_dense(value) for value in pytree.tree_leaves((args, kwargs))):
+            raise BadInput(f"The inputs of {self.path.name} hold a sparse, nested or quantised tensor: give dense ones.")
         return remade((args, kwargs), lambda tensor: tensor.detach().to(self.device))  # type: ignore[no-any-return]
 
     def examine(self, seed: int = 0) -> dict[str, Tensor]:
@@ -97,6 +100,8 @@ class Reference:
 def load_reference(path: Path | str, device: torch.device | str = "cpu") -> Reference:
     """Loads a reference without running its forward (`Reference.examine` does). Raises `BadInput` with one sentence."""
     path = Path(path)
+    if path.is_dir():
+        raise BadInput(f"{path} is a folder: give the reference's file, with Model, get_inputs and get_init_inputs.")
     if not path.is_file():
         raise BadInput(f"There is no reference at {path}: give a .py file with Model, get_inputs and get_init_inputs.")
     device = torch.device(device)
@@ -110,6 +115,8 @@ def load_reference(path: Path | str, device: torch.device | str = "cpu") -> Refe
         module, make_inputs = _from_pickle(path, data)
     else:
         raise BadInput(f"{path.name} is neither a .py file nor a .pkl written with cloudpickle.")
+    if not all(map(_is_dense, (*module.parameters(), *module.buffers()))):
+        raise BadInput(f"Model in {path.name} holds a sparse, nested or quantised parameter or buffer: keep dense ones.")
     module = module.to(device).requires_grad_(False)
     return Reference(module, path, source, hashlib.sha256(data).hexdigest(), device, make_inputs, init)
 
@@ -125,7 +132,7 @@ def _from_source(path: Path, source: str) -> tuple[nn.Module, Callable[[int], In
     code = _executed(path, source)
     model = getattr(code, "Model", None)
     if not (isinstance(model, type) and issubclass(model, nn.Module)):
-        raise BadInput(f"{path.name} defines no class Model that is a torch.nn.Module: name the module to speed up Model.")
+        raise BadInput(f"{path.name} defines no class Model that is a torch.nn.Module: name the module to compute Model.")
     get_inputs = getattr(code, "get_inputs", None)
     if not callable(get_inputs):
         raise BadInput(f"{path.name} defines no function get_inputs(): add one that returns the list of forward's arguments.")
@@ -192,6 +199,11 @@ def _arguments(given: Any, path: Path, function: str) -> Inputs:
             return tuple(given[0]), dict(given[1])
         return tuple(given), {}
     raise BadInput(f"{function}() in {path.name} returns an object of type {type(given).__name__}: return a list.")
+
+
+def _is_dense(value: Any) -> bool:
+    """Whether its bytes lie as its strides say; what is no tensor is fine."""
+    return not isinstance(value, Tensor) or (value.layout == torch.strided and not value.is_nested and not value.is_quantized)
 
 
 def _from_pickle(path: Path, data: bytes) -> tuple[nn.Module, Callable[[int], Inputs]]:

@@ -103,7 +103,7 @@ def verdict_of(judge: Judge, program: Path, settings: Settings, *, cache: Path, 
         return Verdict(accepted=False, tier="compiled", reasons=(f"the build failed: {built.log}",), seconds=seconds)
     check = judge.verify_final(program, seeds=seeds)
     if not check.ok and check.tier == "compiled":
-        raise Unavailable(f"could not judge {program}: {'; '.join(check.reasons)}")
+        raise Unavailable(f"{program}: {'; '.join((*check.reasons, *check.notes[-1:]))}")
     timing, timing_s = None, 0.0
     if check.ok and on_gpu:
         started = time.monotonic()

@@ -50,6 +50,23 @@ __global__ void __launch_bounds__(THREADS) softmax(const float* __restrict__ x, 
     torch.testing.assert_close(softmax(x, None, torch.empty_like(x), 64, 300), x.softmax(-1))
 
 
+def test_a_tile_named_by_its_size_alone(tmp_path: Path) -> None:
+    """As NVIDIA's guide writes it: a tile of a block is a tile."""
+    sums = load(tmp_path, runs("""
+#include <cooperative_groups.h>
+#include <cooperative_groups/reduce.h>
+namespace cg = cooperative_groups;
+__device__ float total(const cg::thread_block_tile<32>& warp, float x) { return cg::reduce(warp, x, cg::plus<float>()); }
+__global__ void sums(const float* a, float* c) {
+  cg::thread_block block = cg::this_thread_block();
+  cg::thread_block_tile<32> warp = cg::tiled_partition<32>(block);
+  const float sum = total(warp, a[blockIdx.x * 32 + threadIdx.x]);
+  if (warp.thread_rank() == 0) c[blockIdx.x] = sum;
+}""", "sums<<<n, 32>>>((const float*)a, (float*)c);"))  # fmt: skip
+    a = torch.arange(96, dtype=torch.float32)
+    assert torch.equal(sums(a, None, torch.empty(3), 3, 0), a.view(3, 32).sum(1))
+
+
 def test_tiled_product_in_a_template_with_two_dimensional_blocks(tmp_path: Path) -> None:
     product = load(tmp_path, runs("""
 template <typename T, int TILE> __global__ void product(const T* a, const T* b, T* c, int n) {

@@ -85,6 +85,15 @@ def test_constructor_arguments_in_all_forms(given: str, tmp_path: Path) -> None:
             "get_inputs() raises NameError: name 'nothing'",
         ),
         (("return [torch.randn(2, 4)]", "return 4"), "get_inputs() in reference.py returns an object of type int"),
+        (("return [torch.randn(2, 4)]", "return [torch.ones(2, 4).to_sparse()]"), "The inputs of reference.py hold a sparse"),
+        (
+            ("return [torch.randn(2, 4)]", "return [torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])]"),
+            "The inputs of reference.py hold a sparse, nested",
+        ),
+        (
+            ("super().__init__()", "super().__init__(); self.register_buffer('few', torch.eye(4).to_sparse_csr())"),
+            "Model in reference.py holds a sparse",
+        ),
         (("super().__init__()", "raise ValueError('too wide')"), "constructor of Model raises ValueError: too wide (line 8"),
         (("return [4]", "return [4, 5, 6]"), "constructor of Model raises TypeError"),
         (("return [4]", "return [4 / 0]"), "get_init_inputs() raises ZeroDivisionError"),

@@ -86,6 +86,8 @@ template <unsigned Size, class Parent = void> class thread_block_tile : public w
  public:
   static_assert(Size <= 32 && (Size & (Size - 1)) == 0, "the simulator's tiles have at most 32 threads, a power of two");
   thread_block_tile() : warp_group(detail::tile(Size)) {}
+  // A tile of a known parent is one of an unknown one, as in `thread_block_tile<32> warp = tiled_partition<32>(block)`.
+  template <class Other> thread_block_tile(const thread_block_tile<Size, Other>& other) : warp_group(other) {}
   static constexpr unsigned size() { return Size; }
   static constexpr unsigned num_threads() { return Size; }
 };
