@@ -15,11 +15,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from stitchcuda.errors import Unavailable
 from stitchcuda.sandbox import files
 from stitchcuda.sandbox import limits as bounding
 from stitchcuda.sandbox.limits import Limits
 from stitchcuda.sandbox.policy import Policy
 from stitchcuda.sandbox.protections import NAMES, Protections, left_out, protections_of
+from stitchcuda.sandbox.watch import is_scarce
 
 _LAUNCHER = str(Path(__file__).with_name("launcher.py"))
 _GRACE_S = 10.0                            # for the launcher to notice, kill and answer
@@ -50,9 +52,12 @@ def run(
 
     It sees no network and no other process. A clean environment unless `env` is given, a time limit in `seconds`, stdout and
     stderr together. Without `cwd` it works in the first folder of `write`. A command that does not exist ends with code 127.
+    Raises `Unavailable` where it was stopped because a file system that it writes to is full.
     """
     answer, output = _launch(list(command), seconds, cwd, env, [*_of_command(command[0], env), *read], list(write), limits)
     text = output.decode("utf-8", "replace")
+    if answer["reason"] == "disk" and (full := next((place for place in write if is_scarce(place)), None)):
+        raise Unavailable(f"no space left to build in {full.parent}: free some there, or choose another folder")
     if answer["reason"] in _EXCESSES:
         text += f"\nstopped: more {answer['reason']} than it may use\n"
     return Finished(answer["code"], text, answer["seconds"], answer["reason"] == "time")

@@ -27,7 +27,7 @@ class Watch:
         self._machine = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY)  # still the machine's when /proc no longer is
         self._me = int(os.readlink("self", dir_fd=self._machine))
         self._inside = -1
-        self._free = [self._room(folder) for folder in self._folders]
+        self._free = [_room(folder) for folder in self._folders]
 
     def close(self) -> None:
         os.close(self._machine)
@@ -56,7 +56,7 @@ class Watch:
         if self._bounds.disk and nameless + self._stored() > self._bounds.disk:
             return "disk"
         for folder, before in zip(self._folders, self._free, strict=True):
-            if (now := self._room(folder)) < _SCARCE_DISK and now < before / 2:
+            if (now := _room(folder)) < _SCARCE_DISK and now < before / 2:
                 return "disk"
         return "memory" if self._memory_is_scarce() and memory > 2**30 else ""
 
@@ -148,13 +148,6 @@ class Watch:
                 total += entry
         return total
 
-    def _room(self, folder: str) -> int:
-        try:
-            found = os.statvfs(folder)
-        except OSError:
-            return 0
-        return found.f_bavail * found.f_frsize
-
     def _memory_is_scarce(self) -> bool:
         figures = {}
         file = os.open("meminfo", os.O_RDONLY, dir_fd=self._machine)
@@ -165,6 +158,19 @@ class Watch:
         finally:
             os.close(file)
         return figures.get("MemAvailable", 1) < _SCARCE_MEMORY * figures.get("MemTotal", 1)
+
+
+def is_scarce(folder: str | os.PathLike[str]) -> bool:
+    """Whether there is next to no room where this folder lies."""
+    return _room(folder) < _SCARCE_DISK
+
+
+def _room(folder: str | os.PathLike[str]) -> int:
+    try:
+        found = os.statvfs(folder)
+    except OSError:
+        return 0
+    return found.f_bavail * found.f_frsize
 
 
 def _files(folder: str) -> Iterator[int]:
