@@ -26,6 +26,7 @@ from stitchcuda.tools.wire import WireError
 from stitchcuda.tools.worker import Worker, WorkerFailed
 
 _MOST_SAID = 1000                          # characters of a program worker's own words in a verdict
+_MOST_NAMED = 200                          # of an output's name in a list of them
 
 
 @dataclass(frozen=True)
@@ -294,4 +295,5 @@ def count(said: dict[str, Any], name: str) -> int:
 
 def _listed(names: Any) -> str:
     listed = list(names)
-    return f"{len(listed)} tensors ({', '.join(listed[:4])}{', …' if len(listed) > 4 else ''})" if listed else "nothing"
+    first = ", ".join(name[:_MOST_NAMED] for name in listed[:4])
+    return f"{len(listed)} tensors ({first}{', …' if len(listed) > 4 else ''})" if listed else "nothing"

@@ -13,7 +13,7 @@ import select
 import socket
 import time
 from collections import namedtuple
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import torch
@@ -24,6 +24,8 @@ __all__ = ["Channel", "Closed", "Expired", "WireError", "decode", "encode", "nam
 
 _LINE_LIMIT = 64 * 2**20                   # a reply longer than this is a fault of the worker
 _DEPTH_LIMIT = 64                          # of nested lists and objects
+_KEY_LIMIT = 200                           # characters of a key in a result
+_NAMES_LIMIT = 4 * 2**20                   # characters of the paths to all parts of a result
 
 _Sent = TypeVar("_Sent")
 
@@ -149,17 +151,30 @@ def named_tensors(structure: Any, tensors: Sequence[_Sent], name: str = "output"
 
     The sender is not trusted.
 
-    Raises `WireError` for anything that is no tensor and no nested tuple, list or dict of tensors.
+    Raises `WireError` for anything that is no tensor and no nested tuple, list or dict of tensors, and for names without end.
     """
-    if structure is None:
-        return {}
-    if not isinstance(structure, dict):
-        raise WireError(f"{name} is {structure!r:.60}, not a tensor")
-    if "tensor" in structure:
-        position = structure["tensor"]
+    named: dict[str, _Sent] = {}
+    left = _NAMES_LIMIT
+    for path, part in _parts(structure, name):
+        left -= len(path)                  # a key stands in the path of everything below it
+        if left < 0:
+            raise WireError(f"the names of its parts are longer than {_NAMES_LIMIT} characters in all")
+        if part is None or "tensor" not in part:
+            continue
+        position = part["tensor"]
         if type(position) is not int or not 0 <= position < len(tensors):
-            raise WireError(f"{name} is a tensor that was not sent")
-        return {name: tensors[position]}
+            raise WireError(f"{path} is a tensor that was not sent")
+        named[path] = tensors[position]
+    return named
+
+
+def _parts(structure: Any, name: str) -> Iterator[tuple[str, dict[str, Any] | None]]:
+    """Every part of an encoded result by its path, a whole before its parts."""
+    if structure is not None and not isinstance(structure, dict):
+        raise WireError(f"{name} is {structure!r:.60}, not a tensor")
+    yield name, structure
+    if structure is None or "tensor" in structure:
+        return
     parts: list[tuple[Any, Any]]
     nested = structure.get("tuple", structure.get("list"))
     if isinstance(nested, list):
@@ -168,7 +183,10 @@ def named_tensors(structure: Any, tensors: Sequence[_Sent], name: str = "output"
         parts = [(pair[0], pair[1]) for pair in structure["dict"] if isinstance(pair, list) and len(pair) == 2]
     else:
         raise WireError(f"{name} is a {next(iter(structure), 'value')!s:.40}, not a tensor")
-    return {path: tensor for key, part in parts for path, tensor in named_tensors(part, tensors, f"{name}.{key}").items()}
+    for key, part in parts:
+        if len(said := str(key)) > _KEY_LIMIT:
+            raise WireError(f"a key in {name} has {len(said)} characters where {_KEY_LIMIT} are the most")
+        yield from _parts(part, f"{name}.{said}")
 
 
 def _printable(value: Any, depth: int) -> Any:

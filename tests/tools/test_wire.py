@@ -8,6 +8,7 @@ import os
 import random
 import socket
 import threading
+import tracemalloc
 from collections import namedtuple
 from pathlib import Path
 from typing import Any
@@ -233,6 +234,25 @@ def test_named_tensors_of_an_answer() -> None:
     for wrong in answers:
         with pytest.raises(WireError):
             wire.named_tensors(wrong, sent)
+
+
+@pytest.mark.parametrize("structure", [
+    {"dict": [["A" * 10_000_000, {"list": [{"tensor": 0}] * 2000}]]},
+    {"dict": [["A" * 201, {"tensor": 0}]]},
+    {"dict": [["A" * 200, {"dict": [["B" * 200, {"list": [{"tensor": 0}] * 20_000}]]}]]},
+    {"dict": [["A" * 200, {"list": [None] * 50_000}]]},
+], ids=["long key", "key", "many", "empty"])  # fmt: skip
+def test_names_are_bounded(structure: dict[str, Any]) -> None:
+    """A key stands in the name of every tensor below it."""
+    tracemalloc.start()
+    try:
+        with pytest.raises(WireError, match="characters") as caught:
+            wire.named_tensors(structure, [torch.zeros(1)])
+        assert tracemalloc.get_traced_memory()[1] < 100 * 2**20
+    finally:
+        tracemalloc.stop()
+    assert len(str(caught.value)) < 1000
+    assert len(wire.named_tensors({"dict": [["A" * 200, {"list": [{"tensor": 0}] * 1000}]]}, [torch.zeros(1)])) == 1000
 
 
 def test_a_message_is_bounded_in_depth_and_can_be_printed() -> None:
