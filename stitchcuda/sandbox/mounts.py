@@ -15,7 +15,7 @@ from stitchcuda.sandbox.policy import Policy
 # linux/mount.h, linux/fcntl.h, sys/mount.h
 _CLONE, _RECURSIVE, _CLOSE_ON_EXEC, _EMPTY_PATH, _HERE = 0x1, 0x8000, 0o2000000, 0x1000, -100
 _FROM_EMPTY_PATH = 0x4
-_READ_ONLY, _NO_SETUID, _NO_DEVICES = 0x1, 0x2, 0x4
+_READ_ONLY, _NO_SETUID, _NO_DEVICES, _NO_CODE = 0x1, 0x2, 0x4, 0x8
 _MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_REC, _MS_PRIVATE = 0x2, 0x4, 0x8, 0x4000, 0x40000
 _DETACH = 2
 _PRIVATE_SIZE = "256m"
@@ -39,7 +39,7 @@ def enter(policy: Policy) -> None:
     try:
         kernel.mount("tmpfs", base, "tmpfs", _MS_NOSUID | _MS_NODEV, "mode=755,size=1m")
         mounted = True
-        _furnish(base, trees, _links())
+        _furnish(base, trees, _links(), code=policy.spawn)
         os.chdir(base)
         kernel.call("pivot_root", b".", b".")
     except OSError:
@@ -87,7 +87,8 @@ def _trees(policy: Policy) -> dict[str, tuple[int, bool]]:
     wanted = [(place, _READ_ONLY | _NO_SETUID | _NO_DEVICES) for place in plain]
     wanted += [(place, _NO_SETUID) for place in files.devices(gpu=policy.gpu)]
     wanted += [("/proc", _READ_ONLY)]
-    wanted += [(place, _NO_SETUID | _NO_DEVICES) for place in written]
+    # What starts no programs loads none of its own making either: no library that somebody can read was built from these.
+    wanted += [(place, _NO_SETUID | _NO_DEVICES | (0 if policy.spawn else _NO_CODE)) for place in written]
     try:
         for place, attributes in wanted:
             tree = kernel.call("open_tree", _HERE, os.fsencode(place), _CLONE | _RECURSIVE | _CLOSE_ON_EXEC)
@@ -102,10 +103,11 @@ def _trees(policy: Policy) -> dict[str, tuple[int, bool]]:
     return trees
 
 
-def _furnish(base: str, trees: dict[str, tuple[int, bool]], links: dict[str, str]) -> None:
+def _furnish(base: str, trees: dict[str, tuple[int, bool]], links: dict[str, str], *, code: bool) -> None:
+    private_flags = _MS_NOSUID | _MS_NODEV | (0 if code else _MS_NOEXEC)
     for private in files.PRIVATE:
         os.makedirs(base + private, exist_ok=True)
-        kernel.mount("tmpfs", base + private, "tmpfs", _MS_NOSUID | _MS_NODEV, f"mode=1777,size={_PRIVATE_SIZE},nr_inodes=10k")
+        kernel.mount("tmpfs", base + private, "tmpfs", private_flags, f"mode=1777,size={_PRIVATE_SIZE},nr_inodes=10k")
     for link, to in links.items():
         os.symlink(to, base + link)
     for name, to in (("fd", "/proc/self/fd"), ("stdin", "fd/0"), ("stdout", "fd/1"), ("stderr", "fd/2")):

@@ -26,8 +26,8 @@ _NUMBERS: dict[str, tuple[int | None, int | None]] = {  # x86-64, the common tab
     "init_module": (175, 105), "io_uring_enter": (426, 426), "io_uring_register": (427, 427), "io_uring_setup": (425, 425),
     "ioctl": (16, 29), "ioperm": (173, None), "iopl": (172, None), "kcmp": (312, 272), "kexec_file_load": (320, 294),
     "kexec_load": (246, 104), "keyctl": (250, 219), "kill": (62, 129), "lookup_dcookie": (212, 18),
-    "migrate_pages": (256, 238), "modify_ldt": (154, None), "mount": (165, 40), "mount_setattr": (442, 442),
-    "move_mount": (429, 429), "move_pages": (279, 239), "mq_open": (240, 180), "msgget": (68, 186),
+    "memfd_create": (319, 279), "migrate_pages": (256, 238), "modify_ldt": (154, None), "mount": (165, 40),
+    "mount_setattr": (442, 442), "move_mount": (429, 429), "move_pages": (279, 239), "mq_open": (240, 180), "msgget": (68, 186),
     "name_to_handle_at": (303, 264), "nfsservctl": (180, 42), "open_by_handle_at": (304, 265), "open_tree": (428, 428),
     "perf_event_open": (298, 241), "personality": (135, 92), "pidfd_getfd": (438, 438), "pidfd_open": (434, 434),
     "pidfd_send_signal": (424, 424), "pivot_root": (155, 41), "prctl": (157, 167), "prlimit64": (302, 261),
@@ -43,8 +43,8 @@ _NUMBERS: dict[str, tuple[int | None, int | None]] = {  # x86-64, the common tab
 _ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7, "riscv64": 0xC00000F3}  # linux/audit.h
 _X32 = 0x40000000                          # the 32-bit ABI of x86-64 lives above this bit
 
-_BY_ARGUMENT = ("clone", "clone3", "execve", "execveat", "fork", "ioctl", "kill", "prctl", "prlimit64", "rt_tgsigqueueinfo",
-                "socket", "tgkill", "tkill", "vfork")  # fmt: skip
+_BY_ARGUMENT = ("clone", "clone3", "execve", "execveat", "fork", "ioctl", "kill", "memfd_create", "prctl", "prlimit64",
+                "rt_tgsigqueueinfo", "socket", "tgkill", "tkill", "vfork")  # fmt: skip
 _AF_UNIX = 1
 _CLONE_THREAD = 0x10000
 _CLONE_NEW = 0x7E020080                    # every CLONE_NEW… flag
@@ -107,6 +107,8 @@ def _special(name: str, spawn: bool, local: bool, pid: int) -> list[_Instruction
     allow, refuse = (_RETURN, 0, 0, _ALLOW), (_RETURN, 0, 0, _ERRNO | errno.EPERM)
     if name == "clone3":                   # its flags are out of a filter's sight; glibc falls back to clone
         return [(_RETURN, 0, 0, _ERRNO | errno.ENOSYS)]
+    if name == "memfd_create":             # libraries are loaded from such files too; CUDA's driver needs some
+        return [] if spawn or local else [refuse]
     if name == "clone":
         first = (_LOAD, 0, 0, _ARGUMENTS)
         test = (_ANY_BIT, 1, 0, _CLONE_NEW) if spawn else (_ANY_BIT, 0, 1, _CLONE_THREAD)

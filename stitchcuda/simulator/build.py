@@ -36,6 +36,7 @@ _CORE = (
 )  # one library, shared by all modules of a process
 _SHIMS = ("api_error.cpp", "api_memory.cpp", "api_device.cpp", "api_stream.cpp", "assert.cpp")  # in every module, hidden
 CUDA_SUFFIXES = {".cu", ".cuh"}
+SHARED = "shared"                          # folder of a cache with what is ours, and no program's
 _runtime_objects: dict[Path, list[Path]] = {}  # by cache: our own files do not change while a process runs
 
 
@@ -125,13 +126,14 @@ def link(
     cache: Path,
     libraries: Sequence[Path],
     link_flags: Sequence[str] = ("-Wl,--no-undefined",),
+    folder: str = "modules",
 ) -> Path:
-    """Compiles the units and links them with the runtime into `cache`/modules/NAME-DIGEST.so."""
+    """Compiles the units and links them with the runtime into `cache`/`folder`/NAME-DIGEST.so."""
     objects, shims, core = _with_runtime(units, cache)
     runtime = _link_runtime(core, cache)
     cuda = [made for unit, made in zip(units, objects, strict=True) if unit.file.suffix in CUDA_SUFFIXES]
     own = [*separated(cuda), *(made for made in objects if made not in cuda), *shims]
-    return _link(own, cache / "modules", name, ("-Wl,-Bsymbolic", *link_flags), [*libraries, runtime])
+    return _link(own, cache / folder, name, ("-Wl,-Bsymbolic", *link_flags), [*libraries, runtime])
 
 
 def runtime_library(cache: Path) -> Path:
@@ -196,7 +198,7 @@ def _compile(units: Sequence[Unit], cache: Path) -> list[Path]:
 
 
 def _link_runtime(objects: Sequence[Path], cache: Path) -> Path:
-    return _link(objects, cache / "modules", "libstitchsim", ("-Wl,-Bsymbolic", "-Wl,-z,nodelete"), ())
+    return _link(objects, cache / SHARED, "libstitchsim", ("-Wl,-Bsymbolic", "-Wl,-z,nodelete"), ())
 
 
 def _link(objects: Sequence[Path], folder: Path, name: str, flags: Sequence[str], libraries: Sequence[Path]) -> Path:

@@ -16,7 +16,16 @@ from pathlib import Path
 
 from stitchcuda.errors import Unavailable
 from stitchcuda.sandbox import seal
-from stitchcuda.simulator.build import CUDA_SUFFIXES, FLAGS, base_includes, link, looked_over, read, rewrite_with_headers
+from stitchcuda.simulator.build import (
+    CUDA_SUFFIXES,
+    FLAGS,
+    SHARED,
+    base_includes,
+    link,
+    looked_over,
+    read,
+    rewrite_with_headers,
+)
 from stitchcuda.simulator.compile import Unit, compiler, digest, run_compiler
 from stitchcuda.simulator.headers import INCLUDE, RUNTIME
 
@@ -65,7 +74,7 @@ def torch_memory(cache: Path) -> Path:
     flags = (*FLAGS, f"-I{RUNTIME}", "-isystem", str(torch / "include"), _STANDARD)
     source = RUNTIME / "torch_memory.cpp"
     unit, libraries = Unit(source, read(source), flags, (torch,)), [torch / "lib" / "libc10.so"]
-    return link([unit], name="libstitchsim_torch", cache=cache.resolve(), libraries=libraries, link_flags=())
+    return link([unit], name="libstitchsim_torch", cache=cache.resolve(), libraries=libraries, link_flags=(), folder=SHARED)
 
 
 def inline_sources(

@@ -21,7 +21,8 @@ from pydantic import ValidationError
 
 from stitchcuda.errors import BadInput, Unavailable
 from stitchcuda.sandbox import seal
-from stitchcuda.simulator.build import build_simulated, runtime_library
+from stitchcuda.sandbox.removal import remove
+from stitchcuda.simulator.build import SHARED, build_simulated, runtime_library
 from stitchcuda.simulator.compile import CompileError
 from stitchcuda.simulator.includes import inside
 from stitchcuda.simulator.refuse import Refused
@@ -81,11 +82,22 @@ class BuilderWorker:
             raise BuildFailed(f"{order.name[:100]!r} is no name for a library: letters, digits and _ only")
         if order.style == "runtime":
             cache = self._cache / "simulator"
-            return {"path": str(torch_memory(cache)), "runtime": str(runtime_library(cache))}
+            return {"path": str(torch_memory(cache)), "runtime": str(runtime_library(cache)), "shared": True}
         flags = Flags(root)
         cflags, cuda_flags = flags.host(order.cflags), flags.cuda(order.cuda_flags)
         ldflags, includes = flags.link(order.ldflags), flags.includes(order.includes)
         sources = self._sources(order, root)
+        try:
+            return self._library(order, root, sources, (cflags, cuda_flags, ldflags), includes)
+        except (CompileError, BuildFailed, Refused):
+            if not order.skip:             # which is made beside the one without switches, of the same files
+                self._forget(sources)
+            raise
+
+    def _library(
+        self, order: Order, root: Path, sources: list[Path], flags: tuple[tuple[str, ...], ...], includes: tuple[Path, ...]
+    ) -> dict[str, Any]:
+        cflags, cuda_flags, ldflags = flags
         # A program that is one inline file says nothing about the folder it lies in: its compilers do not see it.
         home = root if order.sources or any(inside(folder, (root,)) for folder in includes) else self._inline
         if self._target == "sim":
@@ -162,6 +174,11 @@ class BuilderWorker:
                 os.replace(scratch.name, path)
         return [folder / file for file in texts]
 
+    def _forget(self, sources: list[Path]) -> None:
+        """Inline sources of which nothing came: the cache would keep them for good."""
+        for folder in {source.parent for source in sources if source.parent.parent == self._inline}:
+            remove(folder)
+
     def _shown(self, log: str, root: Path) -> str:
         """Paths as the program's author knows them."""
         log = re.sub(rf"{re.escape(str(self._inline))}/\w+/", "", log)
@@ -169,8 +186,8 @@ class BuilderWorker:
 
 
 def handed_out(cache: Path) -> tuple[Path, ...]:
-    """The folders of the cache out of which a program worker loads libraries; it needs no other."""
-    return (cache.resolve() / "libraries", cache.resolve() / "simulator" / "modules")
+    """The folders of the cache that every program worker sees: our own libraries. Those of programs are lent (`lending.py`)."""
+    return (cache.resolve() / "simulator" / SHARED,)
 
 
 def _sane(order: Order) -> Order:

@@ -2,6 +2,7 @@
 
 A program that could read the inputs of its next call could answer them before it is asked. So an exam's files lie with the
 answers, and one of them at a time gets a second name in a folder that its worker may read and not write. The name says nothing.
+Libraries are lent in the same way, for as long as the worker lives: what was built for other programs is theirs.
 Where to look next: `worker.py` (whose folder), `trial.py` and `deliveries.py` (what is lent when).
 """
 
@@ -21,13 +22,25 @@ def lent(desk: Path, *files: Path) -> Iterator[list[str]]:
     places = [desk / secrets.token_hex(8) for _ in files]
     try:
         for file, place in zip(files, places, strict=True):
-            try:
-                os.link(file, place)
-            except FileNotFoundError:
-                raise
-            except OSError:                # another file system, or one without second names
-                shutil.copyfile(file, place)
+            _second_name(file, place)
         yield [str(place) for place in places]
     finally:
         for place in places:
             place.unlink(missing_ok=True)
+
+
+def handed(shelf: Path, library: Path) -> Path:
+    """Where the library lies in `shelf` from now on. Always in one place: under a second name it would be loaded twice."""
+    place = shelf / library.name
+    if not place.exists():
+        _second_name(library, place)
+    return place
+
+
+def _second_name(file: Path, place: Path) -> None:
+    try:
+        os.link(file, place)
+    except FileNotFoundError:
+        raise
+    except OSError:                        # another file system, or one without second names
+        shutil.copyfile(file, place)

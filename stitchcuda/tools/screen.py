@@ -47,7 +47,10 @@ _BUILTINS = ("exec", "eval", "compile")    # as plain names; `self.compile()` an
 _READS = {*_BUILTINS, "marshal.loads", "types.CodeType", "types.FunctionType", "runpy.run_path", "code.interact"}
 _SPAWNS = ("subprocess", "multiprocessing", "socket", "urllib", "http", "requests", "pip", "ptyprocess", "pexpect")
 # At the beginning of a text or of something in it that is quoted, assigned or passed: in the middle of prose it is harmless.
-_PRIVATE_PATH = re.compile(r"(?:^|[\"'`=:(,\[<>|;&])\s*(?P<path>/(?:proc|dev/shm|dev/fd|sys/class)\b[^\s\"']*)")
+_PRIVATE_PATH = re.compile(
+    r"(?:^|[\"'`=:(,\[<>|;&])\s*(?P<path>/(?:(?:proc|dev/+shm|dev/+fd|sys/+class)\b"
+    r"|(?:[^\s\"']{0,200}\.\./[/.]{0,50}|[/.]{1,50})(?:proc|dev/+shm|dev/+fd|sys/+class)/)[^\s\"']*)"
+)
 _HARMLESS_PROC = ("/proc/cpuinfo", "/proc/meminfo", "/proc/driver/nvidia/version")
 _SETTINGS = ("torch.backends.", "torch.autograd.", "torch._dynamo.config", "torch._inductor.config", "sys.path", "os.environ")
 _VERIFIERS = re.compile(screen_native.VERIFIERS)
@@ -80,6 +83,8 @@ def screen(program: Path) -> tuple[Finding, ...]:
                 found.append(_refused(name, 0, f"is longer ({size / 2**20:.1f} MiB) than a source may be ({most >> 20} MiB)"))
             else:
                 texts[name] = path.read_text(errors="replace")
+        elif path.open("rb").read(4) == b"\x7fELF":
+            found.append(_refused(name, 0, "is not source: a program is built from its sources only"))
     if sum(map(len, texts.values())) > _LONG_ALL:
         return (_refused(root.name, 0, f"holds more sources than the {_LONG_ALL >> 20} MiB that a program may have"), *found)
     siblings = frozenset(filter(_is_new, (name.split("/")[0].removesuffix(".py") for name in texts if name.endswith(".py"))))
@@ -153,6 +158,8 @@ class _Reader:
             yield "refused", "reaches into memory by address"
         elif word in _INTERNALS:
             yield "refused", f"reaches into the interpreter ({word}); a program has no need to know who calls it"
+        elif word == "memfd_create":
+            yield "refused", "makes a file that has no name (memfd_create)"
         elif word in _UNSEEN:
             yield "refused", f"hides torch operators from those who count them ({word})"
 

@@ -42,7 +42,8 @@ VERIFIERS = r"STITCHCUDA_|\bstitchsim\w|\bstitchcuda_(?:masks\b|(?:mask|skip|ski
 _TEXTS: tuple[tuple[Severity, str, str], ...] = (
     ("refused", "names what belongs to the verifier", VERIFIERS),
     ("refused", "takes a file in as binary", r"\.incbin\b|^[ \t]*#[ \t]*embed\b"),
-    ("refused", "names a file that is no business of a program", r"\"/(?:proc|dev/shm|dev/fd|sys/class|root|home|etc)/"),
+    ("refused", "names a file that is no business of a program",
+     r"\"/(?:[^\"\n]{0,200}\.\./)?[/.]{0,50}(?:proc|dev/+shm|dev/+fd|sys/+class|root|home|etc)/"),
     ("refused", "holds a long encoded text", r"(?<![A-Za-z0-9+/])[A-Za-z0-9+/]{3000,}={0,2}"),
 )  # fmt: skip
 _BYTES = re.compile(r"(?:0x[0-9a-fA-F]{2}\s*+,\s*+)++|(?:\\x[0-9a-fA-F]{2})++")

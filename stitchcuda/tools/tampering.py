@@ -60,6 +60,10 @@ _WRITES = (
     "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.link", "os.symlink", "os.truncate", "os.chmod", "shutil.rmtree",
 )  # fmt: skip
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
+# What programs ask the system about itself; all else there is memory, files or mounts that nobody gave them.
+_TOLD = frozenset(("cpuinfo", "meminfo", "stat", "loadavg", "version", "uptime", "self/status", "self/stat", "self/statm",
+                   "self/limits", "self/cgroup", "driver/nvidia/version"))  # fmt: skip
+_MEMORY = "reads memory by its address"
 _FREE = ("/tmp/", "/dev/null", "/dev/shm/", "/var/tmp/")  # private to the program, or nothing
 # Whoever calls through these modules does what they do.
 _THROUGH = (
@@ -118,7 +122,9 @@ def watch(program: Path, scratch: Path, seen: list[str]) -> None:
         busy.now = True
         try:
             frame = getframe(1)
-            while frame is not None and not frame.f_code.co_filename.startswith(root) and _passes_on(frame, library):
+            while frame is not None and not frame.f_code.co_filename.startswith(root) and (
+                what == _MEMORY or _passes_on(frame, library)
+            ):
                 frame = frame.f_back  # type: ignore[assignment]
         finally:
             busy.now = False
@@ -137,8 +143,23 @@ def _other(event: str, args: tuple[Any, ...], own: str) -> str:
     if event == "open":
         path, mode, flags = (*args, None, None, None)[:3]
         writes = (isinstance(mode, str) and any(letter in mode for letter in "wax+")) or bool((flags or 0) & _WRITING)
-        return _outside(path, own) if writes else ""
+        return _of_process(path) or (_outside(path, own) if writes else "")
     return _outside(args[0], own) if event in _WRITES and args else ""
+
+
+def _of_process(path: Any) -> str:
+    """What opening a file of /proc is, however its path is written; "" for any other."""
+    if not isinstance(path, str | bytes | os.PathLike):
+        return ""
+    for full in (os.path.abspath(path := os.fsdecode(path)), os.path.realpath(path)):
+        if (inner := f"/{full.lstrip('/')}").startswith("/proc/"):
+            inner = inner.removeprefix("/proc/")
+            own = inner.replace(f"{os.getpid()}/", "self/", 1) if inner.startswith(f"{os.getpid()}/") else inner
+            if own.endswith("/mem"):
+                return _MEMORY
+            if own not in _TOLD and not own.startswith(("sys/", "driver/")):
+                return f"opens {full[:80]}"
+    return ""
 
 
 def _outside(path: Any, own: str) -> str:

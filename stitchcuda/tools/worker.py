@@ -6,6 +6,8 @@ Nothing a program worker says is believed beyond the tensors it wrote. Where to 
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 import secrets
 import tempfile
@@ -19,12 +21,15 @@ from stitchcuda.errors import Unavailable
 from stitchcuda.sandbox import limits
 from stitchcuda.sandbox.limits import Limits
 from stitchcuda.sandbox.removal import remove
+from stitchcuda.tools.lending import handed
 from stitchcuda.tools.nursery import Nursery
 from stitchcuda.tools.wire import Closed, Expired, WireError
 
 _LOG_TAIL = 16_384
 _MOST_SAID = 20_000                         # characters of a reason; a compiler's log is longer only in its middle
 _MOST_ORDERS = 1000                        # to build, while one question is answered
+_MOST_DIFFERENT = 200                      # of one worker: each may leave something in the cache
+_MOST_ORDERED = 64 * 2**20                 # characters of these
 
 
 Kind = Literal["error", "crash", "timeout", "memory", "refused", "bad_input", "state", "tampering"]
@@ -58,13 +63,15 @@ class Worker:
     ) -> None:
         self.scratch = Path(tempfile.mkdtemp(prefix=f"{kind}-", dir=root))
         self.desk = Path(tempfile.mkdtemp(prefix="desk-", dir=root))  # what it is asked about, for as long (`lending.py`)
+        self.shelf = Path(tempfile.mkdtemp(prefix="shelf-", dir=root))  # libraries that were built for it, and no others
         self.code: Path | None = None      # folder of the code that it runs; a crash is told by the line in there
         self.built: list[dict[str, Any]] = []  # what the builder made for it, in its own words: these can be believed
         self._on_build = on_build
+        self._orders: dict[str, int] = {}  # digest: characters
         self._what = f"the {kind}"
         self._bounds = bounds
         self._deadline: float | None = None
-        self.child = nursery.spawn(kind, self.scratch, target=target, bounds=bounds, read=(*read, self.desk))
+        self.child = nursery.spawn(kind, self.scratch, target=target, bounds=bounds, read=(*read, self.desk, self.shelf))
         self.pid, self._channel = self.child.pid, self.child.channel
 
     def expire_in(self, seconds: float) -> None:
@@ -110,11 +117,28 @@ class Worker:
             started = time.monotonic()
             if building <= 0:
                 raise Expired
-            self.built.append(self._on_build(order, self.code, building))
+            self.built.append(self._made(order, building))
             took = time.monotonic() - started
             deadline, building = deadline + took, building - took
-            self._channel.send({"built": self.built[-1]}, max(0.01, deadline - time.monotonic()))
+            self._channel.send({"built": self._lent(self.built[-1])}, max(0.01, deadline - time.monotonic()))
         raise WireError("orders to build without end")
+
+    def _made(self, order: dict[str, Any], seconds: float) -> dict[str, Any]:
+        assert self._on_build is not None
+        text = json.dumps(order, sort_keys=True).encode()
+        digest = hashlib.sha256(text).hexdigest()
+        if digest not in self._orders:
+            if len(self._orders) >= _MOST_DIFFERENT or sum(self._orders.values()) + len(text) > _MOST_ORDERED:
+                most = f"{_MOST_DIFFERENT} builds, with sources of {_MOST_ORDERED >> 20} MiB in all"
+                return {"error": f"a program may order {most}, and no more", "kind": "build"}
+            self._orders[digest] = len(text)
+        return self._on_build(order, self.code, seconds)
+
+    def _lent(self, built: dict[str, Any]) -> dict[str, Any]:
+        """The builder's answer with a path that this worker can read, until it is closed."""
+        if "path" not in built or built.get("shared"):
+            return built
+        return built | {"path": str(handed(self.shelf, Path(built["path"])))}
 
     def _crashed(self, doing: str) -> WorkerFailed:
         end = self.child.end(2.0)          # its socket is closed, so it is dying; what it started is not
@@ -143,6 +167,7 @@ class Worker:
         self._channel.close()
         remove(self.scratch)
         remove(self.desk)
+        remove(self.shelf)
 
     def __enter__(self) -> Worker:
         return self

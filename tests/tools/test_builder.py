@@ -70,9 +70,13 @@ def said(answer: dict[str, Any]) -> str:
     return str(answer["error"])
 
 
-def test_a_library_comes_from_a_folder_that_workers_may_read(builder: BuilderWorker, program: Path, cache: Path) -> None:
+def test_a_library_is_built_once_beside_those_that_all_may_read(builder: BuilderWorker, program: Path, cache: Path) -> None:
     answer = builder.build(order(), program)
-    assert any(Path(answer["path"]).is_relative_to(folder.resolve()) for folder in handed_out(cache))
+    assert not any(Path(answer["path"]).is_relative_to(folder) for folder in handed_out(cache))  # it is lent
+    assert any(Path(answer["runtime"]).is_relative_to(folder.resolve()) for folder in handed_out(cache))
+    shared = builder.build({"style": "runtime", "name": "stitchsim"}, program)
+    assert shared["shared"]
+    assert any(Path(shared["path"]).is_relative_to(folder.resolve()) for folder in handed_out(cache))
     before = ctypes.CDLL(answer["runtime"]).stitchsim_launches()
     assert ctypes.CDLL(answer["path"]).value() == 7
     assert ctypes.CDLL(answer["runtime"]).stitchsim_launches() == before + 1
@@ -99,6 +103,15 @@ def test_errors_name_the_programs_own_file_and_line(builder: BuilderWorker, prog
     inline = order(sources=[], inline=True, cuda=[kernel("int broken = nothing;")], functions=[])
     assert "cuda.cu:" in said(builder.build(inline, program))
     assert str(CACHE) not in said(builder.build(inline, program))
+
+
+def test_inline_sources_of_which_nothing_comes_are_not_kept(builder: BuilderWorker, program: Path, cache: Path) -> None:
+    kept = set(os.listdir(cache / "inline"))
+    for text in (kernel("int broken = gone;"), kernel('void f() { asm volatile("y"); }')):
+        assert "path" not in builder.build(order(sources=[], inline=True, cuda=[text], functions=[]), program)
+    assert set(os.listdir(cache / "inline")) <= kept
+    assert "path" in builder.build(order(sources=[], inline=True, cuda=[kernel()], functions=[]), program)
+    assert len(os.listdir(cache / "inline")) > 0
 
 
 def test_what_cannot_run_here_is_no_error_of_the_program(builder: BuilderWorker, program: Path) -> None:

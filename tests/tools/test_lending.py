@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from stitchcuda.sandbox.limits import Limits
 from stitchcuda.tools import sitting
-from stitchcuda.tools.lending import lent
+from stitchcuda.tools.lending import handed, lent
+from stitchcuda.tools.worker import Worker
 from tests.tools import programs
 from tests.tools.seats import Bench
 
@@ -28,6 +31,14 @@ def look(own=__file__):
 NOTHING_TO_COME = """seen = look()
         if len(seen) > 1 or any("input" in name or "state" in name for name in seen):
             raise RuntimeError(f"I can read {seen}")"""
+
+
+INLINE = """
+from tvm_ffi.cpp import load_inline
+module = load_inline("{name}", cpp_sources="int64_t f(int64_t x) {{ return x; }}", functions=["f"])
+if module.f(3) != 3 or any(os.access(path, os.R_OK) for path in {refused}):
+    raise RuntimeError("what was built for others can be read")
+"""
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +61,45 @@ def test_a_file_is_there_for_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyP
             assert not any("input" in Path(place).name for place in places)
         assert list(desk.iterdir()) == []
     assert file.read_bytes() == b"x" * 9
+
+
+def test_a_library_has_one_place_on_a_shelf(tmp_path: Path) -> None:
+    shelf, library = tmp_path / "shelf", tmp_path / "k-0123.so"
+    shelf.mkdir()
+    library.write_bytes(b"x")
+    assert handed(shelf, library) == handed(shelf, library) == shelf / "k-0123.so"
+    assert os.path.samefile(library, shelf / "k-0123.so")
+
+
+def test_a_worker_sees_the_libraries_that_were_built_for_it(bench: Bench, tmp_path: Path) -> None:
+    first, second = (tmp_path / name for name in ("first", "second"))
+    for folder in (first, second):
+        folder.mkdir()
+    with bench.seat(programs.model(first, imports=INLINE.format(name="lent_first", refused="[]"))) as one:
+        (made,) = (Path(built["path"]) for built in one.worker.built if not built.get("shared"))
+        assert os.listdir(one.worker.shelf) == [made.name]
+    assert not one.worker.shelf.exists()
+    with bench.seat(programs.model(second, imports=INLINE.format(name="lent_second", refused=[str(made)]))) as two:
+        assert made.name not in os.listdir(two.worker.shelf)
+
+
+def test_a_program_does_not_fill_the_cache(bench: Bench, tmp_path: Path) -> None:
+    orders: list[int] = []
+
+    def build(order: dict[str, Any], code: Path | None, seconds: float) -> dict[str, Any]:
+        orders.append(len(order["cpp"]))
+        return {"error": "no", "kind": "build"}
+
+    with Worker(bench._judge._nursery, "program", tmp_path, "sim", Limits(), on_build=build) as worker:
+        assert {worker._made({"cpp": "a"}, 1.0)["error"] for _ in range(300)} == {"no"}
+        assert len(orders) == 300          # the same again leaves nothing new
+        for _ in range(3):
+            worker._made({"cpp": "b" * (30 << 20) + str(len(orders))}, 1.0)
+        assert len(orders) == 302
+        said = [worker._made({"cpp": str(number)}, 1.0)["error"] for number in range(300)]
+    assert said[:197] == ["no"] * 197
+    assert "200 builds, with sources of 64 MiB in all" in said[197]
+    assert len(set(said[197:])) == 1
 
 
 def test_no_input_can_be_read_before_it_is_asked_about(bench: Bench, tmp_path: Path) -> None:

@@ -32,6 +32,10 @@ REFUSED = {
     "exec": "import base64\nexec(base64.b64decode('cHJpbnQoMSk='))",
     "blob": f"data = '{'QUJD' * 600}'",
     "the verifier": "import stitchcuda.tools.judge",
+    "two slashes": "text = open('//proc/self/mounts').read()",
+    "down and up": "text = open('/usr/../proc/self/mem').read()",
+    "a dot on the way": "text = open('/./dev//shm/x').read()",
+    "no name": "import os\nplace = os.memfd_create('a')",
     "other processes": "text = open('/proc/self/maps').read()",
     "aten": "import torch\nlibrary = torch.library.Library('aten', 'IMPL')",
     "assembler": "SOURCE = '#include <cuda.h>\\nasm(\".incbin \\\\\"weights\\\\\"\");'",
@@ -57,6 +61,8 @@ NATIVE_REFUSED = {
     "write": "#define INNOCENT static\nssize_t write(int file, const void* from, size_t size) { return size; }",
     "an event": "cudaError_t CUDARTAPI cudaEventRecord(cudaEvent_t event, cudaStream_t stream) { return cudaSuccess; }",
     "cudaMalloc": "inline cudaError_t cudaMalloc(void** at, size_t size) { return cudaSuccess; }",
+    "its own memory": 'void f() { fopen("//proc/self/mem", "r"); }',
+    "its own memory by a detour": 'void f() { fopen("/usr/../proc/self/mem", "r"); }',
     "ptrace": "void f() { ptrace(PTRACE_ATTACH, 1, 0, 0); }",
     "a switch": "extern StitchcudaMask* stitchcuda_masks;",
     "the simulator": 'extern "C" void stitchsim_skip(const char*, int);',
@@ -99,6 +105,7 @@ HONEST = {
         "def f(x):\n    'Unlike torch.compile, never reads /proc/self/maps or f_back; eval() is not exec().'\n"
         "    raise MemoryError('no room in /dev/shm, see /proc/meminfo')",
     "what is documented": '"""/proc/ and /dev/shm are explained elsewhere. STITCHCUDA_SIM_CHECK=0 helps."""',
+    "an address": "URL = 'https://proc.example.org/kernels'",
     "harmless figures": "text = open('/proc/cpuinfo').read() + open('/proc/meminfo').read()",
     "checksums":
         "import zlib, base64, pickle\nname = f'k{zlib.crc32(bytes(3)):x}'\nkey = base64.b32encode(pickle.dumps((1, 2)))",

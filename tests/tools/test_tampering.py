@@ -35,6 +35,13 @@ CASES = {
         "import socket\ntry:\n    socket.create_connection(('127.0.0.1', 9), 1)\nexcept Exception:\n    pass",
     "starts a process": "import subprocess\ntry:\n    subprocess.run(['true'])\nexcept Exception:\n    pass",
     "writes to /etc/marker": "try:\n    open('/etc/marker', 'w')\nexcept Exception:\n    pass",
+    "reads memory by its address":
+        "try:\n    open('/'.join(('', '', 'proc', 'self', 'mem')), 'rb')\nexcept Exception:\n    pass",
+    "model_new.py line 5 reads memory by its address":
+        "import numpy\nname = '//proc/self/mem'\n\ntry:\n    numpy.memmap(name)\nexcept Exception:\n    pass",
+    "opens //proc/self/mounts": "import os\ntry:\n    os.open('//proc/self/mounts', 0)\nexcept Exception:\n    pass",
+    "model_new.py line 3 reads memory by its address":
+        "import os\ntry:\n    os.open('/dev/fd/../mem', 0)\nexcept Exception:\n    pass",
     "signals processes": "import os\ntry:\n    os.kill(os.getppid(), 0)\nexcept Exception:\n    pass",
     "changes the __code__ of a function":
         "import json\ntry:\n    json.dumps.__code__ = (lambda *a, **k: '[]').__code__\nexcept Exception:\n    pass",
@@ -53,7 +60,7 @@ logging.getLogger("p").warning("hello %s", f(1))
 import os, tempfile, pathlib
 os.makedirs(os.path.join(os.getcwd(), "build"), exist_ok=True)
 pathlib.Path(tempfile.mkdtemp(), "kernel.cu").write_text("// mine")
-open("/proc/cpuinfo").read()
+open("/proc/cpuinfo").read() + open("/proc/self/status").read()
 warnings.warn("careful")
 torch.nn.Linear(2, 2)(torch.ones(1, 2))
 torch.compile(lambda x: x * 2, backend="eager")(torch.ones(2))
