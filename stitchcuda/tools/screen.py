@@ -24,6 +24,8 @@ _SOURCES = (".cu", ".cuh", ".cc", ".cpp", ".cxx", ".c", ".h", ".hpp", ".inl", ".
 _BLOB = re.compile(r"(?<![!-~])[!-~]{1500,}")  # one word of that length: base64, base85, hexadecimal
 _LONGEST = {".py": 2 * 2**20}              # bytes that a source may have: reading it must not take all of the judge's time
 _LONG, _LONG_ALL = 8 * 2**20, 64 * 2**20   # of other sources, and of all together
+_LONGEST_ORIGIN = 250                      # characters of a dotted name that starts at an import
+_MOST_FOUND = 20                           # findings of one kind in a file that are said one by one
 # Attributes and functions by which Python code reaches frames, other objects or the code of functions that are not its own.
 _INTERNALS = frozenset((
     "f_back", "f_locals", "f_globals", "f_builtins", "tb_frame", "gi_frame", "cr_frame", "ag_frame", "_getframe",
@@ -90,11 +92,22 @@ def screen(program: Path) -> tuple[Finding, ...]:
     siblings = frozenset(filter(_is_new, (name.split("/")[0].removesuffix(".py") for name in texts if name.endswith(".py"))))
     for name, text in texts.items():
         if name.endswith(".py"):
-            found += _python(text, name, siblings)
+            found += _first(_python(text, name, siblings), name)
         else:
             native = screen_native.screen(text, depth=name.count("/"))
-            found += [Finding(severity=kind, where=f"{name} line {line}", what=why) for kind, line, why in native]
+            found += _first([Finding(severity=kind, where=f"{name} line {line}", what=why) for kind, line, why in native], name)
     return tuple(sorted(dict.fromkeys(found), key=lambda one: one.severity != "refused"))
+
+
+def _first(found: list[Finding], name: str) -> list[Finding]:
+    """What was found in one file, as far as anybody reads on: of refusals and of notes the first few each."""
+    kept: list[Finding] = []
+    for severity, counted in (("refused", _refused), ("noted", _noted)):
+        those = list(dict.fromkeys(one for one in found if one.severity == severity))
+        kept += those[:_MOST_FOUND]
+        if len(those) > _MOST_FOUND:
+            kept.append(counted(name, 0, f"has {len(those) - _MOST_FOUND} more lines of the kind"))
+    return kept
 
 
 def _python(text: str, name: str, siblings: frozenset[str]) -> list[Finding]:
@@ -120,8 +133,11 @@ class _Reader:
         self._aliases: set[str] = set()            # those of them that an assignment made
         self._scopes = scopes(tree)
         self._methods = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+        self._origins: dict[int, str] = {}         # of expressions, once all names are bound
         self._folded: set[int] = set()             # parts of strings that were read as a whole
+        self._unfolded: set[int] = set()           # sums that are no strings made of constants
         self._inert = _docstrings(tree)
+        self._own_modules = _own_modules(tree)
         self._bind()
 
     def findings(self) -> Iterator[Finding]:
@@ -135,7 +151,7 @@ class _Reader:
             if not self._own_method(node):
                 yield from self._word(node.attr)
             origin = self._origin(node)
-            if origin in ("sys.modules", "builtins.__import__") and not self._own_module(node):
+            if origin in ("sys.modules", "builtins.__import__") and id(node) not in self._own_modules:
                 yield "refused", "looks through the modules of the process it runs in"
             elif origin == "unittest.mock":
                 yield "refused", "uses unittest.mock, which replaces functions that are not its own"
@@ -229,7 +245,9 @@ class _Reader:
             yield "noted", f"calls {callee}; a program can neither start nor signal processes"
 
     def _string(self, node: ast.AST) -> Iterator[tuple[Literal["refused", "noted"], str]]:
-        text = folded(node)
+        if id(node) in self._folded and not isinstance(node, ast.Constant):
+            return
+        text = folded(node, self._unfolded)
         if text is None:
             return
         if text in _INTERNALS or text in _UNSEEN:
@@ -266,14 +284,21 @@ class _Reader:
                     if origin and node.targets[0].id not in self._imported:
                         self._imported[node.targets[0].id] = origin
                         self._aliases.add(node.targets[0].id)
+        for node in reversed(list(ast.walk(self._tree))):  # parts before their wholes, each read once
+            if isinstance(node, ast.Attribute | ast.Call | ast.Subscript):
+                self._origins[id(node)] = self._origin(node)
 
     def _origin(self, node: ast.AST) -> str:
         """Dotted name of an expression that starts at an import; "" for anything of the program's own."""
+        if (known := self._origins.get(id(node))) is not None:
+            return known
         if isinstance(node, ast.Name):
             given = node.id in self._aliases and id(node) in self._scopes.parameters
             return "" if given else self._imported.get(node.id, "")
         if isinstance(node, ast.Attribute):
             base = self._origin(node.value)
+            if len(base) > _LONGEST_ORIGIN:
+                raise RecursionError
             return f"{base}.{node.attr}" if base else ""
         if isinstance(node, ast.Call):
             callee = self._callee(node)
@@ -291,16 +316,6 @@ class _Reader:
         if isinstance(node.func, ast.Name):
             return self._imported.get(node.func.id, node.func.id)
         return self._origin(node.func)
-
-    def _own_module(self, node: ast.Attribute) -> bool:
-        """`sys.modules[__name__]` is the program's own module, and `"name" in sys.modules` hands out none."""
-        return any(
-            (isinstance(parent, ast.Subscript) and parent.value is node
-             and isinstance(parent.slice, ast.Name) and parent.slice.id == "__name__")
-            or (isinstance(parent, ast.Compare) and node in parent.comparators
-                and all(isinstance(how, ast.In | ast.NotIn) for how in parent.ops))
-            for parent in ast.walk(self._tree)
-        )  # fmt: skip
 
     def _own_method(self, node: ast.Attribute) -> bool:
         """`self.walk_stack()` where the file itself defines that; names that Python gave to its own objects are never meant."""
@@ -321,6 +336,18 @@ def _is_new(module: str) -> bool:
         return False
 
 
+def _own_modules(tree: ast.Module) -> frozenset[int]:
+    """Expressions by identity that may be `sys.modules`: `sys.modules[__name__]` is the program's own module, and
+    `"name" in sys.modules` hands out none."""
+    harmless: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Name) and node.slice.id == "__name__":
+            harmless.add(id(node.value))
+        elif isinstance(node, ast.Compare) and all(isinstance(how, ast.In | ast.NotIn) for how in node.ops):
+            harmless.update(map(id, node.comparators))
+    return frozenset(harmless)
+
+
 def _docstrings(tree: ast.Module) -> frozenset[int]:
     """Strings that are statements, by identity: nothing happens with them, unless the file asks for documentation."""
     for node in ast.walk(tree):
@@ -333,17 +360,25 @@ def _docstrings(tree: ast.Module) -> frozenset[int]:
     )
 
 
-def folded(node: ast.AST) -> str | None:
-    """A string made of constants only (concatenated, joined, formatted, reversed), as it will be at run time; else None."""
+def folded(node: ast.AST, hopeless: set[int] | None = None) -> str | None:
+    """A string made of constants only (concatenated, joined, formatted, reversed), as it will be at run time; else None.
+
+    `hopeless`: sums that are none, by identity; those of this node are added.
+    """
+    hopeless = set() if hopeless is None else hopeless
     if isinstance(node, ast.Constant):
         if isinstance(node.value, bytes):
             return node.value.decode("latin-1")
         return node.value if isinstance(node.value, str) else None
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-        left, right = folded(node.left), folded(node.right)
-        return left + right if left is not None and right is not None else None
+        if id(node) not in hopeless:
+            left, right = folded(node.left, hopeless), folded(node.right, hopeless)
+            if left is not None and right is not None:
+                return left + right
+            hopeless.add(id(node))
+        return None
     if isinstance(node, ast.JoinedStr):
-        parts = [folded(part.value if isinstance(part, ast.FormattedValue) else part) for part in node.values]
+        parts = [folded(part.value if isinstance(part, ast.FormattedValue) else part, hopeless) for part in node.values]
         return "".join(part for part in parts if part is not None) if None not in parts else None
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "join" and len(node.args) == 1:
         separator, items = folded(node.func.value), node.args[0]

@@ -195,6 +195,26 @@ def test_its_time_grows_with_the_length_alone(piece: str, tmp_path: Path) -> Non
     assert time.process_time() - started < 5
 
 
+@pytest.mark.parametrize("piece", [
+    "sys.modules\n", "'a' in sys.modules\n", f"sys{'.a' * 100}\n", f"x{'.a' * 900}\n", f"x{'.a()' * 300}\n",
+    f"'a'{' + x' * 900}\n", f"x{' + y' * 900}\n", "'a'" + " + 'b'" * 900 + "\n", "x" + " + 'b'" * 900 + "\n",
+], ids=["found", "harmless", "names", "attributes", "calls", "string", "sum", "strings", "sum of strings"])  # fmt: skip
+def test_its_time_grows_with_the_length_of_python_alone(piece: str, tmp_path: Path) -> None:
+    """Expressions within each other are read once, not once for each part, and the tree is not read again for each finding."""
+    started = time.process_time()
+    screen(write(tmp_path, "import sys\n" + piece * (2**16 // len(piece))))
+    assert time.process_time() - started < 4
+
+
+def test_the_first_findings_of_a_file_are_said(tmp_path: Path) -> None:
+    write(tmp_path, "import sys, ctypes\n" + "sys.modules\n" * 2500)
+    found = screen(tmp_path)
+    assert [one.severity for one in found] == ["refused"] * 21 + ["noted"]
+    assert found[0].sentence == "model_new.py line 2 looks through the modules of the process it runs in"
+    assert found[20].sentence == "model_new.py has 2480 more lines of the kind"
+    assert found[21].sentence == "model_new.py line 1 imports ctypes"
+
+
 def test_generated_programs_are_clean(tmp_path: Path) -> None:
     assert screen(programs.kernel_program(tmp_path / "a")) == ()
     assert screen(programs.graph_program(tmp_path / "b")) == ()
