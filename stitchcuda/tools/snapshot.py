@@ -52,6 +52,19 @@ def look(program: Path) -> None:
         _need_access(program, program.name)
 
 
+@contextlib.contextmanager
+def reading(program: Path) -> Iterator[None]:
+    """What goes wrong with a file of the program is a `BadInput` here too: for who reads it where it lies, after `look`."""
+    try:
+        yield
+    except OSError as error:
+        named = Path(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else None
+        if named is None or not named.is_relative_to(program):
+            raise
+        with _readable(program.name if named == program else f"{named.relative_to(program)} in the program"):
+            raise
+
+
 def _entries(program: Path) -> Iterator[tuple[str, bool]]:
     """(path within the program, whether it is a folder), each folder before what is in it."""
     count = size = 0

@@ -29,12 +29,13 @@ from stitchcuda.state import (
 )  # fmt: skip
 from stitchcuda.tools import device, nvcc
 from stitchcuda.tools.check import Judge
-from stitchcuda.tools.snapshot import look
+from stitchcuda.tools.snapshot import look, reading
 
 OWN_SHARE = 0.05                           # least share of own kernels under the policy "stitched"
 HOST_BYTES = 4096                          # that a call may read back to the host: sizes, flags, a scalar
 TIME_VARIES = 0.03                         # between two traces of the same kernels
 FRAMEWORK_SHARE = 0.02                     # what "strict" tolerates: copies and fills around the kernels
+_MOST_SAID = 2000                          # characters of one reason or note, whoever wrote them
 
 
 class Shares(Record):
@@ -97,19 +98,21 @@ def verdict_of(judge: Judge, program: Path, settings: Settings, *, cache: Path, 
     """The same with a judge that is there already, for several programs of one reference."""
     _need_program(program)
     program, on_gpu = program.resolve(), settings.target == "cuda"
-    built = nvcc.build(program, arch=arch, cache=cache, link=on_gpu)
+    with reading(program):
+        built = nvcc.build(program, arch=arch, cache=cache, link=on_gpu)
     if not built.ok:
         seconds = Seconds(build=built.seconds)
         return Verdict(accepted=False, tier="compiled", reasons=(f"the build failed: {built.log}",), seconds=seconds)
     check = judge.verify_final(program, seeds=seeds)
     if not check.ok and check.tier == "compiled":
-        raise Unavailable(f"{program}: {'; '.join((*check.reasons, *check.notes[-1:]))}")
+        raise Unavailable(f"{program}: {'; '.join(map(shortened, (*check.reasons, *check.notes[-1:])))}")
     timing, timing_s = None, 0.0
     if check.ok and on_gpu:
         started = time.monotonic()
         timing = judge.time(program, program, twice=True)
         timing_s = time.monotonic() - started
-    return _verdict(program, settings.policy, built, check, timing, timing_s)
+    with reading(program):                 # of its manifest
+        return _verdict(program, settings.policy, built, check, timing, timing_s)
 
 
 def _need_program(program: Path) -> None:
@@ -168,6 +171,12 @@ def host_tasks(program: Path) -> tuple[str, ...]:
     return tuple(declared)
 
 
+def shortened(text: str) -> str:
+    """A reason or note as long as anybody reads; what is left out is the middle."""
+    half = _MOST_SAID // 2
+    return text if len(text) <= _MOST_SAID else f"{text[:half]} … ({len(text) - 2 * half} characters) … {text[-half:]}"
+
+
 def _badness(one: OutputError) -> float:
     return one.max_error / one.max_bound if one.max_bound else one.max_error
 
@@ -188,14 +197,14 @@ def _verdict(
     return Verdict(
         accepted=check.ok and not refused,
         tier=check.tier,
-        reasons=reasons,
+        reasons=tuple(map(shortened, reasons)),
         label=label,
         speedup=timing.speedup if timing and not timing.refused else None,
         max_error=closest.max_error if closest and finite else None,
         error_bound=closest.max_bound if closest else None,
         shares=Shares(own=check.own_share, vendor=check.vendor_share, framework=check.framework_share),
         seconds=Seconds(build=built.seconds, check=check.seconds, timing=timing_s),
-        notes=(*check.notes, *(timing.notes if timing else ())),
+        notes=tuple(map(shortened, (*check.notes, *(timing.notes if timing else ())))),
         kernels=check.kernels,
         protections=check.protections,
         unprotected=check.unprotected,

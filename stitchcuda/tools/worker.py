@@ -145,11 +145,12 @@ class Worker:
         code, log = end.code, end.output[-_LOG_TAIL:]
         if end.reason == "lost":
             raise Unavailable(f"the supervisor of {self._what} was killed while {doing}; run the command again")
+        bound = limits.memory_limit(self._bounds) / 2**30
         if end.reason in _EXCESSES:
             kind: Kind = "memory" if end.reason == "memory" else "crash"
-            return WorkerFailed(kind, f"{self._what} {_EXCESSES[end.reason]} while {doing} and was stopped")
+            limit = f" (limit {bound:.0f} GiB)" if kind == "memory" else ""
+            return WorkerFailed(kind, f"{self._what} {_EXCESSES[end.reason]}{limit} while {doing} and was stopped")
         if re.search(r"MemoryError|bad_alloc|can't allocate memory|not enough memory|CUDA out of memory", log):
-            bound = limits.memory_limit(self._bounds) / 2**30
             return WorkerFailed("memory", f"{self._what} ran out of memory (limit {bound:.0f} GiB) while {doing}")
         frames = re.findall(r'File "([^"]+)", line (\d+) in (\w+)', log)
         own = [frame for frame in frames if self.code is not None and Path(frame[0]).is_relative_to(self.code)]

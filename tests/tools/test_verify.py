@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from stitchcuda.errors import BadInput, Unavailable
-from stitchcuda.state import CheckResult
-from stitchcuda.tools import device, ncu, nsys
+from stitchcuda.state import BuildResult, CheckResult
+from stitchcuda.tools import device, ncu, nsys, nvcc
 from stitchcuda.tools.check import Judge
 from stitchcuda.tools.device import device_facts, resolve_target
-from stitchcuda.tools.verify import Verdict, policy_reasons, verify
+from stitchcuda.tools.verify import Verdict, policy_reasons, shortened, verify
 from tests.tools import programs
 
 NO_GPU = pytest.mark.skipif(device.gpu() is not None, reason="this machine has a GPU")
@@ -112,6 +113,36 @@ def test_could_not_judge_is_no_verdict(tmp_path: Path, reference: Path, cache: P
 def test_what_is_no_program_is_bad_input(tmp_path: Path, reference: Path, cache: Path) -> None:
     with pytest.raises(BadInput, match="is no program"):
         verdict(tmp_path, reference, cache)
+
+
+def test_what_vanishes_while_it_is_built_is_bad_input(
+    tmp_path: Path, reference: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = programs.kernel_program(tmp_path / "program")
+    real = nvcc.build
+
+    def late(given: Path, **options: Any) -> BuildResult:
+        held = Path.read_text
+
+        def read(path: Path, *arguments: Any, **more: Any) -> str:
+            if path.name == "gate.cu":
+                path.unlink(missing_ok=True)
+            return held(path, *arguments, **more)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Path, "read_text", read)
+            return real(given, **options)
+
+    monkeypatch.setattr(nvcc, "build", late)
+    with pytest.raises(BadInput, match=r"gate\.cu in the program has vanished"):
+        verdict(program, reference, tmp_path / "cache")
+
+
+def test_a_reason_has_an_end() -> None:
+    assert shortened("a" * 2000) == "a" * 2000
+    long = shortened("a" * 10**7 + "the end")
+    assert len(long) < 2100
+    assert long.endswith("the end")
 
 
 def test_policies_by_share(tmp_path: Path) -> None:
