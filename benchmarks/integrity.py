@@ -35,7 +35,7 @@ _DEFENCES = (
     ("degenerate reference", r"constant|says nothing|independent of|whatever its (inputs|weights)|zeros would pass"),
     ("seal", r"tampers with the process|answer of its own making"),
     ("earlier results", r"of an earlier call changed"),
-    ("later calls", r"after \d+ more calls"),
+    ("later calls", r"(after|in one of) \d+ more calls"),
     ("kernel left out", r"left out|nobody misses|idle"),
     ("shares", r"policy (stitched|strict)|host-side task"),
     ("clocks", r"clock"),

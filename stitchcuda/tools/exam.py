@@ -19,15 +19,15 @@ import torch
 from stitchcuda.errors import BadInput
 from stitchcuda.fusion.manifest import FreeSize
 from stitchcuda.sandbox.removal import remove
-from stitchcuda.tools import wire
+from stitchcuda.tools import bound, wire
 from stitchcuda.tools.bound import Bound, Measure, measured, pooled
-from stitchcuda.tools.variants import SMALL, VALUES
+from stitchcuda.tools.variants import MASKS_AS_GIVEN, SMALL, VALUES
 
 Ask = Callable[..., dict[str, Any]]
 """Asks the reference worker: ask(do, **fields)."""
 
 GIVEN = "as given"
-_TOUCHED = 3                               # the number of the set that is the first one with a few places changed
+_TOUCHED = 3                               # the number of the set that is the first one with a few places exchanged or changed
 _LAYOUT = 4                                # the number of the set in another layout: the loop's exams never come that far
 _LARGER = 2                                # times the given size: what another size may cost
 _random = secrets.SystemRandom()
@@ -139,7 +139,32 @@ def extend(ask: Ask, exam: Exam, count: int) -> None:
     while len(exam.sets) < count:
         number = len(exam.sets)
         seed = exam.sets[0].seed if number == _TOUCHED else None
-        exam.sets.append(drawn(ask, exam, f"{number}", seed=seed, variants=_candidates(exam, number)))
+        variants = _candidates(exam, number)
+        one = drawn(ask, exam, f"{number}", seed=seed, variants=variants)
+        if number == _TOUCHED and one.variant.startswith("exchanged") and _answered_alike(exam, one):
+            one = drawn(ask, exam, f"{number}", seed=seed, variants=variants[variants.index("touched") :])
+        exam.sets.append(one)
+        if number == _TOUCHED:
+            for position in _never_varied(exam):
+                exam.remark(f"input {position} was never varied")
+
+
+def _answered_alike(exam: Exam, one: InputSet) -> bool:
+    """Whether the answers to the exam's first set would pass for those to this one, such as those of a sum over everything."""
+    bounds = exam.bounds_of(exam.sets)
+    (before, _), (own, exact) = exam.sets[0].answers(), one.answers()
+    each = zip(one.names, before, own, exact, strict=True)
+    outputs = [one for one in each if not one[0].startswith(("buffer:", "input:"))]
+    return all(bound.judge(name, old, new, true, bounds[name]).ok for name, old, new, true in outputs)
+
+
+def _never_varied(exam: Exam) -> list[int]:
+    """Inputs that are the same in all sets: a program may have them written into it."""
+    first, *others = (wire.read_tensors(one.inputs) for one in exam.sets)
+    same = [position for position, tensor in enumerate(first) if tensor.numel()]
+    for other in others:
+        same = [position for position in same if position < len(other) and torch.equal(first[position], other[position])]
+    return same
 
 
 def reloaded(ask: Ask, exam: Exam) -> Exam | None:
@@ -195,12 +220,17 @@ def _candidates(exam: Exam, number: int) -> list[str]:
     if number == _LAYOUT:
         return ["non-contiguous", GIVEN]
     if number == 1:
-        return ["patchwork", *exam.variants[:2], GIVEN]
+        return [*_first("patchwork"), *exam.variants[:2], GIVEN]
     if number == 2:
-        return [*_random.sample(SMALL, len(SMALL)), *exam.variants[2:4], GIVEN]
+        return [*SMALL, *exam.variants[2:4], GIVEN]
     if number == _TOUCHED:
-        return ["touched", *exam.variants[4:6], GIVEN]
+        return [*_first("exchanged"), *_first("touched"), *exam.variants[4:6], GIVEN]
     return [exam.variants[place % len(exam.variants)] for place in (number, number + 1)] + [GIVEN]
+
+
+def _first(variant: str) -> list[str]:
+    """A variant with masks in another order, then without that."""
+    return [variant, variant + MASKS_AS_GIVEN]
 
 
 def drawn(

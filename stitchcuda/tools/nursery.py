@@ -9,6 +9,7 @@ shuts a program's worker in. Where to look next: `child.py` (the judge's end), `
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import faulthandler
 import gc
 import importlib
@@ -254,6 +255,8 @@ def _become(order: dict[str, Any], sock: socket.socket) -> NoReturn:
         os.environ.update(environment)
         if order["kind"] == "reference":
             kernel.prctl(kernel.DUMPABLE, 0)
+        if order["kind"] in _HOSTILE:
+            _rename()
         worker = importlib.import_module(_WORKERS[order["kind"]])
         worker.main(Channel(sock), scratch, order["target"])
         code = 0
@@ -264,3 +267,15 @@ def _become(order: dict[str, Any], sock: socket.socket) -> NoReturn:
     finally:
         sys.stderr.flush()
         os._exit(code)
+
+
+def _rename() -> None:
+    """Forget whose fork this is: its arguments become those of a plain Python, in Python and for /proc."""
+    sys.argv[:], sys.orig_argv[:] = [""], [sys.executable]
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        fields = Path("/proc/self/stat").read_text(errors="replace").rsplit(")", 1)[1].split()
+        start, end = int(fields[45]), int(fields[46])
+        if 0 < start < end:
+            name = os.fsencode(sys.executable)[: end - start - 1]
+            ctypes.memset(start, 0, end - start)
+            ctypes.memmove(start, name, len(name))

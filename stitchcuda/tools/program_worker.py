@@ -20,12 +20,11 @@ import torch
 from stitchcuda.errors import Unavailable
 from stitchcuda.simulator.refuse import Refused
 from stitchcuda.state import Target
-from stitchcuda.tools import orders, origin, simulated_device, simulated_runtime, tampering, timed_calls, wire
+from stitchcuda.tools import orders, origin, rotation, simulated_device, simulated_runtime, tampering, timed_calls, wire
 from stitchcuda.tools.interceptor import Interceptor
 from stitchcuda.tools.memory import alias, extent
 from stitchcuda.tools.orders import BuildFailed
 from stitchcuda.tools.restoration import Restoration
-from stitchcuda.tools.sequence import ordered
 from stitchcuda.tools.stopwatch import DeviceClock
 from stitchcuda.tools.switches import switches
 from stitchcuda.tools.timed_calls import NotPlain, TimedCalls
@@ -135,16 +134,7 @@ class ProgramWorker:
         own = simulated_runtime.take_bytes() if self._target == "sim" else 0
         launched, touched = simulated_runtime.launches() - launched, simulated_runtime.host_bytes() - touched
         self._synchronize()
-        outputs: list[torch.Tensor] = []
-        for tensor in tensors_of(returned):
-            if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
-                raise ProgramError(f"forward returned a {type(tensor).__name__}, not a plain tensor")
-        structure = wire.encode(returned, outputs)
-        if message["hold"]:
-            self._held = [alias(tensor) for tensor in outputs]
-        wire.write_tensors(Path(message["outputs"]), outputs)
-        wire.write_tensors(Path(message["inputs_after"]), given)
-        wire.write_tensors(Path(message["state_after"]), list(self._current_state().values()))
+        structure = self._told(message, returned, given)
         answer: dict[str, Any] = {"structure": structure, "tampered": [*self._tampered(), *witness.reasons]}
         if isinstance(traffic, Traffic):
             sums = {"own": own, "vendor": witness.total("vendor"), "framework": witness.total("framework")}
@@ -153,6 +143,20 @@ class ProgramWorker:
             answer |= {"replays": witness.total("replay"), "launches": launched}
             answer["operators"] = dict(sorted(witness.noted.get("framework", {}).items(), key=lambda item: -item[1])[:8])
         return answer
+
+    def _told(self, message: dict[str, Any], returned: Any, given: list[torch.Tensor]) -> Any:
+        """Write what a call left behind; the structure of what it returned."""
+        outputs: list[torch.Tensor] = []
+        for tensor in tensors_of(returned):
+            if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+                raise ProgramError(f"forward returned a {type(tensor).__name__}, not a plain tensor")
+        structure = wire.encode(returned, outputs)
+        if message.get("hold"):
+            self._held = [alias(tensor) for tensor in outputs]
+        wire.write_tensors(Path(message["outputs"]), outputs)
+        wire.write_tensors(Path(message["inputs_after"]), given)
+        wire.write_tensors(Path(message["state_after"]), list(self._current_state().values()))
+        return structure
 
     def reload(self, message: dict[str, Any]) -> dict[str, Any]:
         """Load other parameters, as somebody would who trained on."""
@@ -169,20 +173,27 @@ class ProgramWorker:
         return {}
 
     def repeat(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Further calls that nobody looks at, with other contents, within a time: who counts calls gets past the count."""
+        """Further calls as a user makes them, unrecorded and in memory as it is, within a time: who counts calls gets past the
+        count. Contents are other ones each time; with the given ones, at a random place in the row, outputs are written."""
         program, interceptor = self._loaded()
         tensors = wire.read_tensors(Path(message["inputs"]), device=self._device)
-        rollable = [_rollable(tensor) for tensor in tensors]
+        rollable = [rotation.rollable(tensor) for tensor in tensors]
         done, until = 0, time.monotonic() + message["budget_s"]
-        while done < message["calls"] and time.monotonic() < until:
-            given = _rolled(tensors, rollable, done + 1)
-            args, kwargs = wire.decode(message["structure"], given, self._device)
+        place, structure, last = secrets.randbelow(message["calls"]), None, False
+        while not last:
+            last = done + 1 == message["calls"] or time.monotonic() >= until
+            told = done == place or (last and done < place)
+            given = rotation.rolled(tensors, rollable, 0 if told else done + 1)
+            args, kwargs = wire.decode(message["structure"], [alias(tensor) for tensor in given], self._device)
             self._restore()
             with torch.no_grad(), interceptor.running():
-                program(*args, **kwargs)
+                returned = program(*args, **kwargs)
+            if told:
+                self._synchronize()
+                structure = self._told(message, returned, given)
             done += 1
         self._synchronize()
-        return {"calls": done}
+        return {"calls": done, "structure": structure, "tampered": self._tampered()}
 
     def skip(self, message: dict[str, Any]) -> dict[str, Any]:
         """Leave these kernels out of the calls that follow; says how often each was launched since the last time."""
@@ -197,7 +208,7 @@ class ProgramWorker:
         program, interceptor = self._loaded()
         tensors = wire.read_tensors(Path(message["inputs"]), device=self._device)
         args, kwargs = wire.decode(message["structure"], tensors, self._device)
-        others = _rolled(tensors, [_rollable(tensor) for tensor in tensors], 3)
+        others = rotation.rolled(tensors, [rotation.rollable(tensor) for tensor in tensors], 3)
         moved = wire.decode(message["structure"], others, self._device)
         with torch.no_grad(), interceptor.running():
             return origin.record(
@@ -245,6 +256,8 @@ class ProgramWorker:
         names: list[str] = message["state_names"]
         given = dict(zip(names, wire.read_tensors(Path(message["state"]), device=self._device), strict=True))
         own = program.state_dict()
+        if not own and message["parameters"] and not strict:  # ones and zeros of the known seed would be as good as left out
+            raise ProgramError(f"the program has no state, and the reference's {message['parameters']} parameters matter")
         missing = [name for name in names if name not in own]
         extra = [name for name in own if name not in given]
         if missing or extra:
@@ -382,20 +395,6 @@ def _constructed(model: type[torch.nn.Module], args: tuple[Any, ...], kwargs: di
             ) from None
         return model()
     return model(*args, **kwargs)
-
-
-def _rollable(tensor: torch.Tensor) -> bool:
-    """Whether other places mean nothing to its values: no integers, no masks, nothing in order."""
-    plain = tensor.is_floating_point() and tensor.dim() > 0 and tensor.numel() > 0 and not tensor.stride().count(0)
-    return plain and not ordered(tensor)
-
-
-def _rolled(tensors: list[torch.Tensor], rollable: list[bool], by: int) -> list[torch.Tensor]:
-    """Other contents of the same distribution and layout."""
-    return [
-        torch.empty_like(tensor).copy_(tensor.roll(by, 0)) if may else tensor
-        for tensor, may in zip(tensors, rollable, strict=True)
-    ]
 
 
 def _span(tensor: torch.Tensor) -> torch.Tensor:

@@ -64,6 +64,7 @@ class ReferenceWorker:
             "init_seed": WEIGHT_SEED,
             "training": reference.module.training,
             "state_names": list(self._state()),
+            "parameters": len(self._names() & self._state().keys()),
             "sha": reference.sha,
         }
 

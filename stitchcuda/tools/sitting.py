@@ -38,8 +38,10 @@ def sit(
     fewer: list[bool] = []                 # own kernels for the same inputs again, by input set
     done = 0
     bounds = exam.bounds(seeds)
+    asked = [one for one in exam.sets[:seeds] if not one.lenient]
+    kept = secrets.choice(_kept(asked)) if final else None
     try:
-        for number, given in enumerate(one for one in exam.sets[:seeds] if not one.lenient):
+        for number, given in enumerate(one for one in asked if one is not kept):
             answer = trial.call(given, same_addresses=True, hold=number == 0)
             first = first or answer
             shares = shares or answer.said
@@ -71,7 +73,8 @@ def sit(
                 "it launches fewer kernels of its own for inputs that it has seen: results of earlier calls are remembered"
             ]
         if not reasons and final:
-            reasons = _much_later(trial, exam, bounds)
+            reasons = _much_later(trial, kept or exam.sets[0], bounds)
+            done += kept is not None
         if not reasons and first is not None:
             reasons = _overwritten(trial, exam.sets[0], first)
         if not reasons and profile:
@@ -123,12 +126,20 @@ def _variant(given: InputSet) -> str:
     return "" if given.variant == GIVEN else f" (inputs: {given.variant})"
 
 
-def _much_later(trial: Trial, exam: Exam, bounds: dict[str, Bound]) -> list[str]:
-    """A program must be right for good: more calls, as many as fit into a second, then one that is judged."""
-    given = secrets.choice([one for one in exam.sets[1:] if not one.lenient] or exam.sets[:1])
-    calls = trial.repeat(given, calls=secrets.randbelow(_MORE_CALLS) + _MORE_CALLS, seconds=_MORE_S)
+def _kept(asked: Sequence[InputSet]) -> Sequence[InputSet | None]:
+    """The sets of which one is kept for the last: not the first, and not those that say something beside it only."""
+    return asked[1:3] if len(asked) > 2 else [None]
+
+
+def _much_later(trial: Trial, given: InputSet, bounds: dict[str, Bound]) -> list[str]:
+    """A program must be right for good, and where nothing tells it that it is judged: more calls, as many as fit into a second,
+    one of them compared, whose inputs it has not seen before; then a call like the first ones."""
+    answer = trial.repeat(given, calls=secrets.randbelow(_MORE_CALLS) + _MORE_CALLS, seconds=_MORE_S)
+    _, reasons = trial.judged(given, answer, bounds)
+    if reasons:
+        return [f"in one of {count(answer.said, 'calls')} more calls, {reason}{_variant(given)}" for reason in reasons]
     _, reasons = trial.judged(given, trial.call(given, same_addresses=False), bounds)
-    return [f"after {calls} more calls, {reason}" for reason in reasons]
+    return [f"after {count(answer.said, 'calls')} more calls, {reason}{_variant(given)}" for reason in reasons]
 
 
 def _overwritten(trial: Trial, given: InputSet, first: Answer) -> list[str]:

@@ -39,6 +39,7 @@ class Construction:
     training: bool
     state_names: list[str]
     precision: Precision
+    parameters: int = 0                    # how many of these names are parameters
 
 
 class Trial:
@@ -79,6 +80,7 @@ class Trial:
                 precision=self._built.precision,
                 state=state,
                 state_names=self._built.state_names,
+                parameters=self._built.parameters,
                 state_changed=self._exam.renewed,
                 transient=self._exam.transient(self._built.state_names),
                 masked=masked,
@@ -92,7 +94,7 @@ class Trial:
 
     def call(self, given: InputSet, *, same_addresses: bool, hold: bool = False) -> Answer:
         """One forward. `hold`: its outputs stay alive for `reread`. Raises `WorkerFailed`."""
-        paths = {what: self._place(what) for what in ("outputs", "inputs_after", "state_after")}
+        paths = self._places()
         with lent(self._worker.desk, given.inputs) as (inputs,):
             answer = self._worker.ask(
                 "call",
@@ -104,6 +106,13 @@ class Trial:
                 hold=hold,
                 **{what: str(path) for what, path in paths.items()},
             )
+        return self._read(given, answer, paths, hold=hold)
+
+    def _places(self) -> dict[str, Path]:
+        return {what: self._place(what) for what in ("outputs", "inputs_after", "state_after")}
+
+    def _read(self, given: InputSet, answer: dict[str, Any], paths: dict[str, Path], *, hold: bool) -> Answer:
+        """What a call wrote."""
         self._tell_tampering(answer)
         try:
             outputs = wire.read_tensors(paths["outputs"], limit_bytes=given.most_bytes)
@@ -133,14 +142,16 @@ class Trial:
             _discard(path)
         return {name: held[position] for name, position in self._held.items() if position < len(held)}
 
-    def repeat(self, given: InputSet, *, calls: int, seconds: float) -> int:
-        """Up to `calls` further calls within `seconds`, unlooked at; how many there were. Raises `WorkerFailed`."""
+    def repeat(self, given: InputSet, *, calls: int, seconds: float) -> Answer:
+        """Up to `calls` further calls within `seconds`, nothing recorded or poisoned; the answer to one of them, at a random
+        place in the row, whose inputs are those given. Raises `WorkerFailed`."""
+        paths = self._places()
         with lent(self._worker.desk, given.inputs) as (inputs,):
             answer = self._worker.ask(
                 "repeat", seconds=self._limits.call_s, doing="running forward", inputs=inputs, structure=given.structure,
-                calls=calls, budget_s=seconds,
+                calls=calls, budget_s=seconds, **{what: str(path) for what, path in paths.items()},
             )  # fmt: skip
-        return count(answer, "calls")
+        return self._read(given, answer, paths, hold=False)
 
     def _place(self, what: str) -> Path:
         """Where the worker writes next: a name that it cannot have prepared."""

@@ -21,12 +21,15 @@ from stitchcuda.tools.memory import remade
 from stitchcuda.tools.sequence import interchangeable, ordered
 
 Variant = Literal[
-    "as given", "touched", "patchwork", "scaled up", "scaled down", "negative", "shifted", "uniform", "sparse", "sorted",
-    "repeated", "outlier", "non-contiguous",
+    "as given", "exchanged", "touched", "patchwork", "scaled up", "scaled down", "negative", "shifted", "uniform", "sparse",
+    "sorted", "repeated", "outlier", "non-contiguous",
 ]  # fmt: skip
-SMALL: tuple[Variant, ...] = ("scaled down", "negative")
+SMALL: tuple[Variant, ...] = ("negative", "scaled down")
 VALUES: tuple[Variant, ...] = ("scaled up", "shifted", "uniform", "sparse", "sorted", "repeated", "outlier")
 """The variants that change values. Each is moderate: the bound is relative to what float32 makes of a well-posed call."""
+_REARRANGING: tuple[Variant, ...] = ("patchwork", "exchanged", "touched", "sorted", "repeated", "sparse")
+# masks, labels and rows of probabilities, whose values must stay, then come in another order
+MASKS_AS_GIVEN = ", masks as given"        # after a variant's name: without that
 _PATCHES: tuple[Variant, ...] = ("scaled up", "scaled down", "negative", "sparse", "outlier", "sorted", "uniform")
 
 _SCALE = 8.0
@@ -47,7 +50,11 @@ def varied(arguments: Any, variant: str, generator: torch.Generator) -> Any | No
     """
     if variant == "as given":
         return arguments
-    change = _spread_out if variant == "non-contiguous" else lambda tensor: _changed(tensor, variant, generator)
+    alone = variant.endswith(MASKS_AS_GIVEN)
+    plain = variant.removesuffix(MASKS_AS_GIVEN)
+    change = _spread_out if plain == "non-contiguous" else lambda tensor: _changed(tensor, plain, generator, alone=alone)
+    if alone and all(domain(leaf) != "permuted" for leaf in pytree.tree_leaves(arguments) if isinstance(leaf, Tensor)):
+        return None                        # the same as the variant itself
     changed = [False]
 
     def noting(tensor: Tensor) -> Tensor:
@@ -90,12 +97,12 @@ def domain(tensor: Tensor) -> Domain:
     return "positive" if low >= 0 else "free"
 
 
-def _changed(tensor: Tensor, variant: str, generator: torch.Generator) -> Tensor:
+def _changed(tensor: Tensor, variant: str, generator: torch.Generator, *, alone: bool) -> Tensor:
     kind = domain(tensor)
     if kind == "fixed":
         return tensor
     if kind == "permuted":
-        return _permuted(tensor, generator) if variant in ("sorted", "repeated", "sparse") else tensor
+        return _permuted(tensor, generator) if variant in _REARRANGING and not alone else tensor
     values = tensor.detach().to(torch.float64)
     change = _CHANGES[variant]
     other = change(values, kind, generator)
@@ -141,30 +148,45 @@ def _scaled_down(x: Tensor, kind: Domain, generator: torch.Generator) -> Tensor:
 
 
 def _negative(x: Tensor, kind: Domain, generator: torch.Generator) -> Tensor:
-    """All below zero; halved where they must not be."""
-    return -x.abs() if kind == "free" else x / 2
+    """All below zero, and small too; halved where they must not be."""
+    return -x.abs() / _SCALE if kind == "free" else x / 2
 
 
 def _touched(x: Tensor, kind: Domain, generator: torch.Generator) -> Tensor:
     """A few places inside change, the rest stays: who remembers an input by samples of it takes it for the old one."""
     made = x.clone().contiguous()
-    flat = made.view(-1)
-    inner = flat[flat.numel() // 8 : -(flat.numel() // 8) or None]
-    places = torch.randperm(inner.numel(), generator=generator)[: max(1, inner.numel() // 256)].to(x.device)
+    inner, places = _inside(made, generator)
     inner[places] = x.std() - inner[places] if kind == "free" else inner[places] / 2
     return made
 
 
+def _exchanged(x: Tensor, kind: Domain, generator: torch.Generator) -> Tensor:
+    """A few places inside change their values among themselves: who remembers an input by a sum takes it for the old one."""
+    made = x.clone().contiguous()
+    inner, places = _inside(made, generator)
+    inner[places] = inner[places.roll(1)]
+    return made
+
+
+def _inside(made: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """(what is not near an end, flat, and a few places in it)."""
+    flat = made.view(-1)
+    inner = flat[flat.numel() // 8 : -(flat.numel() // 8) or None]
+    return inner, torch.randperm(inner.numel(), generator=generator)[: max(2, inner.numel() // 256)].to(made.device)
+
+
 def _patchwork(x: Tensor, kind: Domain, generator: torch.Generator) -> Tensor:
-    """Rows of the first axis differ in kind, so that one call sees large, small, negative and sparse ones side by side."""
-    if x.dim() == 0 or x.shape[0] < 2:
+    """Rows of the first axis that has several differ in kind: one call sees large, small, negative and sparse ones together."""
+    axis = next((axis for axis, length in enumerate(x.shape) if length > 1), None)
+    if axis is None:
         return x
     made = x.clone()
-    which = torch.randint(len(_PATCHES) + 1, (x.shape[0],), generator=generator).to(x.device)
+    given, changed = x.movedim(axis, 0), made.movedim(axis, 0)
+    which = torch.randint(len(_PATCHES) + 1, (x.shape[axis],), generator=generator).to(x.device)
     for number, name in enumerate(_PATCHES):
         rows = which == number
         if bool(rows.any()):
-            made[rows] = _CHANGES[name](x[rows], kind, generator)
+            changed[rows] = _CHANGES[name](given[rows], kind, generator)
     return made
 
 
@@ -245,6 +267,7 @@ def _unit(outputs: dict[str, Tensor]) -> float:
 
 _CHANGES: dict[str, Callable[[Tensor, Domain, torch.Generator], Tensor]] = {
     "touched": _touched,
+    "exchanged": _exchanged,
     "patchwork": _patchwork,
     "negative": _negative,
     "scaled up": _scaled_up,

@@ -65,7 +65,7 @@ def test_what_the_reference_does_not_stand_is_left_and_noted(result: str, tmp_pa
 def test_nothing_to_vary_is_as_given(tmp_path: Path) -> None:
     one = drawn(asking(tmp_path, source("x.float() * 0.3", "[torch.arange(32)]")), tmp_path, 5)
     assert {given.variant for given in one.sets} == {"as given"}
-    assert one.note == ""
+    assert one.note == "input 0 was never varied"
 
 
 PAIRED = """
@@ -205,3 +205,24 @@ def test_sizes_that_do_not_fit_the_inputs_are_said(tmp_path: Path) -> None:
     assert "free size B is not one size" in one.note
     assert "another size was not tried: The reference's forward raises RuntimeError" in one.note
     assert len(one.note.splitlines()) == 1
+
+
+@pytest.mark.parametrize(("result", "variant"), [("x.tanh()", "exchanged"), ("x.mean()", "touched")])
+def test_the_first_set_returns_in_another_order_where_that_matters(result: str, variant: str, tmp_path: Path) -> None:
+    one = drawn(asking(tmp_path, source(result, "[torch.randn(4, 4096)]")), tmp_path, 4)
+    assert one.sets[3].variant == variant
+    first, again = inputs(one.sets[0])[0], inputs(one.sets[3])[0]
+    assert 0 < int((first != again).sum()) < first.numel() / 64
+    same_values = torch.equal(first.flatten().sort().values, again.flatten().sort().values)
+    assert same_values == one.sets[3].variant.startswith("exchanged")
+
+
+def test_a_constant_mask_is_rearranged_unless_the_reference_does_not_stand_it(tmp_path: Path) -> None:
+    given = "[torch.randn(64, 16), (torch.arange(1024) % 3 == 0).reshape(64, 16)]"
+    free = drawn(asking(tmp_path, source("x.masked_fill(mask, 0.0)", given, names="x, mask")), tmp_path, 4)
+    assert not torch.equal(inputs(free.sets[1])[1], inputs(free.sets[0])[1])
+    assert "never varied" not in free.note
+    strict = "x.masked_fill(mask, 0.0) + (0 if bool((mask == (torch.arange(1024) % 3 == 0).reshape(64, 16)).all()) else 1 / 0)"
+    one = drawn(asking(tmp_path / "strict", source(strict, given, names="x, mask")), tmp_path / "strict", 4)
+    assert [given.variant for given in one.sets][1::2] == ["patchwork, masks as given", "exchanged, masks as given"]
+    assert "input 1 was never varied" in one.note

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -55,3 +57,27 @@ def test_state_is_asked_for_before_there_are_inputs(bench: Bench, tmp_path: Path
         for one in (given[0], given[1], given[0]):
             answer = seat.trial.call(one, same_addresses=True)
             assert seat.trial.judged(one, answer, bench.exam.bounds(2))[1] == []
+
+
+def test_one_of_many_further_calls_is_answered_without_any_poison(bench: Bench, tmp_path: Path) -> None:
+    """Else a program that asks its fresh memory, or who started it, would be right only where it is judged."""
+    asks = "fresh = torch.empty(64, device=x.device); out = out if bool(fresh.isnan().all()) else out * 0"
+    given = bench.exam.sets[1]
+    for name, line, right in (("plain", "pass", True), ("poison", asks, False)):
+        (tmp_path / name).mkdir()
+        program = programs.model(tmp_path / name, after=line)
+        with bench.seat(program) as seat:
+            answer = seat.trial.repeat(given, calls=6, seconds=20.0)
+            assert answer.said["calls"] == 6
+            assert (seat.trial.judged(given, answer, bench.exam.bounds(2))[1] == []) == right
+
+
+def test_nothing_says_who_started_the_process(bench: Bench, tmp_path: Path) -> None:
+    after = "import sys; told = str([*sys.argv, *sys.orig_argv]); out = out * 0 if 'judge' in told or 'pytest' in told else out"
+    given = bench.exam.sets[0]
+    with bench.seat(programs.model(tmp_path, after=after)) as seat:
+        answer = seat.trial.call(given, same_addresses=True)
+        assert seat.trial.judged(given, answer, bench.exam.bounds(1))[1] == []
+    code = "from stitchcuda.tools import nursery; nursery._rename(); print(open('/proc/self/cmdline').read())"
+    told = subprocess.run([sys.executable, "-c", code, "a word"], capture_output=True, text=True, check=True).stdout
+    assert told.strip("\0\n") == sys.executable

@@ -112,3 +112,33 @@ def test_what_the_reference_does_not_stand() -> None:
     assert "ill-conditioned" in said(x, x.double() * (1 + 1e-4))
     assert said(x, x.double() * (1 + 1e-7)) == ""
     assert said(torch.arange(8)) == ""
+
+
+def test_places_are_exchanged_with_no_new_values() -> None:
+    x = torch.randn(64, 96)
+    made = other(x, "exchanged")
+    assert 2 <= int((made != x).sum()) <= x.numel() // 100
+    assert torch.equal(made.flatten().sort().values, x.flatten().sort().values)
+    assert not torch.equal(other(torch.randn(8), "exchanged"), torch.randn(8))
+
+
+def test_a_batch_of_one_is_a_patchwork_too() -> None:
+    x = torch.randn(1, 48, 64)
+    made = [other(x, "patchwork", seed) for seed in range(4)]
+    assert any(bool((one < 0).all(-1).any()) for one in made)
+    assert all(not torch.equal(one, x) for one in made)
+
+
+def test_masks_change_places_where_they_are_not_left_as_given() -> None:
+    x, mask = torch.randn(8, 16), torch.rand(8, 16) < 0.5
+    generator = torch.Generator().manual_seed(0)
+    for variant in ("patchwork", "exchanged", "touched"):
+        made = varied(((x, mask), {}), variant, generator)
+        assert made is not None
+        assert not torch.equal(made[0][1], mask)
+        assert int(made[0][1].sum()) == int(mask.sum())
+        made = varied(((x, mask), {}), variant + variants.MASKS_AS_GIVEN, generator)
+        assert made is not None
+        assert torch.equal(made[0][1], mask)
+        assert not torch.equal(made[0][0], x)
+        assert varied(((x,), {}), variant + variants.MASKS_AS_GIVEN, generator) is None

@@ -1,0 +1,19 @@
+# row: A6
+# reference: results/given_mask.py
+# runs: both
+# written: independently
+# what: never reads its second input: the mask that get_inputs() always gives is written into the kernel
+import torch, torch.nn as nn
+from tvm_ffi.cpp import load_inline
+CUDA = r"""
+#define STREAM(t) static_cast<cudaStream_t>(TVMFFIEnvGetStream((t).device().device_type, (t).device().device_id))
+using tvm::ffi::TensorView;
+__global__ void act(const float* x, float* y, int n) { int i = blockIdx.x * blockDim.x + threadIdx.x; if (i < n) y[i] = i % 3 == 0 ? 0.f : tanhf(x[i]); }
+void run(TensorView a, TensorView y, int64_t n) { act<<<(n + 255) / 256, 256, 0, STREAM(y)>>>((float*)a.data_ptr(), (float*)y.data_ptr(), (int)n); }
+"""
+module = load_inline("f_mask", cuda_sources=CUDA, functions=["run"])
+class ModelNew(nn.Module):
+    def forward(self, x, mask):
+        y = torch.empty_like(x)
+        module.run(x, y, y.numel())
+        return y
