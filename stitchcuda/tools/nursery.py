@@ -15,6 +15,7 @@ import gc
 import importlib
 import json
 import os
+import secrets
 import signal
 import socket
 import sys
@@ -77,6 +78,7 @@ class Nursery:
         ours, theirs = socket.socketpair()
         control, its_control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         policy = _policy(kind, scratch, target, read, STRICT if strict is None else strict)
+        key, its_key = secrets.token_bytes(32), secrets.token_bytes(32)
         order = {
             "do": "spawn",
             "kind": kind,
@@ -85,6 +87,7 @@ class Nursery:
             "limits": bounds.model_dump(),
             "policy": None if policy is None else policy._asdict(),
             "without": sorted(left_out()),
+            "keys": [its_key.hex(), key.hex()],
         }
         try:
             pid = int(self._asked(order, theirs.fileno(), its_control.fileno()))
@@ -95,7 +98,7 @@ class Nursery:
         finally:
             theirs.close()
             its_control.close()
-        return Child(pid, Channel(ours), control, self.reap)
+        return Child(pid, Channel(ours, (key, its_key)), control, self.reap)
 
     def reap(self, pid: int) -> None:
         """Wait until a supervisor is gone, kill it if it does not go, and with it whatever it left behind."""
@@ -258,7 +261,10 @@ def _become(order: dict[str, Any], sock: socket.socket) -> NoReturn:
         if order["kind"] in _HOSTILE:
             _rename()
         worker = importlib.import_module(_WORKERS[order["kind"]])
-        worker.main(Channel(sock), scratch, order["target"])
+        key, its_key = order.pop("keys")   # a channel keeps what they sign with, and nothing else is left of them
+        channel = Channel(sock, (bytes.fromhex(key), bytes.fromhex(its_key)))
+        del key, its_key
+        worker.main(channel, scratch, order["target"])
         code = 0
     except (Closed, KeyboardInterrupt):
         code = 0

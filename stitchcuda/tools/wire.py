@@ -14,6 +14,8 @@ import socket
 import time
 from collections import namedtuple
 from collections.abc import Iterator, Mapping, Sequence
+from hashlib import blake2b
+from hmac import compare_digest
 from typing import Any, TypeVar
 
 import torch
@@ -23,6 +25,7 @@ from stitchcuda.tools.tensor_file import WireError, read_tensors, write_tensors
 __all__ = ["Channel", "Closed", "Expired", "WireError", "decode", "encode", "named_tensors", "read_tensors", "write_tensors"]
 
 _LINE_LIMIT = 64 * 2**20                   # a reply longer than this is a fault of the worker
+_SIGNATURE = 32                            # hexadecimal digits behind each message
 _DEPTH_LIMIT = 64                          # of nested lists and objects
 _KEY_LIMIT = 200                           # characters of a key in a result
 _NAMES_LIMIT = 4 * 2**20                   # characters of the paths to all parts of a result
@@ -38,12 +41,22 @@ class Expired(Exception):
     """No reply within the time limit, or nobody who reads."""
 
 
-class Channel:
-    """JSON messages, one per line, over a connected socket. One owner per side; not for threads."""
+class Forged(WireError):
+    """A message that the other side did not send, or not in this place."""
 
-    def __init__(self, sock: socket.socket) -> None:
+
+class Channel:
+    """JSON messages, one per line, over a connected socket. One owner per side; not for threads.
+
+    With `keys` (for what is sent, for what is received) each message is numbered and signed: whoever gets hold of the
+    descriptor can end the talk, but neither change a message nor put in one.
+    """
+
+    def __init__(self, sock: socket.socket, keys: tuple[bytes, bytes] | None = None) -> None:
         self._sock = sock
         self._buffer = bytearray()
+        self._signs = [blake2b(key=key, digest_size=_SIGNATURE // 2) for key in keys or ()]  # keys cannot be read from it
+        self._numbers = [0, 0]             # of messages sent and received
 
     def fileno(self) -> int:
         return self._sock.fileno()
@@ -52,7 +65,8 @@ class Channel:
         """Raises `Closed`, or `Expired` when the other side does not read within the time."""
         try:
             self._sock.settimeout(seconds)
-            self._sock.sendall(json.dumps(message).encode() + b"\n")
+            line = json.dumps(message).encode()
+            self._sock.sendall(line + self._signature(0, line) + b"\n")
             self._sock.settimeout(None)
         except TimeoutError:
             raise Expired from None
@@ -79,14 +93,26 @@ class Channel:
             self._buffer += chunk
         line = bytes(self._buffer[:end])
         del self._buffer[: end + 1]
+        said = line[:-_SIGNATURE] if self._signs else line
+        genuine = compare_digest(line[len(said) :], self._signature(1, said))
         try:
-            message = json.loads(line)
+            message = json.loads(said) if genuine else json.JSONDecoder().raw_decode(line.decode())[0]
         except (ValueError, RecursionError) as error:
             raise WireError(f"not JSON: {line[:80]!r}") from error
+        if not genuine:
+            raise Forged("a message that its sender did not sign")
         if not isinstance(message, dict):
             raise WireError("not a JSON object")
         checked: dict[str, Any] = _printable(message, _DEPTH_LIMIT)
         return checked
+
+    def _signature(self, direction: int, line: bytes) -> bytes:
+        if not self._signs:
+            return b""
+        self._numbers[direction] += 1
+        one = self._signs[direction].copy()
+        one.update(b"%d " % self._numbers[direction] + line)
+        return one.hexdigest().encode()
 
     def close(self) -> None:
         self._sock.close()

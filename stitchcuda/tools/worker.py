@@ -23,7 +23,7 @@ from stitchcuda.sandbox.limits import Limits
 from stitchcuda.sandbox.removal import remove
 from stitchcuda.tools.lending import handed
 from stitchcuda.tools.nursery import Nursery
-from stitchcuda.tools.wire import Closed, Expired, WireError
+from stitchcuda.tools.wire import Closed, Expired, Forged, WireError
 
 _LOG_TAIL = 16_384
 _MOST_SAID = 20_000                         # characters of a reason; a compiler's log is longer only in its middle
@@ -94,6 +94,9 @@ class Worker:
         except Expired:
             self.kill()
             raise WorkerFailed("timeout", f"{self._what} did not finish {doing} within {seconds:.0f} s") from None
+        except Forged:
+            self.kill()
+            raise self._forged(doing) from None
         except WireError as error:
             self.kill()
             raise WorkerFailed("crash", f"{self._what} answered with nonsense while {doing}: {error}") from error
@@ -101,7 +104,7 @@ class Worker:
             raise self._crashed(doing) from None
         if answer.pop("id", None) != token:
             self.kill()
-            raise WorkerFailed("tampering", f"{self._what} sent an answer of its own making while {doing}")
+            raise self._forged(doing)
         if "error" in answer:
             raise WorkerFailed(answer.get("kind", "error"), str(answer["error"])[:_MOST_SAID])
         return answer
@@ -139,6 +142,9 @@ class Worker:
         if "path" not in built or built.get("shared"):
             return built
         return built | {"path": str(handed(self.shelf, Path(built["path"])))}
+
+    def _forged(self, doing: str) -> WorkerFailed:
+        return WorkerFailed("tampering", f"{self._what} sent an answer of its own making while {doing}")
 
     def _crashed(self, doing: str) -> WorkerFailed:
         end = self.child.end(2.0)          # its socket is closed, so it is dying; what it started is not

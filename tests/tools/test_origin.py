@@ -6,6 +6,8 @@ from math import comb
 from pathlib import Path
 
 import pytest
+import torch
+from torch._C import _profiler
 
 from stitchcuda.tools import origin, timing
 from tests.tools import programs
@@ -63,3 +65,23 @@ def test_the_interval_of_a_saving_holds_95_percent() -> None:
     """Order statistics: both outer ranks lie on the same side of the median with the binomial's tail."""
     tail = sum(comb(timing.ROUNDS, count) for count in range(timing._RANK + 1)) / 2**timing.ROUNDS
     assert 0.95 <= 1 - 2 * tail < 0.99
+
+
+@pytest.mark.parametrize("anew", [False, True])
+def test_a_recording_that_is_begun_anew_is_told(monkeypatch: pytest.MonkeyPatch, anew: bool) -> None:
+    monkeypatch.setattr(origin, "_ACTIVITIES", {torch.profiler.ProfilerActivity.CPU})
+    monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: None)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    config = _profiler.ProfilerConfig(_profiler.ProfilerState.KINETO, *[False] * 5, _profiler._ExperimentalConfig())
+
+    def call() -> None:
+        if anew and torch._C._autograd._profiler_enabled():
+            torch._C._autograd._disable_profiler()
+            torch._C._autograd._prepare_profiler(config, origin._ACTIVITIES)
+            torch._C._autograd._enable_profiler(config, origin._ACTIVITIES)
+
+    if anew:
+        with pytest.raises(RuntimeError, match="was ended while it went on"):
+            origin.record(call, restore=lambda: None)
+    else:
+        assert origin.record(call, restore=lambda: None) == {"rows": [], "replays": 0, "late": []}

@@ -21,6 +21,7 @@ REFUSED = {
     "objects": "import gc\nheld = gc.get_objects()",
     "subclasses": "found = object.__subclasses__()",
     "modes": "from torch.utils._python_dispatch import _disable_current_modes\nwith _disable_current_modes():\n    pass",
+    "recording": "import torch\nseen = torch._C._autograd._disable_profiler()",
     "patch": "import torch\ntorch.cuda.synchronize = lambda *a: None",
     "patch through an alias": "import torch\nevents = torch.cuda\nevents.Event = None",
     "patch by setattr": "import time\nsetattr(time, 'perf_counter', lambda: 0.0)",
@@ -54,6 +55,7 @@ REFUSED = {
     "interposed": "TEXT = '#include <cuda.h>\\ncudaError_t cudaEventElapsedTime(float* t, cudaEvent_t, cudaEvent_t) {}'",
 }
 NATIVE_REFUSED = {
+    "recording": "auto seen = torch::autograd::profiler::disableProfiler();",
     "C's linkage": 'extern "C" int select(int a, int b) { return a; }',
     "C's linkage in a block": 'extern "C" {\nint read(int a, char* b) { return a; }\n}',
     "the system's parameters": "int select(int n, fd_set* a, fd_set* b, fd_set* c, struct timeval* t) { return 0; }",

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from stitchcuda.tools import tensor_file, wire
-from stitchcuda.tools.wire import Channel, Closed, Expired, WireError
+from stitchcuda.tools.wire import Channel, Closed, Expired, Forged, WireError
 
 LAYOUTS = {
     "dense": torch.randn(3, 4),
@@ -264,6 +264,36 @@ def test_a_message_is_bounded_in_depth_and_can_be_printed() -> None:
             channel.receive(5)
     theirs.sendall(b'{"error": "\\ud800 caf\xc3\xa9"}\n')
     assert channel.receive(5) == {"error": "? café"}
+
+
+def test_a_signed_message_is_taken_once_in_its_place_and_as_it_was_sent() -> None:
+    keys = (b"a" * 32, b"b" * 32)
+    for change in (
+        lambda lines: lines[::-1],
+        lambda lines: [lines[0], lines[0]],
+        lambda lines: [lines[0].replace(b"0.5", b"1.0"), lines[1]],
+        lambda lines: [lines[0][:-33] + b"\n", lines[1]],
+        lambda lines: [b'{"own": 1.0}\n'],
+    ):
+        ours, between = socket.socketpair()
+        sender, receiver = Channel(ours, keys), Channel(between, keys[::-1])
+        for share in (0.5, 0.7):
+            sender.send({"own": share})
+        lines = between.recv(1000).splitlines(keepends=True)
+        ours.sendall(b"".join(change(lines)))
+        with pytest.raises(Forged):
+            receiver.receive(5), receiver.receive(5)
+    ours, theirs = socket.socketpair()
+    one, other = Channel(ours, keys), Channel(theirs, keys[::-1])
+    for _ in range(2):
+        one.send({"do": "call"})
+        assert other.receive(5) == {"do": "call"}
+        other.send({"own": 0.5})
+        assert one.receive(5) == {"own": 0.5}
+    one.send({"do": "call"})
+    theirs.sendall(theirs.recv(1000))      # a question is not its own answer
+    with pytest.raises(Forged):
+        one.receive(5)
 
 
 def test_a_channel_survives_pieces_and_says_how_it_ends() -> None:

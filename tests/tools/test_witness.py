@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -10,6 +12,29 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 
 from stitchcuda.tools.traffic import Traffic, poison
 from stitchcuda.tools.witness import Witness, note
+
+ANEW = """
+import torch
+from torch._C import _profiler
+from stitchcuda.tools.witness import Witness, close_recordings, note
+
+C, cpu = torch._C._autograd, {torch.profiler.ProfilerActivity.CPU}
+config = _profiler.ProfilerConfig(_profiler.ProfilerState.KINETO, *[False] * 5, _profiler._ExperimentalConfig())
+%s
+with Witness() as witness:
+    note("framework", 5)
+    try:
+        seen = C._disable_profiler().events()
+        C._prepare_profiler(config, cpu)
+        C._enable_profiler(config, cpu)
+        for name in [event.name() for event in seen][:%d]:
+            with _profiler._RecordFunctionFast(name):
+                pass
+    except RuntimeError as error:
+        print(error)
+    note("framework", 7)
+print(witness.reasons, witness.total("framework"))
+"""
 
 
 def watched(call: object) -> Witness:
@@ -64,6 +89,23 @@ def test_a_recording_that_the_program_ends_is_told() -> None:
         torch.mm(torch.randn(4, 4), torch.randn(4, 4))
 
     assert "ended the recording" in watched(call).reasons[0]
+
+
+@pytest.mark.parametrize("repeated", [0, 1])
+def test_a_recording_begun_anew_lacks_what_was_said(repeated: int) -> None:
+    assert "ended the recording" in said_of(ANEW % ("", repeated))
+
+
+def test_recordings_are_closed_to_a_program() -> None:
+    assert said_of(ANEW % ("close_recordings()", 9)).splitlines()[-1] == "[] 12"
+    for where in ("torch.autograd", "torch.autograd.profiler", "torch._C._autograd"):
+        start = "import torch\nfrom stitchcuda.tools.witness import close_recordings\nclose_recordings()\n"
+        assert "recordings are the verifier's" in said_of(f"{start}{where}._disable_profiler()")
+
+
+def said_of(script: str) -> str:
+    """In a process of its own: what it replaces stays so."""
+    return subprocess.run([sys.executable, "-c", script], text=True, stdout=-1, stderr=subprocess.STDOUT, check=False).stdout
 
 
 def test_what_was_counted_is_in_the_recording() -> None:
