@@ -252,7 +252,7 @@ class JudgeProcess:
         )  # fmt: skip
 
     def _worker(self, program: Path, exam: Exam, build: OnBuild | None = None) -> Worker:
-        """A fresh worker for a program, which may read its own copy, what was built, and what is lent to it (`lending.py`)."""
+        """A fresh worker for a program, which may read its own copy, our libraries, and what is lent to it (`lending.py`)."""
         bounds = for_data(self._limits, exam.bytes_of_a_call())
         read = (program if program.is_dir() else program.parent, *handed_out(self._cache))
         build = build or self._builder.build
