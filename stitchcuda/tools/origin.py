@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import re
+import secrets
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from stitchcuda.tools.kernel_names import base_name, in_library
 _prepare = torch._C._autograd._prepare_profiler
 _enable = torch._C._autograd._enable_profiler
 _disable = torch._C._autograd._disable_profiler
+_Mark = _profiler._RecordFunctionFast
 _ACTIVITIES = {torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA}
 _NEXT = "spin_kernel"                       # what torch.cuda._sleep launches
 _HEAD_START = 1_000_000                    # cycles, about half a millisecond
@@ -92,25 +94,37 @@ def _recorded(call: Callable[[], object]) -> dict[str, Any]:
     )
     _prepare(config, _ACTIVITIES)
     _enable(config, _ACTIVITIES)
+    _say(begun := secrets.token_hex(16))
     torch.cuda._sleep(_HEAD_START)  # type: ignore[no-untyped-call, unused-ignore]  # all is launched before anything starts
     call()
     torch.cuda._sleep(1)  # type: ignore[no-untyped-call, unused-ignore]  # the caller's next: it waits for what was joined
     torch.cuda.synchronize()
+    _say(ended := secrets.token_hex(16))   # known to nobody before: a recording that was begun anew lacks one or the other
     rows: list[list[Any]] = []
     replays = 0
+    said = []
     for event in _disable().events():
         name = str(event.name())
+        if name in (begun, ended) and not str(event.device_type()).endswith("CUDA"):
+            said.append(name)
         if str(event.device_type()).endswith("CUDA"):
             if not name.startswith(_ON_HOST) and not event.is_user_annotation():
                 rows.append([name, event.start_ns(), event.duration_ns(), event.device_resource_id()])
         elif name.startswith("cudaGraphLaunch") or name.startswith("cuGraphLaunch"):
             replays += 1
+    if sorted(said) != sorted((begun, ended)):
+        raise RuntimeError("the recording of this call was ended while it went on")
     next_ones = [row for row in rows if _NEXT in row[0]]
     late = [
         row[0] for row in rows
         if next_ones and row[3] != next_ones[-1][3] and row[1] + row[2] > next_ones[-1][1]
     ]  # fmt: skip
     return {"rows": [row for row in rows if _NEXT not in row[0]], "replays": replays, "late": late}
+
+
+def _say(text: str) -> None:
+    with _Mark(text):
+        pass
 
 
 def taken(reference: Mapping[str, Any], program: Mapping[str, Any], own: Iterable[str]) -> float:

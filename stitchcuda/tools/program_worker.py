@@ -28,9 +28,9 @@ from stitchcuda.tools.restoration import Restoration
 from stitchcuda.tools.stopwatch import DeviceClock
 from stitchcuda.tools.switches import switches
 from stitchcuda.tools.timed_calls import NotPlain, TimedCalls
-from stitchcuda.tools.traffic import HARMLESS, Poison, Traffic, poison_as, poison_cached, red_zoned, tensors_of
+from stitchcuda.tools.traffic import HARMLESS, Poison, Traffic, poison_as, poison_cached, red_zoned
 from stitchcuda.tools.wire import Channel, WireError
-from stitchcuda.tools.witness import Witness
+from stitchcuda.tools.witness import Witness, close_recordings
 
 _FRAMES = 3
 
@@ -77,6 +77,7 @@ class ProgramWorker:
             seed = 2 * secrets.randbelow(2**15) + bool(message.get("backwards"))
             self._interceptor.start({"SCHEDULE": f"random:{seed}", "CHECK": "1"})
         sys.dont_write_bytecode = True
+        close_recordings()
         tampering.SEAL.renew()
         tampering.watch(self._folder, self._scratch, self._seen)
         started = time.monotonic()
@@ -130,11 +131,13 @@ class ProgramWorker:
         launched, touched = simulated_runtime.launches(), simulated_runtime.host_bytes()
         witness = Witness(watch=self._target == "sim")
         with torch.no_grad(), witness, interceptor.running(traffic):
-            returned = program(*args, **kwargs)
+            structure, outputs = timed_calls.read(program(*args, **kwargs))  # which may run code of its own types
         own = simulated_runtime.take_bytes() if self._target == "sim" else 0
         launched, touched = simulated_runtime.launches() - launched, simulated_runtime.host_bytes() - touched
         self._synchronize()
-        structure = self._told(message, returned, given)
+        if message["hold"]:
+            self._held = [alias(tensor) for tensor in outputs]
+        self._write(message, outputs, given)
         answer: dict[str, Any] = {"structure": structure, "tampered": [*self._tampered(), *witness.reasons]}
         if isinstance(traffic, Traffic):
             sums = {"own": own, "vendor": witness.total("vendor"), "framework": witness.total("framework")}
@@ -144,19 +147,14 @@ class ProgramWorker:
             answer["operators"] = dict(sorted(witness.noted.get("framework", {}).items(), key=lambda item: -item[1])[:8])
         return answer
 
-    def _told(self, message: dict[str, Any], returned: Any, given: list[torch.Tensor]) -> Any:
-        """Write what a call left behind; the structure of what it returned."""
-        outputs: list[torch.Tensor] = []
-        for tensor in tensors_of(returned):
+    def _write(self, message: dict[str, Any], outputs: list[torch.Tensor], given: list[torch.Tensor]) -> None:
+        """What a call left behind."""
+        for tensor in outputs:
             if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
                 raise ProgramError(f"forward returned a {type(tensor).__name__}, not a plain tensor")
-        structure = wire.encode(returned, outputs)
-        if message.get("hold"):
-            self._held = [alias(tensor) for tensor in outputs]
         wire.write_tensors(Path(message["outputs"]), outputs)
         wire.write_tensors(Path(message["inputs_after"]), given)
         wire.write_tensors(Path(message["state_after"]), list(self._current_state().values()))
-        return structure
 
     def reload(self, message: dict[str, Any]) -> dict[str, Any]:
         """Load other parameters, as somebody would who trained on."""
@@ -187,10 +185,11 @@ class ProgramWorker:
             args, kwargs = wire.decode(message["structure"], [alias(tensor) for tensor in given], self._device)
             self._restore()
             with torch.no_grad(), interceptor.running():
-                returned = program(*args, **kwargs)
+                found, outputs = timed_calls.read(program(*args, **kwargs))
             if told:
                 self._synchronize()
-                structure = self._told(message, returned, given)
+                structure = found
+                self._write(message, outputs, given)
             done += 1
         self._synchronize()
         return {"calls": done, "structure": structure, "tampered": self._tampered()}
@@ -212,7 +211,9 @@ class ProgramWorker:
         moved = wire.decode(message["structure"], others, self._device)
         with torch.no_grad(), interceptor.running():
             return origin.record(
-                lambda: program(*args, **kwargs), restore=self._restore, fresh=lambda: program(*moved[0], **moved[1])
+                lambda: timed_calls.read(program(*args, **kwargs)),
+                restore=self._restore,
+                fresh=lambda: timed_calls.read(program(*moved[0], **moved[1])),
             )
 
     def time(self, message: dict[str, Any]) -> dict[str, Any]:

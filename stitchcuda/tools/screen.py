@@ -40,6 +40,8 @@ _UNSEEN = frozenset((
     "_pop_torch_dispatch_stack", "_push_on_torch_dispatch_stack", "_get_dispatch_stack_at", "_len_torch_dispatch_stack",
     "_DisableTorchDispatch", "_DisableFuncTorch", "DisableTorchFunctionSubclass", "DisableTorchFunction",
     "_ExcludeDispatchKeyGuard", "_IncludeDispatchKeyGuard", "_ForceDispatchKeyGuard", "_AutoDispatchBelowAutograd",
+    "_disable_profiler", "_enable_profiler", "_prepare_profiler", "_disable_profiler_legacy", "_enable_profiler_legacy",
+    "_toggle_collection_dynamic", "_enable_record_function", "_set_empty_test_observer", "_RecordFunctionFast",
     "_dispatch_call_boxed", "_only_lift_cpu_tensors", "__torch_dispatch__",
 ))  # fmt: skip
 _BY_ADDRESS = frozenset(("from_address", "memmove", "memset", "string_at", "wstring_at", "from_buffer", "cast"))

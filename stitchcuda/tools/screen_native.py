@@ -30,7 +30,8 @@ _RULES: tuple[tuple[Severity, str, str], ...] = (
     ("refused", "overrides torch's own operators", r"\bTORCH_LIBRARY_IMPL\s*\(\s*aten\b"),
     ("refused", "hides torch operators from those who count them",
      r"\b(?:(?:Exclude|Include|Force)DispatchKeyGuard|AutoDispatchSkipFunctionalize|clear(?:Global|ThreadLocal)?Callbacks"
-     r"|DisableRecordFunctionGuard|RecordFunctionGuard|removeCallback|disableCallback|PythonTLSSnapshot|TorchDispatchModeTLS)\b"),
+     r"|DisableRecordFunctionGuard|RecordFunctionGuard|removeCallback|disableCallback|(?:disable|enable|prepare)Profiler\w*"
+     r"|toggleCollectionDynamic|enableRecordFunction|PythonTLSSnapshot|TorchDispatchModeTLS)\b"),
     ("noted", "starts a thread or a process",
      r"\b(?:fork|vfork|execve?|execvp|popen|system|posix_spawnp?|pthread_create)\s*\(|\bstd::(?:thread|async|jthread)\b"),
     ("noted", "opens libraries at run time", r"\b(?:dlopen|dlsym)\s*\("),

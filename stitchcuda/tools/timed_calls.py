@@ -114,7 +114,7 @@ class TimedCalls:
                         _collect()
                     self._clock.start()
                     self._result = self._call(*args, **kwargs)
-                    self._read = None if _inert(self._result) else _read(self._result)
+                    self._read = None if _inert(self._result) else read(self._result)
                 else:
                     self._clock.start()
                 self._clock.returned()
@@ -152,7 +152,7 @@ class TimedCalls:
         for args, kwargs in waiting:
             self._result = None            # one at a time is all that a call needs memory for
             self._result = self._call(*args, **kwargs)
-        self._read = None if _inert(self._result) else _read(self._result)
+        self._read = None if _inert(self._result) else read(self._result)
         self._given = self._row[-1][0]
         self._row = []
         with _Quiet():
@@ -184,7 +184,7 @@ class TimedCalls:
             os.sched_setaffinity(0, self._cores)
 
     def _keep(self) -> None:
-        self._structure, found = self._read or _read(self._result)
+        self._structure, found = self._read or read(self._result)
         if len(self._kept) != len(found):
             self._kept = [(torch.empty(0, dtype=torch.uint8), tensor) for tensor in found]
         for position, tensor in enumerate(found):
@@ -217,7 +217,8 @@ def _inert(value: object) -> bool:
     return kind in (tuple, list) and all(_inert(item) for item in value)  # type: ignore[attr-defined]
 
 
-def _read(result: object) -> Read:
+def read(result: object) -> Read:
+    """A result as the judge is told it; one of the program's own type runs code of the program."""
     found: list[torch.Tensor] = []
     return wire.encode(result, found), found
 

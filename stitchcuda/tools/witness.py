@@ -9,7 +9,9 @@ computes without torch is the runtime's to see (`simulated_runtime.py`). Where t
 
 from __future__ import annotations
 
+import itertools
 import secrets
+import sys
 from bisect import bisect_left
 from functools import cache
 from types import TracebackType
@@ -26,6 +28,11 @@ _enable = torch._C._autograd._enable_profiler
 _disable = torch._C._autograd._disable_profiler
 _Mark = _profiler._RecordFunctionFast
 _MARK = f"stitchcuda {secrets.token_hex(8)}"
+_STEERING = (
+    "_prepare_profiler", "_enable_profiler", "_disable_profiler", "_enable_profiler_legacy", "_disable_profiler_legacy",
+    "_toggle_collection_dynamic", "_enable_record_function", "_set_empty_test_observer",
+)  # fmt: skip
+_numbers = itertools.count()               # of notes: one that is missing, or there twice, is told
 _CPU = {torch.profiler.ProfilerActivity.CPU}
 _SHOWN = 5
 
@@ -47,8 +54,28 @@ class mark:
 
 def note(kind: str, count: int, what: str = "") -> None:
     """Write a count into the recording that is under way, if any."""
-    with _Mark(f"{_MARK} {kind} {count} {what}"):
+    _note(kind, count, what)
+
+
+def _note(kind: str, count: int, what: str = "") -> int:
+    number = next(_numbers)
+    with _Mark(f"{_MARK} {number} {kind} {count} {what}"):
         pass
+    return number
+
+
+def close_recordings() -> None:
+    """From now on nothing in this process but this module and `origin.py` starts, ends or interrupts a recording."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise RuntimeError("recordings are the verifier's while a program is judged")
+
+    steering = {id(getattr(torch._C._autograd, name, None)) for name in _STEERING} - {id(None)}
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] == "torch":
+            for word, value in list(vars(module).items()):
+                if id(value) in steering:
+                    setattr(module, word, refuse)
 
 
 class Witness:
@@ -59,6 +86,7 @@ class Witness:
         self.hidden: tuple[str, ...] = ()  # operators that computed something and that no mode saw
         self.noted: dict[str, dict[str, int]] = {}  # sums by kind and what
         self.trouble = ""                  # why nothing can be said: the program ended or took over the recording
+        self._first = 0                    # number of the note that begins the recording
 
     def __enter__(self) -> Witness:
         if not self._watch:
@@ -66,8 +94,7 @@ class Witness:
         try:
             _prepare(_config(), _CPU)
             _enable(_config(), _CPU)
-            with mark():
-                pass
+            self._first = _note("begin", 0)
         except RuntimeError as error:
             self.trouble = f"the call could not be recorded: {str(error).splitlines()[0]}"
         return self
@@ -75,20 +102,20 @@ class Witness:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self.trouble or not self._watch:
             return
+        secret = secrets.token_hex(8)      # said only now: no recording that ended before holds it
         try:
-            with mark():
-                pass
+            last = _note("end", 0, secret)
             events = _disable().events()
         except RuntimeError as failure:
             self.trouble = f"the program ended the recording of its own call ({str(failure).splitlines()[0]})"
             return
-        ends = sum(event.name() == _MARK for event in events)
-        if ends < 2:
-            self.trouble = "the program ended the recording of its own call"
         self.hidden = hidden([(str(one.name()), one.start_ns(), one.end_ns(), one.start_thread_id()) for one in events], _MARK)
-        for name in (event.name() for event in events):
-            if name.startswith(f"{_MARK} "):
-                self._add(*name[len(_MARK) + 1 :].split(" ", 2))
+        notes = [name[len(_MARK) + 1 :].split(" ", 3) for event in events if (name := event.name()).startswith(f"{_MARK} ")]
+        for _, *what in notes:
+            self._add(*what)
+        numbers = sorted(int(number) for number, *_ in notes if number.isdecimal())
+        if numbers != list(range(self._first, last + 1)) or list(self.noted.get("end", ())) != [secret]:
+            self.trouble = "the program ended the recording of its own call"
 
     def total(self, kind: str) -> int:
         """Sum of all notes of a kind."""

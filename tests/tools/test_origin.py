@@ -72,7 +72,9 @@ def test_a_recording_that_is_begun_anew_is_told(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(origin, "_ACTIVITIES", {torch.profiler.ProfilerActivity.CPU})
     monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: None)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    config = _profiler.ProfilerConfig(_profiler.ProfilerState.KINETO, *[False] * 5, _profiler._ExperimentalConfig())
+    config = _profiler.ProfilerConfig(
+        _profiler.ProfilerState.KINETO, False, False, False, False, False, _profiler._ExperimentalConfig()
+    )
 
     def call() -> None:
         if anew and torch._C._autograd._profiler_enabled():
