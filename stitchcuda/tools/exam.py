@@ -68,6 +68,7 @@ class Exam:
     state: Path
     renewed: bool
     note: str = ""
+    kept: frozenset[str] = frozenset()     # parameters that are as constructed all the same
     usual: float = 0.0                     # the reference's own error on inputs as given
     backwards: bool = field(default_factory=lambda: secrets.randbelow(2) == 1)  # how the simulator's blocks run the first time
     sets: list[InputSet] = field(default_factory=list)
@@ -125,12 +126,12 @@ def places(folder: Path, label: str) -> dict[str, Path]:
     return {what: folder / f"{what}-{label}" for what in ("inputs", "expected", "exact")}
 
 
-def draw(ask: Ask, folder: Path, *, renew: bool) -> Exam:
-    """A new exam without input sets. `renew`: parameters get secret values instead of the reference's own."""
+def draw(ask: Ask, folder: Path, *, kept: frozenset[str] = frozenset()) -> Exam:
+    """A new exam without input sets. Parameters get secret values, but for those that are kept as constructed."""
     folder.mkdir(parents=True)
     state = folder / "state"
-    answer = ask("renew", seed=secrets.randbits(31) if renew else None, state=str(state))
-    return Exam(folder=folder, state=state, renewed=renew and not answer["note"], note=answer["note"])
+    answer = ask("renew", seed=secrets.randbits(31), state=str(state), keep=sorted(kept))
+    return Exam(folder=folder, state=state, renewed=not answer["note"], note=answer["note"], kept=kept)
 
 
 def extend(ask: Ask, exam: Exam, count: int) -> None:
@@ -172,9 +173,9 @@ def reloaded(ask: Ask, exam: Exam) -> Exam | None:
     if not exam.renewed:
         return None
     state = exam.folder / "state-again"
-    if ask("renew", seed=secrets.randbits(31), state=str(state))["note"]:
+    if ask("renew", seed=secrets.randbits(31), state=str(state), keep=sorted(exam.kept))["note"]:
         return None
-    other = Exam(folder=exam.folder, state=state, renewed=True)
+    other = Exam(folder=exam.folder, state=state, renewed=True, kept=exam.kept)
     other.sets.append(drawn(ask, other, "again", seed=exam.sets[0].seed, variants=[GIVEN]))
     return other
 

@@ -56,7 +56,7 @@ class JudgeProcess:
             folder.mkdir(parents=True, exist_ok=True)
         self._reference: Worker | None = None
         self._facts: dict[str, Any] = {}
-        self._exams: dict[bool, Exam] = {}
+        self._exams: dict[frozenset[str], Exam] = {}  # by what is kept as constructed
         self._work: dict[str, Any] | None = None
         self._says_enough: tuple[str, ...] | None = None  # notes on outputs that say little; None: not looked at yet
 
@@ -79,11 +79,11 @@ class JudgeProcess:
         if refused:
             return CheckResult(ok=False, tier="timed" if self._target == "cuda" else "simulated", reasons=refused)
         try:
-            result = self._check(program, seeds, fresh=fresh, renew=True)
+            result = self._check(program, seeds, fresh=fresh)
         except WorkerFailed as failure:
             if failure.kind != "state":
                 raise
-            result = self._check(program, seeds, fresh=fresh, renew=False)
+            result = self._check(program, seeds, fresh=fresh, kept=self._kept(failure))
         noted = tuple(f"the source: {one.sentence}" for one in findings)
         return result.model_copy(update={"notes": (*result.notes, *noted)})
 
@@ -154,23 +154,29 @@ class JudgeProcess:
                 raise Unavailable(f"the program could not be profiled: {failure}") from failure
 
     def _ready(self, stack: contextlib.ExitStack, program: str) -> tuple[Worker, Exam, Trial]:
-        """A worker with the program loaded, with renewed parameters where it can take them."""
-        for renew in (True, False):
-            exam = self._exam(1, fresh=False, renew=renew)
+        """A worker with the program loaded, with renewed parameters but for those that it lacks."""
+        kept: frozenset[str] | None = None
+        while True:
+            exam = self._exam(1, fresh=False, kept=kept or frozenset())
             copy = stack.enter_context(self._copy(program))
             worker = stack.enter_context(self._worker(copy, exam))
             one = Trial(worker, exam, self._construction(), self._target, self._limits)
             try:
                 one.load(copy, cache=self._cache, arch=self._arch)
             except WorkerFailed as failure:
-                if failure.kind == "state" and renew:
+                if failure.kind == "state" and kept is None:
+                    kept = self._kept(failure)
                     continue
                 raise
             return worker, exam, one
-        raise AssertionError("the second round returns or raises")
 
-    def _check(self, program: Path, seeds: int, *, fresh: bool, renew: bool) -> CheckResult:
-        exam = self._exam(seeds, fresh=fresh, renew=renew)
+    def _kept(self, failure: WorkerFailed) -> frozenset[str]:
+        """What stays as constructed because a program says that it lacks it."""
+        return failure.missing & frozenset(self._facts["state_names"])
+
+    def _check(self, program: Path, seeds: int, *, fresh: bool, kept: frozenset[str] | None = None) -> CheckResult:
+        """Without `kept`, raises `WorkerFailed` of kind "state" for a program that lacks some of the reference's state."""
+        exam = self._exam(seeds, fresh=fresh, kept=kept or frozenset())
         # The simulator's kernels have their switches anyway.
         early = EarlyBuilds(self._builder, self._new_builder()) if fresh and self._target == "cuda" else None
         build = early.build if early else self._builder.build
@@ -181,7 +187,7 @@ class JudgeProcess:
                 try:
                     one.load(program, cache=self._cache, arch=self._arch)
                 except WorkerFailed as failure:
-                    if failure.kind == "state" and renew:
+                    if failure.kind == "state" and kept is None:
                         raise
                     return sitting.failed(one, failure)
                 try:
@@ -229,12 +235,12 @@ class JudgeProcess:
     def _turn(self) -> contextlib.AbstractContextManager[None]:
         return turns.together() if self._target == "cuda" else contextlib.nullcontext()
 
-    def _exam(self, seeds: int, *, fresh: bool, renew: bool) -> Exam:
-        exam = None if fresh else self._exams.get(renew)
+    def _exam(self, seeds: int, *, fresh: bool, kept: frozenset[str]) -> Exam:
+        exam = None if fresh else self._exams.get(kept)
         if exam is None:
-            exam = draw(self._ask, self._folder(), renew=renew)
+            exam = draw(self._ask, self._folder(), kept=kept)
             if not fresh:
-                self._exams[renew] = exam
+                self._exams[kept] = exam
         extend(self._ask, exam, seeds)
         if self._says_enough is None and seeds > 1:
             refusal, notes = degenerate.reasons(self._ask, exam)

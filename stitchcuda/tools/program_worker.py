@@ -11,28 +11,23 @@ import inspect
 import secrets
 import sys
 import time
-import traceback
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from stitchcuda.errors import Unavailable
-from stitchcuda.simulator.refuse import Refused
 from stitchcuda.state import Target
 from stitchcuda.tools import orders, origin, rotation, simulated_device, simulated_runtime, tampering, timed_calls, wire
+from stitchcuda.tools.failures import OtherState, ProgramError, failure
 from stitchcuda.tools.interceptor import Interceptor
 from stitchcuda.tools.memory import alias, extent
-from stitchcuda.tools.orders import BuildFailed
 from stitchcuda.tools.restoration import Restoration
 from stitchcuda.tools.stopwatch import DeviceClock
 from stitchcuda.tools.switches import switches
-from stitchcuda.tools.timed_calls import NotPlain, TimedCalls
+from stitchcuda.tools.timed_calls import TimedCalls
 from stitchcuda.tools.traffic import HARMLESS, Poison, Traffic, poison_as, poison_cached, red_zoned
-from stitchcuda.tools.wire import Channel, WireError
+from stitchcuda.tools.wire import Channel
 from stitchcuda.tools.witness import Witness, close_recordings
-
-_FRAMES = 3
 
 
 class ProgramWorker:
@@ -94,7 +89,7 @@ class ProgramWorker:
                 simulated_device.take_over(program)
         program.train(bool(message["training"]))
         self._program = program
-        note = self._adopt(message, strict=path.is_dir())
+        missing, note = self._adopt(message, strict=path.is_dir())
         buffers = dict(program.named_buffers())
         self._transient = {name: buffers[name].detach().clone() for name in message["transient"] if name in buffers}
         return {
@@ -102,6 +97,7 @@ class ProgramWorker:
             "build_s": self._interceptor.build_s,
             "seconds": time.monotonic() - started,
             "note": note,
+            "missing": missing,
             "tampered": self._tampered(),
         }
 
@@ -160,9 +156,10 @@ class ProgramWorker:
         """Load other parameters, as somebody would who trained on."""
         program, interceptor = self._loaded()
         given = wire.read_tensors(Path(message["state"]), device=self._device)
-        self._state = dict(zip(message["names"], given, strict=True))
+        state = dict(zip(message["names"], given, strict=True))
+        self._state = {name: state[name] for name in self._state or ()}
         with interceptor.running():
-            program.load_state_dict(self._state)
+            program.load_state_dict(self._state, strict=False)
         return {}
 
     def reread(self, message: dict[str, Any]) -> dict[str, Any]:
@@ -251,8 +248,11 @@ class ProgramWorker:
         spec.loader.exec_module(module)
         return module
 
-    def _adopt(self, message: dict[str, Any], *, strict: bool) -> str:
-        """Load the reference's state; a foreign program with other names keeps what the shared seed drew."""
+    def _adopt(self, message: dict[str, Any], *, strict: bool) -> tuple[list[str], str]:
+        """Load the reference's state by name; names that a foreign program does not have, and a sentence on them.
+
+        What it lacks is then `kept` in the reference, as constructed, for the program's own were drawn with the same seed.
+        """
         program, interceptor = self._loaded()
         names: list[str] = message["state_names"]
         given = dict(zip(names, wire.read_tensors(Path(message["state"]), device=self._device), strict=True))
@@ -261,25 +261,26 @@ class ProgramWorker:
             raise ProgramError(f"the program has no state, and the reference's {message['parameters']} parameters matter")
         missing = [name for name in names if name not in own]
         extra = [name for name in own if name not in given]
-        if missing or extra:
+        note = ""
+        if missing or (extra and strict):
             parts = [f"lacks {', '.join(missing[:4])}"] if missing else []
             parts += [f"adds {', '.join(extra[:4])}"] if extra else []
             sentence = f"the program's state_dict is not the reference's: it {' and '.join(parts)}"
             if strict:
                 raise ProgramError(sentence)
-            if message["state_changed"]:
-                raise OtherState(sentence)
-            self._state = {name: value.detach().clone() for name, value in own.items()}
-            return f"{sentence}; its parameters were drawn with the same seed instead of copied"
-        for name in names:
+            if not set(missing) <= set(message["kept"]):
+                raise OtherState(sentence, missing)
+            note = f"limited: {sentence}; what it lacks was drawn with the same seed instead of copied"
+        given = {name: value for name, value in given.items() if name in own}
+        for name in given:
             if own[name].shape != given[name].shape:
                 raise ProgramError(
                     f"the program's {name} has shape {tuple(own[name].shape)}, the reference's {tuple(given[name].shape)}"
                 )
         self._state = given
         with interceptor.running():
-            program.load_state_dict(given)
-        return ""
+            program.load_state_dict(given, strict=False)  # buffers of its own stay as they are
+        return missing, note
 
     def _restore(self) -> None:
         """Parameters and buffers as before the first call: a call must not profit from the one before."""
@@ -290,7 +291,7 @@ class ProgramWorker:
             changed = [name for name, value in self._state.items() if not torch.equal(current[name], value)]
             if changed:
                 with interceptor.running():
-                    program.load_state_dict(self._state)
+                    program.load_state_dict(self._state, strict=False)
             for name, buffer in program.named_buffers() if self._transient else ():
                 if name in self._transient and buffer.shape == self._transient[name].shape:
                     buffer.copy_(self._transient[name])
@@ -298,7 +299,7 @@ class ProgramWorker:
     def _current_state(self) -> dict[str, torch.Tensor]:
         program, _ = self._loaded()
         state = program.state_dict()
-        return {name: state[name] for name in self._state or state}
+        return {name: state[name] for name in self._state or ()}
 
     def _placed(self, fresh: list[torch.Tensor]) -> list[torch.Tensor]:
         """New contents at old addresses: what a result cached by pointer would miss."""
@@ -324,14 +325,6 @@ class ProgramWorker:
             torch.cuda.synchronize()
 
 
-class ProgramError(Exception):
-    """What is wrong with the program, as one sentence."""
-
-
-class OtherState(Exception):
-    """A foreign program whose parameters cannot be copied: it must sit an exam with the reference's own."""
-
-
 def main(channel: Channel, scratch: Path, target: Target) -> None:
     """Answer the judge until it hangs up."""
     worker = ProgramWorker(scratch, target, orders.through(channel))
@@ -352,35 +345,8 @@ def main(channel: Channel, scratch: Path, target: Target) -> None:
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            answer = _failure(error, worker)
+            answer = failure(error, worker._folder)
         channel.send(answer | {"id": message["id"]})
-
-
-def _failure(error: BaseException, worker: ProgramWorker) -> dict[str, str]:
-    text = str(error).strip() or type(error).__name__
-    if isinstance(error, ProgramError):
-        return {"error": text, "kind": "error"}
-    if isinstance(error, NotPlain):
-        return {"error": f"forward returned {text}", "kind": "error"}
-    if isinstance(error, OtherState):
-        return {"error": text, "kind": "state"}
-    if isinstance(error, BuildFailed):
-        return {"error": f"the program's kernels do not build:\n{text}", "kind": "error"}
-    if isinstance(error, WireError):
-        return {"error": f"forward returned something that cannot be judged: {text}", "kind": "error"}
-    if "nvmlInit" in text:                 # torch asks NVML when the device is full; the sandbox does not let it
-        return {"error": "the program ran out of memory: the device's is full", "kind": "memory"}
-    full = isinstance(error, MemoryError | torch.OutOfMemoryError)
-    if full or "not enough memory" in text or "can't allocate memory" in text:
-        return {"error": f"the program ran out of memory: {text.splitlines()[0][:300]}", "kind": "memory"}
-    if isinstance(error, Refused | Unavailable):
-        return {"error": text, "kind": "refused"}
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if worker._folder in Path(frame.filename).parents]
-    where = ", ".join(f"{Path(frame.filename).name} line {frame.lineno}" for frame in frames[-_FRAMES:])
-    return {
-        "error": f"the program raised {type(error).__name__}{f' ({where})' if where else ''}: {text[:1500]}",
-        "kind": "error",
-    }
 
 
 def _constructed(model: type[torch.nn.Module], args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.nn.Module:

@@ -88,17 +88,20 @@ class ReferenceWorker:
     def renew(self, message: dict[str, Any]) -> dict[str, Any]:
         """Give parameters and running statistics new values, so that ones and zeros cannot be baked in; write them.
 
+        What a program lacks is kept: it draws its own with the seed of the constructor.
         Where the reference does not stay finite with them, it keeps its own, and the answer says so.
         """
         reference = self._loaded()
         self._set(self._original)
         self._holds = ""
         note = ""
-        if message["seed"] is not None:
+        keep = set(message["keep"])
+        if not keep >= self._original.keys():
             args, kwargs = reference.inputs(message["seed"])
             before = _finite(run(reference.module, args, kwargs))
             generator = torch.Generator().manual_seed(message["seed"])
-            self._set({name: _renewed(name, value, self._names(), generator) for name, value in self._original.items()})
+            values = {name: _renewed(name, value, self._names(), generator) for name, value in self._original.items()}
+            self._set(values | {name: self._original[name] for name in keep})
             if _finite(run(reference.module, args, kwargs)) < before:
                 self._set(self._original)
                 note = "parameters were not varied: the reference does not stay finite with others"

@@ -65,6 +65,8 @@ class Trial:
         `masked`: its kernels are built so that they can be left out one by one (`skipping.py`).
         """
         self._worker.code = program if program.is_dir() else program.parent
+        # Only a foreign program may lack some of the reference's state, and then of what was kept as constructed.
+        kept = set(self._exam.kept if self._exam.renewed else self._built.state_names) if program.is_file() else set()
         with lent(self._worker.desk, self._built.init, self._exam.state) as (init, state):
             self.loaded = self._worker.ask(
                 "load",
@@ -81,16 +83,17 @@ class Trial:
                 state=state,
                 state_names=self._built.state_names,
                 parameters=self._built.parameters,
-                state_changed=self._exam.renewed,
+                kept=sorted(kept),
                 transient=self._exam.transient(self._built.state_names),
                 masked=masked,
                 backwards=self._exam.backwards != masked,
             )
         self._tell_tampering(self.loaded)
         self.notes += [str(note) for one in self._worker.built for note in one.get("notes", ())]
-        if self.loaded.get("note") and program.is_file() and not self._exam.renewed:
-            self.notes.append(str(self.loaded["note"])[:_MOST_SAID])
-            self.state_names = []          # only a foreign program may name its parameters otherwise, and then says so here
+        missing = self.loaded.get("missing")
+        if isinstance(missing, list) and (lacking := kept & set(map(str, missing))):
+            self.notes.append(str(self.loaded.get("note"))[:_MOST_SAID])
+            self.state_names = [name for name in self._built.state_names if name not in lacking]
 
     def call(self, given: InputSet, *, same_addresses: bool, hold: bool = False) -> Answer:
         """One forward. `hold`: its outputs stay alive for `reread`. Raises `WorkerFailed`."""
@@ -172,15 +175,18 @@ class Trial:
         if set(answer.values) != set(outputs):
             reasons.append(f"the program returns {_listed(answer.values)} where the reference returns {_listed(outputs)}")
         before_inputs = wire.read_tensors(given.inputs)
-        before_state = dict(zip(self.state_names, wire.read_tensors(self._exam.state), strict=False))
+        state = dict(zip(self._built.state_names, wire.read_tensors(self._exam.state), strict=False))
+        before_state = {name: state[name] for name in self.state_names}
         if len(answer.inputs) < len(before_inputs):
             reasons.append(f"the program's worker gave back {len(answer.inputs)} of {len(before_inputs)} inputs")
         for name, own, true in zip(given.names, expected, exact, strict=True):
             kind, _, key = name.partition(":")
             if kind == "buffer":
                 value = answer.state.get(key)
-                if key not in self.state_names:
-                    self.remark(f"buffer {key} is not in the state_dict and was not compared")
+                if key not in self._built.state_names:
+                    self.remark(f"buffer {key} is in no state_dict and was not compared")
+                elif value is None:
+                    reasons.append(f"the reference updates its buffer {key}, and the program has none of that name")
             elif kind == "input":
                 value = answer.inputs[int(key)] if key.isdigit() and int(key) < len(answer.inputs) else None
             else:
@@ -248,8 +254,9 @@ class Trial:
         try:
             with lent(self._worker.desk, other.state) as (state,):
                 self._worker.ask(
-                    "reload", seconds=self._limits.call_s, doing="taking other parameters", state=state, names=self.state_names
-                )
+                    "reload", seconds=self._limits.call_s, doing="taking other parameters", state=state,
+                    names=self._built.state_names,
+                )  # fmt: skip
             given = other.sets[0]
             wrong = self.judged(given, self.call(given, same_addresses=False), other.bounds(1))[1]
         except WorkerFailed as failure:

@@ -40,11 +40,15 @@ OnBuild = Callable[[dict[str, Any], Path | None, float], dict[str, Any]]
 
 
 class WorkerFailed(Exception):
-    """The worker answered with an error, crashed, hung or sent nonsense. `kind` says which; the text is one sentence."""
+    """The worker answered with an error, crashed, hung or sent nonsense. `kind` says which; the text is one sentence.
 
-    def __init__(self, kind: Kind, reason: str) -> None:
+    `missing`: of kind "state", what of the reference's state the program has not, in its own words.
+    """
+
+    def __init__(self, kind: Kind, reason: str, missing: object = ()) -> None:
         super().__init__(reason)
         self.kind = kind
+        self.missing = frozenset(map(str, missing)) if isinstance(missing, list) else frozenset()
 
 
 class Worker:
@@ -106,7 +110,7 @@ class Worker:
             self.kill()
             raise self._forged(doing)
         if "error" in answer:
-            raise WorkerFailed(answer.get("kind", "error"), str(answer["error"])[:_MOST_SAID])
+            raise WorkerFailed(answer.get("kind", "error"), str(answer["error"])[:_MOST_SAID], answer.get("missing"))
         return answer
 
     def _answer(self, deadline: float) -> dict[str, Any]:

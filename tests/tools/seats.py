@@ -32,7 +32,7 @@ class Bench:
         }  # fmt: skip
         self._judge = JudgeProcess(order, nursery)
         self._judge._the_reference()
-        self.exam: Exam = self._judge._exam(sets, fresh=False, renew=True)
+        self.exam: Exam = self._judge._exam(sets, fresh=False, kept=frozenset())
         self.seats = 0
 
     @contextlib.contextmanager

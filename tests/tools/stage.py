@@ -128,7 +128,7 @@ class Stage:
         path.write_text(reference)
         self.worker = ReferenceWorker(folder, "sim")
         self.facts = self.worker.load({"path": str(path), "precision": "reference", "init": str(folder / "init")})
-        self.exam: Exam = draw(self.ask, folder / "exam", renew=False)
+        self.exam: Exam = draw(self.ask, folder / "exam", kept=frozenset(self.facts["state_names"]))
         extend(self.ask, self.exam, 1)
         self.reference: Local | None = None
         self.module = self.worker._loaded().module

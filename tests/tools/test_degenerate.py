@@ -14,7 +14,7 @@ LINEAR = "self.linear = nn.Linear(16, 8)"
 
 def judged(folder: Path, text: str) -> tuple[str, list[str]]:
     ask = asking(folder, text)
-    one = exam.draw(ask, folder / "exam", renew=True)
+    one = exam.draw(ask, folder / "exam")
     exam.extend(ask, one, 2)
     return degenerate.reasons(ask, one)
 

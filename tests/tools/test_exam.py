@@ -17,7 +17,7 @@ from tests.tools.references import asking, source
 
 
 def drawn(ask: Ask, folder: Path, count: int) -> Exam:
-    one = exam.draw(ask, folder / "exam", renew=True)
+    one = exam.draw(ask, folder / "exam")
     exam.extend(ask, one, count)
     return one
 
@@ -42,7 +42,7 @@ def test_sets_are_varied_and_the_first_is_as_given(tmp_path: Path) -> None:
 
 def test_two_exams_differ(tmp_path: Path) -> None:
     ask = asking(tmp_path, source("x * 2"))
-    drawn = (exam.draw(ask, tmp_path / f"{number}", renew=False) for number in range(8))
+    drawn = (exam.draw(ask, tmp_path / f"{number}") for number in range(8))
     orders = {tuple(one.variants) for one in drawn}
     assert len(orders) > 1
 
@@ -83,7 +83,7 @@ def get_inputs():
 
 def test_outputs_that_depend_on_values_are_bad_input(tmp_path: Path) -> None:
     text = PAIRED.replace("CONDITION", "int(x[0, 0].abs() * 1e4) % 2")
-    one = exam.draw(asking(tmp_path, text), tmp_path / "exam", renew=False)
+    one = exam.draw(asking(tmp_path, text), tmp_path / "exam")
     while len({tuple(given.names) for given in one.sets}) < 2:
         one.sets.append(exam.drawn(asking(tmp_path, text), one, f"{len(one.sets)}", variants=["as given"]))
     with pytest.raises(BadInput, match="returns or writes other tensors for other inputs of get_inputs"):

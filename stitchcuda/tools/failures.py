@@ -1,0 +1,60 @@
+"""What went wrong in a program worker, as an answer to the judge: a kind and one sentence.
+
+Nothing is decided here; the judge takes both as words of a stranger. Where to look next: `program_worker.py`, `worker.py`.
+"""
+
+from __future__ import annotations
+
+import traceback
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from stitchcuda.errors import Unavailable
+from stitchcuda.simulator.refuse import Refused
+from stitchcuda.tools.orders import BuildFailed
+from stitchcuda.tools.timed_calls import NotPlain
+from stitchcuda.tools.wire import WireError
+
+_FRAMES = 3
+
+
+class ProgramError(Exception):
+    """What is wrong with the program, as one sentence."""
+
+
+class OtherState(Exception):
+    """A foreign program that lacks some of the reference's state: it must sit an exam in which that is as constructed."""
+
+    def __init__(self, reason: str, missing: list[str]) -> None:
+        super().__init__(reason)
+        self.missing = missing
+
+
+def failure(error: BaseException, folder: Path) -> dict[str, Any]:
+    """The answer that says what went wrong; `folder` holds the program, whose lines are named."""
+    text = str(error).strip() or type(error).__name__
+    if isinstance(error, ProgramError):
+        return {"error": text, "kind": "error"}
+    if isinstance(error, NotPlain):
+        return {"error": f"forward returned {text}", "kind": "error"}
+    if isinstance(error, OtherState):
+        return {"error": text, "kind": "state", "missing": error.missing}
+    if isinstance(error, BuildFailed):
+        return {"error": f"the program's kernels do not build:\n{text}", "kind": "error"}
+    if isinstance(error, WireError):
+        return {"error": f"forward returned something that cannot be judged: {text}", "kind": "error"}
+    if "nvmlInit" in text:                 # torch asks NVML when the device is full; the sandbox does not let it
+        return {"error": "the program ran out of memory: the device's is full", "kind": "memory"}
+    full = isinstance(error, MemoryError | torch.OutOfMemoryError)
+    if full or "not enough memory" in text or "can't allocate memory" in text:
+        return {"error": f"the program ran out of memory: {text.splitlines()[0][:300]}", "kind": "memory"}
+    if isinstance(error, Refused | Unavailable):
+        return {"error": text, "kind": "refused"}
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if folder in Path(frame.filename).parents]
+    where = ", ".join(f"{Path(frame.filename).name} line {frame.lineno}" for frame in frames[-_FRAMES:])
+    return {
+        "error": f"the program raised {type(error).__name__}{f' ({where})' if where else ''}: {text[:1500]}",
+        "kind": "error",
+    }
