@@ -30,7 +30,7 @@ def strict(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_barrier_that_some_threads_never_reach(tmp_path: Path) -> None:
     text = message(tmp_path, """
 template <int N> __global__ void halves(float* x) { if (threadIdx.x < 16) { __syncthreads(); x[threadIdx.x] = N; } }
-""", "halves<7><<<2, 64>>>((float*)c);")  # fmt: skip
+""", "halves<7><<<1, 64>>>((float*)c);")  # fmt: skip
     assert "kernel halves<7>, block (0, 0, 0): 16 threads wait at a block barrier that 48 others never reach" in text
 
 
