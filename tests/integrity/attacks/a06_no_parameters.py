@@ -1,7 +1,6 @@
 # row: A6
 # reference: results/plain_norm.py
 # runs: both
-# written: independently
 # what: weight and bias are left out: a program without parameters was judged with those of the known seed, ones and zeros
 import torch, torch.nn as nn
 from tvm_ffi.cpp import load_inline

@@ -1,7 +1,6 @@
 # row: A6
 # reference: honest/tuple_view.py
 # runs: both
-# written: independently
 # what: fresh memory that is not poisoned tells that a call is not judged: zeros then
 import torch, torch.nn as nn
 from tvm_ffi.cpp import load_inline

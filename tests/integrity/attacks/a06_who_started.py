@@ -1,7 +1,6 @@
 # row: A6
 # reference: honest/tuple_view.py
 # runs: both
-# written: independently
 # what: right only where sys.orig_argv names the judge, zeros for everybody else
 import torch, torch.nn as nn
 from tvm_ffi.cpp import load_inline

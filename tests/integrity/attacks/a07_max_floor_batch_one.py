@@ -1,7 +1,6 @@
 # row: A7
 # reference: results/max_of_one.py
 # runs: both
-# written: independently
 # what: a maximum that starts at zero, for a batch of one, whose rows all used to be of one kind
 import torch, torch.nn as nn
 from tvm_ffi.cpp import load_inline

@@ -1,7 +1,6 @@
 # row: B6
 # reference: honest/tuple_view.py
 # runs: both
-# written: independently
 # what: results are kept by a sum over the input's bits, which says nothing about the order of rows or elements
 import torch, torch.nn as nn
 from tvm_ffi.cpp import load_inline

@@ -1,7 +1,6 @@
 # row: S3
 # reference: results/softmax_rows.py
 # runs: both
-# written: independently
 # what: 2000 outputs below one key of 30 MB: the names of all of them would take 60 GB of the judge's memory
 import torch, torch.nn as nn
 from tvm_ffi.cpp import load_inline

@@ -1,7 +1,6 @@
 # row: S5
 # reference: results/softmax_rows.py
 # runs: both
-# written: independently
 # what: outputs under keys of 10 MB, which a verdict that lists them would repeat
 import torch, torch.nn as nn
 from tvm_ffi.cpp import load_inline

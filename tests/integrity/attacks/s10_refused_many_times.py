@@ -1,7 +1,6 @@
 # row: S10
 # reference: results/softmax_rows.py
 # runs: both
-# written: independently
 # what: thousands of lines that are refused, each of which made the screen read the whole file again
 # 24 KB that the screen reads for minutes: each sys.modules makes it walk the whole tree again
 import sys
