@@ -38,9 +38,10 @@ class Watch:
 
     def excess(self) -> str:
         """Which bound is passed: "memory", "processes", "disk"; "" for none."""
-        if self._crowded():
+        pids = self._pids()
+        if self._crowded(pids):
             return "processes"             # first of all: they leave little time to look at anything else
-        proc, rows = self._rows()
+        proc, rows = self._rows(pids)
         if self._bounds.tasks and sum(threads for _, threads, _ in rows) >= self._bounds.tasks:
             return "processes"
         memory = sum(resident for _, _, resident in rows)
@@ -49,7 +50,7 @@ class Watch:
             alone = 0                      # forks share most of theirs
             for pid, _, resident in rows:
                 alone += self._proportional(proc, pid, resident)
-                if self._crowded():        # a process that is forking lets nobody read this for seconds
+                if self._crowded(self._pids()):  # a process that is forking lets nobody read this for seconds
                     return "processes"
             if alone + nameless > self._bounds.memory:
                 return "memory"
@@ -73,11 +74,11 @@ class Watch:
             waiting += children
         return found
 
-    def _rows(self) -> tuple[int, list[tuple[int, int, int]]]:
+    def _rows(self, pids: list[int]) -> tuple[int, list[tuple[int, int, int]]]:
         """The descriptor of the /proc that was asked, and (process, threads, resident bytes) of each below."""
         proc = self._inside if self._inside >= 0 else self._machine
         rows = []
-        for pid in self._pids():
+        for pid in pids:
             if fields := self._stat(proc, str(pid)):
                 rows.append((pid, int(fields[17]), int(fields[21]) * _PAGE))
         return proc, rows
@@ -87,9 +88,9 @@ class Watch:
             return [int(name) for name in os.listdir(self._inside) if name.isdigit() and name != "1"]
         return self.below()
 
-    def _crowded(self) -> bool:
+    def _crowded(self, pids: list[int]) -> bool:
         """Whether there are too many processes, which is known at once; threads take a look at each."""
-        return 0 < self._bounds.tasks <= len(self._pids())
+        return 0 < self._bounds.tasks <= len(pids)
 
     def _stat(self, proc: int, pid: str) -> list[str] | None:
         try:

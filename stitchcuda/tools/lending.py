@@ -40,7 +40,5 @@ def handed(shelf: Path, library: Path) -> Path:
 def _second_name(file: Path, place: Path) -> None:
     try:
         os.link(file, place)
-    except FileNotFoundError:
-        raise
     except OSError:                        # another file system, or one without second names
         shutil.copyfile(file, place)
