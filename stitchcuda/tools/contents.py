@@ -63,13 +63,13 @@ def twins(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
 def refresh(
     targets: Sequence[torch.Tensor], sources: Sequence[torch.Tensor], turn: int, moving: Moving, *, scaled: bool
 ) -> None:
-    """Write the sources' values, moved on by `turn`, into their twins."""
+    """Write the sources' values, moved on by `turn`, into their twins. Their versions stay: memory changes without a word."""
     done: set[int] = set()
     rolled = {position: axes for position, *axes in moving}
     for position, (target, source) in enumerate(zip(targets, sources, strict=True)):
         if position in rolled:
             own = turn * _MULTIPLIERS[position % len(_MULTIPLIERS)] + position
-            _moved(target, source, own, rolled[position], scaled=scaled)
+            _moved(target.data, source, own, rolled[position], scaled=scaled)
         elif _storage(source) not in done:
             done.add(_storage(source))
             _bytes(target).copy_(_bytes(source))

@@ -204,7 +204,8 @@ class JudgeProcess:
             work = self._reference_work()
             result = result.model_copy(update={"whole": int(work["work"])})
             if one.traced:
-                result = result.model_copy(update={"replaced": origin.taken(work, one.traced, one.own)})
+                replaced, exchanged = origin.taken(work, one.traced, one.own)
+                result = result.model_copy(update={"replaced": replaced, "exchanged": exchanged})
             # Whether it has kernels is not for the worker to say.
             times = origin.own_times(one.traced, one.own)
             skipped = skipping.examine(lambda: self._seat(program, exam, build), exam, seeds, work=times)

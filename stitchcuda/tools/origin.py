@@ -127,22 +127,26 @@ def _say(text: str) -> None:
         pass
 
 
-def taken(reference: Mapping[str, Any], program: Mapping[str, Any], own: Iterable[str]) -> float:
-    """Share of the reference's device time in kernels that the program launches less often, by name: what it took over.
+def taken(reference: Mapping[str, Any], program: Mapping[str, Any], own: Iterable[str]) -> tuple[float, float]:
+    """(share of the reference's device time that the program took over, how much of that it left to other libraries' kernels).
 
-    Nothing is taken over by own kernels that come on top of all that the reference does.
+    What the program launches less often, by name, is gone; what it launches oftener has come instead and is not its own. Nothing
+    is taken over by own kernels that come on top of all that the reference does. Between 0 and 1, also where more came than went.
     """
     names = frozenset(own)
-    left: dict[str, int] = {}
-    for name, *_ in _rows(program):
+    left: dict[str, list[int]] = {}        # times of launches beyond the reference's
+    for name, _, took, _ in _rows(program):
         if classify(name, names) != "own":
-            left[name] = left.get(name, 0) + 1
+            left.setdefault(name, []).append(took)
     total = gone = 0
     for name, _, took, _ in _rows(reference):
         total += took
-        left[name] = left.get(name, 0) - 1
-        gone += took if left[name] < 0 else 0
-    return gone / total if total else 1.0
+        if left.get(name):
+            left[name].pop()
+        else:
+            gone += took
+    come = sum(map(sum, left.values()))
+    return max(0.0, (gone - come) / total) if total else 1.0, min(1.0, come / gone) if gone else 0.0
 
 
 def summary(recorded: Mapping[str, Any], own: Iterable[str]) -> dict[str, Any]:

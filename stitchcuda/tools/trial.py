@@ -182,6 +182,8 @@ class Trial:
         for name, own, true in zip(given.names, expected, exact, strict=True):
             kind, _, key = name.partition(":")
             if kind == "buffer":
+                if answer.state is None:
+                    continue
                 value = answer.state.get(key)
                 if key not in self._built.state_names:
                     self.remark(f"buffer {key} is in no state_dict and was not compared")
@@ -201,8 +203,9 @@ class Trial:
             if str(position) not in changed and not same_bits(before, after):
                 reasons.append(f"the program writes into its input {position}, which the reference leaves alone")
         updated = {name.partition(":")[2] for name in given.names if name.startswith("buffer:")}
+        left = answer.state or {}
         for name, before in before_state.items():
-            if name not in updated and name in answer.state and not same_bits(before, answer.state[name]):
+            if name not in updated and name in left and not same_bits(before, left[name]):
                 reasons.append(f"the program changes {name}, which the reference leaves alone")
         return errors, reasons
 
@@ -212,7 +215,7 @@ class Trial:
             values = wire.named_tensors(delivery.structure, delivery.outputs)
         except WireError as error:
             return [f"the outputs cannot be read: {error}"]
-        return self.judged(given, Answer(values, delivery.inputs, {}, {}), exam.bounds(len(exam.sets)))[1]
+        return self.judged(given, Answer(values, delivery.inputs, None, {}), exam.bounds(len(exam.sets)))[1]
 
     def profile(self, given: InputSet) -> dict[str, Any]:
         """Device time by kernel of one call (GPU only). Raises `WorkerFailed`.
@@ -273,11 +276,14 @@ class Trial:
 
 @dataclass(frozen=True)
 class Answer:
-    """What the judge read back from one call: outputs by path, inputs and state after it, and the worker's own words."""
+    """What the judge read back from one call: outputs by path, inputs and state after it, and the worker's own words.
+
+    State is None where it was not asked for.
+    """
 
     values: dict[str, torch.Tensor]
     inputs: list[torch.Tensor]
-    state: dict[str, torch.Tensor]
+    state: dict[str, torch.Tensor] | None
     said: dict[str, Any]
 
 

@@ -33,7 +33,7 @@ from stitchcuda.tools.snapshot import look, reading
 
 OWN_SHARE = 0.05                           # least share of own kernels under the policy "stitched"
 HOST_BYTES = 4096                          # that a call may read back to the host: sizes, flags, a scalar
-TIME_VARIES = 0.03                         # between two traces of the same kernels
+EXCHANGED = 0.8                            # of the libraries' work left to other library kernels, from which a gain has to be shown
 FRAMEWORK_SHARE = 0.02                     # what "strict" tolerates: copies and fills around the kernels
 _MOST_SAID = 2000                          # characters of one reason or note, whoever wrote them
 
@@ -137,9 +137,10 @@ def policy_reasons(
     if check.host_share > OWN_SHARE:
         return (f"policy {policy}: {check.host_share:.0%} of device time are copies to the host: it computes there",), ""
     taken = 1.0 - check.elsewhere / check.whole if check.whole else 1.0
-    if check.tier != "simulated":          # device times vary, names do not
-        taken = min(check.replaced, taken + TIME_VARIES)
-    if check.own_share >= OWN_SHARE and taken >= OWN_SHARE:
+    if check.tier != "simulated":
+        taken = check.replaced
+    slower = timing is not None and timing.speedup <= 1.0
+    if check.own_share >= OWN_SHARE and taken >= OWN_SHARE and not (slower and check.exchanged > EXCHANGED):
         return (), ""
     declared = host_tasks(program)
     short = f"policy stitched: own kernels hold {check.own_share:.1%} of the work and {OWN_SHARE:.0%} are needed"
@@ -148,11 +149,16 @@ def policy_reasons(
             f"policy stitched: what libraries and framework do in a call is {1 - taken:.0%} of the reference's whole work, so "
             f"its own kernels take over less than {OWN_SHARE:.0%} of it"
         )
+    if check.own_share >= OWN_SHARE and taken >= OWN_SHARE and timing is not None:
+        short = (
+            f"policy stitched: other kernels of libraries do {check.exchanged:.0%} of what those of the reference did, and the "
+            f"program gains nothing ({timing.speedup:.2f}x), so that its own kernels take over nothing that can be seen"
+        )
     if not declared:
         return (f"{short} where no host-side task is declared",), ""
     if not set(declared) & set(check.host_seen):
         return (f"{short}: the host-side task it declares ({', '.join(declared)}) was not seen at work",), ""
-    if timing is not None and timing.speedup <= 1.0:
+    if timing is not None and slower:
         return (f"{short}: the host-side task it declares gains nothing ({timing.speedup:.2f}x)",), ""
     return (), "host-only"
 

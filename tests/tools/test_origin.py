@@ -61,6 +61,19 @@ def test_a_vendors_kernel_under_the_name_of_an_own_one_is_told() -> None:
     assert origin.borrowed(seen, {"m1:scale": 1, "m1:sgemm_128x64": 2, "m2:sgemm_128x64#2": 1}) == ()
 
 
+def test_what_is_taken_over_is_told_by_names_and_times() -> None:
+    def taken(*program: tuple[str, int]) -> tuple[float, float]:
+        reference = [["gemm_bias", 0, 80, 7], ["norm", 80, 20, 7]]
+        rows = [[name, 0, took, 7] for name, took in program]
+        return origin.taken({"rows": reference}, {"rows": rows}, ["mine"])
+
+    assert taken(("mine", 50)) == (1.0, 0.0)
+    assert taken(("gemm_bias", 130), ("mine", 20)) == (0.2, 0.0)        # however long the same kernel takes this time
+    assert taken(("gemm_bias", 80), ("norm", 20), ("mine", 20)) == (0.0, 0.0)
+    assert taken(("gemm", 75), ("norm", 20), ("mine", 5)) == (0.05, 75 / 80)
+    assert taken(("gemm", 90), ("norm", 20), ("copy", 10)) == (0.0, 1.0)
+
+
 def test_the_interval_of_a_saving_holds_95_percent() -> None:
     """Order statistics: both outer ranks lie on the same side of the median with the binomial's tail."""
     tail = sum(comb(timing.ROUNDS, count) for count in range(timing._RANK + 1)) / 2**timing.ROUNDS

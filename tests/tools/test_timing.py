@@ -143,14 +143,15 @@ def test_slow_empty_blocks_hide_nothing(stage: Stage) -> None:
     assert any("without its calls" in reason for reason in result.refused)
 
 
-@pytest.mark.parametrize("key", ["pointer", "identity", "shape", "first", "sum"])
+@pytest.mark.parametrize("key", ["pointer", "version", "identity", "shape", "first", "sum"])
 def test_nothing_is_worth_caching(stage: Stage, key: str) -> None:
     clock = VirtualClock(stage.time)
     seen: dict[Any, Any] = {}
 
     def call(x: torch.Tensor, y: torch.Tensor) -> Any:
         known = {
-            "pointer": (x.data_ptr(), y.data_ptr()), "identity": (id(x), id(y)), "shape": x.shape,
+            "pointer": (x.data_ptr(), y.data_ptr()), "version": (x.data_ptr(), x._version, y._version),
+            "identity": (id(x), id(y)), "shape": x.shape,
             "first": round(float(x.flatten()[0]), 1), "sum": round(float(x.sum().abs()) / 50),
         }[key]  # fmt: skip
         clock.spend(0.01)
@@ -318,6 +319,32 @@ def test_what_stays_as_drawn_is_said(tmp_path: Path) -> None:
     plain = deliveries.draw(stage.ask, stage.exam, tmp_path / "again", stage.compare, integers=False)
     assert plain.moving == [[0, 0, 1]]
     assert plain.notes == ["inputs that timed calls get as drawn, in order or integers: 1, 2"]
+
+
+AVERAGED = """
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(8)
+
+    def forward(self, x):
+        return torch.tanh(self.norm(x))
+
+def get_inputs():
+    return [torch.randn(64, 8)]
+"""
+
+
+def test_what_calls_update_is_not_asked_for_after_timed_ones(tmp_path: Path) -> None:
+    """They give back outputs and inputs; buffers are compared where there is time."""
+    stage = Stage(tmp_path, AVERAGED)
+    assert any(name.startswith("buffer:") for name in stage.exam.sets[0].names)
+    clock = VirtualClock(stage.time)
+    result = stage.timed(stage.honest(clock, 1.0), clock)
+    assert not any("buffer" in reason for reason in result.refused)
 
 
 def test_long_calls_are_called_less(stage: Stage) -> None:

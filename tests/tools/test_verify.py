@@ -15,6 +15,7 @@ from stitchcuda.tools.check import Judge
 from stitchcuda.tools.device import device_facts, resolve_target
 from stitchcuda.tools.verify import Verdict, policy_reasons, shortened, verify
 from tests.tools import programs
+from tests.tools.test_timing import timed_result
 
 NO_GPU = pytest.mark.skipif(device.gpu() is not None, reason="this machine has a GPU")
 
@@ -153,6 +154,16 @@ def test_policies_by_share(tmp_path: Path) -> None:
     assert policy_reasons(tmp_path, "stitched", result(0.04, 0.5))[0]
     assert policy_reasons(tmp_path, "strict", result(0.5, 0.01)) == ((), "")
     assert policy_reasons(tmp_path, "strict", result(0.9, 0.1))[0]
+
+
+def test_libraries_exchanged_for_others_have_to_gain_something(tmp_path: Path) -> None:
+    def reasons(ratio: float, exchanged: float) -> tuple[str, ...]:
+        check = CheckResult(ok=True, tier="timed", own_share=0.2, replaced=0.1, exchanged=exchanged)
+        return policy_reasons(tmp_path, "stitched", check, timed_result(1.0).model_copy(update={"ratio": ratio}))[0]
+
+    assert reasons(1.1, 0.9) == reasons(0.9, 0.5) == ()
+    assert "other kernels of libraries do 90%" in reasons(0.9, 0.9)[0]
+    assert "gains nothing (0.90x)" in reasons(0.9, 0.9)[0]
 
 
 @NO_GPU
