@@ -186,8 +186,8 @@ class CheckResult(Record):
     framework_share: float = 0.0
     elsewhere: int = 0                     # work outside of own kernels in one call: bytes on the simulator, ns on a GPU
     whole: int = 0                         # the reference's work in one call, in the same unit; 0: not looked at
-    replaced: float = 1.0                  # share of the reference's device time that the program took over from libraries (GPU)
-    exchanged: float = 0.0                 # of what the program does without, the share that other library kernels do instead (GPU)
+    replaced: float = 1.0                  # share of the reference's device time that own kernels took over (GPU)
+    exchanged: float = 0.0                 # of what the program does without, what other library kernels do (GPU)
     host_bytes: int = 0                    # read back to the host in one call (simulator)
     host_share: float = 0.0                # of device time, in copies to the host (GPU)
     launches: int = 0                      # own kernel launches in one call

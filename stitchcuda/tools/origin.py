@@ -128,10 +128,10 @@ def _say(text: str) -> None:
 
 
 def taken(reference: Mapping[str, Any], program: Mapping[str, Any], own: Iterable[str]) -> tuple[float, float]:
-    """(share of the reference's device time that the program took over, how much of that it left to other libraries' kernels).
+    """(share of the reference's device time that own kernels took over, how much of what is gone other library kernels do).
 
-    What the program launches less often, by name, is gone; what it launches oftener has come instead and is not its own. Nothing
-    is taken over by own kernels that come on top of all that the reference does. Between 0 and 1, also where more came than went.
+    What the program launches less often, by name, is gone; what it launches oftener and is not its own has come instead.
+    Nothing is taken over by own kernels that come on top of all that the reference does. Both lie between 0 and 1.
     """
     names = frozenset(own)
     left: dict[str, list[int]] = {}        # times of launches beyond the reference's

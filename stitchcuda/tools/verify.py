@@ -33,7 +33,7 @@ from stitchcuda.tools.snapshot import look, reading
 
 OWN_SHARE = 0.05                           # least share of own kernels under the policy "stitched"
 HOST_BYTES = 4096                          # that a call may read back to the host: sizes, flags, a scalar
-EXCHANGED = 0.8                            # of the libraries' work left to other library kernels, from which a gain has to be shown
+EXCHANGED = 0.8                            # of what is gone, done by other library kernels: a gain has to be shown
 FRAMEWORK_SHARE = 0.02                     # what "strict" tolerates: copies and fills around the kernels
 _MOST_SAID = 2000                          # characters of one reason or note, whoever wrote them
 
