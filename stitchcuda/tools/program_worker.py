@@ -20,7 +20,7 @@ from stitchcuda.state import Target
 from stitchcuda.tools import orders, origin, rotation, simulated_device, simulated_runtime, tampering, timed_calls, wire
 from stitchcuda.tools.failures import OtherState, ProgramError, failure
 from stitchcuda.tools.interceptor import Interceptor
-from stitchcuda.tools.memory import alias, extent
+from stitchcuda.tools.memory import alias, extent, memory_of
 from stitchcuda.tools.restoration import Restoration
 from stitchcuda.tools.stopwatch import DeviceClock
 from stitchcuda.tools.switches import switches
@@ -140,6 +140,7 @@ class ProgramWorker:
             answer |= {origin: moved / (sum(sums.values()) or 1) for origin, moved in sums.items()}
             answer |= {"elsewhere": sums["vendor"] + sums["framework"], "host_bytes": touched + witness.total("read")}
             answer |= {"replays": witness.total("replay"), "launches": launched}
+            answer["boundary"] = witness.at_boundary(*({memory_of(one) for one in some} for some in (given, outputs)))
             answer["operators"] = dict(sorted(witness.noted.get("framework", {}).items(), key=lambda item: -item[1])[:8])
         return answer
 
@@ -338,15 +339,16 @@ def main(channel: Channel, scratch: Path, target: Target) -> None:
         "profile": worker.profile,
         "time": worker.time,
     }
+    receive, send = channel.receive, channel.send  # before there is a program that could put others in their place
     while True:
-        message = channel.receive()
+        message = receive()
         try:
             answer = handlers[message["do"]](message)
         except KeyboardInterrupt:
             raise
         except BaseException as error:
             answer = failure(error, worker._folder)
-        channel.send(answer | {"id": message["id"]})
+        send(answer | {"id": message["id"]})
 
 
 def _constructed(model: type[torch.nn.Module], args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.nn.Module:

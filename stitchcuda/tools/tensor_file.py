@@ -18,6 +18,8 @@ from typing import Any
 
 import torch
 
+from stitchcuda.tools import json_text
+
 _HEADER_LIMIT = 16 * 2**20
 _TENSORS_LIMIT = 65_536
 _DIMENSIONS_LIMIT = 64
@@ -52,13 +54,13 @@ def write_tensors(path: Path, tensors: list[torch.Tensor]) -> None:
         layout.append({
             "dtype": name, "shape": list(tensor.shape), "strides": list(tensor.stride()), "span": piece, "offset": offset,
         })  # fmt: skip
-    header: dict[str, Any] = {"__metadata__": {"layout": json.dumps(layout)}}
+    header: dict[str, Any] = {"__metadata__": {"layout": json_text.dumped(layout).decode()}}
     position = 0
     for number, span in enumerate(spans):
         length = _padded(span.numel())
         header[f"{number:05d}"] = {"dtype": "U8", "shape": [length], "data_offsets": [position, position + length]}
         position += length
-    text = json.dumps(header).encode()
+    text = json_text.dumped(header)
     text += b" " * (-(8 + len(text)) % _ALIGNMENT)
     with open(path, "wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)

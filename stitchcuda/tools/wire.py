@@ -1,25 +1,28 @@
 """How processes talk: JSON lines over a socket or pipes, tensors as safetensors files in a scratch folder.
 
 Values are encoded by `encode` into JSON plus a list of tensors, never pickled, so the judge can read what an untrusted
-worker wrote. A message is bounded in length and depth, and its strings can be printed, whoever sent it.
+worker wrote. A message is bounded in length and depth, and its strings can be printed, whoever sent it. What sends, signs and
+reads is bound when this is imported, before any program is: one that replaces functions of Python later changes no answer.
 Where to look next: `tensor_file.py` (the tensors' files), `nursery.py` (who opens channels), `judge.py`.
 """
 
 from __future__ import annotations
 
+import builtins
 import dataclasses
-import json
-import select
 import socket
-import time
+from _socket import socket as _Socket
 from collections import namedtuple
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
 from hmac import compare_digest
+from select import select
+from time import monotonic
 from typing import Any, TypeVar
 
 import torch
 
+from stitchcuda.tools import json_text
 from stitchcuda.tools.tensor_file import WireError, read_tensors, write_tensors
 
 __all__ = ["Channel", "Closed", "Expired", "WireError", "decode", "encode", "named_tensors", "read_tensors", "write_tensors"]
@@ -31,6 +34,10 @@ _KEY_LIMIT = 200                           # characters of a key in a result
 _NAMES_LIMIT = 4 * 2**20                   # characters of the paths to all parts of a result
 
 _Sent = TypeVar("_Sent")
+
+globals()["__builtins__"] = dict(vars(builtins))  # for the functions below, whatever becomes of those that all use
+_dumped, _loaded, _first = json_text.dumped, json_text.loaded, json_text.first
+_set_timeout, _send_all, _received = _Socket.settimeout, _Socket.sendall, _Socket.recv  # `socket.socket` can be given others
 
 
 class Closed(Exception):
@@ -64,10 +71,10 @@ class Channel:
     def send(self, message: Mapping[str, Any], seconds: float | None = None) -> None:
         """Raises `Closed`, or `Expired` when the other side does not read within the time."""
         try:
-            self._sock.settimeout(seconds)
-            line = json.dumps(message).encode()
-            self._sock.sendall(line + self._signature(0, line) + b"\n")
-            self._sock.settimeout(None)
+            _set_timeout(self._sock, seconds)
+            line = _dumped(message)
+            _send_all(self._sock, line + self._signature(0, line) + b"\n")
+            _set_timeout(self._sock, None)
         except TimeoutError:
             raise Expired from None
         except OSError as error:
@@ -75,17 +82,17 @@ class Channel:
 
     def receive(self, seconds: float | None = None) -> dict[str, Any]:
         """The next message. Raises `Closed`, `Expired` or `WireError` (not a JSON object, or too long)."""
-        deadline = None if seconds is None else time.monotonic() + seconds
+        deadline = None if seconds is None else monotonic() + seconds
         searched = 0
         while (end := self._buffer.find(b"\n", searched)) < 0:
             searched = len(self._buffer)
             if searched > _LINE_LIMIT:
                 raise WireError("a message without end")
-            wait = None if deadline is None else deadline - time.monotonic()
-            if wait is not None and (wait <= 0 or not select.select([self._sock], [], [], wait)[0]):
+            wait = None if deadline is None else deadline - monotonic()
+            if wait is not None and (wait <= 0 or not select([self._sock], [], [], wait)[0]):
                 raise Expired
             try:
-                chunk = self._sock.recv(1 << 16)
+                chunk = _received(self._sock, 1 << 16)
             except OSError as error:
                 raise Closed(str(error)) from error
             if not chunk:
@@ -96,7 +103,7 @@ class Channel:
         said = line[:-_SIGNATURE] if self._signs else line
         genuine = compare_digest(line[len(said) :], self._signature(1, said))
         try:
-            message = json.loads(said) if genuine else json.JSONDecoder().raw_decode(line.decode())[0]
+            message = _loaded(said) if genuine else _first(line.decode())[0]
         except (ValueError, RecursionError) as error:
             raise WireError(f"not JSON: {line[:80]!r}") from error
         if not genuine:

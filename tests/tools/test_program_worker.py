@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from stitchcuda.tools.worker import WorkerFailed
 from tests.tools import programs
 from tests.tools.seats import Bench
 
@@ -81,3 +82,23 @@ def test_nothing_says_who_started_the_process(bench: Bench, tmp_path: Path) -> N
     code = "from stitchcuda.tools import nursery; nursery._rename(); print(open('/proc/self/cmdline').read())"
     told = subprocess.run([sys.executable, "-c", code, "a word"], capture_output=True, text=True, check=True).stdout
     assert told.strip("\0\n") == sys.executable
+
+
+HIDING = """
+import json
+_made = json.dumps
+
+def _dumps(value, **options):
+    return _made(value | {"tampered": []} if isinstance(value, dict) and "tampered" in value else value, **options)
+
+json.dumps = _dumps
+json.encoder.JSONEncoder.encode = lambda self, value: _dumps(value)
+"""
+
+
+def test_a_program_that_changes_how_answers_are_written_is_told(bench: Bench, tmp_path: Path) -> None:
+    program = programs.model(tmp_path, imports=HIDING)
+    with pytest.raises(WorkerFailed) as caught, bench.seat(program):
+        pass
+    assert caught.value.kind == "tampering"
+    assert "json.dumps was replaced" in str(caught.value)

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import torch
 
-from stitchcuda.tools import tensor_file, wire
+from stitchcuda.tools import json_text, tensor_file, wire
 from stitchcuda.tools.wire import Channel, Closed, Expired, Forged, WireError
 
 LAYOUTS = {
@@ -311,3 +311,49 @@ def test_a_channel_survives_pieces_and_says_how_it_ends() -> None:
     theirs.close()
     with pytest.raises(Closed):
         channel.receive(5)
+
+
+REPLACED = (
+    "json.dumps", "json.loads", "json.JSONDecoder", "json.encoder.JSONEncoder.encode", "json.encoder.JSONEncoder.iterencode",
+    "json.encoder.c_make_encoder", "json.encoder.encode_basestring_ascii", "json.decoder.JSONDecoder.decode",
+    "json.decoder.JSONDecoder.raw_decode", "json.scanner.c_make_scanner", "_json.make_encoder", "_json.make_scanner",
+    "hmac.new", "hmac.digest", "hmac.compare_digest", "_operator._compare_digest", "hashlib.blake2b", "hashlib.new",
+    "_blake2.blake2b", "os.write", "os.read", "struct.pack", "select.select", "time.monotonic", "socket.socket.sendall", "socket.socket.recv",
+    "socket.socket.settimeout", "socket.socket.send", "builtins.isinstance", "builtins.len", "builtins.bytes", "builtins.dict",
+    "builtins.str", "builtins.type",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REPLACED)
+def test_who_replaces_a_function_of_python_changes_no_message(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither what is said and signed, nor what is read; and nothing in between sees it."""
+    seen = []
+
+    def replacement(*given: Any, **named: Any) -> Any:
+        seen.append(given)
+        raise RuntimeError("replaced")
+
+    ours, theirs = socket.socketpair()
+    one, other = Channel(ours, (b"1" * 32, b"2" * 32)), Channel(theirs, (b"2" * 32, b"1" * 32))
+    message = {"tampered": ["json.dumps was replaced"], "share": 0.25, "many": [1, None, {"é": "\ud800"}], "nan": math.inf}
+    with monkeypatch.context() as changed:
+        changed.setattr(name, replacement, raising=False)
+        one.send(message, 5)
+        found = other.receive(5)
+        seen = [given for given in seen if message in given]
+    assert found == message | {"many": [1, None, {"é": "?"}]}
+    assert seen == []
+
+
+def test_json_is_what_it_was() -> None:
+    values: tuple[Any, ...] = (
+        {}, {"a": [1, 2.5, -0.0, 1e300, None, True, "é\n\"\\\u2028"]}, [], "x", 3, {"1": {"2": [[]]}}, 10**30,
+    )  # fmt: skip
+    for value in values:
+        assert json_text.dumped(value) == json.dumps(value).encode()
+        assert json_text.loaded(json.dumps(value).encode()) == value
+    with pytest.raises(TypeError):
+        json_text.dumped({"a": object()})
+    for wrong in (b"", b"{", b"{} {}", b"\xff", b"nothing", b"[1,]"):
+        with pytest.raises(ValueError):  # noqa: PT011
+            json_text.loaded(wrong)
