@@ -314,13 +314,14 @@ def test_a_channel_survives_pieces_and_says_how_it_ends() -> None:
 
 
 REPLACED = (
-    "json.dumps", "json.loads", "json.JSONDecoder", "json.encoder.JSONEncoder.encode", "json.encoder.JSONEncoder.iterencode",
-    "json.encoder.c_make_encoder", "json.encoder.encode_basestring_ascii", "json.decoder.JSONDecoder.decode",
-    "json.decoder.JSONDecoder.raw_decode", "json.scanner.c_make_scanner", "_json.make_encoder", "_json.make_scanner",
-    "hmac.new", "hmac.digest", "hmac.compare_digest", "_operator._compare_digest", "hashlib.blake2b", "hashlib.new",
-    "_blake2.blake2b", "os.write", "os.read", "struct.pack", "select.select", "time.monotonic", "socket.socket.sendall", "socket.socket.recv",
-    "socket.socket.settimeout", "socket.socket.send", "builtins.isinstance", "builtins.len", "builtins.bytes", "builtins.dict",
-    "builtins.str", "builtins.type",
+    "json.dumps", "json.loads", "json.JSONDecoder", "json.encoder.JSONEncoder.encode",
+    "json.encoder.JSONEncoder.iterencode", "json.encoder.c_make_encoder", "json.encoder.encode_basestring_ascii",
+    "json.decoder.JSONDecoder.decode", "json.decoder.JSONDecoder.raw_decode", "json.scanner.c_make_scanner",
+    "_json.make_encoder", "_json.make_scanner", "hmac.new", "hmac.digest", "hmac.compare_digest",
+    "_operator._compare_digest", "hashlib.blake2b", "hashlib.new", "_blake2.blake2b", "os.write", "os.read",
+    "struct.pack", "select.select", "time.monotonic", "socket.socket.sendall", "socket.socket.recv",
+    "socket.socket.settimeout", "socket.socket.send", "builtins.isinstance", "builtins.len", "builtins.bytes",
+    "builtins.dict", "builtins.str", "builtins.type",
 )  # fmt: skip
 
 
