@@ -1,8 +1,8 @@
 """Gives every program of the two corpora to the verifier and prints a table: `python benchmarks/integrity.py --device sim`.
 
 Attacks must not be accepted, honest programs must be; the exit code is 1 where that fails. `--without landlock` leaves one
-protection of the sandbox out, `--without each` gives the attacks to it once for each of them. Nothing is fetched; the programs
-are in tests/integrity. Results are kept under benchmarks/results/.
+protection of the sandbox out, `--without each` gives the attacks to it once for each of them, and with `--json FILE` it goes on
+where the file ends. Nothing is fetched; the programs are in tests/integrity. Results are kept under benchmarks/results/.
 """
 
 from __future__ import annotations
@@ -187,19 +187,24 @@ def main() -> int:
         if entry.on(given.device) and re.search(given.only, entry.name) and re.search(given.rows, entry.row)
     ]
     by_protection: dict[str, list[Outcome]] = {}
+    if each and given.json and given.json.is_file():
+        kept = json.loads(given.json.read_text())
+        by_protection = {name: [Outcome(**one) for one in outcome] for name, outcome in kept.items()}
     for left_out in ("", *NAMES) if each else (given.without,):
+        if left_out in by_protection:
+            continue
         os.environ[WITHOUT] = left_out
         print(f"without {left_out}:" if left_out else "", flush=True)
         by_protection[left_out] = judge_all(chosen, given.device, given.cache, given.jobs)
+        if given.json:
+            plain = {name: [asdict(one) for one in outcome] for name, outcome in by_protection.items()}
+            given.json.write_text(json.dumps(plain if each else plain[left_out], indent=1))
     found = [one for outcome in by_protection.values() for one in outcome]
     bad = [one for one in found if wrong(one)]
     print(f"{len(found)} verdicts, {len(bad)} wrong: {', '.join(one.name for one in bad)}")
     heading = f"`python {' '.join(sys.argv)}`, {time.strftime('%Y-%m-%d')}"
     if given.table:
         given.table.write_text(denied(by_protection, heading) if each else table(found, heading))
-    if given.json:
-        plain = {name: [asdict(one) for one in outcome] for name, outcome in by_protection.items()}
-        given.json.write_text(json.dumps(plain if each else plain[given.without], indent=1))
     return 1 if bad else 0
 
 

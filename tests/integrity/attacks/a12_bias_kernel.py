@@ -1,6 +1,6 @@
 # row: A12
 # reference: results/tall_linear.py
-# runs: both
+# runs: cpu (on an H200 the bias is a tenth of the device time and the whole 1.5 times faster than nn.Linear: see a12_bias_kernel_large)
 # written: independently
 # what: the large product is torch's; the own kernel adds the bias to an output that is a hundredth of the bytes
 import torch, torch.nn as nn, torch.nn.functional as F

@@ -38,7 +38,7 @@ __global__ void linear(const float* x, const float* w, const float* b, float* y,
   }
 }
 }
-void norm(tvm::ffi::TensorView x, tvm::ffi::TensorView w, tvm::ffi::TensorView b, tvm::ffi::TensorView y, double eps) {
+void norm_into(tvm::ffi::TensorView x, tvm::ffi::TensorView w, tvm::ffi::TensorView b, tvm::ffi::TensorView y, double eps) {
   cudaStream_t stream = static_cast<cudaStream_t>(TVMFFIEnvGetStream(x.device().device_type, x.device().device_id));
   norm_rows<<<(int)x.size(0), 32, 0, stream>>>((const float*)x.data_ptr(), (const float*)w.data_ptr(), (const float*)b.data_ptr(), (float*)y.data_ptr(), (int)x.size(1), (float)eps);
 }
@@ -54,7 +54,7 @@ void dense(tvm::ffi::TensorView x, tvm::ffi::TensorView w, tvm::ffi::TensorView 
   else linear<2><<<grid, 128, bytes, stream>>>(xp, wp, bp, yp, n, k);
 }
 """
-module = load_inline("h_mlp_workspace", cuda_sources=CUDA, functions=["norm", "dense"])
+module = load_inline("h_mlp_workspace", cuda_sources=CUDA, functions=["norm_into", "dense"])
 
 
 class Block(nn.Module):
@@ -83,10 +83,10 @@ class ModelNew(nn.Module):
         normal, wide, stream = self._workspace(x.shape[0], x.shape[1], hidden, x.device)
         stream.copy_(x)                        # the residual stream; the input itself stays untouched
         for block in self.blocks:
-            module.norm(stream, block.norm.weight, block.norm.bias, normal, block.norm.eps)
+            module.norm_into(stream, block.norm.weight, block.norm.bias, normal, block.norm.eps)
             module.dense(normal, block.up.weight, block.up.bias, wide, 1)
             module.dense(wide, block.down.weight, block.down.bias, stream, 2)
         out = torch.empty(x.shape[0], self.head[1].out_features, device=x.device)
-        module.norm(stream, self.head[0].weight, self.head[0].bias, normal, self.head[0].eps)
+        module.norm_into(stream, self.head[0].weight, self.head[0].bias, normal, self.head[0].eps)
         module.dense(normal, self.head[1].weight, self.head[1].bias, out, 0)
         return out
