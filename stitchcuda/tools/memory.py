@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
@@ -69,6 +70,16 @@ def groups(tensors: list[Tensor]) -> list[list[int]]:
 def alias(tensor: Tensor) -> Tensor:
     """Another object for the same memory: who is given it can change that object's class or lifetime, and not `tensor`'s."""
     return tensor.detach()
+
+
+def memory_of(tensor: Tensor) -> tuple[int, int]:
+    """Address and length in bytes, from the first to the last element."""
+    return tensor.data_ptr(), extent(tensor) * tensor.element_size()
+
+
+def is_dense(value: Any) -> bool:
+    """Whether its bytes lie as its strides say; what is no tensor is fine."""
+    return not isinstance(value, Tensor) or (value.layout == torch.strided and not value.is_nested and not value.is_quantized)
 
 
 def extent(tensor: Tensor) -> int:

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
+from stitchcuda.tools.memory import memory_of
 from stitchcuda.tools.traffic import is_allocation, poison, tensors_of
 from stitchcuda.tools.witness import mark, note
 
@@ -30,6 +31,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc, no-untyped-call, unused
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call, unused-ignore]
         self.steps: list[Callable[[], None]] = []
+        self.touched: dict[tuple[int, int], None] = {}  # memory of the tensors that steps are given or make
         self._before: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._fresh: dict[int, torch.Tensor] = {}
         self._in_kernel = False
@@ -51,6 +53,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc, no-untyped-call, unused
         for tensor in fresh:
             self._fresh[_storage(tensor)] = tensor
         if not is_allocation(func) and not func.is_view and not self._in_kernel:
+            self._touch((args, kwargs, result))
             self.steps.append(lambda: _again(func, args, kwargs, result, fresh))
         return result
 
@@ -69,6 +72,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc, no-untyped-call, unused
         fresh = [tensor for tensor in tensors_of(result) if _storage(tensor) not in known]
         for tensor in fresh:
             self._fresh[_storage(tensor)] = tensor
+        self._touch((args, result))
         self.steps.append(lambda: _again(call, args, {}, result, fresh))
         return result
 
@@ -81,6 +85,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc, no-untyped-call, unused
                 span = tensor.untyped_storage().nbytes() // tensor.element_size()
                 poison(tensor.detach().as_strided((span,), (1,), 0))
         self._before.clear()
+
+    def _touch(self, values: object) -> None:
+        self.touched.update(dict.fromkeys(map(memory_of, tensors_of(values))))
 
     def _remember(self, tensors: list[torch.Tensor]) -> None:
         with _disable_current_modes(), mark():
@@ -98,6 +105,7 @@ class SimulatedGraph:
     def __init__(self, keep_graph: bool = False) -> None:
         self._recorder: Recorder | None = None
         self._steps: list[Callable[[], None]] = []
+        self._touched: tuple[tuple[int, int], ...] = ()
 
     def capture_begin(self, pool: Any = None, capture_error_mode: str = "global") -> None:
         if Recorder.active is not None:
@@ -113,15 +121,18 @@ class SimulatedGraph:
         recorder.__exit__(None, None, None)  # type: ignore[no-untyped-call, unused-ignore]
         with torch.no_grad():
             recorder.undo()
-        self._steps = recorder.steps
+        self._steps, self._touched = recorder.steps, tuple(recorder.touched)
 
     def replay(self) -> None:
         if not self._steps:
             raise RuntimeError("the CUDA graph is empty: nothing was captured before replay")
         note("replay", 1)                  # a declared graph counts only where it is seen
+        for address, length in self._touched:
+            note("touch", length, str(address))
         with torch.no_grad():
             for step in self._steps:
                 step()
+        note("replayed", 1)
 
     def reset(self) -> None:
         self._steps = []

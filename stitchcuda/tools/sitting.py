@@ -95,6 +95,7 @@ def sit(
         reasons=tuple(reasons),
         own_share=_share(shares, "own"),
         elsewhere=count(shares, "elsewhere"),
+        boundary=min(count(shares, "boundary"), count(shares, "elsewhere")),
         host_share=_share(shares, "host_share"),
         host_bytes=count(shares, "host_bytes"),
         vendor_share=_share(shares, "vendor"),

@@ -15,7 +15,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from stitchcuda.tools import simulated_runtime
-from stitchcuda.tools.memory import extent
+from stitchcuda.tools.memory import extent, memory_of
 from stitchcuda.tools.witness import mark, note
 
 _VENDOR = (
@@ -25,6 +25,7 @@ _VENDOR = (
 )  # fmt: skip
 _VENDOR_PREFIXES = ("_scaled_dot_product", "_flash_attention", "_efficient_attention", "linalg_", "_linalg_", "_addmm")
 _LOOKUPS = ("embedding", "index", "index_select", "gather", "take")  # of the first tensor they read what they return
+_COPIES = ("copy_", "clone")                # both return the target and are given the source last
 _ALLOCATIONS = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted")
 
 
@@ -155,7 +156,8 @@ class Poison(TorchDispatchMode):  # type: ignore[misc, no-untyped-call, unused-i
 
 
 class Traffic(Poison):  # type: ignore[no-untyped-call, unused-ignore]
-    """Notes bytes per origin while it is entered: "vendor" and "framework" by operator, "read" for what the host reads."""
+    """Notes bytes per origin while it is entered: "vendor" and "framework" by operator, "copy" for those that change nothing,
+    with both places, "read" for what the host reads."""
 
     def __init__(self, *, inverted: bool = False, note: Callable[[str, int, str], None] = note) -> None:
         super().__init__(inverted=inverted)
@@ -177,12 +179,31 @@ class Traffic(Poison):  # type: ignore[no-untyped-call, unused-ignore]
             moved = 2 * made + sum(extent_bytes(tensor) for tensor in given[1:])
         else:
             moved = made + sum(map(extent_bytes, given))
-        self._note("vendor" if is_vendor(name) else "framework", moved, name)
+        if name in _COPIES and (ends := _plain_copy([*returned, *given])):
+            self._note("copy", moved, f"{name} {ends}")  # framework's, unless it turns out to be at the boundary of a graph
+        else:
+            self._note("vendor" if is_vendor(name) else "framework", moved, name)
         if name == "_local_scalar_dense":
             self._note("read", given[0].element_size(), name)
         elif func._schema.is_mutable:
             self._note("read", sum(extent_bytes(one) for one in given if simulated_runtime.outside(one.data_ptr())), name)
         return result
+
+
+def _plain_copy(tensors: list[torch.Tensor]) -> str:
+    """Addresses of source and target, and their length; "" where a copy changes anything: dtype, shape, layout, sign."""
+    target, source = tensors[0], tensors[-1]
+    if target.shape != source.shape or target.dtype is not source.dtype or not target.numel():
+        return ""
+    if any(a != b for size, a, b in zip(target.shape, target.stride(), source.stride(), strict=True) if size > 1):
+        return ""
+    for one in (source, target):
+        ordinary = type(one) in (torch.Tensor, torch.nn.Parameter) and one.layout is torch.strided
+        if not ordinary or one.is_conj() or one.is_neg() or extent(one) != one.numel():
+            return ""
+        if simulated_runtime.outside(one.data_ptr()):
+            return ""
+    return f"{source.data_ptr()} {target.data_ptr()} {memory_of(target)[1]}"
 
 
 def know(tensors: Iterable[torch.Tensor]) -> None:

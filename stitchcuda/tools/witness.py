@@ -13,6 +13,7 @@ import itertools
 import secrets
 import sys
 from bisect import bisect_left
+from collections.abc import Collection
 from functools import cache
 from types import TracebackType
 from typing import Any
@@ -21,6 +22,7 @@ import torch
 from torch._C import _profiler
 
 from stitchcuda.tools import simulated_runtime
+from stitchcuda.tools.boundary import Range, Told, free_copies
 
 # Taken before a program is imported: what it puts into these modules later changes nothing here.
 _prepare = torch._C._autograd._prepare_profiler
@@ -35,6 +37,7 @@ _STEERING = (
 _numbers = itertools.count()               # of notes: one that is missing, or there twice, is told
 _CPU = {torch.profiler.ProfilerActivity.CPU}
 _SHOWN = 5
+_IN_ORDER = ("copy", "replay", "touch", "replayed")
 
 
 class mark:
@@ -86,6 +89,7 @@ class Witness:
         self.hidden: tuple[str, ...] = ()  # operators that computed something and that no mode saw
         self.noted: dict[str, dict[str, int]] = {}  # sums by kind and what
         self.trouble = ""                  # why nothing can be said: the program ended or took over the recording
+        self._told: list[Told] = []        # of copies and replays, in order
         self._first = 0                    # number of the note that begins the recording
 
     def __enter__(self) -> Witness:
@@ -111,9 +115,13 @@ class Witness:
             return
         self.hidden = hidden([(str(one.name()), one.start_ns(), one.end_ns(), one.start_thread_id()) for one in events], _MARK)
         notes = [name[len(_MARK) + 1 :].split(" ", 3) for event in events if (name := event.name()).startswith(f"{_MARK} ")]
-        for _, *what in notes:
-            self._add(*what)
-        numbers = sorted(int(number) for number, *_ in notes if number.isdecimal())
+        numbered = sorted((int(note[0]), note[1], note[2], note[3]) for note in notes if note[0].isdecimal())
+        for _, sort, count, what in numbered:
+            moved = int(count) if count.isdecimal() else 0
+            if sort in _IN_ORDER:
+                self._told.append((sort, moved, what))
+            self._add(*(("framework", moved, what.partition(" ")[0]) if sort == "copy" else (sort, moved, what)))
+        numbers = [number for number, *_ in numbered]
         if numbers != list(range(self._first, last + 1)) or list(self.noted.get("end", ())) != [secret]:
             self.trouble = "the program ended the recording of its own call"
 
@@ -121,9 +129,13 @@ class Witness:
         """Sum of all notes of a kind."""
         return sum(self.noted.get(kind, {}).values())
 
-    def _add(self, kind: str, count: str, what: str) -> None:
+    def at_boundary(self, inputs: Collection[Range], outputs: Collection[Range]) -> int:
+        """Bytes among the framework's that copies around a replay moved: a note that is forged adds as much to both sums."""
+        return sum(copy.moved for copy in free_copies(self._told, inputs, outputs))
+
+    def _add(self, kind: str, count: int, what: str) -> None:
         sums = self.noted.setdefault(kind, {})
-        sums[what] = sums.get(what, 0) + (int(count) if count.isdecimal() else 0)
+        sums[what] = sums.get(what, 0) + count
 
     @property
     def reasons(self) -> list[str]:
