@@ -54,6 +54,7 @@ _DEFENCES = (
 
 BOUNDS = Limits(call_s=20.0, start_s=200.0, check_s=300.0)
 KINDS = ("attacks", "honest", "limited")
+_IN_A_ROW = 10                             # programs before one judge, as in a session
 Chosen = list[tuple[Entry, str]]
 
 
@@ -148,12 +149,15 @@ def denied(found: dict[str, list[Outcome]], heading: str) -> str:
 
 
 def judge_all(chosen: Chosen, target: Target, cache: Path, jobs: int) -> list[Outcome]:
-    """All verdicts, a reference after the other in each of the jobs; a line is printed for each."""
+    """All verdicts, up to ten programs of one reference after another in each of the jobs; a line is printed for each."""
     found: list[Outcome] = []
-
-    def judge_those_of(reference: Path) -> None:
+    rows: list[Chosen] = []
+    for reference in dict.fromkeys(entry.reference for entry, _ in chosen):
         mine = [pair for pair in chosen if pair[0].reference == reference]
-        for one in outcomes(reference, mine, target, cache):
+        rows += [mine[start:start + _IN_A_ROW] for start in range(0, len(mine), _IN_A_ROW)]
+
+    def judge_row(mine: Chosen) -> None:
+        for one in outcomes(mine[0][0].reference, mine, target, cache):
             found.append(one)
             mark = "WRONG " if wrong(one) else ""
             reason = " ".join(one.reason.split())[:150]
@@ -161,7 +165,7 @@ def judge_all(chosen: Chosen, target: Target, cache: Path, jobs: int) -> list[Ou
             print(line, flush=True)
 
     with ThreadPoolExecutor(jobs) as pool:
-        list(pool.map(judge_those_of, dict.fromkeys(entry.reference for entry, _ in chosen)))
+        list(pool.map(judge_row, sorted(rows, key=len, reverse=True)))
     return sorted(found, key=lambda one: (one.kind, one.name))
 
 
