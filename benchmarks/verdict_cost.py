@@ -38,8 +38,10 @@ def trusting(program: Path, reference: Path, target: str, cache: Path) -> None:
 
     import torch
 
+    from stitchcuda.tools.builder import simulator_home
     from stitchcuda.tools.builder_worker import BuilderWorker
     from stitchcuda.tools.interceptor import Interceptor
+    from stitchcuda.tools.toolkit import runtime_cache
 
     def loaded(path: Path, name: str) -> Any:
         spec = importlib.util.spec_from_file_location(name, path)
@@ -51,7 +53,8 @@ def trusting(program: Path, reference: Path, target: str, cache: Path) -> None:
         return module
 
     device = "cuda" if target == "cuda" else "cpu"
-    builder = BuilderWorker(target, cache, device_facts(target).arch)  # type: ignore[arg-type]
+    home = simulator_home(runtime_cache()).place if target == "sim" else None
+    builder = BuilderWorker(target, cache, device_facts(target).arch, home)  # type: ignore[arg-type]
     interceptor = Interceptor(target, program.parent, lambda order: builder.build(order, program.parent))  # type: ignore[arg-type]
     interceptor.install()
     torch.manual_seed(1)

@@ -1,11 +1,14 @@
-"""For all tests: checkpoints are read back strictly, so a record that the state's schema does not name shows as a failure."""
+"""For all tests: checkpoints are read back strictly, so a record that the state's schema does not name shows as a failure; and
+the simulator's own libraries are kept apart from the user's, built once for all tests and runs."""
 
 from __future__ import annotations
 
 import os
 import signal
+import tempfile
 
 os.environ.setdefault("LANGGRAPH_STRICT_MSGPACK", "true")
+os.environ["STITCHCUDA_RUNTIME_CACHE"] = os.path.join(tempfile.gettempdir(), f"stitchcuda-runtime-tests-{os.getuid()}")
 
 # Started in the background by a shell, tests inherit a SIGINT that is ignored; the processes they interrupt must not.
 signal.signal(signal.SIGINT, signal.default_int_handler)

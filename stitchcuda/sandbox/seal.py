@@ -19,11 +19,12 @@ from typing import Literal
 _SUFFIX = ".sha256"
 _Stamp = tuple[int, int, int, int]
 _hashed: dict[Path, tuple[_Stamp, str]] = {}   # in this process: a file whose stamp stays is not read twice
-_changed: list[str] = []
+_notes: list[str] = []
 
 
 def put(made: Path, target: Path) -> None:
     """Move `made` to `target` and record what it holds. Both on one file system; racing makers leave one pair."""
+    made.chmod(made.stat().st_mode & 0o7755)   # whatever the user's mask is: only the owner writes to it
     digest = sha256(made)
     with _locked(target.parent):
         with tempfile.NamedTemporaryFile("w", dir=target.parent, delete=False) as record:
@@ -50,14 +51,19 @@ def state(target: Path) -> Literal["intact", "missing", "changed"]:
 
 def changed(target: Path) -> Literal["changed"]:
     """Remember that a file of the cache was not what was put there; `notes` says so."""
-    _changed.append(f"{target.name} in the cache had been changed and was built again")
+    note(f"{target.name} in the cache had been changed and was built again")
     return "changed"
 
 
+def note(sentence: str) -> None:
+    """Something to say of the cache to whoever reads the verdict."""
+    _notes.append(sentence)
+
+
 def notes() -> tuple[str, ...]:
-    """What was found changed since the last call."""
-    found = tuple(dict.fromkeys(_changed))
-    _changed.clear()
+    """What was found changed since the last call, and what else was noted."""
+    found = tuple(dict.fromkeys(_notes))
+    _notes.clear()
     return found
 
 
@@ -79,8 +85,11 @@ def _record(target: Path) -> Path:
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """File and record change together: a reader in between would find them apart."""
-    handle = os.open(folder, os.O_RDONLY)
+    """File and record change together: a reader in between would find them apart.
+
+    The lock lies beside the folder: who may only read what is in there cannot take it and keep builders waiting.
+    """
+    handle = os.open(folder.parent / f".{folder.name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield

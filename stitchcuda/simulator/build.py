@@ -1,7 +1,8 @@
 """Builds a CUDA program as a shared library that runs on the CPU.
 
 `build_simulated` rewrites every .cu (and the program's own headers that it includes), compiles it and the C++ bindings, and
-links them with the runtime. Results are content-addressed in `cache`; see compile.py. It never loads what it builds.
+links them with the runtime. Results are content-addressed in `cache`; see compile.py. The runtime itself lies in `home`, a
+folder of the user's cache (homes.py), and in `cache` where there is none. It never loads what it builds.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 
 from stitchcuda.errors import BadInput
 from stitchcuda.sandbox import seal
+from stitchcuda.simulator import homes
 from stitchcuda.simulator.compile import CompileError, Unit, compile_unit, compiled, compiler, digest, run_compiler, separated
 from stitchcuda.simulator.headers import INCLUDE, RUNTIME, cuda_includes, tvm_ffi
 from stitchcuda.simulator.includes import foreign, inside
@@ -36,8 +38,8 @@ _CORE = (
 )  # one library, shared by all modules of a process
 _SHIMS = ("api_error.cpp", "api_memory.cpp", "api_device.cpp", "api_stream.cpp", "assert.cpp")  # in every module, hidden
 CUDA_SUFFIXES = {".cu", ".cuh"}
-SHARED = "shared"                          # folder of a cache with what is ours, and no program's
-_runtime_objects: dict[Path, list[Path]] = {}  # by cache: our own files do not change while a process runs
+SHARED = homes.SHARED
+_runtime_objects: dict[Path, list[Path]] = {}  # by folder: our own files do not change while a process runs
 
 
 def build_simulated(
@@ -45,6 +47,7 @@ def build_simulated(
     *,
     name: str,
     cache: Path,
+    home: Path | None = None,
     include_dirs: Sequence[Path] = (),
     defines: Sequence[str] = (),
     flags: Sequence[str] = (),
@@ -60,7 +63,7 @@ def build_simulated(
     ffi_includes, ffi_library = tvm_ffi()
     common = (*flags, *(f"-D{define}" for define in defines), *_include_flags([*include_dirs, *ffi_includes]))
     units = [unit_of(source, include_dirs, common, cache, within) for source in sources]
-    return link(units, name=name, cache=cache, libraries=[ffi_library])
+    return link(units, name=name, cache=cache, home=home, libraries=[ffi_library])
 
 
 def unit_of(
@@ -125,20 +128,21 @@ def link(
     name: str,
     cache: Path,
     libraries: Sequence[Path],
+    home: Path | None = None,
     link_flags: Sequence[str] = ("-Wl,--no-undefined",),
     folder: str = "modules",
 ) -> Path:
     """Compiles the units and links them with the runtime into `cache`/`folder`/NAME-DIGEST.so."""
-    objects, shims, core = _with_runtime(units, cache)
-    runtime = _link_runtime(core, cache)
+    shims, runtime = homes.made(_runtime, home, cache)
+    objects = _compile(units, cache)
     cuda = [made for unit, made in zip(units, objects, strict=True) if unit.file.suffix in CUDA_SUFFIXES]
     own = [*separated(cuda), *(made for made in objects if made not in cuda), *shims]
     return _link(own, cache / folder, name, ("-Wl,-Bsymbolic", *link_flags), [*libraries, runtime])
 
 
-def runtime_library(cache: Path) -> Path:
+def runtime_library(cache: Path, home: Path | None = None) -> Path:
     """The runtime that all modules of a process share, for its counters: `stitchsim_launches()`, `stitchsim_blocks()`."""
-    return _link_runtime(_with_runtime((), cache.resolve())[2], cache.resolve())
+    return homes.made(_runtime, home, cache.resolve())[1]
 
 
 def read(path: Path) -> str:
@@ -174,18 +178,15 @@ def _core() -> list[Unit]:
     return [Unit(RUNTIME / file, read(RUNTIME / file), flags) for file in _CORE]
 
 
-def _with_runtime(units: Sequence[Unit], cache: Path) -> tuple[list[Path], list[Path], list[Path]]:
-    """Objects of the units, of the runtime's hidden part and of its shared part, compiled together where the cache has none."""
-    ours = _runtime_objects.get(cache, [])
+def _runtime(place: Path) -> tuple[list[Path], Path]:
+    """Objects of the runtime's hidden part, which every module holds, and the library of its shared part, built in `place`."""
+    ours = _runtime_objects.get(place, [])
     if not ours or any(seal.state(made) != "intact" for made in ours):
         hidden = (*FLAGS, *base_includes(), "-fvisibility=hidden")
-        shims = [Unit(RUNTIME / file, read(RUNTIME / file), hidden) for file in _SHIMS]
-        objects = _compile([*units, *shims, *_core()], cache)
-        objects, ours = objects[: len(units)], objects[len(units) :]
-        _runtime_objects[cache] = ours
-    else:
-        objects = _compile(units, cache)
-    return objects, ours[: len(_SHIMS)], ours[len(_SHIMS) :]
+        units = [Unit(RUNTIME / file, read(RUNTIME / file), hidden) for file in _SHIMS]
+        ours = _runtime_objects[place] = _compile([*units, *_core()], place)
+    shims, core = ours[: len(_SHIMS)], ours[len(_SHIMS) :]
+    return shims, _link(core, place / SHARED, "libstitchsim", ("-Wl,-Bsymbolic", "-Wl,-z,nodelete"), ())
 
 
 def _compile(units: Sequence[Unit], cache: Path) -> list[Path]:
@@ -195,10 +196,6 @@ def _compile(units: Sequence[Unit], cache: Path) -> list[Path]:
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             made.update(zip(missing, pool.map(lambda unit: compile_unit(unit, cache), missing), strict=True))
     return [made[unit] for unit in units]
-
-
-def _link_runtime(objects: Sequence[Path], cache: Path) -> Path:
-    return _link(objects, cache / SHARED, "libstitchsim", ("-Wl,-Bsymbolic", "-Wl,-z,nodelete"), ())
 
 
 def _link(objects: Sequence[Path], folder: Path, name: str, flags: Sequence[str], libraries: Sequence[Path]) -> Path:

@@ -8,6 +8,7 @@ precompiled header in the cache (0.5 GB). It never imports torch, and never load
 from __future__ import annotations
 
 import importlib.util
+import platform
 import re
 import sysconfig
 import tempfile
@@ -16,6 +17,7 @@ from pathlib import Path
 
 from stitchcuda.errors import Unavailable
 from stitchcuda.sandbox import seal
+from stitchcuda.simulator import homes
 from stitchcuda.simulator.build import (
     CUDA_SUFFIXES,
     FLAGS,
@@ -27,7 +29,7 @@ from stitchcuda.simulator.build import (
     rewrite_with_headers,
 )
 from stitchcuda.simulator.compile import Unit, compiler, digest, run_compiler
-from stitchcuda.simulator.headers import INCLUDE, RUNTIME
+from stitchcuda.simulator.headers import INCLUDE, RUNTIME, tvm_ffi
 
 _STANDARD = "-std=c++20"  # what torch's headers want from 2.13 on; earlier ones accept it
 _WHOLE_TORCH = re.compile(r"\btorch::(?:nn|optim|jit|data|serialize|autograd)\b")
@@ -39,6 +41,7 @@ def build_torch_extension(
     *,
     name: str,
     cache: Path,
+    home: Path | None = None,
     include_dirs: Sequence[Path] = (),
     flags: Sequence[str] = (),
     within: Sequence[Path] = (),
@@ -65,16 +68,31 @@ def build_torch_extension(
             text = f'#include <torch/all.h>\n#line 1 "{source}"\n{text}'
         units.append(Unit(source, f'{text_of_name}#line 1 "{source}"\n{text}', common, seen))
     libraries = [torch / "lib" / library for library in _LIBRARIES]
-    return link(units, name=name, cache=cache, libraries=libraries, link_flags=())
+    return link(units, name=name, cache=cache, home=home, libraries=libraries, link_flags=())
 
 
-def torch_memory(cache: Path) -> Path:
+def torch_memory(cache: Path, home: Path | None = None) -> Path:
     """Path of the library whose `stitchsim_take_over_torch()` puts torch's tensors into the simulated device's memory."""
     torch = _torch_folder()
     flags = (*FLAGS, f"-I{RUNTIME}", "-isystem", str(torch / "include"), _STANDARD)
     source = RUNTIME / "torch_memory.cpp"
     unit, libraries = Unit(source, read(source), flags, (torch,)), [torch / "lib" / "libc10.so"]
-    return link([unit], name="libstitchsim_torch", cache=cache.resolve(), libraries=libraries, link_flags=(), folder=SHARED)
+
+    def make(place: Path) -> Path:
+        return link([unit], name="libstitchsim_torch", cache=place, libraries=libraries, link_flags=(), folder=SHARED)
+
+    return homes.made(make, home, cache.resolve())
+
+
+def version() -> str:
+    """A name for all that goes into the simulator's own libraries: sources, headers, flags, compiler, torch."""
+    torch = _torch_folder()
+    sources = [read(path) for path in sorted(RUNTIME.iterdir()) if path.suffix in (".cpp", ".h")]
+    # Objects are made again when a header has another time, as after each installation: then in a new folder.
+    headers = [part for path in sorted(INCLUDE.rglob("*.h")) for part in (read(path), str(path.stat().st_mtime_ns))]
+    ffi = [str(part) for part in tvm_ffi()[0]]
+    given = (*FLAGS, *base_includes(), _STANDARD, *ffi, str(torch), read(torch / "version.py"), platform.machine(), *compiler())
+    return digest(*given, str(len(sources)), *sources, *headers)[:24]
 
 
 def inline_sources(

@@ -11,15 +11,37 @@ from pathlib import Path
 from typing import Any
 
 from stitchcuda.errors import Unavailable
+from stitchcuda.simulator import homes
+from stitchcuda.simulator.torch_extension import version
+from stitchcuda.state import Record
 from stitchcuda.tools.worker import Worker, WorkerFailed
 
 
-class Builder:
-    """One builder process at a time. `start` makes it; `cache` and `arch` are what it builds into and for."""
+class Home(Record):
+    """Where the simulator's own libraries are built: the cache itself if there is no place. `note` says why."""
 
-    def __init__(self, start: Callable[[], Worker], *, cache: Path, arch: str) -> None:
+    place: Path | None = None
+    note: str = ""
+
+
+def simulator_home(kept: Path) -> Home:
+    """The home of this version in the user's cache, held while this process lives; without one if `kept` cannot be used."""
+    try:
+        return Home(place=homes.home(kept, version()))
+    except homes.Unusable as error:
+        return Home(note=homes.unused(str(error)))
+    except Unavailable:                    # nothing can be built here: whoever orders something is told
+        return Home()
+
+
+class Builder:
+    """One builder process at a time. `start` makes it; `cache` and `arch` are what it builds into and for, and our own
+    libraries for the simulator into `home`."""
+
+    def __init__(self, start: Callable[[], Worker], *, cache: Path, arch: str, home: Home | None = None) -> None:
         self._start = start
-        self._given = {"cache": str(cache), "arch": arch}
+        self._home = home or Home()
+        self._given = {"cache": str(cache), "arch": arch, "home": str(self._home.place or "")}
         self._worker: Worker | None = None
         self._stopped = False
 
@@ -36,6 +58,8 @@ class Builder:
         built: dict[str, Any] = answer["built"]
         if built.get("kind") == "defect":
             raise RuntimeError(f"the builder failed:\n{built['error']}")
+        if self._home.note and order.get("style") == "runtime":
+            built = built | {"notes": [self._home.note, *built.get("notes", ())]}
         return built | {"seconds": time.monotonic() - started}
 
     def _asked(self, order: Mapping[str, Any], root: Path, seconds: float, *, again: bool = True) -> dict[str, Any]:

@@ -44,13 +44,14 @@ _REGISTRATION = re.compile(r"\bTORCH_LIBRARY\w*\s*\(|\btorch::RegisterOperators\
 
 
 class BuilderWorker:
-    """Builds for one target into one cache."""
+    """Builds for one target into one cache; the simulator's own libraries in `home`, if there is one (`simulator/homes.py`)."""
 
-    def __init__(self, target: Target, cache: Path, arch: str) -> None:
+    def __init__(self, target: Target, cache: Path, arch: str, home: Path | None = None) -> None:
         self._target = target
         self._cache = cache.resolve()
         self._inline = self._cache / "inline"
         self._arch = arch
+        self._home = home
         for folder in handed_out(cache):
             folder.mkdir(parents=True, exist_ok=True)
 
@@ -82,7 +83,8 @@ class BuilderWorker:
             raise BuildFailed(f"{order.name[:100]!r} is no name for a library: letters, digits and _ only")
         if order.style == "runtime":
             cache = self._cache / "simulator"
-            return {"path": str(torch_memory(cache)), "runtime": str(runtime_library(cache)), "shared": True}
+            memory = torch_memory(cache, self._home)
+            return {"path": str(memory), "runtime": str(runtime_library(cache, self._home)), "shared": True}
         flags = Flags(root)
         cflags, cuda_flags = flags.host(order.cflags), flags.cuda(order.cuda_flags)
         ldflags, includes = flags.link(order.ldflags), flags.includes(order.includes)
@@ -129,7 +131,7 @@ class BuilderWorker:
         known = tuple(flag for flag in dict.fromkeys(flags) if flag.startswith(("-D", "-U", "-I")))
         if order.style == "tvm":
             made = build_simulated(
-                sources, name=order.name, cache=cache, include_dirs=includes, flags=known, within=within
+                sources, name=order.name, cache=cache, home=self._home, include_dirs=includes, flags=known, within=within
             )  # fmt: skip
         else:
             if not order.module:
@@ -139,9 +141,9 @@ class BuilderWorker:
                 if (found := _REGISTRATION.search(masked(text))) is not None:
                     raise Refused("an operator registered with torch's dispatcher", source, line_of(text, found.start()))
             made = build_torch_extension(
-                sources, name=order.name, cache=cache, include_dirs=includes, flags=known, within=within
+                sources, name=order.name, cache=cache, home=self._home, include_dirs=includes, flags=known, within=within
             )  # fmt: skip
-        return {"path": str(made), "runtime": str(runtime_library(cache))}
+        return {"path": str(made), "runtime": str(runtime_library(cache, self._home))}
 
     def _sources(self, order: Order, root: Path) -> list[Path]:
         """The order's sources as files: those of the program where they are, all others in a folder named by what they say."""
@@ -185,9 +187,10 @@ class BuilderWorker:
         return log.replace(f"{root}/", "")
 
 
-def handed_out(cache: Path) -> tuple[Path, ...]:
-    """The folders of the cache that every program worker sees: our own libraries. Those of programs are lent (`lending.py`)."""
-    return (cache.resolve() / "simulator" / SHARED,)
+def handed_out(cache: Path, home: Path | None = None) -> tuple[Path, ...]:
+    """The folders that every program worker sees: our own libraries. Those of programs are lent (`lending.py`)."""
+    places = (cache.resolve() / "simulator", *((home,) if home is not None else ()))
+    return tuple(place / SHARED for place in places)
 
 
 def _sane(order: Order) -> Order:
@@ -241,11 +244,13 @@ def main(channel: Channel, scratch: Path, target: Target) -> None:
     """Answer the judge until it hangs up."""
     for name in ("HOME", "XDG_CACHE_HOME"):
         os.environ.pop(name, None)         # the toolkit's overlay lies in the user's cache, not in this process' scratch
+    os.umask(os.umask(0) | 0o022)          # nobody else writes to what lies in a cache
     builders: dict[str, BuilderWorker] = {}
     while True:
         message = channel.receive()
         cache = message["cache"]
         if cache not in builders:
-            builders[cache] = BuilderWorker(target, Path(cache), message["arch"])
+            home = Path(message["home"]) if message.get("home") else None
+            builders[cache] = BuilderWorker(target, Path(cache), message["arch"], home)
         answer = builders[cache].build(message["order"], Path(message["root"]))
         channel.send({"built": answer, "id": message.get("id")})

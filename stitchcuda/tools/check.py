@@ -24,6 +24,7 @@ from stitchcuda.sandbox.limits import Limits
 from stitchcuda.sandbox.removal import remove
 from stitchcuda.state import CheckResult, Record, Settings, TimingResult
 from stitchcuda.tools import device
+from stitchcuda.tools.toolkit import runtime_cache
 
 _GRACE_S = 30.0                            # beyond the judge's own limits, before it is given up
 _ENDING_S = 5.0                            # for what is below a judge that is gone, before its files are left behind
@@ -63,6 +64,7 @@ class Judge:
             "reference": str(reference.resolve()),
             "settings": settings.model_dump(mode="json"),
             "cache": str(cache.resolve()),
+            "runtime": str(runtime_cache()),
             "arch": arch or device.device_facts(settings.target).arch,
             "limits": self._bounds.model_dump(),
             "scratch": str(self._scratch),

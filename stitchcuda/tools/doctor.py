@@ -20,8 +20,9 @@ from urllib.parse import urlsplit
 
 from stitchcuda.sandbox import command
 from stitchcuda.sandbox.protections import NAMES, REMEDIES, WITHOUT
+from stitchcuda.simulator import homes
 from stitchcuda.state import Record
-from stitchcuda.tools.toolkit import find_toolkit, missing
+from stitchcuda.tools.toolkit import find_toolkit, missing, runtime_cache
 
 REQUIRED = ("python", "torch", "g++", "toolkit", "simulator", "workspace")
 """What optimize needs on any machine; the rest makes it measure, profile or chat."""
@@ -49,6 +50,7 @@ def examine(workspace: Path | None = None) -> list[Check]:
         *_toolkit(),
         _simulator(),
         _workspace(workspace or Path(os.environ.get("STITCHCUDA_WORKSPACE") or ".stitchcuda")),
+        _runtime(runtime_cache()),
         *_gpu(),
         _profiler("nsys", "nsight-systems"),
         _profiler("ncu", "nsight-compute"),
@@ -130,6 +132,15 @@ def _workspace(folder: Path) -> Check:
     if free < ROOM:
         return Check(name="workspace", ok=False, detail=detail, remedy=f"free {ROOM / 1e9:.0f} GB, or {remedy}")
     return Check(name="workspace", ok=True, detail=detail)
+
+
+def _runtime(folder: Path) -> Check:
+    """Where the simulator's own libraries are kept between workspaces; without it each workspace builds its own."""
+    if why := homes.objection(folder):
+        remedy = "mend that, or set STITCHCUDA_RUNTIME_CACHE to another folder; else each workspace builds its own, in 10 s"
+        return Check(name="runtime", ok=False, detail=f"the simulator's libraries cannot be kept: {why}", remedy=remedy)
+    kept = sum(path.is_dir() for path in folder.glob("[!.]*"))
+    return Check(name="runtime", ok=True, detail=f"the simulator's libraries are kept in {folder}, versions there: {kept}")
 
 
 def _gpu() -> list[Check]:

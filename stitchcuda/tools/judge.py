@@ -27,7 +27,7 @@ from stitchcuda.sandbox.limits import Limits, for_data
 from stitchcuda.sandbox.removal import remove
 from stitchcuda.state import CheckResult, Settings, TimingResult
 from stitchcuda.tools import ceiling, degenerate, deliveries, integrity, origin, sitting, skipping, timing, turns
-from stitchcuda.tools.builder import Builder
+from stitchcuda.tools.builder import Builder, Home, simulator_home
 from stitchcuda.tools.builder_worker import handed_out
 from stitchcuda.tools.early_builds import EarlyBuilds
 from stitchcuda.tools.exam import Exam, Lost, draw, extend, reloaded, resized
@@ -51,8 +51,9 @@ class JudgeProcess:
         self._arch = order["arch"]
         self._target = self._settings.target
         self._nursery = nursery
+        self._home = simulator_home(Path(order["runtime"])) if self._target == "sim" else Home()
         self._builder = self._new_builder()
-        for folder in handed_out(self._cache):
+        for folder in handed_out(self._cache, self._home.place):
             folder.mkdir(parents=True, exist_ok=True)
         self._reference: Worker | None = None
         self._facts: dict[str, Any] = {}
@@ -255,13 +256,13 @@ class JudgeProcess:
     def _new_builder(self) -> Builder:
         return Builder(
             lambda: Worker(self._nursery, "builder", self._scratch, self._target, self._limits),
-            cache=self._cache, arch=self._arch,
+            cache=self._cache, arch=self._arch, home=self._home,
         )  # fmt: skip
 
     def _worker(self, program: Path, exam: Exam, build: OnBuild | None = None) -> Worker:
         """A fresh worker for a program, which may read its own copy, our libraries, and what is lent to it (`lending.py`)."""
         bounds = for_data(self._limits, exam.bytes_of_a_call())
-        read = (program if program.is_dir() else program.parent, *handed_out(self._cache))
+        read = (program if program.is_dir() else program.parent, *handed_out(self._cache, self._home.place))
         build = build or self._builder.build
         return Worker(self._nursery, "program", self._scratch, self._target, bounds, on_build=build, read=read)
 

@@ -49,6 +49,14 @@ def user_cache() -> Path:
     return Path(root) / "stitchcuda"
 
 
+def runtime_cache() -> Path:
+    """Where the simulator's own libraries are kept for all workspaces: STITCHCUDA_RUNTIME_CACHE, else in the user's cache."""
+    try:
+        return Path(os.environ.get("STITCHCUDA_RUNTIME_CACHE") or user_cache() / "runtime").expanduser().absolute()
+    except RuntimeError:                   # a user without a home, as in some containers: each workspace builds its own
+        return Path(os.devnull) / "runtime"
+
+
 @functools.lru_cache(maxsize=8)
 def _search(path: str, cuda_home: str, cuda_path: str) -> tuple[Toolkit | None, tuple[str, ...]]:
     looked: list[str] = []

@@ -14,6 +14,7 @@ import tvm_ffi
 from stitchcuda.fusion.emit import emit, variants
 from stitchcuda.fusion.ir import Kernel, KernelSource
 from stitchcuda.simulator.build import build_simulated
+from tests.simulator.programs import HOME
 
 from .interpreter import DTYPES, allocate, interpret
 
@@ -44,8 +45,7 @@ def all_variants(kernels: Sequence[Kernel]) -> list[tuple[Kernel, KernelSource]]
 
 
 def build(sources: Sequence[KernelSource], folder: Path) -> Any:
-    """A loaded module with all kernels, running on the simulator. Builds of one test run share a cache beside `folder`, and so
-    the simulator's runtime."""
+    """A loaded module with all kernels, running on the simulator. Builds of one test run share a cache beside `folder`."""
     files = []
     for part in range(2):  # two compilers at a time
         share = sources[part::2]
@@ -53,7 +53,8 @@ def build(sources: Sequence[KernelSource], folder: Path) -> Any:
             files += [folder / f"part{part}.cu", folder / f"part{part}_binding.cc"]
             files[-2].write_text(combined([source.cuda for source in share]))
             files[-1].write_text(combined([source.binding for source in share]))
-    return tvm_ffi.load_module(str(build_simulated(files, name="kernels", cache=folder.parent / "simulator", flags=("-O0",))))
+    cache = folder.parent / "simulator"
+    return tvm_ffi.load_module(str(build_simulated(files, name="kernels", cache=cache, home=HOME, flags=("-O0",))))
 
 
 def filled(seed: int = 1) -> Callable[[tuple[int, ...], str], torch.Tensor]:

@@ -14,13 +14,15 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from stitchcuda.tools.builder import simulator_home
 from stitchcuda.tools.builder_worker import BuilderWorker
 from stitchcuda.tools.interceptor import Interceptor
+from stitchcuda.tools.toolkit import runtime_cache
 
 
 def main(folder: Path) -> None:
     given = torch.load(folder / "given.pt")
-    builder = BuilderWorker("sim", folder / "cache", "sm_90a")
+    builder = BuilderWorker("sim", folder / "cache", "sm_90a", simulator_home(runtime_cache()).place)
     interceptor = Interceptor("sim", folder, lambda order: builder.build(order, folder))
     interceptor.install()
     results = []

@@ -10,7 +10,7 @@ import torch
 from stitchcuda.simulator.build import build_simulated
 from stitchcuda.simulator.compile import CompileError
 
-from .programs import load, runs
+from .programs import HOME, load, runs
 
 OUT = torch.zeros(1024)
 
@@ -175,7 +175,7 @@ def test_compiler_errors_name_the_users_file_and_line(tmp_path: Path) -> None:
                       "}\n"
                       "void go(float* x) { k<<<1,\n  2>>>(x); undeclared<<<1, 1>>>(x); }\n")  # fmt: skip
     with pytest.raises(CompileError) as caught:
-        build_simulated([source], name="wrong", cache=tmp_path / "cache")
+        build_simulated([source], name="wrong", cache=tmp_path / "cache", home=HOME)
     assert f"{source}:4:20: error: 'missing' was not declared" in caught.value.log.replace("‘", "'").replace("’", "'")
     assert f"{source}:7:" in caught.value.log
     assert "wrong.cu does not compile for the simulator" in str(caught.value)
@@ -185,6 +185,6 @@ def test_a_function_nobody_defines_is_named(tmp_path: Path) -> None:
     source = tmp_path / "lost.cu"
     source.write_text("void elsewhere(float*);\nvoid go(float* x) { elsewhere(x); cudaDeviceCanAccessPeer(nullptr, 0, 0); }\n")
     with pytest.raises(CompileError) as caught:
-        build_simulated([source], name="lost", cache=tmp_path / "cache")
+        build_simulated([source], name="lost", cache=tmp_path / "cache", home=HOME)
     assert "undefined reference to elsewhere(float*): not defined in the program, nor by the simulator" in caught.value.log
     assert "undefined reference to cudaDeviceCanAccessPeer" in caught.value.log

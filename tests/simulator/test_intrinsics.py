@@ -12,7 +12,7 @@ import pytest
 
 from stitchcuda.simulator.build import build_simulated
 
-from .programs import CACHE
+from .programs import CACHE, HOME
 
 HERE = Path(__file__).parent
 SOURCES = sorted((HERE / "intrinsics").glob("*.cu"))
@@ -73,7 +73,7 @@ def mismatches(got: list[int], wanted: list[int], kind: str, ulps: float, absolu
 def modules() -> dict[str, ctypes.CDLL]:
     loaded = {}
     for source in SOURCES:
-        module = ctypes.CDLL(str(build_simulated([source], name=source.stem, cache=CACHE)))
+        module = ctypes.CDLL(str(build_simulated([source], name=source.stem, cache=CACHE, home=HOME)))
         for function in (module.case_name, module.case_result, module.case_error):
             function.restype = ctypes.c_char_p
         for function in (module.case_ulps, module.case_absolute):

@@ -10,7 +10,7 @@ import torch
 
 from stitchcuda.simulator.torch_extension import build_torch_extension, inline_sources
 
-from .programs import CACHE
+from .programs import CACHE, HOME
 
 CPP = "torch::Tensor gelu(torch::Tensor x);\nstd::vector<torch::Tensor> row_stats(torch::Tensor x);"
 CUDA = """
@@ -72,7 +72,7 @@ def extension(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
     for name, text in inline_sources([CPP], [CUDA], ["gelu", "row_stats"]).items():
         sources.append(folder / name)
         sources[-1].write_text(text)
-    library = build_torch_extension(sources, name="simulated_extension", cache=CACHE)
+    library = build_torch_extension(sources, name="simulated_extension", cache=CACHE, home=HOME)
     spec = importlib.util.spec_from_file_location("simulated_extension", library)
     assert spec is not None
     assert spec.loader is not None

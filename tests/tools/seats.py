@@ -14,6 +14,7 @@ from stitchcuda.tools.exam import Exam
 from stitchcuda.tools.judge import JudgeProcess
 from stitchcuda.tools.nursery import Nursery
 from stitchcuda.tools.skipping import Seat
+from stitchcuda.tools.toolkit import runtime_cache
 from stitchcuda.tools.trial import Trial
 
 
@@ -29,6 +30,7 @@ class Bench:
         order = {
             "settings": Settings().model_dump(), "limits": Limits().model_dump(), "scratch": str(scratch),
             "reference": str(folder / "reference.py"), "cache": str(Path("/tmp/stitchcuda-simulator-tests")), "arch": "sm_90",
+            "runtime": str(runtime_cache()),
         }  # fmt: skip
         self._judge = JudgeProcess(order, nursery)
         self._judge._the_reference()

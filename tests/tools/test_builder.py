@@ -19,11 +19,11 @@ from stitchcuda.sandbox import seal
 from stitchcuda.sandbox.limits import Limits
 from stitchcuda.simulator.compile import Unit, compile_unit
 from stitchcuda.tools import toolkit
-from stitchcuda.tools.builder import Builder
+from stitchcuda.tools.builder import Builder, Home, simulator_home
 from stitchcuda.tools.builder_worker import BuilderWorker, handed_out
 from stitchcuda.tools.nursery import Nursery
 from stitchcuda.tools.worker import Worker
-from tests.simulator.programs import CACHE
+from tests.simulator.programs import CACHE, HOME
 
 NVCC = pytest.mark.skipif(toolkit.find_toolkit() is None, reason=toolkit.missing() or "no toolkit")
 KERNEL = """#include <cuda_runtime.h>
@@ -57,7 +57,7 @@ def cache() -> Path:
 
 @pytest.fixture(scope="module")
 def builder(cache: Path) -> BuilderWorker:
-    return BuilderWorker("sim", cache, "sm_90a")
+    return BuilderWorker("sim", cache, "sm_90a", HOME)
 
 
 def order(**fields: Any) -> dict[str, Any]:
@@ -72,11 +72,11 @@ def said(answer: dict[str, Any]) -> str:
 
 def test_a_library_is_built_once_beside_those_that_all_may_read(builder: BuilderWorker, program: Path, cache: Path) -> None:
     answer = builder.build(order(), program)
-    assert not any(Path(answer["path"]).is_relative_to(folder) for folder in handed_out(cache))  # it is lent
-    assert any(Path(answer["runtime"]).is_relative_to(folder.resolve()) for folder in handed_out(cache))
+    assert not any(Path(answer["path"]).is_relative_to(folder) for folder in handed_out(cache, HOME))  # it is lent
+    assert any(Path(answer["runtime"]).is_relative_to(folder.resolve()) for folder in handed_out(cache, HOME))
     shared = builder.build({"style": "runtime", "name": "stitchsim"}, program)
     assert shared["shared"]
-    assert any(Path(shared["path"]).is_relative_to(folder.resolve()) for folder in handed_out(cache))
+    assert any(Path(shared["path"]).is_relative_to(folder.resolve()) for folder in handed_out(cache, HOME))
     before = ctypes.CDLL(answer["runtime"]).stitchsim_launches()
     assert ctypes.CDLL(answer["path"]).value() == 7
     assert ctypes.CDLL(answer["runtime"]).stitchsim_launches() == before + 1
@@ -232,7 +232,7 @@ def test_an_inline_source_in_the_cache_is_what_was_ordered(builder: BuilderWorke
 
 def test_orders_side_by_side(program: Path, tmp_path: Path, cache: Path) -> None:
     (program / "kernels" / "k.cu").write_text(kernel(f"// {tmp_path}"))
-    builders = [BuilderWorker("sim", cache, "sm_90a") for _ in range(2)]
+    builders = [BuilderWorker("sim", cache, "sm_90a", HOME) for _ in range(2)]
     answers: list[dict[str, Any]] = []
     threads = [threading.Thread(target=lambda one=one: answers.append(one.build(order(), program))) for one in builders]
     for thread in threads:
@@ -258,7 +258,7 @@ def test_a_builder_that_is_killed_is_replaced(nursery: Nursery, program: Path, t
         return started[-1]
 
     (program / "kernels" / "k.cu").write_text(kernel(f"// {tmp_path}\n" + "#include <map>\n#include <regex>"))
-    one = Builder(start, cache=cache, arch="sm_90a")
+    one = Builder(start, cache=cache, arch="sm_90a", home=Home(place=HOME))
     killer = threading.Timer(0.5, lambda: os.kill(started[0].pid, signal.SIGKILL))
     killer.start()
     answer = one.build(order(), program, 60.0)
@@ -270,6 +270,18 @@ def test_a_builder_that_is_killed_is_replaced(nursery: Nursery, program: Path, t
     answer = one.build(order(cflags=["-DOTHER"], cuda_flags=["-DOTHER"]), program, 0.05)
     assert (answer["kind"], "did not finish compiling k" in answer["error"]) == ("build", True)
     one.close()
+
+
+def test_without_a_home_the_cache_serves_and_each_worker_says_so(nursery: Nursery, tmp_path: Path, cache: Path) -> None:
+    home = simulator_home(Path("/proc/nowhere"))
+    assert home.place is None
+    one = Builder(lambda: Worker(nursery, "builder", tmp_path, "sim", Limits()), cache=cache, arch="sm_90a", home=home)
+    answer = one.build({"style": "runtime", "name": "stitchsim"}, tmp_path, 60.0)
+    one.close()
+    assert all(Path(answer[name]).is_relative_to(handed_out(cache)[0].resolve()) for name in ("path", "runtime"))
+    assert answer["notes"] == [
+        "the simulator's libraries are built anew in this cache: /proc/nowhere cannot be used (no such file or directory)"
+    ]
 
 
 @pytest.mark.long

@@ -13,7 +13,7 @@ import pytest
 
 from stitchcuda.sandbox.protections import NAMES as PROTECTIONS
 from stitchcuda.sandbox.protections import WITHOUT
-from stitchcuda.tools import doctor
+from stitchcuda.tools import doctor, toolkit
 from stitchcuda.tools.doctor import Check, examine
 
 NAMES = [
@@ -24,6 +24,7 @@ NAMES = [
     "nvcc",
     "simulator",
     "workspace",
+    "runtime",
     "driver",
     "gpu",
     "nsys",
@@ -115,3 +116,18 @@ def test_a_workspace_that_cannot_be(tmp_path: Path) -> None:
         check = doctor._workspace(folder)
         assert not check.ok, folder
         assert "--workspace" in check.remedy
+
+
+def test_where_the_simulators_libraries_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STITCHCUDA_RUNTIME_CACHE", str(tmp_path / "kept"))
+    found = doctor._runtime(toolkit.runtime_cache())
+    assert (found.ok, found.detail) == (True, f"the simulator's libraries are kept in {tmp_path}/kept, versions there: 0")
+    assert not (tmp_path / "kept").exists()
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept").chmod(0o777)
+    found = doctor._runtime(toolkit.runtime_cache())
+    assert (found.ok, "others may write to" in found.detail) == (False, True)
+    assert "STITCHCUDA_RUNTIME_CACHE" in found.remedy
+    monkeypatch.delenv("STITCHCUDA_RUNTIME_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert toolkit.runtime_cache() == tmp_path / "stitchcuda" / "runtime"

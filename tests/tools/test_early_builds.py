@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from stitchcuda.sandbox.limits import Limits
-from stitchcuda.tools.builder import Builder
+from stitchcuda.tools.builder import Builder, Home
 from stitchcuda.tools.early_builds import EarlyBuilds
 from stitchcuda.tools.nursery import Nursery
 from stitchcuda.tools.worker import Worker
-from tests.simulator.programs import CACHE
+from tests.simulator.programs import CACHE, HOME
 
 ROOT = Path("/program")
 KERNEL = """#include <cuda_runtime.h>
@@ -107,7 +107,7 @@ def test_real_builders_share_a_cache_and_leave_no_process(tmp_path: Path) -> Non
             started.append(Worker(nursery, "builder", tmp_path, "sim", Limits()))
             return started[-1]
 
-        return Builder(start, cache=CACHE / "builder", arch="sm_90a")
+        return Builder(start, cache=CACHE / "builder", arch="sm_90a", home=Home(place=HOME))
 
     def order(text: str) -> dict[str, Any]:
         (program / "k.cu").write_text(f"{text}\n{KERNEL}")

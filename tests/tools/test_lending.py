@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from stitchcuda.sandbox.limits import Limits
+from stitchcuda.simulator.build import runtime_library
 from stitchcuda.tools import sitting
 from stitchcuda.tools.lending import handed, lent
 from stitchcuda.tools.worker import Worker
+from tests.simulator.programs import CACHE, HOME
 from tests.tools import programs
 from tests.tools.seats import Bench
 
@@ -81,6 +83,40 @@ def test_a_worker_sees_the_libraries_that_were_built_for_it(bench: Bench, tmp_pa
     assert not one.worker.shelf.exists()
     with bench.seat(programs.model(second, imports=INLINE.format(name="lent_second", refused=[str(made)]))) as two:
         assert made.name not in os.listdir(two.worker.shelf)
+
+
+def test_a_worker_can_load_our_libraries_and_nothing_more(bench: Bench, tmp_path: Path) -> None:
+    """Not write to them or beside them, nor lock what builders wait for, nor see what they are linked from."""
+    library = runtime_library(CACHE, HOME)
+    beside = {
+        "read": f"open({str(library)!r}, 'rb').read(4)",
+        "write": f"open({str(library)!r}, 'r+b')",
+        "seal": f"open({str(library)!r} + '.sha256', 'w')",
+        "new": f"open({str(library.parent / 'new.so')!r}, 'w')",
+        "rename": f"os.rename({str(library)!r}, {str(library)!r} + '-old')",
+        "mode": f"os.chmod({str(library.parent)!r}, 0o777)",
+        "lock": f"open({str(HOME / 'lock')!r})",
+        "objects": f"os.listdir({str(HOME / 'objects')!r})",
+        "version": f"os.listdir({str(HOME)!r})",
+    }
+    before = {path: path.stat() for path in HOME.rglob("*")}
+    tried = f"""
+def able(what):
+    try:
+        eval(what)
+    except OSError:
+        return False
+    return True
+
+can = [name for name, what in {beside!r}.items() if able(what)]
+if [name for name in can if name != "version"] != ["read"]:
+    raise RuntimeError(f"I can {{can}}")
+"""
+    with bench.seat(programs.model(tmp_path, imports=tried)) as seat:
+        assert str(library) in [built["runtime"] for built in seat.worker.built if built.get("shared")]
+    assert {path: path.stat().st_mtime_ns for path in HOME.rglob("*")} == {
+        path: status.st_mtime_ns for path, status in before.items()
+    }
 
 
 def test_a_program_does_not_fill_the_cache(bench: Bench, tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ import pytest
 
 from stitchcuda.simulator.build import build_simulated, runtime_library
 from stitchcuda.simulator.torch_extension import torch_memory
+from tests.simulator.programs import CACHE, HOME
 
-CACHE = Path("/tmp/stitchcuda-simulator-tests")
 KERNEL = r"""
 #include <cuda_runtime.h>
 __global__ void order(int* seen, int* next) { seen[blockIdx.x] = atomicAdd(next, 1); }
@@ -57,9 +57,9 @@ x = torch.arange(10_000, dtype=torch.int32)
 
 def done(program: str, tmp_path: Path) -> str:
     (tmp_path / "order.cu").write_text(KERNEL)
-    module = build_simulated([tmp_path / "order.cu"], name="order", cache=CACHE)
+    module = build_simulated([tmp_path / "order.cu"], name="order", cache=CACHE, home=HOME)
     ran = subprocess.run(
-        [sys.executable, "-c", START + program, str(runtime_library(CACHE)), str(torch_memory(CACHE)), str(module)],
+        [sys.executable, "-c", START + program, str(runtime_library(CACHE, HOME)), str(torch_memory(CACHE, HOME)), str(module)],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr
