@@ -31,6 +31,7 @@ class Limits(Record):
     """Bounds of one worker. `memory_gib` bounds the address space on the simulator only: CUDA maps far more than it uses."""
 
     check_s: float = 600.0                 # one whole check, wall clock
+    load_s: float = 120.0                  # importing a reference and constructing its Model; each call of its get_inputs()
     start_s: float = 240.0                 # building, importing and constructing a program
     call_s: float = 240.0                  # one forward call, including its transfers
     baseline_s: float = 600.0

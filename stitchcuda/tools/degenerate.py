@@ -49,6 +49,11 @@ def _why(
 ) -> str:
     """What is degenerate about one output, given per input set as (own dtype, float64); "" where nothing is."""
     own, exact = values[0]
+    if all(true.numel() and bool(true.isnan().all()) for _, true in values):
+        return (
+            f"is NaN in all of its {own.numel()} elements (buffers that nothing initialised? logarithms or roots of negative "
+            "numbers, 0/0, inf - inf?)"
+        )
     constants = [true.flatten()[0] for _, true in values if true.numel() and bool((true == true.flatten()[0]).all())]
     if len(constants) == len(values) and (own.numel() > 1 or len(values) > 1) and all(one == constants[0] for one in constants):
         return f"is constant ({constants[0].item() + 0.0:.6g} in all of its {own.numel()} elements)"

@@ -9,10 +9,9 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from stitchcuda.errors import Unavailable
 from stitchcuda.simulator.refuse import Refused
+from stitchcuda.tools import shortage
 from stitchcuda.tools.orders import BuildFailed
 from stitchcuda.tools.timed_calls import NotPlain
 from stitchcuda.tools.wire import WireError
@@ -47,8 +46,7 @@ def failure(error: BaseException, folder: Path) -> dict[str, Any]:
         return {"error": f"forward returned something that cannot be judged: {text}", "kind": "error"}
     if "nvmlInit" in text:                 # torch asks NVML when the device is full; the sandbox does not let it
         return {"error": "the program ran out of memory: the device's is full", "kind": "memory"}
-    full = isinstance(error, MemoryError | torch.OutOfMemoryError)
-    if full or "not enough memory" in text or "can't allocate memory" in text:
+    if shortage.ran_out(error):
         return {"error": f"the program ran out of memory: {text.splitlines()[0][:300]}", "kind": "memory"}
     if isinstance(error, Refused | Unavailable):
         return {"error": text, "kind": "refused"}

@@ -39,6 +39,8 @@ from stitchcuda.tools.trial import Construction, Trial
 from stitchcuda.tools.worker import OnBuild, Worker, WorkerFailed
 
 
+_GRACE_S = 5.0                             # for a reference's worker to say by itself that its time is over
+
 class JudgeProcess:
     """One reference, its exams, and the programs that sit them."""
 
@@ -300,8 +302,10 @@ class JudgeProcess:
             init = self._scratch / "init"
             try:
                 self._facts = self._reference.ask(
+                    patience=self._limits.load_s,
                     "load",
-                    seconds=self._limits.baseline_s,
+                self._reference.ask("examine", seconds=self._limits.baseline_s, doing="running forward")
+                    seconds=self._limits.load_s + _GRACE_S,
                     doing="loading",
                     path=self._path,
                     precision=self._settings.precision,

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import random
-import re
 import sys
 import traceback
 from collections.abc import Callable
@@ -24,7 +23,10 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from stitchcuda.errors import BadInput
-from stitchcuda.tools.memory import extent, remade
+from stitchcuda.tools import shortage
+from stitchcuda.tools.fitting import misfit
+from stitchcuda.tools.memory import extent, is_dense, remade
+from stitchcuda.tools.patience import within
 from stitchcuda.tools.truth import double, name_outputs, run, run64, second_run
 
 __all__ = ["Reference", "double", "load_reference", "name_outputs", "run", "run64"]
@@ -48,6 +50,7 @@ class Reference:
     device: torch.device
     make_inputs: Callable[[int], Inputs]
     init: Inputs = ((), {})  # what the constructor was called with; unknown for a pickle
+    seconds: float = 0.0  # that one call of get_inputs() may take; 0: as long as it takes
 
     def inputs(self, seed: int) -> Inputs:
         """(args, kwargs) for `seed`, on the reference's device, without gradients.
@@ -55,8 +58,9 @@ class Reference:
         A file's `get_inputs()` runs after seeding torch, numpy and random. A pickle's inputs keep shape, dtype and strides of
         its example: normal values for floats, the example's own values in another order for integers and booleans.
         """
-        args, kwargs = self.make_inputs(seed)
-        if not all(_is_dense(value) for value in pytree.tree_leaves((args, kwargs))):
+        with within(self.seconds, f"get_inputs() of {self.path.name}", self.path):
+            args, kwargs = self.make_inputs(seed)
+        if not all(is_dense(value) for value in pytree.tree_leaves((args, kwargs))):
             raise BadInput(f"The inputs of {self.path.name} hold a sparse, nested or quantised tensor: give dense ones.")
         return remade((args, kwargs), lambda tensor: tensor.detach().to(self.device))  # type: ignore[no-any-return]
 
@@ -94,11 +98,17 @@ class Reference:
         except BadInput:
             raise
         except Exception as error:
-            raise BadInput(f"The reference's forward raises {told(self.path, error)}.") from error
+            by = "get_inputs()" if self.path.suffix == ".py" else f"the pickle {self.path.name}"
+            forward = getattr(self.module, "forward", None)
+            unfit = isinstance(error, TypeError) and forward and misfit((args, kwargs), by, forward, "forward", self.path)
+            raise BadInput(f"{unfit}." if unfit else f"The reference's forward raises {told(self.path, error)}.") from error
 
 
-def load_reference(path: Path | str, device: torch.device | str = "cpu") -> Reference:
-    """Loads a reference without running its forward (`Reference.examine` does). Raises `BadInput` with one sentence."""
+def load_reference(path: Path | str, device: torch.device | str = "cpu", *, seconds: float = 0.0) -> Reference:
+    """Loads a reference without running its forward (`Reference.examine` does). Raises `BadInput` with one sentence.
+
+    `seconds`: that loading may take, and each call of `get_inputs()` later; 0 sets no bound.
+    """
     path = Path(path)
     if path.is_dir():
         raise BadInput(f"{path} is a folder: give the reference's file, with Model, get_inputs and get_init_inputs.")
@@ -109,16 +119,18 @@ def load_reference(path: Path | str, device: torch.device | str = "cpu") -> Refe
     init: Inputs = ((), {})
     if path.suffix == ".py":
         source = _decoded(path, data)
-        module, make_inputs, init = _from_source(path, source)
+        with within(seconds, f"Importing {path.name} and constructing its Model", path):
+            module, make_inputs, init = _from_source(path, source)
     elif path.suffix == ".pkl":
         source = f"# {path.name}: a pickled module with example inputs"
-        module, make_inputs = _from_pickle(path, data)
+        with within(seconds, f"Reading {path.name}", path):
+            module, make_inputs = _from_pickle(path, data)
     else:
         raise BadInput(f"{path.name} is neither a .py file nor a .pkl written with cloudpickle.")
-    if not all(map(_is_dense, (*module.parameters(), *module.buffers()))):
+    if not all(map(is_dense, (*module.parameters(), *module.buffers()))):
         raise BadInput(f"Model in {path.name} holds a sparse, nested or quantised parameter or buffer: keep dense ones.")
     module = module.to(device).requires_grad_(False)
-    return Reference(module, path, source, hashlib.sha256(data).hexdigest(), device, make_inputs, init)
+    return Reference(module, path, source, hashlib.sha256(data).hexdigest(), device, make_inputs, init, seconds)
 
 
 def _decoded(path: Path, data: bytes) -> str:
@@ -149,7 +161,9 @@ def _from_source(path: Path, source: str) -> tuple[nn.Module, Callable[[int], In
     try:
         module = model(*args, **kwargs)
     except Exception as error:
-        raise BadInput(f"The constructor of Model raises {told(path, error)}.") from error
+        by = "get_init_inputs()" if hasattr(code, "get_init_inputs") else ""
+        unfit = isinstance(error, TypeError) and misfit((args, kwargs), by, model, "Model.__init__", path)
+        raise BadInput(f"{unfit}." if unfit else f"The constructor of Model raises {told(path, error)}.") from error
 
     def make_inputs(seed: int) -> Inputs:
         _seed(seed)
@@ -199,11 +213,6 @@ def _arguments(given: Any, path: Path, function: str) -> Inputs:
             return tuple(given[0]), dict(given[1])
         return tuple(given), {}
     raise BadInput(f"{function}() in {path.name} returns an object of type {type(given).__name__}: return a list.")
-
-
-def _is_dense(value: Any) -> bool:
-    """Whether its bytes lie as its strides say; what is no tensor is fine."""
-    return not isinstance(value, Tensor) or (value.layout == torch.strided and not value.is_nested and not value.is_quantized)
 
 
 def _from_pickle(path: Path, data: bytes) -> tuple[nn.Module, Callable[[int], Inputs]]:
@@ -272,15 +281,7 @@ def told(path: Path, error: BaseException) -> str:
     """An exception in one sentence, with the line of the reference it came from."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
     where = f" (line {lines[-1]} of {path.name})" if lines else ""
-    if lack := no_room(error):
+    if lack := shortage.asked_for(error):
         return f"MemoryError: {lack}{where}"
     message = " ".join(str(error).split())[:300].rstrip(".")
     return f"{type(error).__name__}: {message}{where}" if message else f"{type(error).__name__}{where}"
-
-
-def no_room(error: BaseException) -> str:
-    """What a tensor asked for that the host's memory has no room for, and what to do; "" for any other exception."""
-    size = re.search(r"can't allocate memory: you tried to allocate (\d+) bytes", str(error))
-    if size is None:
-        return ""
-    return f"{int(size.group(1)) / 2**30:.1f} GiB more than there is room for: use smaller inputs or a machine with more memory"

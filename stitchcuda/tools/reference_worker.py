@@ -18,8 +18,8 @@ from safetensors.torch import save_file
 
 from stitchcuda.errors import BadInput
 from stitchcuda.state import Precision, Target
-from stitchcuda.tools import ceiling, contents, origin, timed_calls, variants, wire
-from stitchcuda.tools.reference import WEIGHT_SEED, Reference, load_reference, no_room, run, run64, told
+from stitchcuda.tools import ceiling, contents, origin, shortage, timed_calls, variants, wire
+from stitchcuda.tools.reference import WEIGHT_SEED, Reference, load_reference, run, run64, told
 from stitchcuda.tools.stopwatch import DeviceClock, eager
 from stitchcuda.tools.timed_calls import TimedCalls
 from stitchcuda.tools.traffic import Traffic
@@ -45,13 +45,12 @@ class ReferenceWorker:
         self._timed: TimedCalls | None = None
 
     def load(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Load and examine it; answer with what a program's constructor needs."""
+        """Load it within the time it may take; answer with what a program's constructor needs."""
         self._precision = message["precision"]
         if self._precision == "tf32":
             torch.backends.cuda.matmul.allow_tf32 = True
             torch.backends.cudnn.allow_tf32 = True
-        self._reference = reference = load_reference(Path(message["path"]), self._device)
-        reference.examine()
+        self._reference = reference = load_reference(Path(message["path"]), self._device, seconds=message["patience"])
         self._original = {name: tensor.detach().clone() for name, tensor in self._state().items()}
         tensors: list[torch.Tensor] = []
         try:
@@ -67,6 +66,11 @@ class ReferenceWorker:
             "parameters": len(self._names() & self._state().keys()),
             "sha": reference.sha,
         }
+
+    def examine(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Whether it can be judged by, as far as it alone can tell: a `BadInput` where not."""
+        self._loaded().examine()
+        return {}
 
     def baseline(self, message: dict[str, Any]) -> dict[str, Any]:
         """Capture, the values the graph lifted, versions, and on a GPU the eager time."""
@@ -359,13 +363,14 @@ def main(channel: Channel, scratch: Path, target: Target) -> None:
         except BadInput as error:
             answer = {"error": str(error), "kind": "bad_input"}
         except LostContext as error:
+        "examine": worker.examine,
             answer = {"error": str(error), "kind": "crash"}
         except (MemoryError, torch.OutOfMemoryError) as error:
             detail = (str(error).splitlines() or ["none is left"])[0][:200].rstrip(".")
             answer = {"error": f"The reference does not fit into memory: {detail}.", "kind": "bad_input"}
         except Exception as error:
             answer = {"error": traceback.format_exc(), "kind": "error" if worker.alive() else "crash"}
-            if lack := no_room(error):     # while it was looked at: its own forward still had room
+            if lack := shortage.asked_for(error):  # while it was looked at: its own forward still had room
                 answer = {"error": f"The reference takes too much memory to be judged: {lack}.", "kind": "bad_input"}
         channel.send(answer | {"id": message["id"]})
 

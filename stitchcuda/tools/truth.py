@@ -18,7 +18,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from stitchcuda.errors import BadInput
-from stitchcuda.tools.memory import groups, remade
+from stitchcuda.tools.memory import groups, is_dense, remade
 
 _WIDER = {
     torch.float32: torch.float64,
@@ -37,8 +37,8 @@ def name_outputs(result: Any, name: str = "output") -> dict[str, Tensor]:
     if result is None:
         return {}
     if isinstance(result, Tensor):
-        if result.layout != torch.strided or result.is_quantized:
-            raise BadInput(f"The reference returns a sparse or quantised tensor as {name}: return dense tensors.")
+        if not is_dense(result):
+            raise BadInput(f"The reference returns a sparse, nested or quantised tensor as {name}: return dense ones.")
         return {name: result}
     if isinstance(result, dict):
         parts = [(str(key), part) for key, part in result.items()]

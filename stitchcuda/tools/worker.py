@@ -21,6 +21,7 @@ from stitchcuda.errors import Unavailable
 from stitchcuda.sandbox import limits
 from stitchcuda.sandbox.limits import Limits
 from stitchcuda.sandbox.removal import remove
+from stitchcuda.tools import shortage
 from stitchcuda.tools.lending import handed
 from stitchcuda.tools.nursery import Nursery
 from stitchcuda.tools.wire import Closed, Expired, Forged, WireError
@@ -160,7 +161,7 @@ class Worker:
             kind: Kind = "memory" if end.reason == "memory" else "crash"
             limit = f" (limit {bound:.0f} GiB)" if kind == "memory" else ""
             return WorkerFailed(kind, f"{self._what} {_EXCESSES[end.reason]}{limit} while {doing} and was stopped")
-        if re.search(r"MemoryError|bad_alloc|can't allocate memory|not enough memory|CUDA out of memory", log):
+        if shortage.ran_out(log):
             return WorkerFailed("memory", f"{self._what} ran out of memory (limit {bound:.0f} GiB) while {doing}")
         frames = re.findall(r'File "([^"]+)", line (\d+) in (\w+)', log)
         own = [frame for frame in frames if self.code is not None and Path(frame[0]).is_relative_to(self.code)]

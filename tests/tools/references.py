@@ -42,5 +42,6 @@ def asking(folder: Path, text: str) -> Ask:
         answer: dict[str, Any] = getattr(worker, do)(fields)
         return answer
 
-    ask("load", path=str(path), precision="reference", init=str(folder / "init"))
+    ask("load", path=str(path), precision="reference", init=str(folder / "init"), patience=0.0)
+    ask("examine")
     return ask

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -42,9 +43,9 @@ def reference(tmp_path: Path, source: str, name: str = "reference.py") -> Path:
     return path
 
 
-def refusal(path: Path, *, examine: bool = False) -> str:
+def refusal(path: Path, *, examine: bool = False, seconds: float = 0.0) -> str:
     def use() -> None:
-        loaded = load_reference(path)
+        loaded = load_reference(path, seconds=seconds)
         loaded.inputs(0)
         if examine:
             loaded.examine()
@@ -95,7 +96,10 @@ def test_constructor_arguments_in_all_forms(given: str, tmp_path: Path) -> None:
             "Model in reference.py holds a sparse",
         ),
         (("super().__init__()", "raise ValueError('too wide')"), "constructor of Model raises ValueError: too wide (line 8"),
-        (("return [4]", "return [4, 5, 6]"), "constructor of Model raises TypeError"),
+        (("return [4]", "return [4, 5, 6]"), "get_init_inputs() gives 3 values, but Model.__init__ takes (width) (line 7"),
+        (("def get_init_inputs", "def inits"), "There is no get_init_inputs(), but Model.__init__ takes (width) (line 7"),
+        (("__init__(self, width):", "__init__(self, w, *a, b=width):"), "Importing reference.py raises NameError"),
+        (("super().__init__()", "super().__init__(); None + 1"), "constructor of Model raises TypeError: unsupported operand"),
         (("return [4]", "return [4 / 0]"), "get_init_inputs() raises ZeroDivisionError"),
         (("import torch\n", "import torch, not_a_module\n"), "Importing reference.py raises ModuleNotFoundError"),
         (("import torch\n", "import torch\nexit(1)\n"), "Importing reference.py raises SystemExit"),
@@ -151,7 +155,9 @@ def test_a_missing_or_foreign_file_is_refused(tmp_path: Path) -> None:
         ("(y, [y, 3])", "gives an object of type int as output.1.1"),
         ("None", "only empty tensors"),
         ("y[:0]", "only empty tensors"),
-        ("y.to_sparse()", "sparse or quantised"),
+        ("y.to_sparse()", "a sparse, nested or quantised tensor as output"),
+        ("torch.nested.nested_tensor([y[0], y[1][:3]])", "a sparse, nested or quantised tensor as output"),
+        ("y + None", "The reference's forward raises TypeError: unsupported operand"),
         ("torch.dropout(y, 0.5, True)", "different results for the same inputs"),
         ("(y, torch.randint(9, (50,)))", "different results for the same inputs"),
         ("y.reshape(3, 3)", "forward raises RuntimeError"),
@@ -163,6 +169,55 @@ def test_a_missing_or_foreign_file_is_refused(tmp_path: Path) -> None:
 def test_what_cannot_be_judged_is_refused_in_one_sentence(result: str, said: str, tmp_path: Path) -> None:
     source = GOOD.replace("return self.linear(x)", f"y = self.linear(x)\n        return {result}")
     assert said in refusal(reference(tmp_path, source), examine=True)
+
+
+@pytest.mark.parametrize(
+    ("takes", "gives", "said"),
+    [
+        ("x, y", "[torch.ones(2, 4)] * 3", "get_inputs() gives 3 values, but forward takes (x, y) (line 11 of reference.py)"),
+        ("x, y", "[torch.ones(2, 4)]", "get_inputs() gives 1 value, but forward takes (x, y) (line 11 of reference.py)"),
+        ("", "[torch.ones(2, 4)]", "get_inputs() gives 1 value, but forward takes nothing (line 11 of reference.py)"),
+        ("x, *, of: int = 3", "[torch.ones(2, 4)] * 2", "gives 2 values, but forward takes (x, *, of=…) (line 11"),
+        ("x, y=1", "{'x': 1, 'z': 2}", "gives values for x, z, but forward takes (x, y=…)"),
+        ("x", "[[torch.ones(2, 4)], {'z': 2}]", "gives 1 value and values for z, but forward takes (x)"),
+    ],
+)
+def test_inputs_that_forward_does_not_take(takes: str, gives: str, said: str, tmp_path: Path) -> None:
+    source = GOOD.replace("forward(self, x)", f"forward(self, {takes})").replace("[torch.randn(2, 4)]", gives)
+    assert said in refusal(reference(tmp_path, source), examine=True)
+
+
+def test_a_pickle_whose_inputs_do_not_fit(tmp_path: Path) -> None:
+    said = refusal(pickled(tmp_path, nn.Identity(), torch.ones(2), torch.ones(3)), examine=True)
+    assert said == "the pickle model.pkl gives 2 values, but forward takes (input)."
+
+
+def test_what_a_hook_makes_fit_is_fine(tmp_path: Path) -> None:
+    hook = "self.register_forward_pre_hook(lambda module, args, kwargs: ((args[0],), {}), with_kwargs=True)"
+    source = GOOD.replace("        self.linear", f"        {hook}\n        self.linear").replace("4)]", "4), 3]")
+    assert list(load_reference(reference(tmp_path, source)).examine()) == ["output"]
+
+
+SLEEPLESS = "while True:\n        try: nothing\n        except Exception: pass\n    "
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (("import torch\n", "import torch\nwhile True: pass\n"), "Importing reference.py and constructing its Model did not"),
+        (("super().__init__()", "while True: pass"), "did not end within 1 s and was stopped, in line 8:"),
+        (("return [4]", "import time; time.sleep(99)"), "within 1 s and was stopped, in line 20:"),
+        (("return [torch.randn(2, 4)]", f"{SLEEPLESS}return [torch.randn(2, 4)]"), "get_inputs() of reference.py did not"),
+    ],
+)
+def test_a_reference_that_does_not_end_is_stopped(change: tuple[str, str], said: str, tmp_path: Path) -> None:
+    assert said in refusal(reference(tmp_path, GOOD.replace(*change, 1)), seconds=0.6)
+
+
+def test_a_bound_that_was_kept_leaves_nothing_behind(tmp_path: Path) -> None:
+    before = signal.getsignal(signal.SIGALRM), signal.getitimer(signal.ITIMER_REAL)[0] > 0
+    load_reference(reference(tmp_path, GOOD), seconds=0.5).inputs(0)
+    assert before == (signal.getsignal(signal.SIGALRM), signal.getitimer(signal.ITIMER_REAL)[0] > 0)
 
 
 @pytest.mark.parametrize(
