@@ -188,7 +188,6 @@ class CheckResult(Record):
     boundary: int = 0                      # of that, copies into and out of the memory of a replayed CUDA graph (simulator)
     whole: int = 0                         # the reference's work in one call, in the same unit; 0: not looked at
     replaced: float = 1.0                  # share of the reference's device time that own kernels took over (GPU)
-    computed: float = 0.0                  # the same without copies around a CUDA graph and what only moves data (GPU)
     exchanged: float = 0.0                 # of what the program does without, what other library kernels do (GPU)
     host_bytes: int = 0                    # read back to the host in one call (simulator)
     host_share: float = 0.0                # of device time, in copies to the host (GPU)

@@ -207,7 +207,9 @@ class JudgeProcess:
             work = self._reference_work()
             result = result.model_copy(update={"whole": int(work["work"])})
             if one.traced:
-                replaced, exchanged = origin.taken(work, one.traced, one.own)
+                most = len(exam.sets[0].names) + str(exam.sets[0].structure).count("'tensor':")
+                alone = origin.computed(work, one.traced, one.own, most=most)
+                replaced, exchanged = max(origin.taken(work, one.traced, one.own), alone)
                 result = result.model_copy(update={"replaced": replaced, "exchanged": exchanged})
             # Whether it has kernels is not for the worker to say.
             times = origin.own_times(one.traced, one.own)

@@ -142,7 +142,7 @@ def policy_reasons(
         return (f"policy {policy}: {check.host_share:.0%} of device time are copies to the host: it computes there",), ""
     taken = 1.0 - (check.elsewhere - check.boundary) / check.whole if check.whole else 1.0
     if check.tier != "simulated":
-        taken = max(check.replaced, check.computed)
+        taken = check.replaced
     slower = timing is not None and timing.speedup <= 1.0
     if check.own_share >= OWN_SHARE and taken >= OWN_SHARE and not (slower and check.exchanged > EXCHANGED):
         return (), ""

@@ -80,6 +80,39 @@ def test_the_interval_of_a_saving_holds_95_percent() -> None:
     assert 0.95 <= 1 - 2 * tail < 0.99
 
 
+COPY = "Memcpy DtoD (Device -> Device)"
+
+
+def trace(*rows: tuple[str, int], copies: tuple[int, ...] = (), replays: int = 1) -> dict[str, object]:
+    return {"rows": [[name, 0, took, 7] for name, took in rows], "replays": replays, "copies": list(copies)}
+
+
+def test_copies_around_a_replayed_graph_are_nobodys_work() -> None:
+    """They count as exchanged for the reference's kernels, unless they are few, plain and outside of the graph."""
+    reference = trace(("tanh_kernel", 20), ("mul_kernel", 20), replays=0)
+    program = trace((COPY, 20), ("gate(float*)", 20), (COPY, 20), copies=(0, 2))
+    assert origin.taken(reference, program, ("gate",)) == (0.0, 1.0)
+    assert origin.computed(reference, program, ("gate",), most=2) == (1.0, 0.0)
+    others = [
+        trace((COPY, 20), ("gate(float*)", 20), (COPY, 20), copies=(0, 2), replays=0),
+        trace((COPY, 20), ("gate(float*)", 20), (COPY, 20)),                                # in the graph
+        trace(("direct_copy_kernel", 20), ("gate(float*)", 20), (COPY, 20), copies=(0, 2)),  # it converts or rearranges
+        trace(*[(COPY, 20)] * 3, ("gate(float*)", 20), copies=(0, 1, 2)),                   # pieces
+        trace((COPY, 20), ("gate(float*)", 20), copies=(7,)),
+    ]
+    assert [origin.computed(reference, one, ("gate",), most=2) for one in others] == [(0.0, 0.0)] * 5
+    assert origin.computed(reference, {**program, "copies": [0, "2", None]}, ("gate",), most=2) == (0.5, 0.5)
+    assert origin.computed(reference, {**program, "copies": "02"}, ("gate",), most=2) == (0.0, 0.0)
+
+
+def test_what_a_reference_moves_is_not_taken_over_by_such_copies() -> None:
+    reference = trace(("CatArrayBatchedCopy", 30), (COPY, 20), ("silu_kernel", 2), replays=0)
+    program = trace((COPY, 20), (COPY, 10), ("column(float*)", 2), (COPY, 30), copies=(0, 1, 3))
+    assert origin.computed(reference, program, ("column",), most=3)[0] == pytest.approx(2 / 52)
+    library = trace((COPY, 20), ("gelu_kernel", 30), ("same(float*)", 5), (COPY, 20), copies=(0, 3))
+    assert origin.computed(trace(("gelu_kernel", 30), replays=0), library, ("same",), most=2) == (0.0, 0.0)
+
+
 @pytest.mark.parametrize("anew", [False, True])
 def test_a_recording_that_is_begun_anew_is_told(monkeypatch: pytest.MonkeyPatch, anew: bool) -> None:
     monkeypatch.setattr(origin, "_ACTIVITIES", {torch.profiler.ProfilerActivity.CPU})
@@ -99,4 +132,4 @@ def test_a_recording_that_is_begun_anew_is_told(monkeypatch: pytest.MonkeyPatch,
         with pytest.raises(RuntimeError, match="was ended while it went on"):
             origin.record(call, restore=lambda: None)
     else:
-        assert origin.record(call, restore=lambda: None) == {"rows": [], "replays": 0, "late": []}
+        assert origin.record(call, restore=lambda: None) == {"rows": [], "replays": 0, "late": [], "copies": []}

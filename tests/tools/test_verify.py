@@ -13,7 +13,7 @@ from stitchcuda.state import BuildResult, CheckResult
 from stitchcuda.tools import device, ncu, nsys, nvcc
 from stitchcuda.tools.check import Judge
 from stitchcuda.tools.device import device_facts, resolve_target
-from stitchcuda.tools.verify import Verdict, policy_reasons, shortened, verify
+from stitchcuda.tools.verify import Verdict, host_tasks, policy_reasons, shortened, verify
 from tests.tools import programs
 from tests.tools.test_timing import timed_result
 
@@ -154,6 +154,36 @@ def test_policies_by_share(tmp_path: Path) -> None:
     assert policy_reasons(tmp_path, "stitched", result(0.04, 0.5))[0]
     assert policy_reasons(tmp_path, "strict", result(0.5, 0.01)) == ((), "")
     assert policy_reasons(tmp_path, "strict", result(0.9, 0.1))[0]
+
+
+def test_copies_around_a_replayed_graph_are_nobodys_work(tmp_path: Path) -> None:
+    check = CheckResult(
+        ok=True, tier="simulated", own_share=0.3, vendor_share=0.1, framework_share=0.6, elsewhere=70, boundary=60, whole=70
+    )
+    assert policy_reasons(tmp_path, "stitched", check) == ((), "")
+    assert "100% of the reference's" in policy_reasons(tmp_path, "stitched", check.model_copy(update={"boundary": 0}))[0][0]
+    assert policy_reasons(tmp_path, "strict", check) == ((), "")
+    assert "strict: 10%" in policy_reasons(tmp_path, "strict", check.model_copy(update={"boundary": 50}))[0][0]
+
+
+def test_a_single_file_declares_host_side_tasks(tmp_path: Path, reference: Path, cache: Path) -> None:
+    program = programs.host_program(tmp_path) / "model_new.py"
+    (tmp_path / "program.json").unlink()
+    assert not verdict(program, reference, cache).accepted
+    text = program.read_text()
+    program.write_text(f'{text}\nHOST_TASKS = ["cuda_graph"]\n')
+    found = verdict(program, reference, cache)
+    assert (found.accepted, found.label) == (True, "host-only"), found.reasons
+    for said, tasks in [('("cuda_graph", "streams")', ("cuda_graph", "streams")), ("[]", ()), ("[]\nHOST = [1]", ())]:
+        program.write_text(f"HOST_TASKS = {said}\n")
+        assert host_tasks(program) == tasks
+    for said in ("class A:\n    HOST_TASKS = 1\n", 'if 1:\n    HOST_TASKS = ["cuda_graph"]\n', "def (", "\0"):
+        program.write_text(said)
+        assert host_tasks(program) == ()
+    for said in ("list(TASKS)", '"cuda_graph"', '["cuda_graph", 1]', "[name for name in TASKS]", "{}"):
+        program.write_text(f"HOST_TASKS = {said}\n")
+        with pytest.raises(BadInput, match="no list of names"):
+            host_tasks(program)
 
 
 def test_libraries_exchanged_for_others_have_to_gain_something(tmp_path: Path) -> None:
