@@ -38,8 +38,8 @@ from stitchcuda.tools.snapshot import snapshot
 from stitchcuda.tools.trial import Construction, Trial
 from stitchcuda.tools.worker import OnBuild, Worker, WorkerFailed
 
-
 _GRACE_S = 5.0                             # for a reference's worker to say by itself that its time is over
+
 
 class JudgeProcess:
     """One reference, its exams, and the programs that sit them."""
@@ -304,15 +304,15 @@ class JudgeProcess:
             init = self._scratch / "init"
             try:
                 self._facts = self._reference.ask(
-                    patience=self._limits.load_s,
                     "load",
-                self._reference.ask("examine", seconds=self._limits.baseline_s, doing="running forward")
                     seconds=self._limits.load_s + _GRACE_S,
                     doing="loading",
                     path=self._path,
                     precision=self._settings.precision,
                     init=str(init),
+                    patience=self._limits.load_s,
                 ) | {"init": str(init)}
+                self._reference.ask("examine", seconds=self._limits.baseline_s, doing="running forward")
             except WorkerFailed as failure:
                 self._drop_reference()
                 if failure.kind == "error":

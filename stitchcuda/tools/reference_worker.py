@@ -347,6 +347,7 @@ def main(channel: Channel, scratch: Path, target: Target) -> None:
     worker = ReferenceWorker(scratch, target)
     handlers = {
         "load": worker.load,
+        "examine": worker.examine,
         "baseline": worker.baseline,
         "renew": worker.renew,
         "expect": worker.expect,
@@ -363,7 +364,6 @@ def main(channel: Channel, scratch: Path, target: Target) -> None:
         except BadInput as error:
             answer = {"error": str(error), "kind": "bad_input"}
         except LostContext as error:
-        "examine": worker.examine,
             answer = {"error": str(error), "kind": "crash"}
         except (MemoryError, torch.OutOfMemoryError) as error:
             detail = (str(error).splitlines() or ["none is left"])[0][:200].rstrip(".")
