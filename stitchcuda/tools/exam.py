@@ -26,6 +26,8 @@ from stitchcuda.tools.variants import MASKS_AS_GIVEN, SMALL, VALUES
 Ask = Callable[..., dict[str, Any]]
 """Asks the reference worker: ask(do, **fields)."""
 
+Groups = tuple[tuple[str, ...], ...]
+
 GIVEN = "as given"
 _TOUCHED = 3                               # the number of the set that is the first one with a few places exchanged or changed
 _LAYOUT = 4                                # the number of the set in another layout: the loop's exams never come that far
@@ -69,6 +71,7 @@ class Exam:
     renewed: bool
     note: str = ""
     kept: frozenset[str] = frozenset()     # parameters that are as constructed all the same
+    alike: Groups = ()                     # parameters that have one value in common, a secret one (`lacking.py`)
     usual: float = 0.0                     # the reference's own error on inputs as given
     backwards: bool = field(default_factory=lambda: secrets.randbelow(2) == 1)  # how the simulator's blocks run the first time
     sets: list[InputSet] = field(default_factory=list)
@@ -126,12 +129,12 @@ def places(folder: Path, label: str) -> dict[str, Path]:
     return {what: folder / f"{what}-{label}" for what in ("inputs", "expected", "exact")}
 
 
-def draw(ask: Ask, folder: Path, *, kept: frozenset[str] = frozenset()) -> Exam:
+def draw(ask: Ask, folder: Path, *, kept: frozenset[str] = frozenset(), alike: Groups = ()) -> Exam:
     """A new exam without input sets. Parameters get secret values, but for those that are kept as constructed."""
     folder.mkdir(parents=True)
     state = folder / "state"
-    answer = ask("renew", seed=secrets.randbits(31), state=str(state), keep=sorted(kept))
-    return Exam(folder=folder, state=state, renewed=not answer["note"], note=answer["note"], kept=kept)
+    answer = ask("renew", seed=secrets.randbits(31), state=str(state), keep=sorted(kept), alike=alike)
+    return Exam(folder=folder, state=state, renewed=not answer["note"], note=answer["note"], kept=kept, alike=alike)
 
 
 def extend(ask: Ask, exam: Exam, count: int) -> None:
@@ -173,9 +176,9 @@ def reloaded(ask: Ask, exam: Exam) -> Exam | None:
     if not exam.renewed:
         return None
     state = exam.folder / "state-again"
-    if ask("renew", seed=secrets.randbits(31), state=str(state), keep=sorted(exam.kept))["note"]:
+    if ask("renew", seed=secrets.randbits(31), state=str(state), keep=sorted(exam.kept), alike=exam.alike)["note"]:
         return None
-    other = Exam(folder=exam.folder, state=state, renewed=True, kept=exam.kept)
+    other = Exam(folder=exam.folder, state=state, renewed=True, kept=exam.kept, alike=exam.alike)
     other.sets.append(drawn(ask, other, "again", seed=exam.sets[0].seed, variants=[GIVEN]))
     return other
 

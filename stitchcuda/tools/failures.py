@@ -26,9 +26,10 @@ class ProgramError(Exception):
 class OtherState(Exception):
     """A foreign program that lacks some of the reference's state: it must sit an exam in which that is as constructed."""
 
-    def __init__(self, reason: str, missing: list[str]) -> None:
+    def __init__(self, reason: str, missing: list[str], held: int) -> None:
         super().__init__(reason)
         self.missing = missing
+        self.held = held                   # numbers of its own that are nothing of the reference's
 
 
 def failure(error: BaseException, folder: Path) -> dict[str, Any]:
@@ -39,7 +40,7 @@ def failure(error: BaseException, folder: Path) -> dict[str, Any]:
     if isinstance(error, NotPlain):
         return {"error": f"forward returned {text}", "kind": "error"}
     if isinstance(error, OtherState):
-        return {"error": text, "kind": "state", "missing": error.missing}
+        return {"error": text, "kind": "state", "missing": error.missing, "held": error.held}
     if isinstance(error, BuildFailed):
         return {"error": f"the program's kernels do not build:\n{text}", "kind": "error"}
     if isinstance(error, WireError):

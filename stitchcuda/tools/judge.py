@@ -26,11 +26,12 @@ from stitchcuda.fusion.manifest import FreeSize, free_sizes
 from stitchcuda.sandbox.limits import Limits, for_data
 from stitchcuda.sandbox.removal import remove
 from stitchcuda.state import CheckResult, Settings, TimingResult
-from stitchcuda.tools import ceiling, degenerate, deliveries, integrity, origin, sitting, skipping, timing, turns
+from stitchcuda.tools import ceiling, degenerate, deliveries, integrity, lacking, origin, sitting, skipping, timing, turns
 from stitchcuda.tools.builder import Builder, Home, simulator_home
 from stitchcuda.tools.builder_worker import handed_out
 from stitchcuda.tools.early_builds import EarlyBuilds
 from stitchcuda.tools.exam import Exam, Lost, draw, extend, reloaded, resized
+from stitchcuda.tools.lacking import Terms
 from stitchcuda.tools.nursery import Nursery
 from stitchcuda.tools.screen import screen
 from stitchcuda.tools.skipping import Seat
@@ -59,7 +60,8 @@ class JudgeProcess:
             folder.mkdir(parents=True, exist_ok=True)
         self._reference: Worker | None = None
         self._facts: dict[str, Any] = {}
-        self._exams: dict[frozenset[str], Exam] = {}  # by what is kept as constructed
+        self._exams: dict[Terms, Exam] = {}
+        self._terms: dict[str, Terms] = {}  # on which a program was judged the last time
         self._work: dict[str, Any] | None = None
         self._says_enough: tuple[str, ...] | None = None  # notes on outputs that say little; None: not looked at yet
 
@@ -73,22 +75,17 @@ class JudgeProcess:
         seeds, fresh = int(message["seeds"]), bool(message["fresh"])
         started = time.monotonic()
         with self._copy(message["program"]) as program:
-            result = self._screened(program, seeds, fresh=fresh)
+            result, self._terms[message["program"]] = self._screened(program, seeds, fresh=fresh)
         return result.model_copy(update={"seconds": time.monotonic() - started}).model_dump(mode="json")
 
-    def _screened(self, program: Path, seeds: int, *, fresh: bool) -> CheckResult:
+    def _screened(self, program: Path, seeds: int, *, fresh: bool) -> tuple[CheckResult, Terms]:
         findings = screen(program)
         refused = tuple(f"the source itself: {one.sentence}" for one in findings if one.severity == "refused")
         if refused:
-            return CheckResult(ok=False, tier="timed" if self._target == "cuda" else "simulated", reasons=refused)
-        try:
-            result = self._check(program, seeds, fresh=fresh)
-        except WorkerFailed as failure:
-            if failure.kind != "state":
-                raise
-            result = self._check(program, seeds, fresh=fresh, kept=self._kept(failure))
+            return CheckResult(ok=False, tier="timed" if self._target == "cuda" else "simulated", reasons=refused), Terms()
+        result, terms = lacking.agreed(lambda terms: self._check(program, seeds, fresh=fresh, terms=terms))
         noted = tuple(f"the source: {one.sentence}" for one in findings)
-        return result.model_copy(update={"notes": (*result.notes, *noted)})
+        return result.model_copy(update={"notes": (*result.notes, *noted)}), terms
 
     @contextlib.contextmanager
     def _copy(self, program: str) -> Iterator[Path]:
@@ -157,29 +154,24 @@ class JudgeProcess:
                 raise Unavailable(f"the program could not be profiled: {failure}") from failure
 
     def _ready(self, stack: contextlib.ExitStack, program: str) -> tuple[Worker, Exam, Trial]:
-        """A worker with the program loaded, with renewed parameters but for those that it lacks."""
-        kept: frozenset[str] | None = None
-        while True:
-            exam = self._exam(1, fresh=False, kept=kept or frozenset())
+        """A worker with the program loaded, on the terms on which it was judged."""
+
+        def ready(terms: Terms) -> tuple[Worker, Exam, Trial]:
+            exam = self._exam(1, fresh=False, terms=terms)
             copy = stack.enter_context(self._copy(program))
             worker = stack.enter_context(self._worker(copy, exam))
             one = Trial(worker, exam, self._construction(), self._target, self._limits)
             try:
                 one.load(copy, cache=self._cache, arch=self._arch)
             except WorkerFailed as failure:
-                if failure.kind == "state" and kept is None:
-                    kept = self._kept(failure)
-                    continue
-                raise
+                raise lacking.reconsidered(self._ask, exam, one.state, failure, terms) from failure
             return worker, exam, one
 
-    def _kept(self, failure: WorkerFailed) -> frozenset[str]:
-        """What stays as constructed because a program says that it lacks it."""
-        return failure.missing & frozenset(self._facts["state_names"])
+        return lacking.agreed(ready, self._terms.get(program, Terms()))[0]
 
-    def _check(self, program: Path, seeds: int, *, fresh: bool, kept: frozenset[str] | None = None) -> CheckResult:
-        """Without `kept`, raises `WorkerFailed` of kind "state" for a program that lacks some of the reference's state."""
-        exam = self._exam(seeds, fresh=fresh, kept=kept or frozenset())
+    def _check(self, program: Path, seeds: int, *, fresh: bool, terms: Terms) -> CheckResult:
+        """Raises `OtherTerms` for a program that has not all of the reference's state under its names."""
+        exam = self._exam(seeds, fresh=fresh, terms=terms)
         # The simulator's kernels have their switches anyway.
         early = EarlyBuilds(self._builder, self._new_builder()) if fresh and self._target == "cuda" else None
         build = early.build if early else self._builder.build
@@ -190,9 +182,7 @@ class JudgeProcess:
                 try:
                     one.load(program, cache=self._cache, arch=self._arch)
                 except WorkerFailed as failure:
-                    if failure.kind == "state" and kept is None:
-                        raise
-                    return sitting.failed(one, failure)
+                    return sitting.failed(one, lacking.reconsidered(self._ask, exam, one.state, failure, terms))
                 try:
                     others = resized(self._ask, exam, _free_sizes(program)) if fresh else []
                 except WorkerFailed as failure:
@@ -202,6 +192,10 @@ class JudgeProcess:
                         one, exam, seeds, final=fresh, profile=self._target == "cuda", others=others,
                         reload=lambda: reloaded(self._ask, exam) if fresh else None,
                     )  # fmt: skip
+            if not result.ok:
+                lacking.regroup(one.state, terms, one.guessed)
+            elif unread := lacking.unread(lambda: self._seat(program, exam, build), exam, one.state, terms):
+                result = result.model_copy(update={"ok": False, "reasons": (unread,)})
             if not (fresh and result.ok):
                 return result
             work = self._reference_work()
@@ -241,12 +235,12 @@ class JudgeProcess:
     def _turn(self) -> contextlib.AbstractContextManager[None]:
         return turns.together() if self._target == "cuda" else contextlib.nullcontext()
 
-    def _exam(self, seeds: int, *, fresh: bool, kept: frozenset[str]) -> Exam:
-        exam = None if fresh else self._exams.get(kept)
+    def _exam(self, seeds: int, *, fresh: bool, terms: Terms) -> Exam:
+        exam = None if fresh else self._exams.get(terms)
         if exam is None:
-            exam = draw(self._ask, self._folder(), kept=kept)
+            exam = draw(self._ask, self._folder(), kept=terms.kept, alike=terms.alike)
             if not fresh:
-                self._exams[kept] = exam
+                self._exams[terms] = exam
         extend(self._ask, exam, seeds)
         if self._says_enough is None and seeds > 1:
             refusal, notes = degenerate.reasons(self._ask, exam)
@@ -282,7 +276,7 @@ class JudgeProcess:
             init_seed=facts["init_seed"],
             training=facts["training"],
             state_names=facts["state_names"],
-            parameters=facts["parameters"],
+            state=lacking.told(facts["state"]),
             precision=self._settings.precision,
         )
 

@@ -18,7 +18,8 @@ import torch
 
 from stitchcuda.state import Target
 from stitchcuda.tools import orders, origin, rotation, simulated_device, simulated_runtime, tampering, timed_calls, wire
-from stitchcuda.tools.failures import OtherState, ProgramError, failure
+from stitchcuda.tools.adoption import Adoption
+from stitchcuda.tools.failures import ProgramError, failure
 from stitchcuda.tools.interceptor import Interceptor
 from stitchcuda.tools.memory import alias, extent, memory_of
 from stitchcuda.tools.restoration import Restoration
@@ -40,7 +41,7 @@ class ProgramWorker:
         self._device = "cuda" if target == "cuda" else "cpu"
         self._program: torch.nn.Module | None = None
         self._interceptor: Interceptor | None = None
-        self._state: dict[str, torch.Tensor] | None = None
+        self._adopted: Adoption | None = None
         self._transient: dict[str, torch.Tensor] = {}  # buffers that no state_dict holds and a forward changes
         self._inputs: list[torch.Tensor] = []
         self._shown: list[torch.Tensor] = []  # the same memory, as the program is given it again and again
@@ -89,15 +90,19 @@ class ProgramWorker:
                 simulated_device.take_over(program)
         program.train(bool(message["training"]))
         self._program = program
-        missing, note = self._adopt(message, strict=path.is_dir())
+        given = dict(zip(message["state_names"], wire.read_tensors(Path(message["state"]), device=self._device), strict=True))
+        with self._interceptor.running():
+            self._adopted = Adoption(program, given, message, strict=path.is_dir())
         buffers = dict(program.named_buffers())
         self._transient = {name: buffers[name].detach().clone() for name in message["transient"] if name in buffers}
         return {
             "kernels": self._interceptor.loaded,
             "build_s": self._interceptor.build_s,
             "seconds": time.monotonic() - started,
-            "note": note,
-            "missing": missing,
+            "missing": self._adopted.missing,
+            "elsewhere": self._adopted.elsewhere,
+            "guessed": self._adopted.guessed,
+            "spare": [was.numel() for _, was in self._adopted.spare],
             "tampered": self._tampered(),
         }
 
@@ -151,16 +156,19 @@ class ProgramWorker:
                 raise ProgramError(f"forward returned a {type(tensor).__name__}, not a plain tensor")
         wire.write_tensors(Path(message["outputs"]), outputs)
         wire.write_tensors(Path(message["inputs_after"]), given)
-        wire.write_tensors(Path(message["state_after"]), list(self._current_state().values()))
+        wire.write_tensors(Path(message["state_after"]), list(self._adoption().current().values()))
 
     def reload(self, message: dict[str, Any]) -> dict[str, Any]:
         """Load other parameters, as somebody would who trained on."""
-        program, interceptor = self._loaded()
+        _, interceptor = self._loaded()
         given = wire.read_tensors(Path(message["state"]), device=self._device)
-        state = dict(zip(message["names"], given, strict=True))
-        self._state = {name: state[name] for name in self._state or ()}
         with interceptor.running():
-            program.load_state_dict(self._state, strict=False)
+            self._adoption().load(dict(zip(message["names"], given, strict=True)))
+        return {}
+
+    def disturb(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Change one of the tensors that nothing of the reference's was put into, and the one before back."""
+        self._adoption().disturb(message["number"])
         return {}
 
     def reread(self, message: dict[str, Any]) -> dict[str, Any]:
@@ -220,9 +228,7 @@ class ProgramWorker:
 
         def make() -> TimedCalls:
             assert self._clock is not None
-            state = self._state or {}
-            changing = {name: state[name] for name in message["restore"] if name in state}
-            kept = Restoration(program, changing, self._current_state() if changing else {})
+            kept = Restoration(program, *self._adoption().changing(message["restore"]))
             return TimedCalls(message, program, self._clock, device=self._device, restore=kept.apply)
 
         with torch.no_grad(), interceptor.running():
@@ -249,58 +255,21 @@ class ProgramWorker:
         spec.loader.exec_module(module)
         return module
 
-    def _adopt(self, message: dict[str, Any], *, strict: bool) -> tuple[list[str], str]:
-        """Load the reference's state by name; names that a foreign program does not have, and a sentence on them.
-
-        What it lacks is then `kept` in the reference, as constructed, for the program's own were drawn with the same seed.
-        """
-        program, interceptor = self._loaded()
-        names: list[str] = message["state_names"]
-        given = dict(zip(names, wire.read_tensors(Path(message["state"]), device=self._device), strict=True))
-        own = program.state_dict()
-        if not own and message["parameters"] and not strict:  # ones and zeros of the known seed would be as good as left out
-            raise ProgramError(f"the program has no state, and the reference's {message['parameters']} parameters matter")
-        missing = [name for name in names if name not in own]
-        extra = [name for name in own if name not in given]
-        note = ""
-        if missing or (extra and strict):
-            parts = [f"lacks {', '.join(missing[:4])}"] if missing else []
-            parts += [f"adds {', '.join(extra[:4])}"] if extra else []
-            sentence = f"the program's state_dict is not the reference's: it {' and '.join(parts)}"
-            if strict:
-                raise ProgramError(sentence)
-            if not set(missing) <= set(message["kept"]):
-                raise OtherState(sentence, missing)
-            note = f"limited: {sentence}; what it lacks was drawn with the same seed instead of copied"
-        given = {name: value for name, value in given.items() if name in own}
-        for name in given:
-            if own[name].shape != given[name].shape:
-                raise ProgramError(
-                    f"the program's {name} has shape {tuple(own[name].shape)}, the reference's {tuple(given[name].shape)}"
-                )
-        self._state = given
-        with interceptor.running():
-            program.load_state_dict(given, strict=False)  # buffers of its own stay as they are
-        return missing, note
-
     def _restore(self) -> None:
         """Parameters and buffers as before the first call: a call must not profit from the one before."""
         program, interceptor = self._loaded()
-        assert self._state is not None
         with torch.no_grad():
-            current = self._current_state()
-            changed = [name for name, value in self._state.items() if not torch.equal(current[name], value)]
-            if changed:
+            if (adopted := self._adoption()).changed():
                 with interceptor.running():
-                    program.load_state_dict(self._state, strict=False)
+                    adopted.restore()
             for name, buffer in program.named_buffers() if self._transient else ():
                 if name in self._transient and buffer.shape == self._transient[name].shape:
                     buffer.copy_(self._transient[name])
 
-    def _current_state(self) -> dict[str, torch.Tensor]:
-        program, _ = self._loaded()
-        state = program.state_dict()
-        return {name: state[name] for name in self._state or ()}
+    def _adoption(self) -> Adoption:
+        if self._adopted is None:
+            raise ProgramError("no program is loaded")
+        return self._adopted
 
     def _placed(self, fresh: list[torch.Tensor]) -> list[torch.Tensor]:
         """New contents at old addresses: what a result cached by pointer would miss."""
@@ -335,6 +304,7 @@ def main(channel: Channel, scratch: Path, target: Target) -> None:
         "skip": worker.skip,
         "reread": worker.reread,
         "reload": worker.reload,
+        "disturb": worker.disturb,
         "repeat": worker.repeat,
         "profile": worker.profile,
         "time": worker.time,

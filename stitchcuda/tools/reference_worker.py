@@ -63,7 +63,7 @@ class ReferenceWorker:
             "init_seed": WEIGHT_SEED,
             "training": reference.module.training,
             "state_names": list(self._state()),
-            "parameters": len(self._names() & self._state().keys()),
+            "state": self._described(),
             "sha": reference.sha,
         }
 
@@ -92,7 +92,8 @@ class ReferenceWorker:
     def renew(self, message: dict[str, Any]) -> dict[str, Any]:
         """Give parameters and running statistics new values, so that ones and zeros cannot be baked in; write them.
 
-        What a program lacks is kept: it draws its own with the seed of the constructor.
+        What a program lacks is kept: it draws its own with the seed of the constructor. Of each group that is `alike`, all get
+        the same value.
         Where the reference does not stay finite with them, it keeps its own, and the answer says so.
         """
         reference = self._loaded()
@@ -105,6 +106,9 @@ class ReferenceWorker:
             before = _finite(run(reference.module, args, kwargs))
             generator = torch.Generator().manual_seed(message["seed"])
             values = {name: _renewed(name, value, self._names(), generator) for name, value in self._original.items()}
+            for group in message["alike"]:     # the largest, for statistics that are ones must stay positive
+                one = torch.stack([values[name].float().reshape(-1) for name in group]).amax(0)
+                values |= {name: one.reshape(values[name].shape).to(values[name].dtype) for name in group}
             self._set(values | {name: self._original[name] for name in keep})
             if _finite(run(reference.module, args, kwargs)) < before:
                 self._set(self._original)
@@ -318,6 +322,18 @@ class ReferenceWorker:
     def _names(self) -> set[str]:
         return {name for name, _ in self._loaded().module.named_parameters(remove_duplicate=False)}
 
+    def _described(self) -> list[dict[str, Any]]:
+        """What is known of each name of the state as constructed (`lacking.Held`)."""
+        first: dict[Any, str] = {}
+        told = []
+        for name, value in self._state().items():
+            place = (value.data_ptr(), value.shape, value.stride(), value.dtype) if value.numel() else (name,)
+            told.append({
+                "name": name, "shape": list(value.shape), "parameter": name in self._names(), "constant": _constant(value),
+                "tied": first.setdefault(place, name),
+            })  # fmt: skip
+        return told
+
     def _state(self) -> dict[str, torch.Tensor]:
         state = self._loaded().module.state_dict()
         return {name: value for name, value in state.items() if isinstance(value, torch.Tensor)}
@@ -381,9 +397,12 @@ def _renewed(name: str, value: torch.Tensor, parameters: set[str], generator: to
         return value
     noise = torch.randn(value.shape, generator=generator, dtype=torch.float32).to(value.device)
     wide = value.float()
-    constant = bool((wide == wide.flatten()[0]).all())
-    renewed = wide + _RENEWAL * noise.clamp(-3, 3) * (1.0 if constant else wide)
+    renewed = wide + _RENEWAL * noise.clamp(-3, 3) * (1.0 if _constant(value) else wide)
     return renewed.to(value.dtype)
+
+
+def _constant(value: torch.Tensor) -> bool:
+    return value.numel() > 0 and bool((value == value.flatten()[0]).all())
 
 
 def _far(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:

@@ -21,11 +21,11 @@ from stitchcuda.tools import bound, origin, wire
 from stitchcuda.tools.bound import Bound
 from stitchcuda.tools.deliveries import Delivery
 from stitchcuda.tools.exam import Exam, InputSet
+from stitchcuda.tools.lacking import Held
 from stitchcuda.tools.lending import lent
 from stitchcuda.tools.wire import WireError
 from stitchcuda.tools.worker import Worker, WorkerFailed
 
-_MOST_SAID = 1000                          # characters of a program worker's own words in a verdict
 _MOST_NAMED = 200                          # of an output's name in a list of them
 
 
@@ -39,7 +39,7 @@ class Construction:
     training: bool
     state_names: list[str]
     precision: Precision
-    parameters: int = 0                    # how many of these names are parameters
+    state: tuple[Held, ...] = ()           # what is known of each of these names
 
 
 class Trial:
@@ -51,12 +51,14 @@ class Trial:
         self._built = built
         self.tier: Tier = "timed" if target == "cuda" else "simulated"
         self._limits = bounds
+        self.state = built.state
         self.state_names = built.state_names
         self.notes: list[str] = []
         self.loaded: dict[str, Any] = {}
         self.own_launches: dict[str, int] = {}  # of own kernels by full name, as the device's trace has them (GPU)
         self.traced: dict[str, Any] = {}   # what the profiler recorded, and whose names are the program's own (GPU)
         self.own: tuple[str, ...] = ()
+        self.guessed: list[str] = []       # of the reference's state, what the program was given by shape
         self._held: dict[str, int] = {}    # position of each held output
 
     def load(self, program: Path, *, cache: Path, arch: str, masked: bool = False) -> None:
@@ -82,18 +84,41 @@ class Trial:
                 precision=self._built.precision,
                 state=state,
                 state_names=self._built.state_names,
-                parameters=self._built.parameters,
+                parameters=[one.name for one in self._built.state if one.parameter],
+                tied={one.name: one.tied for one in self._built.state},
                 kept=sorted(kept),
+                alike=[name for group in self._exam.alike for name in group],
                 transient=self._exam.transient(self._built.state_names),
                 masked=masked,
                 backwards=self._exam.backwards != masked,
             )
         self._tell_tampering(self.loaded)
         self.notes += [str(note) for one in self._worker.built for note in one.get("notes", ())]
-        missing = self.loaded.get("missing")
-        if isinstance(missing, list) and (lacking := kept & set(map(str, missing))):
-            self.notes.append(str(self.loaded.get("note"))[:_MOST_SAID])
-            self.state_names = [name for name in self._built.state_names if name not in lacking]
+        self._note_state(kept, program)
+
+    def _note_state(self, kept: set[str], program: Path) -> None:
+        """What the program took otherwise than by name: all of this is the judge's own but for which of it is where."""
+        if program.is_dir():
+            return
+        said = {what: self.loaded.get(what) for what in ("missing", "elsewhere", "guessed")}
+        missing, elsewhere = ({str(name) for name in one} if isinstance(one := said[what], list) else set()
+                              for what in ("missing", "elsewhere"))  # fmt: skip
+        guessed = said["guessed"] if isinstance(said["guessed"], dict) else {}
+        self.guessed = [name for name in self._built.state_names if name in guessed]
+        lacking = [name for name in self._built.state_names if name in self._exam.kept or name in kept & missing]
+        if lacking:
+            self.notes.append(
+                f"limited: the program's state_dict is not the reference's: it lacks {_first(lacking)}; "
+                "what it lacks was drawn with the same seed instead of copied"
+            )
+        if self._exam.alike:
+            some = [name for group in self._exam.alike for name in group]
+            self.notes.append(f"limited: {_first(some)} had equal values where their shapes are: which is which does not show")
+        elif self.guessed:
+            pairs = [f"{str(guessed[name])[:_MOST_NAMED]!r} taken for {name!r}" for name in self.guessed]
+            self.notes.append(f"{_first(pairs)}, by shape: name them as the reference does, or rename in a load hook")
+        gone = elsewhere | (kept & missing)
+        self.state_names = [name for name in self._built.state_names if name not in gone]
 
     def call(self, given: InputSet, *, same_addresses: bool, hold: bool = False) -> Answer:
         """One forward. `hold`: its outputs stay alive for `reread`. Raises `WorkerFailed`."""
@@ -268,6 +293,22 @@ class Trial:
             return f"limited: parameters cannot be loaded again after the first call: {str(failure)[:200]}"
         return "limited: parameters loaded after the first call are not taken over: load them before" if wrong else ""
 
+    @property
+    def spare(self) -> list[int]:
+        """How many numbers each tensor has that is the program's own, in its own words."""
+        said = self.loaded.get("spare")
+        return [max(0, one) if type(one) is int else 0 for one in said] if isinstance(said, list) else []
+
+    def needs(self, number: int, given: InputSet, bounds: dict[str, Bound]) -> bool:
+        """Whether the program is wrong, or does not even run, with other numbers in this one of its spare tensors."""
+        try:
+            self._worker.ask("disturb", seconds=self._limits.call_s, doing="taking other parameters", number=number)
+            return bool(self.judged(given, self.call(given, same_addresses=False), bounds)[1])
+        except WorkerFailed as failure:
+            if failure.kind == "tampering":
+                raise
+            return True
+
     def remark(self, note: str) -> None:
         """Say once what was not looked at."""
         if note and note not in self.notes:
@@ -315,6 +356,10 @@ def count(said: dict[str, Any], name: str) -> int:
     """A number that a worker said, or 0 where it is none."""
     value = said.get(name, 0)
     return value if type(value) is int and 0 < value < 2**63 else 0
+
+
+def _first(names: list[str]) -> str:
+    return ", ".join(names[:4]) + (", …" if len(names) > 4 else "")
 
 
 def _listed(names: Any) -> str:

@@ -43,12 +43,14 @@ OnBuild = Callable[[dict[str, Any], Path | None, float], dict[str, Any]]
 class WorkerFailed(Exception):
     """The worker answered with an error, crashed, hung or sent nonsense. `kind` says which; the text is one sentence.
 
-    `missing`: of kind "state", what of the reference's state the program has not, in its own words.
+    `missing`: of kind "state", what of the reference's state the program has not, in its own words; `held`: how many numbers it
+    has that are nothing of the reference's.
     """
 
-    def __init__(self, kind: Kind, reason: str, missing: object = ()) -> None:
+    def __init__(self, kind: Kind, reason: str, missing: object = (), held: object = 0) -> None:
         super().__init__(reason)
         self.kind = kind
+        self.held = held if type(held) is int else 0
         self.missing = frozenset(map(str, missing)) if isinstance(missing, list) else frozenset()
 
 
@@ -111,7 +113,8 @@ class Worker:
             self.kill()
             raise self._forged(doing)
         if "error" in answer:
-            raise WorkerFailed(answer.get("kind", "error"), str(answer["error"])[:_MOST_SAID], answer.get("missing"))
+            said = str(answer["error"])[:_MOST_SAID]
+            raise WorkerFailed(answer.get("kind", "error"), said, answer.get("missing"), answer.get("held"))
         return answer
 
     def _answer(self, deadline: float) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from stitchcuda.sandbox.limits import Limits
 from stitchcuda.state import Settings
 from stitchcuda.tools.exam import Exam
 from stitchcuda.tools.judge import JudgeProcess
+from stitchcuda.tools.lacking import Terms
 from stitchcuda.tools.nursery import Nursery
 from stitchcuda.tools.skipping import Seat
 from stitchcuda.tools.toolkit import runtime_cache
@@ -34,7 +35,7 @@ class Bench:
         }  # fmt: skip
         self._judge = JudgeProcess(order, nursery)
         self._judge._the_reference()
-        self.exam: Exam = self._judge._exam(sets, fresh=False, kept=frozenset())
+        self.exam: Exam = self._judge._exam(sets, fresh=False, terms=Terms())
         self.seats = 0
 
     @contextlib.contextmanager

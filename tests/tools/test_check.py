@@ -177,7 +177,7 @@ def test_a_foreign_file_with_other_parameters(judge: Judge, tmp_path: Path) -> N
     path.write_text(text)
     result = judge.check(path, seeds=1)
     assert result.ok, result.reasons
-    assert any("drawn with the same seed" in note for note in result.notes)
+    assert any("'gate' taken for 'scale', by shape" in note for note in result.notes)
 
 
 def test_a_crash_leaves_the_judge_in_order(judge: Judge, tmp_path: Path) -> None:

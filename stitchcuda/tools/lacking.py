@@ -1,0 +1,169 @@
+"""What follows when a program has not all of the reference's state under its names: the judge's decision, from what it knows.
+
+What a program lacks stays as constructed in the reference, and ones and zeros could then be left out. So a program may lack
+constants that matter only where it holds as many numbers of its own, in another form. A constant that went by shape alone is
+never kept as constructed: those of one shape get one secret value, so that any of them may be any other.
+Where to look next: `adoption.py` (how a program takes over what it is given), `exam.py`.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import torch
+
+from stitchcuda.errors import BadInput
+from stitchcuda.tools import bound, wire
+from stitchcuda.tools.exam import GIVEN, Ask, Exam, drawn
+from stitchcuda.tools.worker import WorkerFailed
+
+if TYPE_CHECKING:
+    from stitchcuda.tools.skipping import Seat
+
+T = TypeVar("T")
+_NONE = "the program has no parameter for {}, whose value matters: hold it, or take it over in a load hook"
+_MOST_DOUBTED = 8
+
+
+@dataclass(frozen=True)
+class Held:
+    """One name of the reference's state_dict."""
+
+    name: str
+    shape: tuple[int, ...]
+    parameter: bool
+    constant: bool                         # one value all over, as constructed
+    tied: str                              # the first name of the same memory; its own where there is no other
+
+    @property
+    def numel(self) -> int:
+        return prod(self.shape)
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a program's exam may not vary freely. Each stage is tried once, in order."""
+
+    kept: frozenset[str] = frozenset()     # as constructed
+    alike: tuple[tuple[str, ...], ...] = ()  # of one shape each, with one secret value
+    stage: int = 0                         # 1: some is kept; 2: what went by shape was wrong
+    needed: int = 0                        # how many numbers of its own the program has to hold instead
+
+
+class OtherTerms(Exception):
+    """The program is to be judged again, on these terms."""
+
+    def __init__(self, terms: Terms) -> None:
+        super().__init__(terms)
+        self.terms = terms
+
+
+def told(facts: Iterable[Mapping[str, Any]]) -> tuple[Held, ...]:
+    """What the reference worker said."""
+    return tuple(Held(**{**one, "shape": tuple(one["shape"])}) for one in facts)
+
+
+def agreed(judge: Callable[[Terms], T], terms: Terms | None = None) -> tuple[T, Terms]:
+    """What comes of it on the first terms that need no others, and these."""
+    terms = terms or Terms()
+    while True:
+        try:
+            return judge(terms), terms
+        except OtherTerms as other:
+            terms = other.terms
+
+
+def reconsidered(ask: Ask, exam: Exam, state: Sequence[Held], failure: WorkerFailed, terms: Terms) -> WorkerFailed:
+    """Why a program that could not be loaded is refused. Raises `OtherTerms` where it lacks what it may lack."""
+    if failure.kind != "state" or terms.stage:
+        return failure
+    mattering = _mattering(ask, exam, state, failure.missing)
+    needed = sum(one.numel for one in mattering)
+    if needed > failure.held:
+        return WorkerFailed("error", _NONE.format(_listed(mattering)))
+    raise OtherTerms(Terms(kept=failure.missing & {one.name for one in state}, stage=1, needed=needed))
+
+
+def unread(seat: Callable[[], AbstractContextManager[Seat]], exam: Exam, state: Sequence[Held], terms: Terms) -> str:
+    """Why a program that is right with some of the state as constructed holds nothing in its place, "" where it does: its own
+    tensors are changed one at a time, and those count with which it is wrong. `seat`: the program in a new worker."""
+    if not terms.needed:
+        return ""
+    found, doubted, bounds = 0, [], exam.bounds(1)
+    with seat() as one:
+        spare = one.trial.spare
+        for number in sorted(range(len(spare)), key=lambda number: -spare[number]):
+            if found < terms.needed and one.trial.needs(number, exam.sets[0], bounds):
+                found += spare[number]
+            else:
+                doubted.append(number)
+    for number in doubted[:_MOST_DOUBTED]:  # it may have copied what it holds when it was first called
+        if found < terms.needed:
+            with seat() as one:
+                if number < len(one.trial.spare) and one.trial.needs(number, exam.sets[0], bounds):
+                    found += one.trial.spare[number]
+    if found >= terms.needed:
+        return ""
+    kept = _listed([one for one in state if one.name in terms.kept])
+    return f"of {kept} the program leaves something out that matters: too little of what it holds of its own changes its outputs"
+
+
+def regroup(state: Sequence[Held], terms: Terms, guessed: Iterable[str]) -> None:
+    """Raises `OtherTerms` where a program that is wrong may be so only because it took `guessed` by shape."""
+    taken = [one for one in state if one.name in set(guessed) and one.name not in terms.kept]
+    free = {one.name for one in taken if not one.constant}
+    groups: dict[Any, list[str]] = defaultdict(list)
+    for one in taken:
+        if one.constant:
+            groups[one.parameter, tuple(size for size in one.shape if size != 1)].append(one.name)
+    if terms.stage == 2 or not (free or any(len(group) > 1 for group in groups.values())):
+        return
+    also = {one.name for one in state if one.tied in free}
+    raise OtherTerms(Terms(terms.kept | free | also, tuple(tuple(group) for group in groups.values()), 2, terms.needed))
+
+
+def _mattering(ask: Ask, exam: Exam, state: Sequence[Held], missing: Iterable[str]) -> list[Held]:
+    """What of this matters to the reference's answers: one at a time goes back to its constructed value. Constants come first;
+    where none of them matters, nothing can be left out and the rest is not asked for."""
+    gone = set(missing)
+    lacking = sorted((one for one in state if one.name in gone and one.tied == one.name), key=lambda one: not one.constant)
+    if not exam.renewed or not any(one.constant for one in lacking):
+        return []
+    names = [one.name for one in state]
+    path = exam.folder / f"constructed-{secrets.token_hex(4)}"
+    ask("renew", seed=0, state=str(path), keep=names, alike=[])
+    renewed, constructed = (dict(zip(names, wire.read_tensors(file), strict=True)) for file in (exam.state, path))
+    mattering: list[Held] = []
+    for one in lacking:
+        if torch.equal(renewed[one.name], constructed[one.name]) or not (one.constant or mattering):
+            continue
+        back = {other.name for other in state if other.tied == one.name}
+        path = exam.folder / f"reverted-{secrets.token_hex(4)}"  # a name of its own: no file is read twice
+        wire.write_tensors(path, [(constructed if name in back else renewed)[name] for name in names])
+        if _matters(ask, exam, Exam(folder=exam.folder, state=path, renewed=True)):
+            mattering.append(one)
+    return mattering
+
+
+def _matters(ask: Ask, exam: Exam, other: Exam) -> bool:
+    """Whether the answers to the first set with other parameters would not pass for those with the exam's own."""
+    given, bounds = exam.sets[0], exam.bounds(1)
+    try:
+        again = drawn(ask, other, f"matters-{secrets.token_hex(4)}", seed=given.seed, variants=[GIVEN])
+    except BadInput:                       # the reference does not stand it, which says nothing of the program
+        return False
+    if again.names != given.names:
+        return False
+    (own, exact), (found, _) = given.answers(), again.answers()
+    each = zip(given.names, found, own, exact, strict=True)
+    return not all(bound.judge(name, value, one, true, bounds[name]).ok for name, value, one, true in each)
+
+
+def _listed(some: Sequence[Held]) -> str:
+    return ", ".join(one.name for one in some[:4]) + (", …" if len(some) > 4 else "")
