@@ -41,7 +41,7 @@ _DEFENCES = (
     ("clocks", r"clock"),
     ("delivery", r"while it was timed|delivered"),
     ("ceiling", r"speed of light|faster than"),
-    ("inputs or state", r"writes into its input|changes \w"),
+    ("inputs or state", r"writes into its input|changes \w|has no (state|parameter for)|leaves something out"),
     ("limits", r"out of memory|did not finish|memory \(limit|too many processes|disk|processes"),
     ("crash", r"crashed|ended by itself|killed"),
     ("sandbox", r"PermissionError|Operation not permitted|Permission denied|read-only|may not"),
