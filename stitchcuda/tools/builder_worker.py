@@ -29,7 +29,7 @@ from stitchcuda.simulator.refuse import Refused
 from stitchcuda.simulator.source import line_of, masked
 from stitchcuda.simulator.torch_extension import build_torch_extension, inline_sources, torch_memory
 from stitchcuda.state import Target
-from stitchcuda.tools import bindings, masks, nvcc
+from stitchcuda.tools import bindings, inline_places, masks, nvcc
 from stitchcuda.tools.build_flags import FlagRefused, Flags
 from stitchcuda.tools.orders import BuildFailed, Order
 from stitchcuda.tools.wire import Channel
@@ -91,9 +91,12 @@ class BuilderWorker:
         sources = self._sources(order, root)
         try:
             return self._library(order, root, sources, (cflags, cuda_flags, ldflags), includes)
-        except (CompileError, BuildFailed, Refused):
+        except (CompileError, BuildFailed, Refused) as error:
+            told = self._told(error, order, root) if isinstance(error, Refused) else error
             if not order.skip:             # which is made beside the one without switches, of the same files
                 self._forget(sources)
+            if told is not error:
+                raise told from error
             raise
 
     def _library(
@@ -175,6 +178,15 @@ class BuilderWorker:
                     scratch.write(text)
                 os.replace(scratch.name, path)
         return [folder / file for file in texts]
+
+    def _told(self, refusal: Refused, order: Order, root: Path) -> Refused:
+        """The refusal at the place that the author knows: an inline source lies in a file that was made of it."""
+        file = Path(refusal.file)
+        given = {"cuda.cu": order.cuda, "main.cpp": order.cpp}.get(file.name, ())
+        if not order.inline or file.parent.parent != self._inline or not given:
+            return refusal
+        found = inline_places.place(file.read_text(encoding="utf-8"), refusal.line, given, root, order.name)
+        return Refused(refusal.construct, *found) if found else refusal
 
     def _forget(self, sources: list[Path]) -> None:
         """Inline sources of which nothing came: the cache would keep them for good."""

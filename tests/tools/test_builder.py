@@ -120,6 +120,19 @@ def test_what_cannot_run_here_is_no_error_of_the_program(builder: BuilderWorker,
     assert (answer["kind"], answer["construct"], answer["file"], answer["line"]) == ("refused", "inline PTX", "kernels/k.cu", 2)
 
 
+@pytest.mark.parametrize("style", ["tvm", "torch"])
+def test_what_cannot_run_in_an_inline_source_is_named_where_its_author_wrote_it(
+    builder: BuilderWorker, program: Path, style: str
+) -> None:
+    text = kernel('void f() { asm volatile("x"); }')
+    (program / "model_new.py").write_text(f'CPP = "int value();"\nCUDA = r"""{text}"""\n')
+    inline = order(style=style, sources=[], inline=True, cpp=["int value();"], cuda=[text], functions=[])
+    answer = builder.build(inline, program)
+    assert (answer["kind"], answer["construct"], answer["file"], answer["line"]) == ("refused", "inline PTX", "model_new.py", 3)
+    (program / "model_new.py").write_text("CUDA = made()\n")
+    assert (builder.build(inline, program)["file"], answer["line"]) == ("the source given to load_inline('k')", 3)
+
+
 @pytest.mark.parametrize(
     ("changed", "expected"),
     [
