@@ -144,8 +144,9 @@ class ProgramWorker:
             sums = {"own": own, "vendor": witness.total("vendor"), "framework": witness.total("framework")}
             answer |= {origin: moved / (sum(sums.values()) or 1) for origin, moved in sums.items()}
             answer |= {"elsewhere": sums["vendor"] + sums["framework"], "host_bytes": touched + witness.total("read")}
-            answer |= {"replays": witness.total("replay"), "launches": launched}
-            answer["boundary"] = witness.at_boundary(*({memory_of(one) for one in some} for some in (given, outputs)))
+            boundary = witness.at_boundary(*({memory_of(one) for one in some} for some in (given, outputs)))
+            at_work = 2 * witness.replayed >= answer["elsewhere"] - boundary  # not beside work that goes on without it
+            answer |= {"replays": witness.total("replay") if at_work else 0, "boundary": boundary, "launches": launched}
             answer["operators"] = dict(sorted(witness.noted.get("framework", {}).items(), key=lambda item: -item[1])[:8])
         return answer
 

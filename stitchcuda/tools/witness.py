@@ -37,6 +37,7 @@ _STEERING = (
 _numbers = itertools.count()               # of notes: one that is missing, or there twice, is told
 _CPU = {torch.profiler.ProfilerActivity.CPU}
 _SHOWN = 5
+_MOVED = ("vendor", "framework", "copy", "touch")
 _IN_ORDER = ("copy", "replay", "touch", "replayed")
 
 
@@ -89,6 +90,7 @@ class Witness:
         self.hidden: tuple[str, ...] = ()  # operators that computed something and that no mode saw
         self.noted: dict[str, dict[str, int]] = {}  # sums by kind and what
         self.trouble = ""                  # why nothing can be said: the program ended or took over the recording
+        self.replayed = 0                  # bytes that replayed graphs moved, their operators' and their tensors'
         self._told: list[Told] = []        # of copies and replays, in order
         self._first = 0                    # number of the note that begins the recording
 
@@ -116,8 +118,11 @@ class Witness:
         self.hidden = hidden([(str(one.name()), one.start_ns(), one.end_ns(), one.start_thread_id()) for one in events], _MARK)
         notes = [name[len(_MARK) + 1 :].split(" ", 3) for event in events if (name := event.name()).startswith(f"{_MARK} ")]
         numbered = sorted((int(note[0]), note[1], note[2], note[3]) for note in notes if note[0].isdecimal())
+        inside = False
         for _, sort, count, what in numbered:
             moved = int(count) if count.isdecimal() else 0
+            inside = sort == "replay" or (inside and sort != "replayed")
+            self.replayed += moved if inside and sort in _MOVED else 0
             if sort in _IN_ORDER:
                 self._told.append((sort, moved, what))
             self._add(*(("framework", moved, what.partition(" ")[0]) if sort == "copy" else (sort, moved, what)))
