@@ -189,7 +189,7 @@ class CheckResult(Record):
     whole: int = 0                         # the reference's work in one call, in the same unit; 0: not looked at
     replaced: float = 1.0                  # share of the reference's device time that own kernels took over (GPU)
     exchanged: float = 0.0                 # of what the program does without, what other library kernels do (GPU)
-    host_bytes: int = 0                    # read back to the host in one call (simulator)
+    host_bytes: int = 0                    # of device memory, touched by the host in one call (simulator)
     host_share: float = 0.0                # of device time, in copies to the host (GPU)
     launches: int = 0                      # own kernel launches in one call
     deterministic: bool | None = None      # bitwise repeat; None: not looked at

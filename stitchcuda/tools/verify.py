@@ -33,7 +33,7 @@ from stitchcuda.tools.check import Judge
 from stitchcuda.tools.snapshot import look, reading
 
 OWN_SHARE = 0.05                           # least share of own kernels under the policy "stitched"
-HOST_BYTES = 4096                          # that a call may read back to the host: sizes, flags, a scalar
+HOST_BYTES = 4096                          # of device memory that the host may touch in a call: sizes, flags, a scalar
 EXCHANGED = 0.8                            # of what is gone, done by other library kernels: a gain has to be shown
 FRAMEWORK_SHARE = 0.02                     # what "strict" tolerates: copies and fills around the kernels
 _MOST_SAID = 2000                          # characters of one reason or note, whoever wrote them
@@ -137,7 +137,8 @@ def policy_reasons(
             return ((f"policy strict: {framework:.0%} of the work is in framework operators",), "")
         return (), ""
     if check.host_bytes > max(HOST_BYTES, OWN_SHARE * check.whole):
-        return (f"policy {policy}: {check.host_bytes} bytes are read back to the host in one call: it computes there",), ""
+        touched = f"{check.host_bytes} bytes of device memory are touched by the host in one call"
+        return (f"policy {policy}: {touched}: it computes there",), ""
     if check.host_share > OWN_SHARE:
         return (f"policy {policy}: {check.host_share:.0%} of device time are copies to the host: it computes there",), ""
     taken = 1.0 - (check.elsewhere - check.boundary) / check.whole if check.whole else 1.0

@@ -154,6 +154,9 @@ def test_policies_by_share(tmp_path: Path) -> None:
     assert policy_reasons(tmp_path, "stitched", result(0.04, 0.5))[0]
     assert policy_reasons(tmp_path, "strict", result(0.5, 0.01)) == ((), "")
     assert policy_reasons(tmp_path, "strict", result(0.9, 0.1))[0]
+    read = result(0.9, 0.0).model_copy(update={"host_bytes": 5000, "whole": 60_000})
+    said = "policy stitched: 5000 bytes of device memory are touched by the host in one call: it computes there"
+    assert policy_reasons(tmp_path, "stitched", read) == ((said,), "")
 
 
 def test_copies_around_a_replayed_graph_are_nobodys_work(tmp_path: Path) -> None:
