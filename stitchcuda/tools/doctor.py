@@ -1,7 +1,8 @@
 """What this machine can do: one check for each thing that StitchCUDA may need, with a remedy where it is missing.
 
-It only looks: nothing is installed, no setting is changed, no key is sent anywhere. torch is asked for its version through
-its files, so this stays quick; the simulator and the sandbox are really tried. `stitchcuda doctor` prints what it finds.
+It only looks: nothing is installed, no setting is changed, no key is sent anywhere; what a trial of the simulator builds of
+ours stays in the user's cache. torch is asked for its version through its files, so this stays quick; the simulator and the
+sandbox are really tried. `stitchcuda doctor` prints what it finds.
 """
 
 from __future__ import annotations

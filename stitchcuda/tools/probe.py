@@ -1,6 +1,7 @@
 """Builds one small kernel for the simulator and runs it, in a process of its own: `python -m stitchcuda.tools.probe`.
 
-Prints the seconds it took, or what went wrong and exits with 1. `doctor.py` asks it; nothing else does.
+Prints the seconds it took, or what went wrong and exits with 1. What is built once for all workspaces is then in the user's
+cache already. `doctor.py` asks it; nothing else does.
 """
 
 from __future__ import annotations
@@ -12,6 +13,9 @@ import time
 from pathlib import Path
 
 from stitchcuda.simulator.build import build_simulated
+from stitchcuda.simulator.homes import Unusable, home
+from stitchcuda.simulator.torch_extension import version
+from stitchcuda.tools.toolkit import runtime_cache
 
 BLOCKS, THREADS = 3, 64
 KERNEL = """
@@ -46,7 +50,11 @@ def probe(folder: Path) -> float:
     sources = [folder / "reverse.cu", folder / "reverse_binding.cc"]
     for path, text in zip(sources, (KERNEL, BINDING), strict=True):
         path.write_text(text)
-    library = build_simulated(sources, name="reverse", cache=folder / "cache")
+    try:
+        kept = home(runtime_cache(), version())
+    except Unusable:                       # doctor says so by itself
+        kept = None
+    library = build_simulated(sources, name="reverse", cache=folder / "cache", home=kept)
     count = BLOCKS * THREADS
     given, got = (ctypes.c_float * count)(*range(count)), (ctypes.c_float * count)()
     error = load_module(str(library)).reverse(ctypes.addressof(given), ctypes.addressof(got), BLOCKS)
