@@ -1,6 +1,6 @@
 # row: A12
 # reference: results/first_column.py
-# runs: both
+# runs: cpu
 # what: nearly all of the reference is a copy; it is made by the copies around a CUDA graph whose kernel changes one column in place, in the hope that such copies are not counted
 import torch, torch.nn as nn
 from tvm_ffi.cpp import load_inline

@@ -4,7 +4,6 @@
 # what: two small kernels with a buffer between them, warmed up on a side stream and captured in a CUDA graph; two inputs are copied in
 import torch, torch.nn as nn
 from tvm_ffi.cpp import load_inline
-HOST_TASKS = ("cuda_graph",)
 CUDA = r"""
 __global__ void add_kernel(const float* x, const float* y, float* h, int n) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
