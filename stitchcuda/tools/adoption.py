@@ -16,6 +16,7 @@ import torch
 from stitchcuda.tools.failures import OtherState, ProgramError
 
 State = Mapping[str, torch.Tensor]
+_FEWEST, _ONE_OF = 4, 64                   # numbers of a spare tensor that are changed at a time
 
 
 class Adoption:
@@ -67,14 +68,19 @@ class Adoption:
         self.load(self._values)
 
     def disturb(self, number: int) -> None:
-        """Other numbers in one spare tensor, and in the one before again what it was constructed with."""
+        """Some other numbers in one spare tensor, and in the one before again what it was constructed with: few, at random
+        places, so that a tensor of which hardly anything is read is told from one that is needed."""
         with torch.no_grad():
             if self._disturbed is not None:
                 tensor, was = self.spare[self._disturbed]
                 tensor.copy_(was)
             self._disturbed = number
             tensor, was = self.spare[number]
-            tensor.copy_(was + (0.5 + torch.rand_like(was, dtype=torch.float32)) * (1 + was.abs()))
+            places = torch.randperm(was.numel())[: max(_FEWEST, was.numel() // _ONE_OF)].to(was.device)
+            flat = was.flatten().clone()
+            some = flat[places].float()
+            flat[places] = (some + (0.5 + torch.rand_like(some)) * (1 + some.abs())).to(was.dtype)
+            tensor.copy_(flat.reshape(was.shape))
 
     def changing(self, names: Sequence[str]) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
         """(what was loaded, what the program holds now), by the program's own names, of those of the reference's `names`."""

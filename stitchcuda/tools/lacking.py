@@ -110,8 +110,8 @@ def unread(seat: Callable[[], AbstractContextManager[Seat]], exam: Exam, state: 
                     found += one.trial.spare[number]
     if found >= terms.needed:
         return ""
-    kept = _listed([one for one in state if one.name in terms.kept])
-    return f"of {kept} the program leaves something out that matters: too little of what it holds of its own changes its outputs"
+    kept = _listed([one for one in state if one.name in terms.kept and one.tied == one.name])
+    return f"of {kept} the program leaves something out that matters: too little of what it holds instead changes its outputs"
 
 
 def regroup(state: Sequence[Held], terms: Terms, guessed: Iterable[str]) -> None:

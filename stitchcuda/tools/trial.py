@@ -26,6 +26,7 @@ from stitchcuda.tools.lending import lent
 from stitchcuda.tools.wire import WireError
 from stitchcuda.tools.worker import Worker, WorkerFailed
 
+_CHANGES = 2                               # of a spare tensor: at each of them the program must be wrong
 _MOST_NAMED = 200                          # of an output's name in a list of them
 
 
@@ -300,10 +301,13 @@ class Trial:
         return [max(0, one) if type(one) is int else 0 for one in said] if isinstance(said, list) else []
 
     def needs(self, number: int, given: InputSet, bounds: dict[str, Bound]) -> bool:
-        """Whether the program is wrong, or does not even run, with other numbers in this one of its spare tensors."""
+        """Whether the program is wrong, or does not even run, with some other numbers in this one of its spare tensors."""
         try:
-            self._worker.ask("disturb", seconds=self._limits.call_s, doing="taking other parameters", number=number)
-            return bool(self.judged(given, self.call(given, same_addresses=False), bounds)[1])
+            for _ in range(_CHANGES):
+                self._worker.ask("disturb", seconds=self._limits.call_s, doing="taking other parameters", number=number)
+                if not self.judged(given, self.call(given, same_addresses=False), bounds)[1]:
+                    return False
+            return True
         except WorkerFailed as failure:
             if failure.kind == "tampering":
                 raise

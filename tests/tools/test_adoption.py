@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 from stitchcuda.state import CheckResult, Settings
+from stitchcuda.tools.adoption import Adoption
 from stitchcuda.tools.check import Judge
+from stitchcuda.tools.failures import OtherState, ProgramError
+from stitchcuda.tools.lacking import Terms
+from tests.tools.seats import Bench
 
 REFERENCE = """
 import torch
@@ -116,7 +123,13 @@ CHEATS = {
     "dropped": (edited((TIED, ""), (GAIN, "pass"), (" * self.gain", "")), "no parameter for gain"),
     "left out of what is packed": (
         edited((TIED, ""), (GAIN, "self.pack = nn.Parameter(torch.randn(2, n))"), (" * self.gain", "")),
-        "no parameter for gain",
+        "of gain the program leaves something out",
+    ),
+    "all of it but one number left out": (
+        edited(
+            (TIED, ""), (GAIN, "self.pack = nn.Parameter(torch.ones(40, n))"), ("* self.gain", "* self.pack[0, 0]")
+        ),
+        "of gain the program leaves something out",
     ),
     "a hook that drops it": (edited(*HOOKED, LEFT_OUT, more=HOOK.format(factor="")), "output is wrong"),
     "statistics renamed and never updated": (
@@ -125,6 +138,95 @@ CHEATS = {
     "written elsewhere": (edited(*RENAMED, ("return torch", "self.gate.data.mul_(1.5); return torch")), "changes gain"),
     "written": (edited(("return torch", "self.gain.data.mul_(1.5); return torch")), "changes gain"),
 }  # fmt: skip
+
+
+
+def module(text: str) -> torch.nn.Module:
+    names: dict[str, Any] = {}
+    exec(text, names)
+    made: torch.nn.Module = names["ModelNew"](16)
+    return made
+
+
+def offered(values: dict[str, torch.Tensor], **fields: Any) -> dict[str, Any]:
+    tied = {name: "gain" if name == "again" else name for name in values}
+    parameters = [name for name in values if "running" not in name and "batches" not in name]
+    return {"parameters": parameters, "tied": tied, "kept": [], "alike": [], **fields}
+
+
+def renewed() -> dict[str, torch.Tensor]:
+    state = module(edited()).state_dict()
+    values = {name: torch.rand_like(value) if value.is_floating_point() else value.clone() for name, value in state.items()}
+    return values | {"again": values["gain"]}
+
+
+def test_state_is_read_back_and_put_back_under_the_references_names() -> None:
+    program, values = module(edited(*RENAMED, ("self.norm", "self.bn"))), renewed()
+    taken = Adoption(program, values, offered(values), strict=False)
+    assert list(taken.current()) == list(values)
+    assert not taken.changed()
+    program(torch.randn(24, 16))
+    assert taken.changed()
+    assert int(taken.current()["norm.num_batches_tracked"]) == 1
+    before, own = taken.changing(["norm.running_mean", "norm.num_batches_tracked"])
+    assert {name: own[name].shape for name in before} == {name: value.shape for name, value in before.items()}
+    assert list(before) == ["bn.running_mean", "bn.num_batches_tracked"]
+    taken.restore()
+    assert not taken.changed()
+    other = renewed()
+    taken.load(other)
+    assert torch.equal(program.get_parameter("gate"), other["gain"])
+
+
+def test_a_folder_has_the_references_own_names() -> None:
+    values = renewed()
+    with pytest.raises(ProgramError, match="lacks gain, again and adds gate"):
+        Adoption(module(edited(*RENAMED)), values, offered(values), strict=True)
+
+
+def test_another_shape_under_the_same_name_is_told() -> None:
+    values = renewed()
+    with pytest.raises(ProgramError, match=r"the program's gain has shape \(17,\), the reference's \(16,\)"):
+        Adoption(module(edited((TIED, ""), (ONES, "torch.ones(n + 1)"))), values, offered(values), strict=False)
+
+
+def test_what_is_held_in_other_forms_is_counted() -> None:
+    values = renewed()
+    program = module(edited((TIED, ""), (ONES, "torch.ones(5, n)"), ("self.gain", "self.pack")))
+    with pytest.raises(OtherState, match="lacks gain, again and adds pack") as caught:
+        Adoption(program, values, offered(values), strict=False)
+    assert (caught.value.missing, caught.value.held) == (["gain", "again"], 80)
+
+
+def test_one_spare_tensor_is_changed_at_a_time() -> None:
+    more = "self.pack = nn.Parameter(torch.ones(5, n)); self.more = nn.Parameter(torch.zeros(3, n))"
+    program, values = module(edited((TIED, ""), (GAIN, more))), renewed()
+    taken = Adoption(program, values, offered(values, kept=["gain", "again"]), strict=False)
+    pack, other = program.get_parameter("pack"), program.get_parameter("more")
+    for _ in range(3):
+        taken.disturb(0)
+        assert int((pack != 1).sum()) == 4
+        assert not other.any()
+        taken.disturb(1)
+        assert bool((pack == 1).all())
+        assert int(other.count_nonzero()) == 4
+
+
+def test_a_program_is_timed_on_the_terms_it_was_judged_on(tmp_path: Path) -> None:
+    """Nothing is compared when it is loaded for that, so what is wrong by shape alone would not show before."""
+    path = tmp_path / "foreign.py"
+    path.write_text(HONEST["transposed and square"][0])
+    bench = Bench(tmp_path, REFERENCE)
+    try:
+        with contextlib.ExitStack() as stack:
+            _, exam, one = bench._judge._ready(stack, str(path))
+            assert exam.kept == {"linear.weight", "linear.bias"} - set(one.guessed)
+        bench._judge._terms[str(path)] = Terms(kept=frozenset({"linear.weight", "linear.bias"}), stage=2)
+        with contextlib.ExitStack() as stack:
+            _, exam, one = bench._judge._ready(stack, str(path))
+            assert one.judged(exam.sets[0], one.call(exam.sets[0], same_addresses=True), exam.bounds(1))[1] == []
+    finally:
+        bench.close()
 
 
 @pytest.fixture(scope="module")
@@ -139,7 +241,7 @@ def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
 def checked(judge: Judge, folder: Path, text: str) -> CheckResult:
     path = folder / "foreign.py"
     path.write_text(text)
-    return judge.check(path, seeds=2)
+    return judge.check(path, seeds=1)
 
 
 @pytest.mark.parametrize("name", HONEST)
