@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from stitchcuda.errors import BadInput, Unavailable
-from stitchcuda.state import BuildResult, CheckResult
+from stitchcuda.state import BuildResult, CheckResult, Policy, Settings
 from stitchcuda.tools import device, ncu, nsys, nvcc
 from stitchcuda.tools.check import Judge
 from stitchcuda.tools.device import device_facts, resolve_target
-from stitchcuda.tools.verify import Verdict, host_tasks, policy_reasons, shortened, verify
+from stitchcuda.tools.verify import Verdict, host_tasks, policy_reasons, shortened, verdict_of, verify
 from tests.tools import programs
 from tests.tools.test_timing import timed_result
 
@@ -50,12 +51,24 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("cache")
 
 
-def verdict(program: Path, reference: Path, cache: Path, policy: str = "stitched") -> Verdict:
-    return verify(program, reference, target="sim", policy=policy, precision="reference", cache=cache, seeds=2)  # type: ignore[arg-type]
+@pytest.fixture(scope="module")
+def judge(reference: Path, cache: Path) -> Iterator[Judge]:
+    with Judge(reference, Settings(target="sim"), cache=cache, arch=device_facts("sim").arch) as one:
+        yield one
+
+
+def verdict(program: Path, judge: Judge, cache: Path, policy: Policy = "stitched") -> Verdict:
+    """As `verify` gives it, by a judge that is there already."""
+    settings = Settings(target="sim", policy=policy)
+    return verdict_of(judge, program, settings, cache=cache, arch=device_facts("sim").arch, seeds=2)
+
+
+def verified(program: Path, reference: Path, cache: Path) -> Verdict:
+    return verify(program, reference, target="sim", policy="stitched", precision="reference", cache=cache, seeds=2)
 
 
 def test_a_stitched_program_is_accepted(tmp_path: Path, reference: Path, cache: Path) -> None:
-    found = verdict(programs.kernel_program(tmp_path), reference, cache)
+    found = verified(programs.kernel_program(tmp_path), reference, cache)
     assert found.accepted, found.reasons
     assert found.tier == "simulated"
     assert found.speedup is None
@@ -68,52 +81,52 @@ def test_a_stitched_program_is_accepted(tmp_path: Path, reference: Path, cache: 
     }  # fmt: skip
 
 
-def test_inline_sources_of_a_foreign_file_run_too(tmp_path: Path, reference: Path, cache: Path) -> None:
+def test_inline_sources_of_a_foreign_file_run_too(tmp_path: Path, judge: Judge, cache: Path) -> None:
     path = tmp_path / "foreign.py"
     path.write_text(INLINE)
-    found = verdict(path, reference, cache)
+    found = verdict(path, judge, cache)
     assert found.accepted, found.reasons
     assert found.shares.own > 0.05
 
 
-def test_torch_alone_is_correct_and_refused(tmp_path: Path, reference: Path, cache: Path) -> None:
-    found = verdict(programs.model(tmp_path), reference, cache)
+def test_torch_alone_is_correct_and_refused(tmp_path: Path, judge: Judge, cache: Path) -> None:
+    found = verdict(programs.model(tmp_path), judge, cache)
     assert not found.accepted
     assert "policy stitched" in found.reasons[0]
     (tmp_path / "program.json").write_text('{"host": ["cuda_graph"]}')
-    found = verdict(tmp_path, reference, cache)
+    found = verdict(tmp_path, judge, cache)
     assert not found.accepted
     assert "was not seen at work" in found.reasons[0]
 
 
-def test_a_host_side_task_counts_when_it_is_seen(tmp_path: Path, reference: Path, cache: Path) -> None:
-    found = verdict(programs.host_program(tmp_path), reference, cache)
+def test_a_host_side_task_counts_when_it_is_seen(tmp_path: Path, judge: Judge, cache: Path) -> None:
+    found = verdict(programs.host_program(tmp_path), judge, cache)
     assert found.accepted, found.reasons
     assert found.label == "host-only"
 
 
-def test_strict_wants_no_framework(tmp_path: Path, reference: Path, cache: Path) -> None:
-    found = verdict(programs.kernel_program(tmp_path), reference, cache, policy="strict")
+def test_strict_wants_no_framework(tmp_path: Path, judge: Judge, cache: Path) -> None:
+    found = verdict(programs.kernel_program(tmp_path), judge, cache, policy="strict")
     assert not found.accepted
     assert "policy strict" in found.reasons[0]
 
 
-def test_a_program_that_does_not_build_is_refused(tmp_path: Path, reference: Path, cache: Path) -> None:
+def test_a_program_that_does_not_build_is_refused(tmp_path: Path, judge: Judge, cache: Path) -> None:
     program = programs.kernel_program(tmp_path, kernel=programs.KERNEL.replace("blockIdx.x", "blokIdx.x"))
-    found = verdict(program, reference, cache)
+    found = verdict(program, judge, cache)
     assert (found.accepted, found.tier) == (False, "compiled")
     assert "blokIdx" in found.reasons[0]
 
 
-def test_could_not_judge_is_no_verdict(tmp_path: Path, reference: Path, cache: Path) -> None:
+def test_could_not_judge_is_no_verdict(tmp_path: Path, judge: Judge, cache: Path) -> None:
     kernel = programs.KERNEL.replace("const float value", 'asm volatile("membar.gl;"); const float value')
     with pytest.raises(Unavailable, match="could not judge"):
-        verdict(programs.kernel_program(tmp_path, kernel=kernel), reference, cache)
+        verdict(programs.kernel_program(tmp_path, kernel=kernel), judge, cache)
 
 
-def test_what_is_no_program_is_bad_input(tmp_path: Path, reference: Path, cache: Path) -> None:
+def test_what_is_no_program_is_bad_input(tmp_path: Path, judge: Judge, cache: Path) -> None:
     with pytest.raises(BadInput, match="is no program"):
-        verdict(tmp_path, reference, cache)
+        verdict(tmp_path, judge, cache)
 
 
 def test_what_vanishes_while_it_is_built_is_bad_input(
@@ -136,7 +149,7 @@ def test_what_vanishes_while_it_is_built_is_bad_input(
 
     monkeypatch.setattr(nvcc, "build", late)
     with pytest.raises(BadInput, match=r"gate\.cu in the program has vanished"):
-        verdict(program, reference, tmp_path / "cache")
+        verified(program, reference, tmp_path / "cache")
 
 
 def test_a_reason_has_an_end() -> None:
@@ -169,13 +182,13 @@ def test_copies_around_a_replayed_graph_are_nobodys_work(tmp_path: Path) -> None
     assert "strict: 10%" in policy_reasons(tmp_path, "strict", check.model_copy(update={"boundary": 50}))[0][0]
 
 
-def test_a_single_file_declares_host_side_tasks(tmp_path: Path, reference: Path, cache: Path) -> None:
+def test_a_single_file_declares_host_side_tasks(tmp_path: Path, judge: Judge, cache: Path) -> None:
     program = programs.host_program(tmp_path) / "model_new.py"
     (tmp_path / "program.json").unlink()
-    assert not verdict(program, reference, cache).accepted
+    assert not verdict(program, judge, cache).accepted
     text = program.read_text()
     program.write_text(f'{text}\nHOST_TASKS = ["cuda_graph"]\n')
-    found = verdict(program, reference, cache)
+    found = verdict(program, judge, cache)
     assert (found.accepted, found.label) == (True, "host-only"), found.reasons
     for said, tasks in [('("cuda_graph", "streams")', ("cuda_graph", "streams")), ("[]", ()), ("[]\nHOST = [1]", ())]:
         program.write_text(f"HOST_TASKS = {said}\n")
@@ -211,12 +224,9 @@ def test_without_a_gpu() -> None:
 
 
 @NO_GPU
-def test_profiles_say_why_they_are_skipped(tmp_path: Path, reference: Path, cache: Path) -> None:
-    from stitchcuda.state import Settings
-
-    with Judge(reference, Settings(), cache=cache) as judge:
-        assert nsys.profile_system(programs.model(tmp_path), judge).skipped.startswith("no GPU")
-        assert ncu.profile_kernels(tmp_path, judge).skipped == "no GPU on this machine"
+def test_profiles_say_why_they_are_skipped(tmp_path: Path, judge: Judge) -> None:
+    assert nsys.profile_system(programs.model(tmp_path), judge).skipped.startswith("no GPU")
+    assert ncu.profile_kernels(tmp_path, judge).skipped == "no GPU on this machine"
 
 
 def test_a_gpu_is_read_from_nvidia_smi(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
