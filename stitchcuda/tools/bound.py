@@ -5,7 +5,8 @@ scale (an exact reference has no error of its own). Errors are taken in norm and
 the same again where the whole would hide them: an element answers to the errors of elements at most `REACH` times larger
 (so not to those beside a mask of -1e9), a slice to those of slices like it. An fp32 product split into bf16 parts passes (5 to
 6 times the error of fp32); TF32 (250 times), a wide softmax answered with zeros and a small row left out do not.
-Pure functions on CPU tensors; where to look next: `yardstick.py` (what is measured), `judge.py`.
+16-bit outputs are allowed less (`narrow.py`). Pure functions on CPU tensors; where to look next: `yardstick.py` (what is
+measured), `judge.py`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 import torch
 
 from stitchcuda.state import OutputError, Record
-from stitchcuda.tools import yardstick
+from stitchcuda.tools import narrow, yardstick
 from stitchcuda.tools.yardstick import CLASSES, Differences, differences
 
 FACTOR = 10.0                              # times the reference's own error
@@ -47,6 +48,7 @@ class Measure:
     counts: torch.Tensor                   # elements per magnitude class
     errors: torch.Tensor                   # largest error per magnitude class beyond the rounding of the element itself
     slices: float                          # of the median slice
+    share: narrow.Share | None = None      # of 16-bit outputs
 
 
 def eps(dtype: torch.dtype) -> float:
@@ -71,6 +73,7 @@ def measured(own: torch.Tensor, exact: torch.Tensor) -> Measure:
         counts=counts,
         errors=errors,
         slices=yardstick.typical_slice(found),
+        share=narrow.share(own, exact, found) if narrow.applies(unit) else None,
     )
 
 
@@ -87,6 +90,13 @@ def pooled(measures: list[Measure]) -> Bound:
     errors = torch.zeros(CLASSES, dtype=torch.float64)
     for one in measures:
         errors = torch.maximum(errors, one.errors)
+    if narrow.applies(unit):
+        return Bound(
+            max_relative=narrow.inside_allowed(float(errors.max())) + _rounding(unit) + ulps * unit,
+            norm_relative=_middle([narrow.norm_allowed(one.share, unit) for one in measures if one.share]),
+            classes=_by_class(counts.tolist(), errors.tolist(), unit),
+            slice_relative=narrow.INSIDE * _middle([one.slices for one in measures]) + narrow.SLICE_ULPS * unit,
+        )
     return Bound(
         max_relative=FACTOR * max((one.worst for one in measures), default=0.0) + ulps * unit,
         norm_relative=FACTOR * max((one.norm for one in measures), default=0.0) + ulps * unit,
@@ -116,6 +126,8 @@ def judge(name: str, given: torch.Tensor, expected: torch.Tensor, exact: torch.T
     if problem := _nonfinite(given, expected):
         return refused(problem)
     found = differences(given, exact)
+    if narrow.applies(eps(expected.dtype)):
+        allowed = _at_least(allowed, pooled([measured(expected, exact)]))
     worst, norm = found.worst(), found.norm()
     max_bound, norm_bound = allowed.max_relative * found.scale, allowed.norm_relative * found.size_norm()
     note = ""
@@ -130,7 +142,24 @@ def judge(name: str, given: torch.Tensor, expected: torch.Tensor, exact: torch.T
     )
 
 
+def _middle(of_sets: list[float]) -> float:
+    """The median, so that inputs on which the reference is bad excuse no others; they excuse themselves (`_at_least`)."""
+    return sorted(of_sets)[len(of_sets) // 2]
+
+
+def _at_least(allowed: Bound, by_itself: Bound) -> Bound:
+    """What is allowed over all input sets, or by one's own errors alone, in norm."""
+    return Bound(
+        max_relative=allowed.max_relative,
+        norm_relative=max(allowed.norm_relative, by_itself.norm_relative),
+        classes=allowed.classes,
+        slice_relative=max(allowed.slice_relative, by_itself.slice_relative),
+    )
+
+
 def _ulps(unit: float) -> float:
+    if narrow.applies(unit):
+        return narrow.ULPS
     if unit >= _COARSE:
         return 1.5
     return EXACT_ULPS if unit <= torch.finfo(torch.float64).eps else ULPS
@@ -138,12 +167,16 @@ def _ulps(unit: float) -> float:
 
 def _rounding(unit: float) -> float:
     """What writing an element down may cost, relative to the element."""
+    if narrow.applies(unit):
+        return unit
     return unit / 2 * (1.0 if unit >= _COARSE else FACTOR)
 
 
 def _reach(unit: float) -> int:
     """Octaves above an element whose rounding excuses its error: never so many that it could be left out unnoticed."""
-    return max(0, min(int(math.log2(REACH)), math.floor(math.log2(1 / (8 * ULPS * unit))))) if unit else 0
+    if not unit or narrow.applies(unit):
+        return 0
+    return max(0, min(int(math.log2(REACH)), math.floor(math.log2(1 / (8 * ULPS * unit)))))
 
 
 def _by_class(counts: list[int], errors: list[float], unit: float) -> tuple[float, ...]:
@@ -164,7 +197,10 @@ def _by_class(counts: list[int], errors: list[float], unit: float) -> tuple[floa
         at = min(number, lowest)
         largest = next((j for j in range(max(0, at - near), at) if counts[j]), at)
         error = below[max(0, at - far)]
-        allowed.append(FACTOR * error + _rounding(unit) * edges[at] + ulps * unit * edges[largest])
+        inside = FACTOR * error
+        if narrow.applies(unit):
+            inside = narrow.inside_allowed(error) + narrow.FLOAT32_EPS * edges[max(0, at - far)]
+        allowed.append(inside + _rounding(unit) * edges[at] + ulps * unit * edges[largest])
     return tuple(allowed)
 
 
@@ -196,14 +232,20 @@ def _in_a_slice(
     own: Differences | None = None
     for title, kept in yardstick.partitions(found.off.shape):
         errors, sizes = (yardstick.slice_norms(values, kept) for values in found.squares)
-        length = found.off.numel() / max(1, errors.numel())
-        common = torch.clamp(2.0 ** _reach(unit) * sizes, max=overall * math.sqrt(length))
+        typical = overall * math.sqrt(found.off.numel() / max(1, errors.numel()))
+        common = torch.clamp(2.0 ** _reach(unit) * sizes, max=typical)
         ulps = _ulps(unit) * unit * torch.maximum(sizes, common)
-        if not bool(((errors > allowed.slice_relative * sizes + ulps) & (sizes > 0)).any()):
+        enough = allowed.slice_relative * sizes + (0.0 if narrow.applies(unit) else ulps)
+        if not bool(((errors > enough) & (sizes > 0)).any()):
             continue
         own = own or differences(expected, exact)
-        like = yardstick.around(yardstick.slice_norms(own.squares[0], kept), sizes)
-        limit = torch.clamp(FACTOR * like * sizes, min=0.0) + torch.maximum(allowed.slice_relative * sizes, ulps)
+        owns = yardstick.slice_norms(own.squares[0], kept)
+        if narrow.applies(unit):
+            like = yardstick.around(owns, sizes, narrow.LIKE) * sizes
+            limit = torch.maximum(narrow.slices_allowed(like, sizes, typical, unit), enough)
+        else:
+            like = yardstick.around(owns, sizes) * sizes
+            limit = FACTOR * like + torch.maximum(allowed.slice_relative * sizes, ulps)
         excess = torch.where((sizes > 0) & yardstick.spread(found.squares[1], kept), errors / limit, torch.zeros_like(errors))
         if float(excess.max()) <= 1.0:
             continue

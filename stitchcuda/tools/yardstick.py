@@ -109,12 +109,12 @@ def typical_slice(found: Differences) -> float:
     return typical
 
 
-def around(errors: torch.Tensor, sizes: torch.Tensor) -> torch.Tensor:
+def around(errors: torch.Tensor, sizes: torch.Tensor, neighbours: int = _NEIGHBOURS) -> torch.Tensor:
     """The largest relative error among a slice and those of the next larger and smaller norms, for every slice."""
     relative = torch.where(sizes > 0, errors / sizes.clamp(min=1e-300), torch.zeros_like(errors))
     order = sizes.argsort()
-    window = 2 * _NEIGHBOURS + 1
-    padded = torch.nn.functional.pad(relative[order][None, None], (_NEIGHBOURS, _NEIGHBOURS))
+    window = 2 * neighbours + 1
+    padded = torch.nn.functional.pad(relative[order][None, None], (neighbours, neighbours))
     smooth = torch.nn.functional.max_pool1d(padded, window, stride=1).flatten()
     return torch.empty_like(relative).scatter_(0, order, smooth)
 
