@@ -43,7 +43,12 @@ COMMAND = [sys.executable, "-m", "stitchcuda"]
 
 def environment(**more: str) -> dict[str, str]:
     """Ours without keys and addresses, which would choose another engineer."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("OPENAI_", "STITCHCUDA_"))}
+    ours = ("STITCHCUDA_RUNTIME_CACHE",)   # tests/conftest.py
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name in ours or not name.startswith(("OPENAI_", "STITCHCUDA_"))
+    }
     return kept | more
 
 

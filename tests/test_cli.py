@@ -47,7 +47,12 @@ OUTCOME = {
 
 
 def stitchcuda(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("OPENAI_", "STITCHCUDA_"))}
+    ours = ("STITCHCUDA_RUNTIME_CACHE",)   # tests/conftest.py
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name in ours or not name.startswith(("OPENAI_", "STITCHCUDA_"))
+    }
     command = [sys.executable, "-m", "stitchcuda", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=240, env=kept | environment, check=False)
 

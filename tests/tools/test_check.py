@@ -12,11 +12,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from stitchcuda.errors import BadInput, Unavailable
 from stitchcuda.sandbox.limits import Limits
 from stitchcuda.state import CheckResult, Settings
 from stitchcuda.tools.check import Judge
+from stitchcuda.tools.judge import JudgeProcess
+from stitchcuda.tools.nursery import Nursery
+from stitchcuda.tools.toolkit import runtime_cache
 from tests.tools import programs
 
 # A reply of its own on every descriptor that it can find.
@@ -192,20 +196,42 @@ def test_nothing_is_timed_without_a_gpu(judge: Judge, tmp_path: Path) -> None:
         judge.time(program, program)
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("def (", "not valid Python"),
-        ("x = 1", "no class Model"),
-        (programs.REFERENCE.replace("return [torch.randn(48, 32), 1.5]", "raise RuntimeError('no data')"), "no data"),
-        (programs.REFERENCE.replace("* gain", "* gain + torch.rand(())"), "different results for the same inputs"),
-        (programs.REFERENCE.replace("y = self.norm", "import ctypes; ctypes.string_at(0); y = self.norm"), "SIGSEGV"),
-    ],
-)
-def test_an_unusable_reference_is_bad_input(tmp_path: Path, cache: Path, text: str, said: str) -> None:
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Nursery]:
+    torch.set_num_threads(1)               # a pool of threads that other tests started would not survive the nursery's fork
+    one = Nursery()
+    yield one
+    one.close()
+
+
+UNUSABLE = {
+    "not valid Python": "def (",
+    "no class Model": "x = 1",
+    "no data": programs.REFERENCE.replace("return [torch.randn(48, 32), 1.5]", "raise RuntimeError('no data')"),
+    "different results for the same inputs": programs.REFERENCE.replace("* gain", "* gain + torch.rand(())"),
+}
+
+
+@pytest.mark.parametrize("said", UNUSABLE)
+def test_an_unusable_reference_is_bad_input(nursery: Nursery, tmp_path: Path, cache: Path, said: str) -> None:
+    """Said by its worker, and passed on by a judge (in this process, for starting one takes seconds)."""
+    path, scratch = tmp_path / "reference.py", tmp_path / "scratch"
+    path.write_text(UNUSABLE[said])
+    scratch.mkdir()
+    order = {
+        "settings": Settings().model_dump(), "limits": Limits().model_dump(), "scratch": str(scratch), "reference": str(path),
+        "cache": str(cache), "arch": "sm_90a", "runtime": str(runtime_cache()),
+    }  # fmt: skip
+    judge = JudgeProcess(order, nursery)
+    with pytest.raises(BadInput, match=said):
+        judge.baseline({})
+    judge._drop_reference()
+
+
+def test_a_reference_that_crashes_is_bad_input(tmp_path: Path, cache: Path) -> None:
     path = tmp_path / "reference.py"
-    path.write_text(text)
-    with Judge(path, Settings(), cache=cache) as judge, pytest.raises(BadInput, match=said):
+    path.write_text(programs.REFERENCE.replace("y = self.norm", "import ctypes; ctypes.string_at(0); y = self.norm"))
+    with Judge(path, Settings(), cache=cache) as judge, pytest.raises(BadInput, match="SIGSEGV"):
         judge.baseline()
 
 
