@@ -7,7 +7,7 @@ from tvm_ffi.cpp import load_inline
 CUDA = r"""
 using tvm::ffi::TensorView;
 #define STREAM(t) static_cast<cudaStream_t>(TVMFFIEnvGetStream((t).device().device_type, (t).device().device_id))
-__global__ void norm(const float* x, float* y, int rows, int width) {
+__global__ void norm(const float* x, const float* w, float* y, int rows, int width) {
   int row = blockIdx.x * blockDim.x + threadIdx.x;
   if (row >= rows) return;
   const float* in = x + (size_t)row * width;
@@ -16,11 +16,11 @@ __global__ void norm(const float* x, float* y, int rows, int width) {
   mean /= width;
   for (int i = 0; i < width; ++i) square += (in[i] - mean) * (in[i] - mean);
   float scale = 1.f / sqrtf(square / width + 1e-5f);
-  for (int i = 0; i < width; ++i) y[(size_t)row * width + i] = (in[i] - mean) * scale;
+  for (int i = 0; i < width; ++i) y[(size_t)row * width + i] = (in[i] - mean) * scale * w[0];
 }
-void run_norm(TensorView x, TensorView y) {
+void run_norm(TensorView x, TensorView w, TensorView y) {
   int rows = (int)x.size(0), width = (int)x.size(1);
-  norm<<<(rows + 31) / 32, 32, 0, STREAM(x)>>>((float*)x.data_ptr(), (float*)y.data_ptr(), rows, width);
+  norm<<<(rows + 31) / 32, 32, 0, STREAM(x)>>>((float*)x.data_ptr(), (float*)w.data_ptr(), (float*)y.data_ptr(), rows, width);
 }
 """
 module = load_inline("a06_room_hardly_read", cuda_sources=CUDA, functions=["run_norm"])
@@ -33,5 +33,5 @@ class ModelNew(nn.Module):
 
     def forward(self, x):
         y = torch.empty_like(x)
-        module.run_norm(x, y)
-        return y * self.affine[0, 0]
+        module.run_norm(x, self.affine, y)
+        return y
