@@ -127,7 +127,8 @@ class Stage:
         path = folder / "reference.py"
         path.write_text(reference)
         self.worker = ReferenceWorker(folder, "sim")
-        self.facts = self.worker.load({"path": str(path), "precision": "reference", "init": str(folder / "init")})
+        said = {"path": str(path), "precision": "reference", "init": str(folder / "init"), "patience": 0.0}
+        self.facts = self.worker.load(said)
         self.exam: Exam = draw(self.ask, folder / "exam", kept=frozenset(self.facts["state_names"]))
         extend(self.ask, self.exam, 1)
         self.reference: Local | None = None
