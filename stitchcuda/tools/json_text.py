@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import builtins
 from _json import encode_basestring_ascii, make_encoder, make_scanner
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,8 +20,6 @@ def _foreign(value: object) -> Any:
 
 
 _CONSTANTS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
-_JOINED = "".join
-_encoded = make_encoder(None, _foreign, encode_basestring_ascii, None, ": ", ", ", False, False, True)
 _scanned = make_scanner(
     SimpleNamespace(
         strict=True, object_hook=None, object_pairs_hook=None, parse_float=float, parse_int=int,
@@ -29,9 +28,29 @@ _scanned = make_scanner(
 )  # fmt: skip
 
 
-def dumped(value: Any) -> bytes:
-    """What `json.dumps` makes of it. Raises TypeError for what is not JSON."""
-    return _JOINED(_encoded(value, 0)).encode()
+def writer() -> Callable[[Any], bytes]:
+    """A `dumped` that looks up no global and no builtin: they could be others by then."""
+    joined = "".join
+    encoded = make_encoder(None, _foreign, encode_basestring_ascii, None, ": ", ", ", False, False, True)
+
+    def dumped(value: Any) -> bytes:
+        """What `json.dumps` makes of it. Raises TypeError for what is not JSON."""
+        return joined(encoded(value, 0)).encode()
+
+    return dumped
+
+
+dumped = writer()
+
+
+def reader() -> Callable[[bytearray], Any]:
+    """The same for reading what can be trusted: the value that a line begins with."""
+    scanned = _scanned
+
+    def read(data: bytearray) -> Any:
+        return scanned(data.decode(), 0)[0]
+
+    return read
 
 
 def first(text: str) -> tuple[Any, int]:

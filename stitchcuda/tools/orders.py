@@ -92,11 +92,12 @@ def library(answer: Mapping[str, Any]) -> Path:
 def through(channel: Channel) -> Build:
     """Orders by the channel on which the judge waits for an answer to its own question; threads take turns."""
     turn = threading.Lock()
+    send, receive = channel.sender(), channel.receiver()
 
     def build(order: dict[str, Any]) -> dict[str, Any]:
         with turn:
-            channel.send({"build": order})
-            answer: dict[str, Any] = channel.receive()["built"]
+            send({"build": order})
+            answer: dict[str, Any] = receive()["built"]
             return answer
 
     return build

@@ -11,6 +11,7 @@ import inspect
 import secrets
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +31,15 @@ from stitchcuda.tools.traffic import HARMLESS, Poison, Traffic, poison_as, poiso
 from stitchcuda.tools.wire import Channel
 from stitchcuda.tools.witness import Witness, close_recordings
 
+_Teller = Callable[[], list[str]]          # what the program did to the process it runs in
+
 
 class ProgramWorker:
     """One loaded program."""
 
-    def __init__(self, scratch: Path, target: Target, build: orders.Build) -> None:
+    def __init__(
+        self, scratch: Path, target: Target, build: orders.Build, seen: list[str], tell: Callable[[_Teller], None]
+    ) -> None:
         self._scratch = scratch
         self._target = target
         self._build = build
@@ -51,7 +56,8 @@ class ProgramWorker:
         self._held: list[torch.Tensor] = []
         self._skipping = False
         self._turn = self._calls = 0
-        self._seen: list[str] = []         # what the program did to the process it runs in
+        self._seen = seen                  # what the program did to the process it runs in
+        self._tell = tell                  # takes what says which functions it replaced
         self._folder = scratch
 
     def load(self, message: dict[str, Any]) -> dict[str, Any]:
@@ -75,6 +81,7 @@ class ProgramWorker:
         sys.dont_write_bytecode = True
         close_recordings()
         tampering.SEAL.renew()
+        self._tell(tampering.SEAL.teller())
         tampering.watch(self._folder, self._scratch, self._seen)
         started = time.monotonic()
         with self._interceptor.running():
@@ -103,7 +110,6 @@ class ProgramWorker:
             "elsewhere": self._adopted.elsewhere,
             "guessed": self._adopted.guessed,
             "spare": [was.numel() for _, was in self._adopted.spare],
-            "tampered": self._tampered(),
         }
 
     def call(self, message: dict[str, Any]) -> dict[str, Any]:
@@ -139,7 +145,7 @@ class ProgramWorker:
         if message["hold"]:
             self._held = [alias(tensor) for tensor in outputs]
         self._write(message, outputs, given)
-        answer: dict[str, Any] = {"structure": structure, "tampered": [*self._tampered(), *witness.reasons]}
+        answer: dict[str, Any] = {"structure": structure, "tampered": witness.reasons}
         if isinstance(traffic, Traffic):
             sums = {"own": own, "vendor": witness.total("vendor"), "framework": witness.total("framework")}
             answer |= {origin: moved / (sum(sums.values()) or 1) for origin, moved in sums.items()}
@@ -199,7 +205,7 @@ class ProgramWorker:
                 self._write(message, outputs, given)
             done += 1
         self._synchronize()
-        return {"calls": done, "structure": structure, "tampered": self._tampered()}
+        return {"calls": done, "structure": structure}
 
     def skip(self, message: dict[str, Any]) -> dict[str, Any]:
         """Leave these kernels out of the calls that follow; says how often each was launched since the last time."""
@@ -236,7 +242,6 @@ class ProgramWorker:
             self._timed, answer = timed_calls.answer(self._timed, message, make)
         if self._timed is None:
             torch.cuda.empty_cache()
-            answer["tampered"] = self._tampered()
         return answer
 
     def _loaded(self) -> tuple[torch.nn.Module, Interceptor]:
@@ -288,9 +293,6 @@ class ProgramWorker:
             self._shown = [alias(tensor) for tensor in self._inputs]
         return self._inputs
 
-    def _tampered(self) -> list[str]:
-        return [*self._seen, *(f"{name} was replaced" for name in tampering.SEAL.broken())]
-
     def _synchronize(self) -> None:
         if self._target == "cuda":
             torch.cuda.synchronize()
@@ -298,7 +300,9 @@ class ProgramWorker:
 
 def main(channel: Channel, scratch: Path, target: Target) -> None:
     """Answer the judge until it hangs up."""
-    worker = ProgramWorker(scratch, target, orders.through(channel))
+    seen: list[str] = []
+    tellers: list[_Teller] = []
+    worker = ProgramWorker(scratch, target, orders.through(channel), seen, tellers.append)
     handlers = {
         "load": worker.load,
         "call": worker.call,
@@ -310,7 +314,9 @@ def main(channel: Channel, scratch: Path, target: Target) -> None:
         "profile": worker.profile,
         "time": worker.time,
     }
-    receive, send = channel.receive, channel.send  # before there is a program that could put others in their place
+    # Before there is a program that could put others in their place. What it did to this process is added here, where nothing
+    # is looked up by name: a function that it replaced cannot leave out that it was.
+    receive, send = channel.receiver(), channel.sender()
     while True:
         message = receive()
         try:
@@ -319,6 +325,9 @@ def main(channel: Channel, scratch: Path, target: Target) -> None:
             raise
         except BaseException as error:
             answer = failure(error, worker._folder)
+        if message["do"] in ("load", "call", "repeat") or message.get("mode") == "release":  # not those under the clock
+            told = [one for teller in tellers for one in teller()]
+            answer = answer | {"tampered": [*answer.get("tampered", []), *seen, *told]}
         send(answer | {"id": message["id"]})
 
 

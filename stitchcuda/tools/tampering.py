@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import BuiltinFunctionType, FrameType, FunctionType, MethodDescriptorType, ModuleType, WrapperDescriptorType
 from typing import Any
@@ -94,15 +94,29 @@ class Seal:
         ]
         self._names = frozenset(vars(torch.Tensor))
 
-    def broken(self) -> list[str]:
-        """Names of what was replaced since, such as "torch.cuda.synchronize"; the first ten."""
-        changed = []
-        for holder, name, value, code, full in self._held:
-            now = holder.get(name)
-            if (now is not value or (code is not None and _code(now) != code)) and full not in _REPLACED_BY_TORCH:
-                changed.append(full)
-        changed += [f"torch.Tensor.{name}" for name in vars(torch.Tensor) if name not in self._names]
-        return changed[:10]
+    def teller(self) -> Callable[[], list[str]]:
+        """A function that says what was replaced since, such as "torch.cuda.synchronize was replaced"; the first ten.
+
+        It looks nothing up where a program could put something else: no global, no builtin, no attribute of this object.
+        """
+        held = tuple(
+            (holder, name, value, getattr(value, "__func__", value) if code else None, *(code or (None, None)), full)
+            for holder, name, value, code, full in self._held
+            if full not in _REPLACED_BY_TORCH
+        )
+        names, tensor = self._names, vars(torch.Tensor)
+
+        def told() -> list[str]:
+            changed = [
+                full
+                for holder, name, value, function, code, defaults, full in held
+                if holder.get(name) is not value
+                or (function is not None and (function.__code__ is not code or function.__defaults__ is not defaults))
+            ]
+            changed += [f"torch.Tensor.{name}" for name in tensor if name not in names]
+            return [f"{name} was replaced" for name in changed[:10]]
+
+        return told
 
 
 def watch(program: Path, scratch: Path, seen: list[str]) -> None:
@@ -115,9 +129,10 @@ def watch(program: Path, scratch: Path, seen: list[str]) -> None:
     getframe = sys._getframe
     busy = threading.local()               # the hook's own look at frames is an event too
     library = tuple(f"/{name}{end}" for name in _THROUGH for end in (".py", "/"))
+    watched = _WATCHED | _ATTEMPTS         # of its own: a program may empty those
 
     def hook(event: str, args: tuple[Any, ...]) -> None:
-        what = _WATCHED.get(event) or _ATTEMPTS.get(event) or _other(event, args, own)
+        what = watched.get(event) or _other(event, args, own)
         if not what or getattr(busy, "now", False):
             return
         busy.now = True

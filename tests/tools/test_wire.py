@@ -346,6 +346,34 @@ def test_who_replaces_a_function_of_python_changes_no_message(name: str, monkeyp
     assert seen == []
 
 
+@pytest.mark.parametrize("name", [*REPLACED, *(f"stitchcuda.tools.{name}" for name in (
+    "wire._dumped", "wire._loaded", "wire._send_all", "wire._received", "wire.compare_digest", "wire.Channel.send",
+    "wire.Channel.receive", "wire.Channel._signature", "json_text.dumped", "json_text.loaded", "json_text.first",
+    "json_text._scanned", "json_text._foreign", "wire._printable", "wire._SIGNATURE", "wire.json_text",
+))])  # fmt: skip
+def test_a_worker_talks_by_functions_that_look_nothing_up(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = socket.socketpair()
+    one, other = Channel(ours, (b"1" * 32, b"2" * 32)), Channel(theirs, (b"2" * 32, b"1" * 32))
+    send, receive = one.sender(), one.receiver()
+    other.send({"do": "load", "é": [1.5, None]}, 5)
+    with monkeypatch.context() as changed:
+        changed.setattr(name, None, raising=False)
+        heard = receive()
+        send({"tampered": ["x"], "share": 0.25})
+    assert heard == {"do": "load", "é": [1.5, None]}
+    assert other.receive(5) == {"tampered": ["x"], "share": 0.25}
+    other.send({"long": "x" * 20_000}, 5)
+    other.send({"more": 1}, 5)
+    one.send({"mixed": 2}, 5)
+    assert (receive(), receive(), other.receive(5)) == ({"long": "x" * 20_000}, {"more": 1}, {"mixed": 2})
+    theirs.sendall(b'{"forged": 1}' + b"0" * 32 + b"\n")
+    with pytest.raises(Forged):
+        receive()
+    theirs.close()
+    with pytest.raises(Closed):
+        receive()
+
+
 def test_json_is_what_it_was() -> None:
     values: tuple[Any, ...] = (
         {}, {"a": [1, 2.5, -0.0, 1e300, None, True, "é\n\"\\\u2028"]}, [], "x", 3, {"1": {"2": [[]]}}, 10**30,
