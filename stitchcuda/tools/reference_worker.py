@@ -20,14 +20,13 @@ from stitchcuda.errors import BadInput
 from stitchcuda.state import Precision, Target
 from stitchcuda.tools import ceiling, contents, origin, shortage, timed_calls, variants, wire
 from stitchcuda.tools.reference import WEIGHT_SEED, Reference, load_reference, run, run64, told
+from stitchcuda.tools.renewal import constant, far, renewed
 from stitchcuda.tools.stopwatch import DeviceClock, eager
 from stitchcuda.tools.timed_calls import TimedCalls
 from stitchcuda.tools.traffic import Traffic
 from stitchcuda.tools.wire import Channel, WireError
 
 _EAGER_CALLS = 20
-_RENEWED_BUFFERS = ("running_mean", "running_var")
-_RENEWAL = 0.1                             # relative change of a parameter; absolute where it is constant
 
 
 class ReferenceWorker:
@@ -105,7 +104,7 @@ class ReferenceWorker:
             args, kwargs = reference.inputs(message["seed"])
             before = _finite(run(reference.module, args, kwargs))
             generator = torch.Generator().manual_seed(message["seed"])
-            values = {name: _renewed(name, value, self._names(), generator) for name, value in self._original.items()}
+            values = {name: renewed(name, value, self._names(), generator) for name, value in self._original.items()}
             for group in message["alike"]:     # the largest, for statistics that are ones must stay positive
                 one = torch.stack([values[name].float().reshape(-1) for name in group]).amax(0)
                 values |= {name: one.reshape(values[name].shape).to(values[name].dtype) for name in group}
@@ -177,7 +176,7 @@ class ReferenceWorker:
         held = {name: tensor.detach().clone() for name, tensor in self._state().items()}
         generator = torch.Generator().manual_seed(message["seed"])
         try:
-            self._set({name: _far(value, generator) if name in parameters else value for name, value in held.items()})
+            self._set({name: far(value, generator) if name in parameters else value for name, value in held.items()})
             exact = run64(self._loaded().module, args, kwargs)
         except (RuntimeError, ValueError):
             return {"names": [], "parameters": len(parameters)}
@@ -329,7 +328,7 @@ class ReferenceWorker:
         for name, value in self._state().items():
             place = (value.data_ptr(), value.shape, value.stride(), value.dtype) if value.numel() else (name,)
             told.append({
-                "name": name, "shape": list(value.shape), "parameter": name in self._names(), "constant": _constant(value),
+                "name": name, "shape": list(value.shape), "parameter": name in self._names(), "constant": constant(value),
                 "tied": first.setdefault(place, name),
             })  # fmt: skip
         return told
@@ -389,29 +388,6 @@ def main(channel: Channel, scratch: Path, target: Target) -> None:
             if lack := shortage.asked_for(error):  # while it was looked at: its own forward still had room
                 answer = {"error": f"The reference takes too much memory to be judged: {lack}.", "kind": "bad_input"}
         channel.send(answer | {"id": message["id"]})
-
-
-def _renewed(name: str, value: torch.Tensor, parameters: set[str], generator: torch.Generator) -> torch.Tensor:
-    learnt = name in parameters or name.rsplit(".", 1)[-1] in _RENEWED_BUFFERS
-    if not learnt or not value.dtype.is_floating_point or value.numel() == 0:
-        return value
-    noise = torch.randn(value.shape, generator=generator, dtype=torch.float32).to(value.device)
-    wide = value.float()
-    renewed = wide + _RENEWAL * noise.clamp(-3, 3) * (1.0 if _constant(value) else wide)
-    return renewed.to(value.dtype)
-
-
-def _constant(value: torch.Tensor) -> bool:
-    return value.numel() > 0 and bool((value == value.flatten()[0]).all())
-
-
-def _far(value: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """A parameter as different as it can be while its sizes stay: other signs and half to one and a half times as much."""
-    if not value.dtype.is_floating_point or value.numel() == 0:
-        return value
-    factor = 0.5 + torch.rand(value.shape, generator=generator, dtype=torch.float32)
-    sign = 1 - 2 * torch.randint(2, value.shape, generator=generator)
-    return (value.float() * (factor * sign).to(value.device)).to(value.dtype)
 
 
 def _finite(outputs: dict[str, torch.Tensor]) -> int:
