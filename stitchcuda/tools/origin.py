@@ -30,6 +30,7 @@ _ACTIVITIES = {torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActiv
 _NEXT = "spin_kernel"                       # what torch.cuda._sleep launches
 _HEAD_START = 1_000_000                    # cycles, about half a millisecond
 _COPY = "Memcpy DtoD"                      # plain and of one layout: everything else is a kernel
+_WARM_CALLS = 3
 _ON_HOST = ("ProfilerStep", "Activity Buffer")
 _VENDOR = re.compile(
     r"cublas|cudnn|cutlass|nvjet|gemm|gemv|xmma|cudnn|flash_fwd|flash_attn|fmha|implicit_convolve|winograd|cusparse|cufft|"
@@ -72,21 +73,24 @@ def classify(kernel: str, own: Iterable[str]) -> str:
 
 
 def record(
-    call: Callable[[], object], *, restore: Callable[[], None], fresh: Callable[[], object] | None = None
+    call: Callable[[], object], *, restore: Callable[[], None], renew: Callable[[], None] | None = None
 ) -> dict[str, Any]:
     """What the device did in a warm call, in all streams: rows of [name, start ns, duration ns, stream], and graph replays.
 
-    With `fresh` the recorded call is one on contents that were never there before, and `again` holds the names of what the same
-    contents cause a second time. `late` names work that went on in other streams when the call's own stream was done.
+    `renew` puts contents that were never there before where the call finds its inputs: they are recorded, and `again` holds the
+    names of what they cause a second time. `late` names work that went on in other streams when the call's own was done.
     """
-    restore()
-    call()
-    restore()
-    torch.cuda.synchronize()
-    first = _recorded(fresh or call)
-    if fresh is not None:
+    for _ in range(_WARM_CALLS):           # whoever records a graph for these addresses has done so
         restore()
-        first["again"] = [row[0] for row in _recorded(fresh)["rows"]]
+        call()
+    restore()
+    if renew is not None:
+        renew()
+    torch.cuda.synchronize()
+    first = _recorded(call)
+    if renew is not None:
+        restore()
+        first["again"] = [row[0] for row in _recorded(call)["rows"]]
     return first
 
 

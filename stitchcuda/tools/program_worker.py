@@ -219,15 +219,17 @@ class ProgramWorker:
         """What the device did in one call after a warm-up (GPU only), through CUPTI: `origin.summary` makes shares of it."""
         program, interceptor = self._loaded()
         tensors = wire.read_tensors(Path(message["inputs"]), device=self._device)
-        args, kwargs = wire.decode(message["structure"], tensors, self._device)
-        others = rotation.rolled(tensors, [rotation.rollable(tensor) for tensor in tensors], 3)
-        moved = wire.decode(message["structure"], others, self._device)
+        args, kwargs = wire.decode(message["structure"], [alias(tensor) for tensor in tensors], self._device)
+        rollable = [rotation.rollable(tensor) for tensor in tensors]
+        others = rotation.rolled(tensors, rollable, 3)
+
+        def renew() -> None:
+            for old, new, may in zip(tensors, others, rollable, strict=True):
+                if may:
+                    old.data.copy_(new)    # without a word, as `_placed` does
+
         with torch.no_grad(), interceptor.running():
-            return origin.record(
-                lambda: timed_calls.read(program(*args, **kwargs)),
-                restore=self._restore,
-                fresh=lambda: timed_calls.read(program(*moved[0], **moved[1])),
-            )
+            return origin.record(lambda: timed_calls.read(program(*args, **kwargs)), restore=self._restore, renew=renew)
 
     def time(self, message: dict[str, Any]) -> dict[str, Any]:
         """Timed calls (GPU only), as `timed_calls.answer` says."""

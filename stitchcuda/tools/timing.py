@@ -45,7 +45,7 @@ _RANK = 7
 _SHORTEST_MS = 1e-4                       # the resolution of nothing: a clock that says less lies
 _HELD_BYTES = 512 * 2**20                  # of deliveries that may wait in memory until the rounds are over
 _SPIN_S = 0.003
-_CONFIRMED = 1.25                          # two timings in two pairs of processes
+_CONFIRMED = 1.25                          # two timings in two pairs of processes agree up to this factor
 
 Now = Callable[[], float]
 """Seconds by the judge's clock."""
@@ -289,14 +289,17 @@ def refused(reason: str) -> TimingResult:
 
 
 def confirmed(first: TimingResult, second: TimingResult) -> TimingResult:
-    """A winner's timing with that of the same program in new processes: the slower figures, and a refusal if they are apart."""
+    """A winner's timing with that of the same program in new processes: the slower figures count, a note gives both.
+
+    Machines are busy at times, so two that differ are no reason to refuse; nobody gains by being quick in one of them alone.
+    """
     slower = second if second.ratio <= first.ratio else first
     low, high = sorted((first.ratio, second.ratio))
-    reasons = list(dict.fromkeys((*first.refused, *second.refused)))
+    told = f"timed twice: ratio {first.ratio:.3f}, then {second.ratio:.3f}"
     if high > _CONFIRMED * low:
-        reasons.append(f"timed again in new processes, the ratio is {second.ratio:.3f} where it was {first.ratio:.3f}")
-    notes = dict.fromkeys((*first.notes, *second.notes, f"timed twice: ratio {first.ratio:.3f}, then {second.ratio:.3f}"))
-    return slower.model_copy(update={"refused": tuple(reasons), "notes": tuple(notes)})
+        told = f"limited: {told}; the slower counts: the machine is busy, or the program's time varies from process to process"
+    reasons = tuple(dict.fromkeys((*first.refused, *second.refused)))
+    return slower.model_copy(update={"refused": reasons, "notes": tuple(dict.fromkeys((*first.notes, *second.notes, told)))})
 
 
 def quick_core() -> int:

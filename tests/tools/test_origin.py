@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import comb
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -111,6 +113,35 @@ def test_what_a_reference_moves_is_not_taken_over_by_such_copies() -> None:
     assert origin.computed(reference, program, ("column",), most=3)[0] == pytest.approx(2 / 52)
     library = trace((COPY, 20), ("gelu_kernel", 30), ("same(float*)", 5), (COPY, 20), copies=(0, 3))
     assert origin.computed(trace(("gelu_kernel", 30), replays=0), library, ("same",), most=2) == (0.0, 0.0)
+
+
+def test_who_records_a_graph_for_each_address_remembers_no_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The trace compares contents that are new with the same again, at one address: two calls for a memo, one for a graph."""
+    content, launched, graphs, results = [0], list[str](), set[int](), dict[int, int]()
+
+    def recorded(call: Callable[[], object]) -> dict[str, Any]:
+        launched.clear()
+        call()
+        return {"rows": [[name, 0, 1, 7] for name in launched]}
+
+    def renew() -> None:
+        content[0] += 1
+
+    def recorder() -> None:
+        launched.extend(["mine"] if id(content) in graphs else ["mine", "mine"])
+        graphs.add(id(content))
+
+    def memo() -> None:
+        if content[0] not in results:
+            launched.append("mine")
+        results[content[0]] = 1
+
+    monkeypatch.setattr(origin, "_recorded", recorded)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    for call, again in ((recorder, ["mine"]), (memo, [])):
+        found = origin.record(call, restore=lambda: None, renew=renew)
+        assert [row[0] for row in found["rows"]] == ["mine"]
+        assert found["again"] == again
 
 
 @pytest.mark.parametrize("anew", [False, True])

@@ -381,11 +381,15 @@ def test_contents_move_as_far_as_the_reference_stays_finite(
     assert stage.timed(stage.honest(clock, 0.5), clock).refused == ()
 
 
-def test_a_winner_is_confirmed_or_refused() -> None:
+def test_of_two_timings_the_slower_counts() -> None:
     def timed(ratio: float, *refused: str) -> TimingResult:
         return timed_result(1 / ratio).model_copy(update={"refused": refused})
 
     assert timing.confirmed(timed(2.0), timed(1.97)).ratio == pytest.approx(1.97)
     assert timing.confirmed(timed(2.0), timed(1.97)).refused == ()
     assert timing.confirmed(timed(2.0, "a"), timed(2.1, "a")).refused == ("a",)
-    assert "where it was 2.000" in timing.confirmed(timed(2.0), timed(1.2)).refused[0]
+    for one, other in ((2.0, 1.2), (1.2, 2.0)):
+        apart = timing.confirmed(timed(one), timed(other))
+        assert apart.ratio == pytest.approx(1.2)
+        assert apart.refused == ()
+        assert apart.notes[0].startswith(f"limited: timed twice: ratio {one:.3f}, then {other:.3f}; the slower counts")
