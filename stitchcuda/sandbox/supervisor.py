@@ -120,7 +120,7 @@ class Supervisor:
         except _Orphaned:
             reason = "orphaned"
         finally:
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            _deaf()
             self._end_all(watch, keeper)
         self._drain(printed)
         code = -signal.SIGKILL if self._code is None else self._code
@@ -246,6 +246,13 @@ def close_others(keep: set[int]) -> None:
         os.closerange(last, descriptor)
         last = max(last, descriptor + 1)
     os.closerange(last, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+
+
+def _deaf() -> None:
+    """From now on no SIGTERM is heard; one that comes at this moment raises before it is so."""
+    while signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:
+        with contextlib.suppress(_Orphaned):
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 def _orphaned(number: int, frame: object) -> None:

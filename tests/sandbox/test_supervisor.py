@@ -9,9 +9,11 @@ import shutil
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from stitchcuda.sandbox import supervisor
 from stitchcuda.sandbox.protections import WITHOUT
 from stitchcuda.tools.nursery import Nursery
 
@@ -198,3 +200,22 @@ def _name(pid: int) -> str:
 def _private_kib(pid: int) -> int:
     text = Path(f"/proc/{pid}/smaps_rollup").read_text()
     return sum(int(line.split()[1]) for line in text.splitlines() if line.startswith(("Private_Dirty",)))
+
+
+def test_a_signal_that_comes_as_the_last_thing_stops_no_cleaning_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    before, real, sent = signal.getsignal(signal.SIGTERM), signal.signal, list[int]()
+
+    def late(number: int, handler: Any) -> Any:
+        if not sent:
+            sent.append(number)
+            os.kill(os.getpid(), number)
+        return real(number, handler)
+
+    real(signal.SIGTERM, supervisor._orphaned)
+    monkeypatch.setattr(signal, "signal", late)
+    try:
+        supervisor._deaf()
+        assert sent == [signal.SIGTERM]
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
+    finally:
+        real(signal.SIGTERM, before)
