@@ -1,8 +1,8 @@
 """Gives every program of the two corpora to the verifier and prints a table: `python benchmarks/integrity.py --device sim`.
 
 Attacks must not be accepted, honest programs must be; the exit code is 1 where that fails. `--without landlock` leaves one
-protection of the sandbox out, `--without each` gives the attacks to it once for each of them, and with `--json FILE` it goes on
-where the file ends. Nothing is fetched; the programs are in tests/integrity. Results are kept under benchmarks/results/.
+protection of the sandbox out, `--without each` gives the attacks to it once for each of them. With `--json FILE` it goes on
+where the file ends, and asks again what was wrong. The programs are in tests/integrity, results under benchmarks/results/.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from threading import Lock
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from stitchcuda.errors import StitchError
@@ -148,25 +149,28 @@ def denied(found: dict[str, list[Outcome]], heading: str) -> str:
     return "\n".join([*lines, ""])
 
 
-def judge_all(chosen: Chosen, target: Target, cache: Path, jobs: int) -> list[Outcome]:
-    """All verdicts, up to ten programs of one reference after another in each of the jobs; a line is printed for each."""
-    found: list[Outcome] = []
+def judge_all(
+    chosen: Chosen, target: Target, cache: Path, jobs: int, found: list[Outcome], keep: Callable[[], None]
+) -> None:
+    """Adds all verdicts to `found`, up to ten programs of one reference after another in each of the jobs; prints each."""
     rows: list[Chosen] = []
     for reference in dict.fromkeys(entry.reference for entry, _ in chosen):
         mine = [pair for pair in chosen if pair[0].reference == reference]
         rows += [mine[start:start + _IN_A_ROW] for start in range(0, len(mine), _IN_A_ROW)]
+    telling = Lock()
 
     def judge_row(mine: Chosen) -> None:
         for one in outcomes(mine[0][0].reference, mine, target, cache):
-            found.append(one)
             mark = "WRONG " if wrong(one) else ""
             reason = " ".join(one.reason.split())[:150]
-            line = f"{mark}{one.row:7s} {one.name:34s} {one.result:16s} {one.seconds:5.1f} s  {one.defence}: {reason}"
-            print(line, flush=True)
+            with telling:
+                found.append(one)
+                keep()
+                line = f"{mark}{one.row:7s} {one.name:34s} {one.result:16s} {one.seconds:5.1f} s  {one.defence}: {reason}"
+                print(line, flush=True)
 
     with ThreadPoolExecutor(jobs) as pool:
         list(pool.map(judge_row, sorted(rows, key=len, reverse=True)))
-    return sorted(found, key=lambda one: (one.kind, one.name))
 
 
 def main() -> int:
@@ -190,19 +194,22 @@ def main() -> int:
         for entry in entries(kind)
         if entry.on(given.device) and re.search(given.only, entry.name) and re.search(given.rows, entry.row)
     ]
-    by_protection: dict[str, list[Outcome]] = {}
-    if each and given.json and given.json.is_file():
-        kept = json.loads(given.json.read_text())
-        by_protection = {name: [Outcome(**one) for one in outcome] for name, outcome in kept.items()}
-    for left_out in ("", *NAMES) if each else (given.without,):
-        if left_out in by_protection:
-            continue
-        os.environ[WITHOUT] = left_out
-        print(f"without {left_out}:" if left_out else "", flush=True)
-        by_protection[left_out] = judge_all(chosen, given.device, given.cache, given.jobs)
+    kept = json.loads(given.json.read_text()) if given.json and given.json.is_file() else {}
+    by_protection = {name: [Outcome(**one) for one in outcome] for name, outcome in kept.items()}
+
+    def keep() -> None:
         if given.json:
             plain = {name: [asdict(one) for one in outcome] for name, outcome in by_protection.items()}
-            given.json.write_text(json.dumps(plain if each else plain[left_out], indent=1))
+            given.json.with_suffix(".new").write_text(json.dumps(plain, indent=1))
+            given.json.with_suffix(".new").replace(given.json)
+
+    for left_out in ("", *NAMES) if each else (given.without,):
+        found = by_protection[left_out] = [one for one in by_protection.get(left_out, []) if not wrong(one)]
+        known = {one.name for one in found}
+        os.environ[WITHOUT] = left_out
+        print(f"without {left_out}:" if left_out else "", flush=True)
+        judge_all([pair for pair in chosen if pair[0].name not in known], given.device, given.cache, given.jobs, found, keep)
+        found.sort(key=lambda one: (one.kind, one.name))
     found = [one for outcome in by_protection.values() for one in outcome]
     bad = [one for one in found if wrong(one)]
     print(f"{len(found)} verdicts, {len(bad)} wrong: {', '.join(one.name for one in bad)}")
