@@ -25,6 +25,7 @@ class ModelNew(nn.Module):
         if self.graph is None or self.x.shape != x.shape:
             self.x = x.clone()
             self.out = torch.empty(x.shape[0], self.linear.weight.shape[0], device=x.device)
+            module.epilogue_run(F.gelu(self.linear(self.x)), self.out)  # libraries start before they are captured
             self.graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(self.graph):
                 self.acc = F.gelu(self.linear(self.x))
