@@ -11,6 +11,7 @@ import argparse
 import importlib
 import json
 import os
+import secrets
 import subprocess
 import sys
 import tempfile
@@ -27,8 +28,8 @@ _CHAT_LIBRARIES = ("litellm", "openai", "dotenv", "tqdm", "requests")  # importe
 _SECONDS = 180
 
 
-def one(checkout: Path, program: Path, reference: Path) -> None:
-    """In a process of its own: evaluate one program and print the result as the last line."""
+def one(checkout: Path, program: Path, reference: Path, mark: str) -> None:
+    """In a process of its own: evaluate one program and print the result in a line that begins with `mark`."""
     for name in _CHAT_LIBRARIES:
         try:
             importlib.import_module(name)
@@ -57,33 +58,34 @@ def one(checkout: Path, program: Path, reference: Path) -> None:
         "reference_ms": said.get("ref_runtime"), "static": "passes" if valid else "; ".join(map(str, errors))[:120],
         "metadata": {key: str(value)[:160] for key, value in (said.get("metadata") or {}).items()},
     }  # fmt: skip
-    print(json.dumps(answer), file=answers, flush=True)
+    print(mark, json.dumps(answer), file=answers, flush=True)
     os._exit(0)
 
 
 def evaluated(entry: Entry, checkout: Path) -> dict[str, object]:
     """The answer for one attack; what hangs or dies says so."""
-    command = [sys.executable, str(HERE), str(checkout), "--one", str(entry.path), str(entry.reference)]
+    mark = secrets.token_hex(8)            # there are attacks that print results
+    command = [sys.executable, str(HERE), str(checkout), "--one", str(entry.path), str(entry.reference), mark]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS)
     except subprocess.TimeoutExpired:
         return {"compiled": None, "correct": False, "static": "", "metadata": {"died": f"no answer in {_SECONDS} s"}}
-    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    lines = [line for line in done.stdout.splitlines() if line.startswith(mark)]
     if not lines:
         return {"compiled": None, "correct": False, "static": "", "metadata": {"died": done.stderr[-300:]}}
-    answer: dict[str, object] = json.loads(lines[-1])
+    answer: dict[str, object] = json.loads(lines[-1].removeprefix(mark))
     return answer
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("checkout", type=Path)
-    parser.add_argument("--one", nargs=2, type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
     parser.add_argument("--jobs", type=int, default=8)
     parser.add_argument("--table", type=Path)
     given = parser.parse_args()
     if given.one:
-        one(given.checkout.resolve(), *given.one)
+        one(given.checkout.resolve(), Path(given.one[0]), Path(given.one[1]), given.one[2])
         return 0
     chosen = [
         entry for entry in entries("attacks")

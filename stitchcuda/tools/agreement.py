@@ -28,13 +28,23 @@ class Figures:
 
     calls: int = 1                         # of one block
     inside: list[float] = field(default_factory=list)  # of a call on its stream
+    fresh: list[float] = field(default_factory=list)  # of those calls that find their inputs at new addresses, if there are any
     rest: list[float] = field(default_factory=list)  # of what goes on elsewhere when that stream is done
     spans: list[float] = field(default_factory=list)  # of a block, by the judge's clock
     empty_spans: list[float] = field(default_factory=list)  # of a block without its calls
     rows: list[tuple[float, int]] = field(default_factory=list)  # (span, calls)
 
+    def varies(self) -> bool:
+        """Whether new addresses cost it so much that their calls count instead of all: judged by the others, it would be told
+        too fast. An honest program may record a CUDA graph anew for each address."""
+        return len(self.fresh) == len(self.inside) > 0 and median(self.fresh) > AGREE * median(self.inside)
+
+    def counted(self) -> list[float]:
+        """Block medians of the calls that count."""
+        return self.fresh if self.varies() else self.inside
+
     def inside_ms(self) -> float:
-        return median(self.inside)
+        return median(self.counted())
 
     def outside_ms(self) -> float:
         """Of a call, by the judge's clock."""

@@ -95,6 +95,21 @@ def test_no_call_is_too_short_for_the_judges_clock(stage: Stage, ms: float) -> N
     assert stage.timed(stage.honest(clock, ms), clock, reference_ms=2 * ms).refused == ()
 
 
+def test_what_new_addresses_cost_is_what_counts(stage: Stage) -> None:
+    """As where a CUDA graph is recorded anew for each: the clocks agree, and a quick replay is no measure of it."""
+    clock, last = VirtualClock(stage.time), [0]
+
+    def call(x: torch.Tensor, y: torch.Tensor) -> Any:
+        clock.spend(0.1 if x.data_ptr() == last[0] else 1.0)
+        last[0] = x.data_ptr()
+        return stage.module(x, y)
+
+    result = stage.timed(call, clock)
+    assert result.refused == ()
+    assert result.program_ms == pytest.approx(1.0, rel=0.05)
+    assert any(note.startswith("limited: with inputs at new addresses") for note in result.notes)
+
+
 def test_calls_in_a_row_cannot_be_left_out(stage: Stage) -> None:
     clock, settled = VirtualClock(stage.time), [False]
     clock.factor = 0.4
