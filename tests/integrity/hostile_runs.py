@@ -107,6 +107,7 @@ def run(target: Target, runs: int, folder: Path, *, seed: int = 1, programs: Seq
                 _judged(summary, judge, fault, faults.write(fault, folder / f"program-{number}"))
                 if number % _HONEST_EVERY == _HONEST_EVERY - 1:
                     _judged(summary, judge, faults.honest(), honest)
+                    print(f"{number + 1} runs, {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
             remains.soon(lambda: _held(judge, mark)[0] <= before[0])
             after = _held(judge, mark)
             summary.processes, summary.scratch, summary.memory, summary.descriptors = (
