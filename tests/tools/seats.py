@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import torch
 
 from stitchcuda.sandbox.limits import Limits
+from stitchcuda.simulator.torch_extension import torch_memory
 from stitchcuda.state import Settings
 from stitchcuda.tools.exam import Exam
 from stitchcuda.tools.judge import JudgeProcess
 from stitchcuda.tools.lacking import Terms
 from stitchcuda.tools.nursery import Nursery
 from stitchcuda.tools.skipping import Seat
-from stitchcuda.tools.toolkit import runtime_cache
 from stitchcuda.tools.trial import Trial
+from tests.simulator.programs import CACHE, HOME
 
 
 class Bench:
@@ -28,10 +30,13 @@ class Bench:
         scratch = folder / "scratch"
         scratch.mkdir()
         (folder / "reference.py").write_text(reference)
+        # The workers are forks of this process, and other tests have loaded kernels into its copy of the simulator's runtime.
+        torch_memory(CACHE, HOME)
+        shutil.copytree(HOME, folder / "runtime" / HOME.name)
         order = {
             "settings": Settings().model_dump(), "limits": Limits().model_dump(), "scratch": str(scratch),
-            "reference": str(folder / "reference.py"), "cache": str(Path("/tmp/stitchcuda-simulator-tests")), "arch": "sm_90",
-            "runtime": str(runtime_cache()),
+            "reference": str(folder / "reference.py"), "cache": str(CACHE), "arch": "sm_90",
+            "runtime": str(folder / "runtime"),
         }  # fmt: skip
         self._judge = JudgeProcess(order, nursery)
         self._judge._the_reference()
