@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import secrets
 import time
 from collections.abc import Callable, Iterator
@@ -28,7 +29,7 @@ SHARED = "shared"                          # what is ours, and no program's
 KEPT = 4                                   # versions: a user has a few environments and a few checkouts, each half a MiB
 WAIT_S = 90.0                              # for another builder; it needs ten seconds on two cores
 _LOCK = "lock"
-_OLD = ".old-"
+_OLD = r"\.old-[0-9a-f]{16}"
 _BROKEN = ("building-*", "linking-*")      # left by builders that were killed
 
 _in_use: dict[Path, int] = {}              # versions, with the descriptors that hold them until this process ends
@@ -137,20 +138,30 @@ def _alone(place: Path) -> Iterator[None]:
         os.close(handle)
 
 
+def _is_version(path: Path) -> bool:
+    """Whether a folder is one that `home` made: the two folders, the lock, and nothing else."""
+    if path.is_symlink() or not path.is_dir():
+        return False
+    inside = {one.name for one in path.iterdir()}
+    return {SHARED, "objects"} <= inside <= {SHARED, "objects", _LOCK, f".{SHARED}.lock", ".objects.lock"}
+
+
 def _remove_old(kept: Path) -> None:
-    """All but the versions used last; what a process uses stays."""
-    for left in kept.glob(f"{_OLD}*"):     # by somebody who was killed here
-        remove(left)
+    """All but the versions used last; what a process uses stays, and so does whatever else lies there."""
+    for left in kept.iterdir():
+        if re.fullmatch(_OLD, left.name):  # by somebody who was killed here
+            remove(left)
     found = []
     for path in kept.iterdir():
         with contextlib.suppress(OSError):
-            found.append((path.stat().st_mtime, path))
+            if _is_version(path):
+                found.append((path.stat().st_mtime, path))
     for _, path in sorted(found, reverse=True)[KEPT:]:
         with contextlib.suppress(OSError):
             handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                away = kept / f"{_OLD}{secrets.token_hex(8)}"
+                away = kept / f".old-{secrets.token_hex(8)}"
                 path.rename(away)
                 remove(away)
             finally:

@@ -118,7 +118,7 @@ class JudgeProcess:
             try:
                 program, exam, one = self._ready(stack, of)
                 previous = program if before == of else self._ready(stack, before)[0]
-                with turns.alone():
+                with turns.alone(self._facts["gpu"]):
                     return self._timed(stack, previous, program, exam, one, integers=integers)
             except timing.Unfit:
                 raise
@@ -233,7 +233,7 @@ class JudgeProcess:
         return self._work
 
     def _turn(self) -> contextlib.AbstractContextManager[None]:
-        return turns.together() if self._target == "cuda" else contextlib.nullcontext()
+        return turns.together(self._facts["gpu"]) if self._target == "cuda" else contextlib.nullcontext()
 
     def _exam(self, seeds: int, *, fresh: bool, terms: Terms) -> Exam:
         exam = None if fresh else self._exams.get(terms)

@@ -64,6 +64,7 @@ class ReferenceWorker:
             "state_names": list(self._state()),
             "state": self._described(),
             "sha": reference.sha,
+            "gpu": str(torch.cuda.get_device_properties(0).uuid) if self._target == "cuda" else "",
         }
 
     def examine(self, message: dict[str, Any]) -> dict[str, Any]:

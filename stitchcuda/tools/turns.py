@@ -1,7 +1,7 @@
-"""Whose turn it is on the GPU: one timing alone, or any number of other uses together. A lock between processes of a machine.
+"""Whose turn it is on a GPU: one timing alone, or any number of other uses together. A lock between processes of a machine.
 
-Two sessions that time at once measure each other. The lock is a file per user in the folder for temporary files; it is advisory
-and binds only our own processes. Where to look next: `judge.py`.
+Two sessions that time on one device at once measure each other. The lock is a file per user and device in the folder for
+temporary files; it is advisory and binds only our own processes. Where to look next: `judge.py`.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from pathlib import Path
 
 
 @contextlib.contextmanager
-def alone() -> Iterator[None]:
+def alone(device: str) -> Iterator[None]:
     """Nobody else of ours uses the GPU inside; waits for those who do, and nobody new starts meanwhile."""
-    with _locked("gate", fcntl.LOCK_EX), _locked("use", fcntl.LOCK_EX):
+    with _locked(device, "gate", fcntl.LOCK_EX), _locked(device, "use", fcntl.LOCK_EX):
         yield
 
 
 @contextlib.contextmanager
-def together() -> Iterator[None]:
+def together(device: str) -> Iterator[None]:
     """Others may use the GPU as well, but nobody times."""
     with contextlib.ExitStack() as stack:
-        with _locked("gate", fcntl.LOCK_EX):
-            stack.enter_context(_locked("use", fcntl.LOCK_SH))
+        with _locked(device, "gate", fcntl.LOCK_EX):
+            stack.enter_context(_locked(device, "use", fcntl.LOCK_SH))
         yield
 
 
 @contextlib.contextmanager
-def _locked(name: str, how: int) -> Iterator[None]:
-    path = Path(tempfile.gettempdir()) / f"stitchcuda-gpu-{os.getuid()}-{name}.lock"
+def _locked(device: str, name: str, how: int) -> Iterator[None]:
+    path = Path(tempfile.gettempdir()) / f"stitchcuda-gpu-{os.getuid()}-{device}-{name}.lock"
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, how)

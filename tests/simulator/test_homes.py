@@ -204,10 +204,15 @@ def test_old_versions_are_removed_and_those_in_use_are_not(tmp_path: Path) -> No
         ran(HOLDS, tmp_path, number).communicate("")
         os.utime(tmp_path / str(number), (number, number))
     os.utime(tmp_path / "0", (0, 0))
-    (tmp_path / ".old-x").mkdir()
+    (tmp_path / f".old-{'0a' * 8}").mkdir()
+    others = [".old-papers", "photos", "project/shared", "project/objects", "project/src"]
+    for name in others:                    # somebody made it a folder with other things in it
+        (tmp_path / name).mkdir(parents=True)
+        os.utime(tmp_path / name.split("/")[0], (0, 0))
     home(tmp_path, "new")
-    kept = [*map(str, range(homes.KEPT + 2 - (homes.KEPT - 1), homes.KEPT + 2)), "0", "new"]
+    kept = [*map(str, range(homes.KEPT + 2 - (homes.KEPT - 1), homes.KEPT + 2)), "0", "new", ".old-papers", "photos", "project"]
     assert sorted(os.listdir(tmp_path)) == sorted(kept)
+    assert all((tmp_path / name).is_dir() for name in others)
     oldest.communicate("")
 
 

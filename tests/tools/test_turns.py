@@ -1,0 +1,72 @@
+"""Whose turn it is on a GPU: timings wait for everybody, others only for timings, and devices do not wait for each other."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+
+from stitchcuda.tools import turns
+
+Turn = Callable[[str], AbstractContextManager[None]]
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+
+def waits(turn: Turn, device: str, release: Callable[[], object]) -> bool:
+    """Whether somebody who wants this turn has to wait until `release` was called."""
+    there = threading.Event()
+
+    def enter() -> None:
+        with turn(device):
+            there.set()
+
+    thread = threading.Thread(target=enter)
+    thread.start()
+    waited = not there.wait(0.3)
+    release()
+    thread.join(10)
+    assert there.is_set()
+    return waited
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "device", "expected"),
+    [
+        (turns.alone, turns.alone, "a", True),
+        (turns.alone, turns.together, "a", True),
+        (turns.together, turns.alone, "a", True),
+        (turns.together, turns.together, "a", False),
+        (turns.alone, turns.alone, "b", False),
+    ],
+)
+def test_who_waits_for_whom(first: Turn, second: Turn, device: str, expected: bool) -> None:
+    held = first("a")
+    held.__enter__()
+    assert waits(second, device, lambda: held.__exit__(None, None, None)) is expected
+
+
+def test_nobody_new_starts_while_a_timing_waits() -> None:
+    held = turns.together("a")
+    held.__enter__()
+    begun, timed = threading.Event(), threading.Event()
+
+    def timing() -> None:
+        begun.set()
+        with turns.alone("a"):
+            timed.set()
+
+    thread = threading.Thread(target=timing)
+    thread.start()
+    begun.wait(10)
+    assert not timed.wait(0.3)
+
+    assert waits(turns.together, "a", lambda: held.__exit__(None, None, None))
+    thread.join(10)
+    assert timed.is_set()
