@@ -8,6 +8,7 @@ program worker can read; one is lent for the time of its question. Where to look
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -17,11 +18,12 @@ from typing import Any
 import torch
 
 from stitchcuda.errors import BadInput
-from stitchcuda.fusion.manifest import FreeSize
+from stitchcuda.fusion.manifest import FreeSize, free_sizes
 from stitchcuda.sandbox.removal import remove
 from stitchcuda.tools import bound, wire
 from stitchcuda.tools.bound import Bound, Measure, measured, pooled
 from stitchcuda.tools.variants import MASKS_AS_GIVEN, SMALL, VALUES
+from stitchcuda.tools.worker import WorkerFailed
 
 Ask = Callable[..., dict[str, Any]]
 """Asks the reference worker: ask(do, **fields)."""
@@ -215,6 +217,18 @@ def resized(ask: Ask, exam: Exam, free: Sequence[FreeSize]) -> list[InputSet]:
         except BadInput as error:
             exam.remark(f"another size was not tried: {error}")
     return sets
+
+
+def declared_sizes(program: Path) -> tuple[FreeSize, ...]:
+    """What the program's shape guard leaves open; nothing for a program without one."""
+    manifest = program / "program.json"
+    if not manifest.is_file():
+        return ()
+    try:
+        content = json.loads(manifest.read_text(errors="replace"))
+        return free_sizes(content if isinstance(content, dict) else {})
+    except (ValueError, RecursionError, BadInput) as error:
+        raise WorkerFailed("error", f"the program's program.json cannot be read: {error}") from error
 
 
 def _candidates(exam: Exam, number: int) -> list[str]:

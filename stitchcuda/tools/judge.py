@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from stitchcuda.errors import BadInput, Unavailable
-from stitchcuda.fusion.manifest import FreeSize, free_sizes
 from stitchcuda.sandbox.limits import Limits, for_data
 from stitchcuda.sandbox.removal import remove
 from stitchcuda.state import CheckResult, Settings, TimingResult
@@ -30,7 +29,7 @@ from stitchcuda.tools import ceiling, degenerate, deliveries, integrity, lacking
 from stitchcuda.tools.builder import Builder, Home, simulator_home
 from stitchcuda.tools.builder_worker import handed_out
 from stitchcuda.tools.early_builds import EarlyBuilds
-from stitchcuda.tools.exam import Exam, Lost, draw, extend, reloaded, resized
+from stitchcuda.tools.exam import Exam, Lost, declared_sizes, draw, extend, reloaded, resized
 from stitchcuda.tools.lacking import Terms
 from stitchcuda.tools.nursery import Nursery
 from stitchcuda.tools.screen import screen
@@ -184,10 +183,10 @@ class JudgeProcess:
                 except WorkerFailed as failure:
                     return sitting.failed(one, lacking.reconsidered(self._ask, exam, one.state, failure, terms))
                 try:
-                    others = resized(self._ask, exam, _free_sizes(program)) if fresh else []
+                    others = resized(self._ask, exam, declared_sizes(program)) if fresh else []
                 except WorkerFailed as failure:
                     return sitting.failed(one, failure)
-                with self._turn():
+                with self._turn(worker):
                     result = sitting.sit(
                         one, exam, seeds, final=fresh, profile=self._target == "cuda", others=others,
                         reload=lambda: reloaded(self._ask, exam) if fresh else None,
@@ -195,7 +194,7 @@ class JudgeProcess:
             if not result.ok:
                 lacking.regroup(one.state, terms, one.guessed)
             elif unread := lacking.unread(lambda: self._seat(program, exam, build), exam, one.state, terms):
-                result = result.model_copy(update={"ok": False, "reasons": (unread,)})
+                result = sitting.failed(one, unread, outputs=result.outputs, seeds=result.seeds)
             if not (fresh and result.ok):
                 return result
             work = self._reference_work()
@@ -203,8 +202,8 @@ class JudgeProcess:
             if one.traced:
                 most = len(exam.sets[0].names) + str(exam.sets[0].structure).count("'tensor':")
                 alone = origin.computed(work, one.traced, one.own, most=most)
-                replaced, exchanged = max(origin.taken(work, one.traced, one.own), alone)
-                result = result.model_copy(update={"replaced": replaced, "exchanged": exchanged})
+                shares = zip(("replaced", "exchanged"), max(origin.taken(work, one.traced, one.own), alone), strict=True)
+                result = result.model_copy(update=dict(shares))
             # Whether it has kernels is not for the worker to say.
             times = origin.own_times(one.traced, one.own)
             skipped = skipping.examine(lambda: self._seat(program, exam, build), exam, seeds, work=times)
@@ -222,7 +221,7 @@ class JudgeProcess:
             worker.expire_in(self._limits.check_s)
             one = Trial(worker, exam, self._construction(), self._target, self._limits)
             one.load(program, cache=self._cache, arch=self._arch, masked=True)
-            with self._turn():
+            with self._turn(worker):
                 yield Seat(worker, one)
 
     def _reference_work(self) -> dict[str, Any]:
@@ -232,8 +231,9 @@ class JudgeProcess:
                 self._work = self._ask("work", seed=secrets.randbits(31))
         return self._work
 
-    def _turn(self) -> contextlib.AbstractContextManager[None]:
-        return turns.together(self._facts["gpu"]) if self._target == "cuda" else contextlib.nullcontext()
+    def _turn(self, worker: Worker | None = None) -> contextlib.AbstractContextManager[None]:
+        waited = [worker.extend] if worker else []
+        return turns.together(self._facts["gpu"], *waited) if self._target == "cuda" else contextlib.nullcontext()
 
     def _exam(self, seeds: int, *, fresh: bool, terms: Terms) -> Exam:
         exam = None if fresh else self._exams.get(terms)
@@ -322,18 +322,6 @@ class JudgeProcess:
     def _need_gpu(self, what: str) -> None:
         if self._target != "cuda":
             raise Unavailable(f"{what} needs a GPU; this session runs on the simulator")
-
-
-def _free_sizes(program: Path) -> tuple[FreeSize, ...]:
-    """What the program's shape guard leaves open; nothing for a program without one."""
-    manifest = program / "program.json"
-    if not manifest.is_file():
-        return ()
-    try:
-        content = json.loads(manifest.read_text(errors="replace"))
-        return free_sizes(content if isinstance(content, dict) else {})
-    except (ValueError, RecursionError, BadInput) as error:
-        raise WorkerFailed("error", f"the program's program.json cannot be read: {error}") from error
 
 
 _DOING = {"baseline": "being captured", "renew": "running with other parameters", "expect": "running on secret inputs"}

@@ -10,7 +10,8 @@ import contextlib
 import fcntl
 import os
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 
@@ -22,11 +23,13 @@ def alone(device: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def together(device: str) -> Iterator[None]:
-    """Others may use the GPU as well, but nobody times."""
+def together(device: str, waited: Callable[[float], None] = lambda seconds: None) -> Iterator[None]:
+    """Others may use the GPU as well, but nobody times. `waited` is told how long it took to get there."""
     with contextlib.ExitStack() as stack:
+        started = time.monotonic()
         with _locked(device, "gate", fcntl.LOCK_EX):
             stack.enter_context(_locked(device, "use", fcntl.LOCK_SH))
+        waited(time.monotonic() - started)
         yield
 
 

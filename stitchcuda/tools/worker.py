@@ -85,6 +85,11 @@ class Worker:
         """From now on all requests together may take this long."""
         self._deadline = time.monotonic() + seconds
 
+    def extend(self, seconds: float) -> None:
+        """Others were waited for: that is none of its time."""
+        if self._deadline is not None:
+            self._deadline += seconds
+
     def ask(self, do: str, *, seconds: float, doing: str, **fields: Any) -> dict[str, Any]:
         """Send a request and return the answer's fields. Raises `WorkerFailed`, after which the worker is dead or useless, and
         `Unavailable` when it is gone for no reason of its own.

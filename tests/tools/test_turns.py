@@ -70,3 +70,15 @@ def test_nobody_new_starts_while_a_timing_waits() -> None:
     assert waits(turns.together, "a", lambda: held.__exit__(None, None, None))
     thread.join(10)
     assert timed.is_set()
+
+
+def test_who_came_late_is_told_how_late() -> None:
+    late: list[float] = []
+
+    def together(device: str) -> AbstractContextManager[None]:
+        return turns.together(device, late.append)
+
+    held = turns.alone("a")
+    held.__enter__()
+    assert waits(together, "a", lambda: held.__exit__(None, None, None))
+    assert 0.2 < late[0] < 10
