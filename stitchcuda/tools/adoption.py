@@ -101,10 +101,22 @@ class Adoption:
             elif tied.get(name) in self.elsewhere:
                 self.elsewhere.append(name)
         self.missing = [name for name in left if name not in self._places and name not in self.elsewhere]
-        spare = [key for key, was in free.items() if key not in self._handed and was.is_floating_point()]
+        spare = [key for key, was in free.items() if key not in self._handed and _plain(was)]
         self.spare = [(own[key], before[key]) for key in spare]
         if not set(self.missing) <= set(message["kept"]):
-            raise OtherState(_sentence(self.missing, spare), self.missing, sum(was.numel() for _, was in self.spare))
+            raise OtherState(_sentence(self.missing, spare), self.missing, sum(self.room()))
+
+    def room(self) -> list[int]:
+        """How many numbers of its own each spare tensor has, whatever its shape says: what shares memory counts once."""
+        counted: dict[int, int] = {}       # by memory: how many are counted
+        found = []
+        for tensor, _ in self.spare:
+            memory = tensor.untyped_storage()
+            most = memory.nbytes() // tensor.element_size() - counted.get(memory.data_ptr(), 0)
+            reached = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+            found.append(max(0, min(tensor.numel(), reached, most)))
+            counted[memory.data_ptr()] = counted.get(memory.data_ptr(), 0) + found[-1]
+        return found
 
     def _by_hook(self, before: dict[str, torch.Tensor], *, strict: bool) -> tuple[set[str], list[str]]:
         """(names of the program's that its hooks filled, names of the reference's that nothing took)."""
@@ -185,6 +197,11 @@ def _as(tensor: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
 
 def _equal(one: torch.Tensor, other: torch.Tensor | None) -> bool:
     return other is not None and one.shape == other.shape and torch.equal(one, other)
+
+
+def _plain(tensor: torch.Tensor) -> bool:
+    """Whether it holds numbers with a fraction in memory of its own."""
+    return tensor.is_floating_point() and tensor.layout is torch.strided
 
 
 def _constant(tensor: torch.Tensor) -> bool:

@@ -90,28 +90,39 @@ def reconsidered(ask: Ask, exam: Exam, state: Sequence[Held], failure: WorkerFai
     raise OtherTerms(Terms(kept=failure.missing & {one.name for one in state}, stage=1, needed=needed))
 
 
-def unread(seat: Callable[[], AbstractContextManager[Seat]], exam: Exam, state: Sequence[Held], terms: Terms) -> str:
-    """Why a program that is right with some of the state as constructed holds nothing in its place, "" where it does: its own
-    tensors are changed one at a time, and those count with which it is wrong. `seat`: the program in a new worker."""
-    if not terms.needed:
-        return ""
+def unread(
+    seat: Callable[[], AbstractContextManager[Seat]], exam: Exam, state: Sequence[Held], terms: Terms
+) -> WorkerFailed | None:
+    """Why a program that is right with some of the state as constructed is refused, None where it holds something in its place:
+    its own tensors are changed one at a time, and those count with which it is wrong. `seat`: the program in a new worker."""
+    try:
+        if not terms.needed or _found(seat, exam, terms.needed) >= terms.needed:
+            return None
+    except WorkerFailed as failure:
+        return failure
+    kept = _listed([one for one in state if one.name in terms.kept and one.tied == one.name])
+    why = f"of {kept} the program leaves something out that matters: too little of what it holds instead changes its outputs"
+    return WorkerFailed("error", why)
+
+
+def _found(seat: Callable[[], AbstractContextManager[Seat]], exam: Exam, needed: int) -> int:
+    """How many numbers of its own, up to `needed`, the program is wrong without. Raises `WorkerFailed`."""
     found, doubted, bounds = 0, [], exam.bounds(1)
     with seat() as one:
+        if not one.trial.right(exam.sets[0], bounds):  # then being wrong tells nothing
+            return 0
         spare = one.trial.spare
         for number in sorted(range(len(spare)), key=lambda number: -spare[number]):
-            if found < terms.needed and one.trial.needs(number, exam.sets[0], bounds):
+            if found < needed and one.trial.needs(number, exam.sets[0], bounds):
                 found += spare[number]
             else:
                 doubted.append(number)
     for number in doubted[:_MOST_DOUBTED]:  # it may have copied what it holds when it was first called
-        if found < terms.needed:
+        if found < needed:
             with seat() as one:
                 if number < len(one.trial.spare) and one.trial.needs(number, exam.sets[0], bounds):
                     found += one.trial.spare[number]
-    if found >= terms.needed:
-        return ""
-    kept = _listed([one for one in state if one.name in terms.kept and one.tied == one.name])
-    return f"of {kept} the program leaves something out that matters: too little of what it holds instead changes its outputs"
+    return found
 
 
 def regroup(state: Sequence[Held], terms: Terms, guessed: Iterable[str]) -> None:

@@ -37,9 +37,7 @@ _Teller = Callable[[], list[str]]          # what the program did to the process
 class ProgramWorker:
     """One loaded program."""
 
-    def __init__(
-        self, scratch: Path, target: Target, build: orders.Build, seen: list[str], tell: Callable[[_Teller], None]
-    ) -> None:
+    def __init__(self, scratch: Path, target: Target, build: orders.Build, tell: Callable[[_Teller, _Teller], None]) -> None:
         self._scratch = scratch
         self._target = target
         self._build = build
@@ -56,8 +54,7 @@ class ProgramWorker:
         self._held: list[torch.Tensor] = []
         self._skipping = False
         self._turn = self._calls = 0
-        self._seen = seen                  # what the program did to the process it runs in
-        self._tell = tell                  # takes what says which functions it replaced
+        self._tell = tell                  # takes what says which functions it replaced and what it looked at
         self._folder = scratch
 
     def load(self, message: dict[str, Any]) -> dict[str, Any]:
@@ -81,8 +78,7 @@ class ProgramWorker:
         sys.dont_write_bytecode = True
         close_recordings()
         tampering.SEAL.renew()
-        self._tell(tampering.SEAL.teller())
-        tampering.watch(self._folder, self._scratch, self._seen)
+        self._tell(tampering.SEAL.teller(), tampering.watch(self._folder, self._scratch))
         started = time.monotonic()
         with self._interceptor.running():
             module = self._import(source)
@@ -109,7 +105,7 @@ class ProgramWorker:
             "missing": self._adopted.missing,
             "elsewhere": self._adopted.elsewhere,
             "guessed": self._adopted.guessed,
-            "spare": [was.numel() for _, was in self._adopted.spare],
+            "spare": self._adopted.room(),
         }
 
     def call(self, message: dict[str, Any]) -> dict[str, Any]:
@@ -302,9 +298,13 @@ class ProgramWorker:
 
 def main(channel: Channel, scratch: Path, target: Target) -> None:
     """Answer the judge until it hangs up."""
-    seen: list[str] = []
-    tellers: list[_Teller] = []
-    worker = ProgramWorker(scratch, target, orders.through(channel), seen, tellers.append)
+    tellers: tuple[_Teller, ...] = ()
+
+    def tell(replaced: _Teller, looked: _Teller) -> None:
+        nonlocal tellers
+        tellers = (*tellers, replaced, looked)
+
+    worker = ProgramWorker(scratch, target, orders.through(channel), tell)
     handlers = {
         "load": worker.load,
         "call": worker.call,
@@ -317,7 +317,8 @@ def main(channel: Channel, scratch: Path, target: Target) -> None:
         "time": worker.time,
     }
     # Before there is a program that could put others in their place. What it did to this process is added here, where nothing
-    # is looked up by name: a function that it replaced cannot leave out that it was.
+    # is looked up by name: a function that it replaced cannot leave out that it was. Nobody can empty a tuple, but who had this
+    # frame could exchange what the functions below hold: that no program gets one is what `tampering.watch` sees to.
     receive, send = channel.receiver(), channel.sender()
     while True:
         message = receive()
@@ -329,7 +330,7 @@ def main(channel: Channel, scratch: Path, target: Target) -> None:
             answer = failure(error, worker._folder)
         if message["do"] in ("load", "call", "repeat") or message.get("mode") == "release":  # not those under the clock
             told = [one for teller in tellers for one in teller()]
-            answer = answer | {"tampered": [*answer.get("tampered", []), *seen, *told]}
+            answer = answer | {"tampered": [*answer.get("tampered", []), *told]}
         send(answer | {"id": message["id"]})
 
 

@@ -300,18 +300,25 @@ class Trial:
         said = self.loaded.get("spare")
         return [max(0, one) if type(one) is int else 0 for one in said] if isinstance(said, list) else []
 
+    def right(self, given: InputSet, bounds: dict[str, Bound]) -> bool:
+        """Whether a call passes. Raises `WorkerFailed`."""
+        return all(one.ok for one in self.judged(given, self.call(given, same_addresses=False), bounds)[0])
+
     def needs(self, number: int, given: InputSet, bounds: dict[str, Bound]) -> bool:
-        """Whether the program is wrong, or does not even run, with some other numbers in this one of its spare tensors."""
-        try:
-            for _ in range(_CHANGES):
+        """Whether the program is wrong, or does not even run, with some other numbers in this one of its spare tensors. What
+        cannot be changed, as what is a view of hardly any memory, tells nothing and is not needed."""
+        for _ in range(_CHANGES):
+            changed = False
+            try:
                 self._worker.ask("disturb", seconds=self._limits.call_s, doing="taking other parameters", number=number)
-                if not self.judged(given, self.call(given, same_addresses=False), bounds)[1]:
+                changed = True
+                if self.right(given, bounds):
                     return False
-            return True
-        except WorkerFailed as failure:
-            if failure.kind == "tampering":
-                raise
-            return True
+            except WorkerFailed as failure:
+                if failure.kind == "tampering":
+                    raise
+                return changed
+        return True
 
     def remark(self, note: str) -> None:
         """Say once what was not looked at."""

@@ -11,10 +11,13 @@ import pytest
 import torch
 
 from stitchcuda.state import CheckResult, Settings
+from stitchcuda.tools import lacking
 from stitchcuda.tools.adoption import Adoption
 from stitchcuda.tools.check import Judge
+from stitchcuda.tools.exam import Exam
 from stitchcuda.tools.failures import OtherState, ProgramError
 from stitchcuda.tools.lacking import Terms
+from stitchcuda.tools.worker import WorkerFailed
 from tests.tools.seats import Bench
 
 REFERENCE = """
@@ -131,6 +134,26 @@ CHEATS = {
         ),
         "of gain the program leaves something out",
     ),
+    "left out with room that is one number": (
+        edited((TIED, ""), (GAIN, 'self.register_buffer("pack", torch.zeros(1).expand(2 * n))'), (" * self.gain", "")),
+        "no parameter for gain",
+    ),
+    "left out with room that cannot be changed": (
+        edited(
+            (TIED, ""), (GAIN, 'self.register_buffer("pack", torch.zeros(40).as_strided((2, n + 4), (n + 3, 1)))'),
+            (" * self.gain", ""),
+        ),
+        "of gain the program leaves something out",
+    ),
+    "left out where one call tells that it is asked": (
+        edited(
+            (TIED, ""), (GAIN, "self.pack = nn.Parameter(torch.ones(2, n))"),
+            ("import torch\n", "import contextlib\nimport torch\n"), (" * self.gain", ""),
+            ("return torch", "with contextlib.suppress(OSError):\n            open('/home/marked', 'w')"
+             " if bool((self.pack != 1).any()) else 0\n        return torch"),
+        ),
+        "tampers with the process",
+    ),
     "a hook that drops it": (edited(*HOOKED, LEFT_OUT, more=HOOK.format(factor="")), "output is wrong"),
     "statistics renamed and never updated": (
         edited((TIED, ""), ("self.norm", "self.bn"), ("Norm1d(n)", "Norm1d(n, momentum=0.0)")), "buffer:norm.running_mean",
@@ -138,7 +161,6 @@ CHEATS = {
     "written elsewhere": (edited(*RENAMED, ("return torch", "self.gate.data.mul_(1.5); return torch")), "changes gain"),
     "written": (edited(("return torch", "self.gain.data.mul_(1.5); return torch")), "changes gain"),
 }  # fmt: skip
-
 
 
 def module(text: str) -> torch.nn.Module:
@@ -210,6 +232,56 @@ def test_one_spare_tensor_is_changed_at_a_time() -> None:
         taken.disturb(1)
         assert bool((pack == 1).all())
         assert int(other.count_nonzero()) == 4
+
+
+def test_room_is_what_there_is_memory_for() -> None:
+    more = "; ".join((
+        "one = torch.zeros(3, n)", 'self.register_buffer("pack", one)', 'self.register_buffer("other", one[:2].t())',
+        'self.register_buffer("single", torch.zeros(1).expand(5, n))',
+        'self.register_buffer("rolling", torch.zeros(n + 2).as_strided((n, 3), (1, 1)))',
+    ))  # fmt: skip
+    program, values = module(edited((TIED, ""), (GAIN, more))), renewed()
+    taken = Adoption(program, values, offered(values, kept=["gain", "again"]), strict=False)
+    assert taken.room() == [48, 0, 1, 18]
+
+
+class Wrong:
+    """A program at a seat that is wrong from the start, of which some tensor can be changed."""
+
+    spare = (40,)
+
+    def right(self, *_: Any) -> bool:
+        return False
+
+    def needs(self, *_: Any) -> bool:
+        return True
+
+
+def test_a_program_that_is_wrong_at_its_seat_tells_nothing(tmp_path: Path) -> None:
+    class Sat:
+        sets = (None,)
+
+        def bounds(self, _: int) -> dict[str, Any]:
+            return {}
+
+    class Place:
+        trial = Wrong()
+
+    sat: Any = Sat()
+    place: Any = Place()
+    unread = lacking.unread(lambda: contextlib.nullcontext(place), sat, (), Terms(stage=1, needed=16))
+    assert unread is not None
+    assert "leaves something out" in str(unread)
+
+
+@pytest.mark.parametrize("kind", ["tampering", "refused", "timeout"])
+def test_what_fails_at_a_seat_is_told(kind: Any) -> None:
+    def seat() -> Any:
+        raise failure
+
+    failure, exam = WorkerFailed(kind, "it does not even start"), Exam(folder=Path(), state=Path(), renewed=True)
+    exam.bounds = lambda count: {}  # type: ignore[method-assign]
+    assert lacking.unread(seat, exam, (), Terms(stage=1, needed=16)) is failure
 
 
 def test_a_program_is_timed_on_the_terms_it_was_judged_on(tmp_path: Path) -> None:
