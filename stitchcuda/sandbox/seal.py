@@ -8,6 +8,7 @@ alike; the sandbox does. Where to look next: `stitchcuda/simulator/compile.py`, 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import os
@@ -87,9 +88,15 @@ def _record(target: Path) -> Path:
 def _locked(folder: Path) -> Iterator[None]:
     """File and record change together: a reader in between would find them apart.
 
-    The lock lies beside the folder: who may only read what is in there cannot take it and keep builders waiting.
+    The lock lies beside the folder: who may only read what is in there cannot take it and keep builders waiting. In a cache that
+    cannot be written the folder itself serves.
     """
-    handle = os.open(folder.parent / f".{folder.name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        handle = os.open(folder.parent / f".{folder.name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
