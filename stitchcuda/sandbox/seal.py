@@ -88,8 +88,8 @@ def _record(target: Path) -> Path:
 def _locked(folder: Path) -> Iterator[None]:
     """File and record change together: a reader in between would find them apart.
 
-    The lock lies beside the folder: who may only read what is in there cannot take it and keep builders waiting. In a cache that
-    cannot be written the folder itself serves.
+    The lock lies beside the folder: who may only read what is in there cannot take it and keep builders waiting. In a cache
+    that cannot be written the folder itself serves.
     """
     try:
         handle = os.open(folder.parent / f".{folder.name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
