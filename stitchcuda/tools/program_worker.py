@@ -106,6 +106,7 @@ class ProgramWorker:
             "elsewhere": self._adopted.elsewhere,
             "guessed": self._adopted.guessed,
             "spare": self._adopted.room(),
+            "alike": self._adopted.resembled(),
         }
 
     def call(self, message: dict[str, Any]) -> dict[str, Any]:
@@ -170,8 +171,10 @@ class ProgramWorker:
         return {}
 
     def disturb(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Change one of the tensors that nothing of the reference's was put into, and the one before back."""
-        self._adoption().disturb(message["number"])
+        """Change one of the tensors that are the program's own, or went by shape alone, and the one before back."""
+        _, interceptor = self._loaded()
+        with interceptor.running():
+            self._adoption().disturb(message["number"])
         return {}
 
     def reread(self, message: dict[str, Any]) -> dict[str, Any]:

@@ -2,16 +2,22 @@
 
 `Seal` remembers, before anything of the program is imported, which functions and classes the modules that measure are made of,
 and says afterwards what was replaced. `watch` installs an audit hook (PEP 578), which cannot be removed, for the few events by
-which Python code reaches objects that nobody gave it. Native code can defeat both; what it cannot forge is seen from outside
-(`trial.py`, `timing.py`). Where to look next: `screen.py`, the same question asked of the source.
+which Python code reaches objects that nobody gave it; it shares neither globals nor builtins with anybody. Native code can
+defeat both; what it cannot forge is seen from outside (`trial.py`, `timing.py`). Where to look next: `screen.py`, the same
+question asked of the source.
 """
 
 from __future__ import annotations
 
+import builtins
+import logging
 import os
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator
+from os import PathLike, fsdecode, getpid
+from os.path import abspath, realpath
 from pathlib import Path
 from types import BuiltinFunctionType, FrameType, FunctionType, MethodDescriptorType, ModuleType, WrapperDescriptorType
 from typing import Any
@@ -71,6 +77,11 @@ _THROUGH = (
     "inspect", "traceback", "subprocess", "socket", "os", "pathlib", "shutil", "tempfile", "io", "multiprocessing", "urllib",
     "http", "pty", "asyncio", "concurrent", "threading", "contextlib",
 )  # fmt: skip
+# Whoever reads these has a frame, and from there those of all callers.
+_FRAMES = ("tb_frame", "gi_frame", "cr_frame", "ag_frame")
+_READS_FRAMES = "reads the frames of an error or a generator"
+# These look at frames for anybody, and hand none on.
+_TRUSTED = (traceback.TracebackException.__init__.__code__, logging.Logger.findCaller.__code__)
 _ATTRIBUTES = ("__code__", "__defaults__", "__kwdefaults__", "__globals__", "__closure__")
 
 
@@ -119,17 +130,28 @@ class Seal:
         return told
 
 
-def watch(program: Path, scratch: Path, seen: list[str]) -> None:
+def watch(program: Path, scratch: Path) -> Callable[[], list[str]]:
     """From now on, what code in `program` does to frames, collected objects or functions' code, and attempts to leave its
-    `scratch` folder, start a process or reach a network, are told in `seen` and raise.
+    `scratch` folder, start a process or reach a network, raise and are told by the function that is returned.
 
-    Irreversible: the worker is thrown away.
+    Irreversible: the worker is thrown away. The hook is made of copies, in a namespace and with builtins that no module holds:
+    what a program replaces, even for a moment, is not what it looks up.
     """
-    root, own = str(program), f"{scratch}/"
+    apart = dict(globals())
+    apart["__builtins__"] = dict(vars(builtins))
+    for name, value in globals().items():
+        if isinstance(value, FunctionType) and value.__module__ == __name__:
+            apart[name] = FunctionType(value.__code__, apart, name, value.__defaults__)
+    told: Callable[[], list[str]] = apart["_install"](f"{program}", f"{scratch}/")
+    return told
+
+
+def _install(root: str, own: str) -> Callable[[], list[str]]:
     getframe = sys._getframe
     busy = threading.local()               # the hook's own look at frames is an event too
     library = tuple(f"/{name}{end}" for name in _THROUGH for end in (".py", "/"))
     watched = _WATCHED | _ATTEMPTS         # of its own: a program may empty those
+    seen: list[str] = []
 
     def hook(event: str, args: tuple[Any, ...]) -> None:
         what = watched.get(event) or _other(event, args, own)
@@ -138,24 +160,38 @@ def watch(program: Path, scratch: Path, seen: list[str]) -> None:
         busy.now = True
         try:
             frame = getframe(1)
+            means = what != _READS_FRAMES or _means(frame, args[1])
             while frame is not None and not frame.f_code.co_filename.startswith(root) and (
-                what == _MEMORY or _passes_on(frame, library)
+                what == _MEMORY or not means or _passes_on(frame, library)
+                or (event == "sys._getframe" and "/logging/" in frame.f_code.co_filename)
             ):
+                for one in _TRUSTED:
+                    if means and frame.f_code is one:
+                        return
                 frame = frame.f_back  # type: ignore[assignment]
+            if frame is None or not frame.f_code.co_filename.startswith(root):
+                return
+            where = f"{frame.f_code.co_filename.rpartition('/')[2]} line {frame.f_lineno}"
         finally:
             busy.now = False
-        if frame is not None and frame.f_code.co_filename.startswith(root):
-            where = f"{Path(frame.f_code.co_filename).name} line {frame.f_lineno}"
-            seen.append(f"{where} {what}")
-            raise PermissionError(f"a program under judgement may not do this: it {what}")
+        seen.append(f"{where} {what}")
+        raise PermissionError(f"a program under judgement may not do this: it {what}")
 
     sys.addaudithook(hook)
+    return lambda: [*seen]
+
+
+def _means(frame: FrameType, name: str) -> bool:
+    """Whether the code that reads an attribute says so itself, rather than for somebody who gave it the name."""
+    return name in frame.f_code.co_names and not frame.f_code.co_filename.startswith("<")
 
 
 def _other(event: str, args: tuple[Any, ...], own: str) -> str:
     """What an event does that matters only with certain arguments; "" where it does not matter."""
     if event in ("object.__setattr__", "object.__delattr__"):
         return f"changes the {args[1]} of a function" if args[1] in _ATTRIBUTES else ""
+    if event == "object.__getattr__":
+        return _READS_FRAMES if args[1] in _FRAMES else ""
     if event == "open":
         path, mode, flags = (*args, None, None, None)[:3]
         writes = (isinstance(mode, str) and any(letter in mode for letter in "wax+")) or bool((flags or 0) & _WRITING)
@@ -165,12 +201,12 @@ def _other(event: str, args: tuple[Any, ...], own: str) -> str:
 
 def _of_process(path: Any) -> str:
     """What opening a file of /proc is, however its path is written; "" for any other."""
-    if not isinstance(path, str | bytes | os.PathLike):
+    if not isinstance(path, str | bytes | PathLike):
         return ""
-    for full in (os.path.abspath(path := os.fsdecode(path)), os.path.realpath(path)):
+    for full in (abspath(path := fsdecode(path)), realpath(path)):
         if (inner := f"/{full.lstrip('/')}").startswith("/proc/"):
             inner = inner.removeprefix("/proc/")
-            own = inner.replace(f"{os.getpid()}/", "self/", 1) if inner.startswith(f"{os.getpid()}/") else inner
+            own = inner.replace(f"{getpid()}/", "self/", 1) if inner.startswith(f"{getpid()}/") else inner
             if own.endswith("/mem"):
                 return _MEMORY
             if own not in _TOLD and not own.startswith(("sys/", "driver/")):
@@ -179,14 +215,16 @@ def _of_process(path: Any) -> str:
 
 
 def _outside(path: Any, own: str) -> str:
-    if not isinstance(path, str | bytes | os.PathLike):
+    if not isinstance(path, str | bytes | PathLike):
         return ""                          # a descriptor that is open already
-    full = os.path.abspath(os.fsdecode(path))
+    full = abspath(fsdecode(path))
     return "" if f"{full}/".startswith(own) or full.startswith(_FREE) else f"writes to {full[:80]}, outside of its folder"
 
 
 def _passes_on(frame: FrameType, library: tuple[str, ...]) -> bool:
     name = frame.f_code.co_filename
+    if name.startswith("<"):               # made of a text, by whoever calls it
+        return not name.startswith("<frozen")
     return "/site-packages/" not in name and any(part in name for part in library)
 
 
