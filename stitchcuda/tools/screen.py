@@ -50,6 +50,8 @@ _BY_ADDRESS = frozenset(("from_address", "memmove", "memset", "string_at", "wstr
 _DECODES = ("base64.", "zlib.", "lzma.", "bz2.", "gzip.", "binascii.", "codecs.decode", "marshal.", "pickle.", "cloudpickle.")
 _ENCODES = re.compile(r"\.(?:crc32|adler32|crc_hqx|hexlify|compress|dumps?|\w*encode\w*|b2a_\w+|\w*Error)$")
 _BUILTINS = ("exec", "eval", "compile")    # as plain names; `self.compile()` and `model.eval()` are something else
+_OF_BUILTINS = ("builtins", "builtins.__dict__")
+_STORES = ("update", "pop", "setdefault", "clear", "popitem", "__setitem__", "__delitem__", "__ior__", "__setattr__")
 _READS = {*_BUILTINS, "marshal.loads", "types.CodeType", "types.FunctionType", "runpy.run_path", "code.interact"}
 _SPAWNS = ("subprocess", "multiprocessing", "socket", "urllib", "http", "requests", "pip", "ptyprocess", "pexpect")
 # At the beginning of a text or of something in it that is quoted, assigned or passed: in the middle of prose it is harmless.
@@ -159,6 +161,9 @@ class _Reader:
                 yield "refused", "looks through the modules of the process it runs in"
             elif origin == "unittest.mock":
                 yield "refused", "uses unittest.mock, which replaces functions that are not its own"
+        elif isinstance(node, ast.Subscript):
+            if isinstance(node.ctx, ast.Store | ast.Del) and self._origin(node.value) in _OF_BUILTINS:
+                yield "refused", "replaces a function of Python's own"
         elif isinstance(node, ast.Name):
             yield from self._word(self._origin(node).rsplit(".", 1)[-1])
             if node.id in _BUILTINS and node.id not in self._imported and id(node) not in self._scopes.own:
@@ -239,6 +244,8 @@ class _Reader:
             origin = self._origin(node.args[0])
             if origin and not f"{origin}.".startswith(_SETTINGS) and origin.lstrip(".") not in self._siblings:
                 yield "refused", f"replaces an attribute of {origin}, which is not its own"
+        if callee.rpartition(".")[0] in _OF_BUILTINS and callee.rpartition(".")[2] in _STORES:
+            yield "refused", "replaces a function of Python's own"
         if callee in ("getattr", "builtins.getattr") and len(node.args) > 1:
             text = folded(node.args[1])
             if text is not None:
@@ -298,7 +305,7 @@ class _Reader:
             return known
         if isinstance(node, ast.Name):
             given = node.id in self._aliases and id(node) in self._scopes.parameters
-            return "" if given else self._imported.get(node.id, "")
+            return "" if given else self._imported.get(node.id, "builtins" if node.id == "__builtins__" else "")
         if isinstance(node, ast.Attribute):
             base = self._origin(node.value)
             if len(base) > _LONGEST_ORIGIN:
@@ -314,6 +321,8 @@ class _Reader:
                 return f"{base}.{text or '?'}" if base else ""
         if isinstance(node, ast.Subscript) and self._origin(node.value) == "sys.modules":
             return folded(node.slice) or ""
+        if isinstance(node, ast.Subscript) and folded(node.slice) == "__builtins__":
+            return "builtins"              # of globals()
         return ""
 
     def _callee(self, node: ast.Call) -> str:

@@ -28,6 +28,14 @@ REFUSED = {
     "patch by vars": "import torch\nvars(torch.cuda)['synchronize'] = None",
     "patch by __dict__": "import torch\ntorch.Tensor.__dict__['add'] = None",
     "patch of an imported module": "import importlib\nt = importlib.import_module('torch')\nt.allclose = None",
+    "a builtin": "real = getattr\n__builtins__['getattr'] = lambda *given: real(*given)",
+    "a builtin as an attribute": "__builtins__.getattr = print",
+    "a builtin taken away": "del __builtins__['getattr']",
+    "a builtin in a loop": "for __builtins__['getattr'] in (print,):\n    pass",
+    "a builtin by its dictionary": "held = __builtins__.__dict__\nheld['len'] = print",
+    "a builtin of globals": "globals()['__builtins__']['len'] = print",
+    "builtins at once": "__builtins__.update(len=print)",
+    "a builtin by setattr": "setattr(__builtins__, 'len', print)",
     "modules": "import sys\nsys.modules['torch'] = None",
     "mock": "from unittest import mock",
     "exec": "import base64\nexec(base64.b64decode('cHJpbnQoMSk='))",
@@ -120,6 +128,9 @@ HONEST = {
     "settings": "import os, torch\nos.environ['TORCH_CUDA_ARCH_LIST'] = '9'\ntorch.backends.cudnn.allow_tf32 = False",
     "names": "import torch\ndtype = getattr(torch, 'float16')\nboth = {n: getattr(torch, n) for n in ('float16', 'half')}",
     "logging": "import logging, warnings, threading\nlog = logging.getLogger(__name__)\nlock = threading.Lock()",
+    "builtins that are read":
+        "import builtins\nkinds = [getattr(builtins, name) for name in ('int', 'float')]\nheld = {}\nheld['len'] = len\n"
+        "n = __builtins__['len'] if isinstance(__builtins__, dict) else __builtins__.len\nprint(builtins.len(kinds))",
     "own module": "import sys\nme = sys.modules[__name__]",
     "own class": "class Cache:\n    pass\nCache.module = None\nCache.__doc__ = 'x'",
     "evaluation mode": "import torch\nmodel = torch.nn.Linear(2, 2).eval()",
@@ -232,7 +243,7 @@ class _Renamed(ast.NodeTransformer):
     """Every name that the file itself binds gets another one."""
 
     def visit_Name(self, node: ast.Name) -> ast.Name:
-        return ast.Name(id=node.id if node.id in vars(builtins) else f"q_{node.id}", ctx=node.ctx)
+        return ast.Name(id=node.id if node.id in {*vars(builtins), "__builtins__"} else f"q_{node.id}", ctx=node.ctx)
 
     def visit_Import(self, node: ast.Import) -> ast.Import:
         plain = [alias for alias in node.names if "." not in alias.name or alias.asname]
