@@ -33,7 +33,9 @@ class Adoption:
         self.elsewhere: list[str] = []     # taken by a hook in another form, and not read back
         self.missing: list[str] = []
         self.spare: list[tuple[torch.Tensor, torch.Tensor]] = []  # what is the program's own: (tensor, as constructed)
+        self.alike: list[str] = []         # what got the value of one that is alike, by its own names
         self._disturbed: int | None = None
+        self._instead: dict[str, torch.Tensor] = {}
         own = _tensors(program)
         absent = [name for name in values if name not in own]
         if strict and (absent or own.keys() - values.keys()):
@@ -53,7 +55,7 @@ class Adoption:
         given = {}
         for key, name in self._handed.items():
             given[key] = values[name].reshape(self._shapes[key]) if key in self._shapes else values[name]
-        self._program.load_state_dict(given, strict=False)  # buffers of its own stay as they are
+        self._program.load_state_dict(given | self._instead, strict=False)  # buffers of its own stay as they are
 
     def current(self) -> dict[str, torch.Tensor]:
         """What the program holds now, by the reference's names and in their order."""
@@ -68,19 +70,23 @@ class Adoption:
         self.load(self._values)
 
     def disturb(self, number: int) -> None:
-        """Some other numbers in one spare tensor, and in the one before again what it was constructed with: few, at random
-        places, so that a tensor of which hardly anything is read is told from one that is needed."""
+        """Some other numbers in one tensor, the spare ones before those that are alike, and in the one before again its own."""
         with torch.no_grad():
             if self._disturbed is not None:
                 tensor, was = self.spare[self._disturbed]
                 tensor.copy_(was)
-            self._disturbed = number
-            tensor, was = self.spare[number]
-            places = torch.randperm(was.numel())[: max(_FEWEST, was.numel() // _ONE_OF)].to(was.device)
-            flat = was.flatten().clone()
-            some = flat[places].float()
-            flat[places] = (some + (0.5 + torch.rand_like(some)) * (1 + some.abs())).to(was.dtype)
-            tensor.copy_(flat.reshape(was.shape))
+            self._disturbed = number if number < len(self.spare) else None
+            if self._disturbed is not None:
+                tensor, was = self.spare[number]
+                tensor.copy_(_disturbed(was))
+            else:
+                key = self.alike[number - len(self.spare)]
+                self._instead = {key: _disturbed(self._values[self._handed[key]].reshape(self._shapes[key]))}
+                self.load(self._values)
+
+    def resembled(self) -> list[str]:
+        """Whose value of the reference's those have that are alike."""
+        return [self._handed[key] for key in self.alike]
 
     def changing(self, names: Sequence[str]) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
         """(what was loaded, what the program holds now), by the program's own names, of those of the reference's `names`."""
@@ -169,9 +175,11 @@ class Adoption:
                 keys = plain if len(plain) >= len(names) else keys
             if len(keys) < len(names):
                 continue
+            equal = set(names) <= alike    # then more than there are names may be copies of one
             for number, key in enumerate(keys):
                 self._handed[key] = names[min(number, len(names) - 1)]
                 self._shapes[key] = free[key].shape
+                self.alike += [key] if equal else []
             self.guessed |= dict(zip(names, keys, strict=False))
         self._places |= self.guessed
 
@@ -197,6 +205,15 @@ def _as(tensor: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
 
 def _equal(one: torch.Tensor, other: torch.Tensor | None) -> bool:
     return other is not None and one.shape == other.shape and torch.equal(one, other)
+
+
+def _disturbed(was: torch.Tensor) -> torch.Tensor:
+    """Few other numbers, at random places: a tensor of which hardly anything is read is told from one that is needed."""
+    places = torch.randperm(was.numel())[: max(_FEWEST, was.numel() // _ONE_OF)].to(was.device)
+    flat = was.flatten().clone()
+    some = flat[places].float()
+    flat[places] = (some + (0.5 + torch.rand_like(some)) * (1 + some.abs())).to(was.dtype)
+    return flat.reshape(was.shape)
 
 
 def _plain(tensor: torch.Tensor) -> bool:

@@ -193,7 +193,7 @@ class JudgeProcess:
                     )  # fmt: skip
             if not result.ok:
                 lacking.regroup(one.state, terms, one.guessed)
-            elif unread := lacking.unread(lambda: self._seat(program, exam, build), exam, one.state, terms):
+            elif unread := lacking.unread(lambda: self._seat(program, exam, build), self._ask, exam, one.state, terms):
                 result = sitting.failed(one, unread, outputs=result.outputs, seeds=result.seeds)
             if not (fresh and result.ok):
                 return result

@@ -11,7 +11,6 @@ from __future__ import annotations
 import secrets
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -24,9 +23,10 @@ from stitchcuda.tools.exam import GIVEN, Ask, Exam, drawn
 from stitchcuda.tools.worker import WorkerFailed
 
 if TYPE_CHECKING:
-    from stitchcuda.tools.skipping import Seat
+    from stitchcuda.tools.skipping import Start
 
 T = TypeVar("T")
+Groups = tuple[tuple[str, ...], ...]
 _NONE = "the program has no parameter for {}, whose value matters: hold it, or take it over in a load hook"
 _MOST_DOUBTED = 8
 
@@ -51,7 +51,7 @@ class Terms:
     """What a program's exam may not vary freely. Each stage is tried once, in order."""
 
     kept: frozenset[str] = frozenset()     # as constructed
-    alike: tuple[tuple[str, ...], ...] = ()  # of one shape each, with one secret value
+    alike: Groups = ()                     # of one shape each, with one secret value
     stage: int = 0                         # 1: some is kept; 2: what went by shape was wrong
     needed: int = 0                        # how many numbers of its own the program has to hold instead
 
@@ -90,14 +90,12 @@ def reconsidered(ask: Ask, exam: Exam, state: Sequence[Held], failure: WorkerFai
     raise OtherTerms(Terms(kept=failure.missing & {one.name for one in state}, stage=1, needed=needed))
 
 
-def unread(
-    seat: Callable[[], AbstractContextManager[Seat]], exam: Exam, state: Sequence[Held], terms: Terms
-) -> WorkerFailed | None:
+def unread(seat: Start, ask: Ask, exam: Exam, state: Sequence[Held], terms: Terms) -> WorkerFailed | None:
     """Why a program that is right with some of the state as constructed is refused, None where it holds something in its place:
     its own tensors are changed one at a time, and those count with which it is wrong. `seat`: the program in a new worker."""
     try:
         if not terms.needed or _found(seat, exam, terms.needed) >= terms.needed:
-            return None
+            return _idle(seat, ask, exam, state, terms.alike) if terms.alike else None
     except WorkerFailed as failure:
         return failure
     kept = _listed([one for one in state if one.name in terms.kept and one.tied == one.name])
@@ -105,7 +103,7 @@ def unread(
     return WorkerFailed("error", why)
 
 
-def _found(seat: Callable[[], AbstractContextManager[Seat]], exam: Exam, needed: int) -> int:
+def _found(seat: Start, exam: Exam, needed: int) -> int:
     """How many numbers of its own, up to `needed`, the program is wrong without. Raises `WorkerFailed`."""
     found, doubted, bounds = 0, [], exam.bounds(1)
     with seat() as one:
@@ -125,6 +123,26 @@ def _found(seat: Callable[[], AbstractContextManager[Seat]], exam: Exam, needed:
     return found
 
 
+def _idle(seat: Start, ask: Ask, exam: Exam, state: Sequence[Held], alike: Groups) -> WorkerFailed | None:
+    """Why a program is refused to which tensors were given that are alike, None where as many of each group matter to it as to
+    the reference: one may have been read in place of another."""
+    bounds = exam.bounds(1)
+    with seat() as one:
+        names, first = one.trial.alike, len(one.trial.spare)
+        sure = one.trial.right(exam.sets[0], bounds)
+        idle = [at for at in range(len(names)) if not (sure and one.trial.needs(first + at, exam.sets[0], bounds))]
+    if sure:                               # it may have copied what it holds when it was first called: some tell for all
+        doubted, idle = secrets.SystemRandom().sample(idle, min(len(idle), _MOST_DOUBTED)), []
+        for at in doubted:
+            with seat() as one:
+                idle += [] if one.trial.needs(first + at, exam.sets[0], bounds) else [at]
+    for group in alike:
+        held = sum(name in group and at not in idle for at, name in enumerate(names))
+        if held < len(group) and held < len(matter := _mattering(ask, exam, state, group)):
+            return WorkerFailed("error", f"of {_listed(matter)}, taken by shape, the program reads only {held}")
+    return None
+
+
 def regroup(state: Sequence[Held], terms: Terms, guessed: Iterable[str]) -> None:
     """Raises `OtherTerms` where a program that is wrong may be so only because it took `guessed` by shape."""
     taken = [one for one in state if one.name in set(guessed) and one.name not in terms.kept]
@@ -136,6 +154,8 @@ def regroup(state: Sequence[Held], terms: Terms, guessed: Iterable[str]) -> None
     if terms.stage == 2 or not (free or any(len(group) > 1 for group in groups.values())):
         return
     also = {one.name for one in state if one.tied in free}
+    for group in groups.values():          # other names of the same memory, which would get a value of their own
+        group += [one.name for one in state if one.tied in group and one.name not in group]
     raise OtherTerms(Terms(terms.kept | free | also, tuple(tuple(group) for group in groups.values()), 2, terms.needed))
 
 

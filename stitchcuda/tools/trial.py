@@ -300,13 +300,19 @@ class Trial:
         said = self.loaded.get("spare")
         return [max(0, one) if type(one) is int else 0 for one in said] if isinstance(said, list) else []
 
+    @property
+    def alike(self) -> list[str]:
+        """Of the reference's names, that which each tensor went by that has one value with others, in its own words."""
+        said = self.loaded.get("alike")
+        return [str(name) for name in said] if isinstance(said, list) else []
+
     def right(self, given: InputSet, bounds: dict[str, Bound]) -> bool:
         """Whether a call passes. Raises `WorkerFailed`."""
         return all(one.ok for one in self.judged(given, self.call(given, same_addresses=False), bounds)[0])
 
     def needs(self, number: int, given: InputSet, bounds: dict[str, Bound]) -> bool:
-        """Whether the program is wrong, or does not even run, with some other numbers in this one of its spare tensors. What
-        cannot be changed, as what is a view of hardly any memory, tells nothing and is not needed."""
+        """Whether the program is wrong, or does not even run, with some other numbers in this one of its tensors: the spare
+        ones come first, then those that are alike. What cannot be changed, as a view of hardly any memory, is not needed."""
         for _ in range(_CHANGES):
             changed = False
             try:

@@ -71,7 +71,7 @@ HONEST = {
             *RENAMED, (LINEAR, "self.bn = nn.BatchNorm1d(n)"), (NORM, "self.dense = nn.Linear(n, n)"),
             ("self.norm(self.linear(x))", "self.bn(self.dense(x))"),
         ),
-        "limited: gain, norm.weight, norm.bias, norm.running_mean, … had equal values",
+        "limited: gain, norm.weight, norm.bias, again, … had equal values",
     ),
     "by a hook": (edited(*HOOKED, more=HOOK.format(factor="")), ""),
     "by a hook, in another form": (
@@ -122,6 +122,10 @@ CHEATS = {
     "the same and one more": (
         edited(*RENAMED, LEFT_OUT, ("self.norm =", "self.more = nn.Parameter(torch.ones(n)); self.norm =")),
         "output is wrong",
+    ),
+    "one that stands for another of its shape": (
+        edited(*RENAMED, ("self.norm", "self.bn"), ("* self.gate", "* self.bn.weight")),
+        "taken by shape, the program reads only 2",
     ),
     "dropped": (edited((TIED, ""), (GAIN, "pass"), (" * self.gain", "")), "no parameter for gain"),
     "left out of what is packed": (
@@ -245,6 +249,10 @@ def test_room_is_what_there_is_memory_for() -> None:
     assert taken.room() == [48, 0, 1, 18]
 
 
+def nobody(do: str, **_: Any) -> dict[str, Any]:
+    raise AssertionError(do)
+
+
 class Wrong:
     """A program at a seat that is wrong from the start, of which some tensor can be changed."""
 
@@ -269,7 +277,7 @@ def test_a_program_that_is_wrong_at_its_seat_tells_nothing(tmp_path: Path) -> No
 
     sat: Any = Sat()
     place: Any = Place()
-    unread = lacking.unread(lambda: contextlib.nullcontext(place), sat, (), Terms(stage=1, needed=16))
+    unread = lacking.unread(lambda: contextlib.nullcontext(place), nobody, sat, (), Terms(stage=1, needed=16))
     assert unread is not None
     assert "leaves something out" in str(unread)
 
@@ -281,7 +289,7 @@ def test_what_fails_at_a_seat_is_told(kind: Any) -> None:
 
     failure, exam = WorkerFailed(kind, "it does not even start"), Exam(folder=Path(), state=Path(), renewed=True)
     exam.bounds = lambda count: {}  # type: ignore[method-assign]
-    assert lacking.unread(seat, exam, (), Terms(stage=1, needed=16)) is failure
+    assert lacking.unread(seat, nobody, exam, (), Terms(stage=1, needed=16)) is failure
 
 
 def test_a_program_is_timed_on_the_terms_it_was_judged_on(tmp_path: Path) -> None:
