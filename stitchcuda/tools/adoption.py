@@ -176,7 +176,7 @@ class Adoption:
             if len(keys) < len(names):
                 continue
             equal = set(names) <= alike    # then more than there are names may be copies of one
-            for number, key in enumerate(keys):
+            for number, key in enumerate(keys if equal else keys[: len(names)]):
                 self._handed[key] = names[min(number, len(names) - 1)]
                 self._shapes[key] = free[key].shape
                 self.alike += [key] if equal else []

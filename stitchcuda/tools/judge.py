@@ -192,7 +192,7 @@ class JudgeProcess:
                         reload=lambda: reloaded(self._ask, exam) if fresh else None,
                     )  # fmt: skip
             if not result.ok:
-                lacking.regroup(one.state, terms, one.guessed)
+                lacking.regroup(one.state, terms, one.guessed, more=any(one.spare))
             elif unread := lacking.unread(lambda: self._seat(program, exam, build), self._ask, exam, one.state, terms):
                 result = sitting.failed(one, unread, outputs=result.outputs, seeds=result.seeds)
             if not (fresh and result.ok):

@@ -143,15 +143,16 @@ def _idle(seat: Start, ask: Ask, exam: Exam, state: Sequence[Held], alike: Group
     return None
 
 
-def regroup(state: Sequence[Held], terms: Terms, guessed: Iterable[str]) -> None:
-    """Raises `OtherTerms` where a program that is wrong may be so only because it took `guessed` by shape."""
+def regroup(state: Sequence[Held], terms: Terms, guessed: Iterable[str], *, more: bool = False) -> None:
+    """Raises `OtherTerms` where a program that is wrong may be so only because it took `guessed` by shape. `more`: it had
+    others to choose from."""
     taken = [one for one in state if one.name in set(guessed) and one.name not in terms.kept]
     free = {one.name for one in taken if not one.constant}
     groups: dict[Any, list[str]] = defaultdict(list)
     for one in taken:
         if one.constant:
             groups[one.parameter, tuple(size for size in one.shape if size != 1)].append(one.name)
-    if terms.stage == 2 or not (free or any(len(group) > 1 for group in groups.values())):
+    if terms.stage == 2 or not (free or any(more or len(group) > 1 for group in groups.values())):
         return
     also = {one.name for one in state if one.tied in free}
     for group in groups.values():          # other names of the same memory, which would get a value of their own

@@ -66,6 +66,20 @@ HONEST = {
     "renamed": (edited(*RENAMED), "'gate' taken for 'gain', by shape"),
     "with a one in its shape": (edited(*RENAMED, (ONES, "torch.ones(1, n)")), "'gate' taken for 'gain'"),
     "everything renamed": (edited(*RENAMED, ("self.norm", "self.bn"), ("self.linear", "self.dense")), "'dense.weight' taken"),
+    "renamed, and a table of its shape": (
+        edited(
+            *RENAMED, ("torch.ones(n))", "torch.ones(n)); self.table = nn.Parameter(torch.full((n,), 0.5))"),
+            ("* self.gate", "* self.gate * self.table * 2"),
+        ),
+        "'gate' taken for 'gain'",
+    ),
+    "halves of two": (
+        edited(
+            *RENAMED, ("torch.ones(n))", "torch.ones(n)); self.other = nn.Parameter(torch.ones(n))"),
+            ("* self.gate", "* torch.cat([self.gate[:8], self.other[8:]])"),
+        ),
+        "limited: gain, again had equal values",
+    ),
     "in another order": (
         edited(
             *RENAMED, (LINEAR, "self.bn = nn.BatchNorm1d(n)"), (NORM, "self.dense = nn.Linear(n, n)"),
