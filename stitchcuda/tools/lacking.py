@@ -40,6 +40,7 @@ class Held:
     parameter: bool
     constant: bool                         # one value all over, as constructed
     tied: str                              # the first name of the same memory; its own where there is no other
+    floating: bool = True                  # numbers with a fraction
 
     @property
     def numel(self) -> int:
@@ -151,7 +152,7 @@ def regroup(state: Sequence[Held], terms: Terms, guessed: Iterable[str], *, more
     groups: dict[Any, list[str]] = defaultdict(list)
     for one in taken:
         if one.constant:
-            groups[one.parameter, tuple(size for size in one.shape if size != 1)].append(one.name)
+            groups[one.parameter, one.floating, tuple(size for size in one.shape if size != 1)].append(one.name)
     if terms.stage == 2 or not (free or any(more or len(group) > 1 for group in groups.values())):
         return
     also = {one.name for one in state if one.tied in free}

@@ -330,7 +330,7 @@ class ReferenceWorker:
             place = (value.data_ptr(), value.shape, value.stride(), value.dtype) if value.numel() else (name,)
             told.append({
                 "name": name, "shape": list(value.shape), "parameter": name in self._names(), "constant": constant(value),
-                "tied": first.setdefault(place, name),
+                "tied": first.setdefault(place, name), "floating": value.is_floating_point(),
             })  # fmt: skip
         return told
 

@@ -267,6 +267,14 @@ def nobody(do: str, **_: Any) -> dict[str, Any]:
     raise AssertionError(do)
 
 
+def test_numbers_of_two_kinds_are_not_alike() -> None:
+    facts: dict[str, Any] = {"shape": [], "parameter": False, "constant": True}
+    said = [{**facts, "name": name, "tied": name, "floating": name != "count"} for name in ("count", "scale", "other")]
+    with pytest.raises(lacking.OtherTerms) as caught:
+        lacking.regroup(lacking.told(said), Terms(), ["count", "scale", "other"])
+    assert caught.value.terms.alike == (("count",), ("scale", "other"))
+
+
 class Wrong:
     """A program at a seat that is wrong from the start, of which some tensor can be changed."""
 
