@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -42,30 +43,48 @@ CASES = {
     "opens //proc/self/mounts": "import os\ntry:\n    os.open('//proc/self/mounts', 0)\nexcept Exception:\n    pass",
     "model_new.py line 3 reads memory by its address":
         "import os\ntry:\n    os.open('/dev/fd/../mem', 0)\nexcept Exception:\n    pass",
-    "model_new.py line 5 reads the frames of an error":
-        "try:\n    1 / 0\nexcept ZeroDivisionError as error:\n    try:\n"
-        "        getattr(error.__traceback__, 'tb_' + 'frame')\n    except Exception:\n        pass",
-    "model_new.py line 6 reads the frames of an error":
-        "import traceback\ntry:\n    1 / 0\nexcept ZeroDivisionError as error:\n    try:\n"
-        "        next(traceback.walk_tb(error.__traceback__))\n    except Exception:\n        pass",
-    "model_new.py line 4 reads the frames of an error":
-        "import torch\n\ntry: 1 / 0\nexcept Exception as e: torch.nn.Module.get_submodule(e.__traceback__, 'tb_frame')",
-    "model_new.py line 2 reads the frames of an error":
-        "def rows(): yield 1\ntry: rows().gi_frame\nexcept Exception: pass",
-    "model_new.py line 2 reads the frames of those who call it":
-        "import logging\ntry: logging.currentframe()\nexcept Exception: pass",
-    "model_new.py line 3 reads the frames of those who call it":
-        "import sys\nrun = eval\ntry: run('sys._getframe(0)')\nexcept Exception: pass",
-    "model_new.py line 5 lists the objects of the process":  # nothing that it puts in the way of the hook, and takes away again
-        "import gc\nreal = getattr\n__builtins__['getattr'] = lambda thing, name, *other: name == 'now' or real(thing, name)\n"
-        "try:\n    gc.get_objects()\nexcept Exception: pass\n__builtins__['getattr'] = real",
-    "model_new.py line 5 changes the __code__ of a function":
-        "import json, sys\nheld = vars(sys.modules['stitchcuda.tools.tampering'])\nreal = held['_other']\n"
-        "held['_other'] = lambda *given: ''\ntry: json.dumps.__code__ = real.__code__\nexcept Exception: pass\nheld['_other'] = real",
     "signals processes": "import os\ntry:\n    os.kill(os.getppid(), 0)\nexcept Exception:\n    pass",
     "changes the __code__ of a function":
         "import json\ntry:\n    json.dumps.__code__ = (lambda *a, **k: '[]').__code__\nexcept Exception:\n    pass",
 }
+FRAMES = """
+import inspect, json, gc, logging, sys, torch, traceback
+def rows(): yield 1
+try: 1 / 0
+except ZeroDivisionError as error: held = error.__traceback__
+run, real = eval, getattr
+def first():
+    getattr(held, "tb_" + "frame")
+def second():
+    next(traceback.walk_tb(held))
+def third():
+    torch.nn.Module.get_submodule(held, "tb_frame")
+def fourth():
+    rows().gi_frame
+def fifth():
+    inspect.getinnerframes(held)
+def sixth():
+    logging.currentframe()
+def seventh():
+    run("sys._getframe(0)")
+def eighth():                              # what it puts in the way of the watch, it takes away again
+    __builtins__["getattr"] = lambda thing, name, *other: name == "now" or real(thing, name, *other)
+    try: gc.get_objects()
+    finally: __builtins__["getattr"] = real
+def ninth():
+    watch = vars(sys.modules["stitchcuda.tools.tampering"])
+    other, watch["_other"] = watch["_other"], lambda *given: ""
+    try: json.dumps.__code__ = other.__code__
+    finally: watch["_other"] = other
+for way in (first, second, third, fourth, fifth, sixth, seventh, eighth, ninth):
+    try: way()
+    except PermissionError: pass
+    else: print("not stopped", way)
+"""
+FRAMES_TOLD = [
+    *("reads the frames of an error or a generator",) * 5, *("reads the frames of those who call it",) * 2,
+    "lists the objects of the process", "changes the __code__ of a function",
+]
 HONEST = """
 import logging, warnings, functools, collections, dataclasses, typing, torch
 Pair = collections.namedtuple("Pair", "a b")
@@ -112,3 +131,8 @@ def test_told(told: str, tmp_path: Path) -> None:
 
 def test_honest_code_is_not(tmp_path: Path) -> None:
     assert run(tmp_path, HONEST) == "[]"
+
+
+def test_every_way_to_frames_and_past_the_watch_is_told(tmp_path: Path) -> None:
+    told = json.loads(run(tmp_path, FRAMES))
+    assert [one.split(" ", 3)[3] for one in told] == FRAMES_TOLD
