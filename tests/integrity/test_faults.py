@@ -347,16 +347,17 @@ def cramped(place: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[J
     folder = tmp_path_factory.mktemp("disk")
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "none", str(folder)], capture_output=True).returncode:
         pytest.skip("this user may not mount")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tempfile, "tempdir", str(folder))
-        try:
-            with opened(place, scratch_gib=1e6, disk_gib=10, file_gib=10) as judge:
-                assert judge._scratch.is_relative_to(folder)
-                assert judge.check(place / "honest", seeds=1).ok
-                yield judge
-            assert not list(folder.iterdir())
-        finally:
-            subprocess.run(["umount", "-l", str(folder)], check=True)
+    try:
+        with pytest.MonkeyPatch.context() as patch:  # until it is made: other tests may run before the last that needs it
+            patch.setattr(tempfile, "tempdir", str(folder))
+            made = opened(place, scratch_gib=1e6, disk_gib=10, file_gib=10)
+        with made as judge:
+            assert judge._scratch.is_relative_to(folder)
+            assert judge.check(place / "honest", seeds=1).ok
+            yield judge
+        assert not list(folder.iterdir())
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
 @pytest.mark.parametrize("what", ["fills", "many files", "one large file"])

@@ -32,7 +32,7 @@ class Bench:
         (folder / "reference.py").write_text(reference)
         # The workers are forks of this process, and other tests have loaded kernels into its copy of the simulator's runtime.
         torch_memory(CACHE, HOME)
-        shutil.copytree(HOME, folder / "runtime" / HOME.name)
+        self.home = Path(shutil.copytree(HOME, folder / "runtime" / HOME.name))
         order = {
             "settings": Settings().model_dump(), "limits": Limits().model_dump(), "scratch": str(scratch),
             "reference": str(folder / "reference.py"), "cache": str(CACHE), "arch": "sm_90",

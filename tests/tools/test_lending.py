@@ -14,7 +14,7 @@ from stitchcuda.simulator.build import runtime_library
 from stitchcuda.tools import sitting
 from stitchcuda.tools.lending import handed, lent
 from stitchcuda.tools.worker import Worker
-from tests.simulator.programs import CACHE, HOME
+from tests.simulator.programs import CACHE
 from tests.tools import programs
 from tests.tools.seats import Bench
 
@@ -87,7 +87,8 @@ def test_a_worker_sees_the_libraries_that_were_built_for_it(bench: Bench, tmp_pa
 
 def test_a_worker_can_load_our_libraries_and_nothing_more(bench: Bench, tmp_path: Path) -> None:
     """Not write to them or beside them, nor lock what builders wait for, nor see what they are linked from."""
-    library = runtime_library(CACHE, HOME)
+    home = bench.home
+    library = runtime_library(CACHE, home)
     beside = {
         "read": f"open({str(library)!r}, 'rb').read(4)",
         "write": f"open({str(library)!r}, 'r+b')",
@@ -95,11 +96,11 @@ def test_a_worker_can_load_our_libraries_and_nothing_more(bench: Bench, tmp_path
         "new": f"open({str(library.parent / 'new.so')!r}, 'w')",
         "rename": f"os.rename({str(library)!r}, {str(library)!r} + '-old')",
         "mode": f"os.chmod({str(library.parent)!r}, 0o777)",
-        "lock": f"open({str(HOME / 'lock')!r})",
-        "objects": f"os.listdir({str(HOME / 'objects')!r})",
-        "version": f"os.listdir({str(HOME)!r})",
+        "lock": f"open({str(home / 'lock')!r})",
+        "objects": f"os.listdir({str(home / 'objects')!r})",
+        "version": f"os.listdir({str(home)!r})",
     }
-    before = {path: path.stat() for path in HOME.rglob("*")}
+    before = {path: path.stat() for path in home.rglob("*")}
     tried = f"""
 def able(what):
     try:
@@ -114,7 +115,7 @@ if [name for name in can if name != "version"] != ["read"]:
 """
     with bench.seat(programs.model(tmp_path, imports=tried)) as seat:
         assert str(library) in [built["runtime"] for built in seat.worker.built if built.get("shared")]
-    assert {path: path.stat().st_mtime_ns for path in HOME.rglob("*")} == {
+    assert {path: path.stat().st_mtime_ns for path in home.rglob("*")} == {
         path: status.st_mtime_ns for path, status in before.items()
     }
 
