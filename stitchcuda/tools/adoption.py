@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from stitchcuda.tools.failures import OtherState, ProgramError
+from stitchcuda.tools.renewal import constant
 
 State = Mapping[str, torch.Tensor]
 _FEWEST, _ONE_OF = 4, 64                   # numbers of a spare tensor that are changed at a time
@@ -171,7 +172,7 @@ class Adoption:
         for form, names in theirs.items():
             keys = ours[form]
             if set(names) <= alike:
-                plain = [key for key in keys if _constant(free[key])]
+                plain = [key for key in keys if constant(free[key])]
                 keys = plain if len(plain) >= len(names) else keys
             if len(keys) < len(names):
                 continue
@@ -219,7 +220,3 @@ def _disturbed(was: torch.Tensor) -> torch.Tensor:
 def _plain(tensor: torch.Tensor) -> bool:
     """Whether it holds numbers with a fraction in memory of its own."""
     return tensor.is_floating_point() and tensor.layout is torch.strided
-
-
-def _constant(tensor: torch.Tensor) -> bool:
-    return tensor.numel() > 0 and bool((tensor == tensor.flatten()[0]).all())

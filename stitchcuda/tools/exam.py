@@ -93,7 +93,7 @@ class Exam:
             if one.names != sets[0].names:
                 raise BadInput(
                     "The reference returns or writes other tensors for other inputs of get_inputs(): "
-                    f"{_listed(sets[0].names)}; then {_listed(one.names)}. "
+                    f"{listed(sets[0].names)}; then {listed(one.names)}. "
                     "Give inputs for which they are always the same, or let forward return all of them for every input."
                 )
         measures = [self._measured(one) for one in sets]
@@ -284,5 +284,6 @@ def drawn(
     )  # fmt: skip
 
 
-def _listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
+    """The first few of some names, for a sentence."""
     return ", ".join([*names[:4], *(["…"] if len(names) > 4 else [])]) or "nothing"

@@ -19,14 +19,13 @@ import torch
 
 from stitchcuda.errors import BadInput
 from stitchcuda.tools import bound, wire
-from stitchcuda.tools.exam import GIVEN, Ask, Exam, drawn
+from stitchcuda.tools.exam import GIVEN, Ask, Exam, Groups, drawn, listed
 from stitchcuda.tools.worker import WorkerFailed
 
 if TYPE_CHECKING:
     from stitchcuda.tools.skipping import Start
 
 T = TypeVar("T")
-Groups = tuple[tuple[str, ...], ...]
 _NONE = "the program has no parameter for {}, whose value matters: hold it, or take it over in a load hook"
 _MOST_DOUBTED = 8
 
@@ -87,7 +86,7 @@ def reconsidered(ask: Ask, exam: Exam, state: Sequence[Held], failure: WorkerFai
     mattering = _mattering(ask, exam, state, failure.missing)
     needed = sum(one.numel for one in mattering)
     if needed > failure.held:
-        return WorkerFailed("error", _NONE.format(_listed(mattering)))
+        return WorkerFailed("error", _NONE.format(listed([one.name for one in mattering])))
     raise OtherTerms(Terms(kept=failure.missing & {one.name for one in state}, stage=1, needed=needed))
 
 
@@ -99,7 +98,7 @@ def unread(seat: Start, ask: Ask, exam: Exam, state: Sequence[Held], terms: Term
             return _idle(seat, ask, exam, state, terms.alike) if terms.alike else None
     except WorkerFailed as failure:
         return failure
-    kept = _listed([one for one in state if one.name in terms.kept and one.tied == one.name])
+    kept = listed([one.name for one in state if one.name in terms.kept and one.tied == one.name])
     why = f"of {kept} the program leaves something out that matters: too little of what it holds instead changes its outputs"
     return WorkerFailed("error", why)
 
@@ -140,7 +139,8 @@ def _idle(seat: Start, ask: Ask, exam: Exam, state: Sequence[Held], alike: Group
     for group in alike:
         held = sum(name in group and at not in idle for at, name in enumerate(names))
         if held < len(group) and held < len(matter := _mattering(ask, exam, state, group)):
-            return WorkerFailed("error", f"of {_listed(matter)}, taken by shape, the program reads only {held}")
+            said = listed([one.name for one in matter])
+            return WorkerFailed("error", f"of {said}, taken by shape, the program reads only {held}")
     return None
 
 
@@ -196,7 +196,3 @@ def _matters(ask: Ask, exam: Exam, other: Exam) -> bool:
     (own, exact), (found, _) = given.answers(), again.answers()
     each = zip(given.names, found, own, exact, strict=True)
     return not all(bound.judge(name, value, one, true, bounds[name]).ok for name, value, one, true in each)
-
-
-def _listed(some: Sequence[Held]) -> str:
-    return ", ".join(one.name for one in some[:4]) + (", …" if len(some) > 4 else "")

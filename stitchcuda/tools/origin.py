@@ -33,7 +33,7 @@ _COPY = "Memcpy DtoD"                      # plain and of one layout: everything
 _WARM_CALLS = 3
 _ON_HOST = ("ProfilerStep", "Activity Buffer")
 _VENDOR = re.compile(
-    r"cublas|cudnn|cutlass|nvjet|gemm|gemv|xmma|cudnn|flash_fwd|flash_attn|fmha|implicit_convolve|winograd|cusparse|cufft|"
+    r"cublas|cudnn|cutlass|nvjet|gemm|gemv|xmma|flash_fwd|flash_attn|fmha|implicit_convolve|winograd|cusparse|cufft|"
     r"splitKreduce|dot_kernel|sm\d\d_|ampere_|volta_|hopper_|convolve|nchwToNhwc|nhwcToNchw|RNN_|LSTM|GRU",
     re.IGNORECASE,
 )

@@ -20,7 +20,7 @@ from stitchcuda.state import OutputError, Precision, Target, Tier
 from stitchcuda.tools import bound, origin, wire
 from stitchcuda.tools.bound import Bound
 from stitchcuda.tools.deliveries import Delivery
-from stitchcuda.tools.exam import Exam, InputSet
+from stitchcuda.tools.exam import Exam, InputSet, listed
 from stitchcuda.tools.lacking import Held
 from stitchcuda.tools.lending import lent
 from stitchcuda.tools.wire import WireError
@@ -109,15 +109,15 @@ class Trial:
         lacking = [name for name in self._built.state_names if name in self._exam.kept or name in kept & missing]
         if lacking:
             self.notes.append(
-                f"limited: the program's state_dict is not the reference's: it lacks {_first(lacking)}; "
+                f"limited: the program's state_dict is not the reference's: it lacks {listed(lacking)}; "
                 "what it lacks was drawn with the same seed instead of copied"
             )
         if self._exam.alike:
             some = [name for group in self._exam.alike for name in group]
-            self.notes.append(f"limited: {_first(some)} had equal values where their shapes are: which is which does not show")
+            self.notes.append(f"limited: {listed(some)} had equal values where their shapes are: which is which does not show")
         elif self.guessed:
             pairs = [f"{str(guessed[name])[:_MOST_NAMED]!r} taken for {name!r}" for name in self.guessed]
-            self.notes.append(f"{_first(pairs)}, by shape: name them as the reference does, or rename in a load hook")
+            self.notes.append(f"{listed(pairs)}, by shape: name them as the reference does, or rename in a load hook")
         gone = elsewhere | (kept & missing)
         self.state_names = [name for name in self._built.state_names if name not in gone]
 
@@ -373,10 +373,6 @@ def count(said: dict[str, Any], name: str) -> int:
     """A number that a worker said, or 0 where it is none."""
     value = said.get(name, 0)
     return value if type(value) is int and 0 < value < 2**63 else 0
-
-
-def _first(names: list[str]) -> str:
-    return ", ".join(names[:4]) + (", …" if len(names) > 4 else "")
 
 
 def _listed(names: Any) -> str:
