@@ -105,8 +105,13 @@ def pooled(measures: list[Measure]) -> Bound:
     )
 
 
-def judge(name: str, given: torch.Tensor, expected: torch.Tensor, exact: torch.Tensor, allowed: Bound) -> OutputError:
-    """One output of a program against float64. Shape, dtype and the pattern of NaN and infinities are judged first."""
+def judge(
+    name: str, given: torch.Tensor, expected: torch.Tensor, exact: torch.Tensor, allowed: Bound, own: Measure | None = None
+) -> OutputError:
+    """One output of a program against float64. Shape, dtype and the pattern of NaN and infinities are judged first.
+
+    `own`: what `measured` says of `expected`, if it is known already.
+    """
     def refused(note: str) -> OutputError:
         return OutputError(
             name=name, max_error=math.inf, max_bound=0.0, norm_error=math.inf, norm_bound=0.0, ok=False, note=note
@@ -127,7 +132,7 @@ def judge(name: str, given: torch.Tensor, expected: torch.Tensor, exact: torch.T
         return refused(problem)
     found = differences(given, exact)
     if narrow.applies(eps(expected.dtype)):
-        allowed = _at_least(allowed, pooled([measured(expected, exact)]))
+        allowed = _at_least(allowed, pooled([own or measured(expected, exact)]))
     worst, norm = found.worst(), found.norm()
     max_bound, norm_bound = allowed.max_relative * found.scale, allowed.norm_relative * found.size_norm()
     note = ""

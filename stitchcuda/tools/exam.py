@@ -96,13 +96,14 @@ class Exam:
                     f"{listed(sets[0].names)}; then {listed(one.names)}. "
                     "Give inputs for which they are always the same, or let forward return all of them for every input."
                 )
-        measures = [self._measured(one) for one in sets]
+        measures = [self.measures(one) for one in sets]
         for name, of_sets in zip(sets[0].names, zip(*measures, strict=True), strict=True):
             if len({measure.unit for measure in of_sets}) > 1:
                 raise BadInput(f"The reference gives {name} another dtype for other inputs of get_inputs(); let it be one.")
         return {name: pooled([of_set[i] for of_set in measures]) for i, name in enumerate(sets[0].names)}
 
-    def _measured(self, one: InputSet) -> list[Measure]:
+    def measures(self, one: InputSet) -> list[Measure]:
+        """The reference's own errors, in the order of its names."""
         if one.expected not in self._measures:
             self._measures[one.expected] = [measured(own, true) for own, true in zip(*one.answers(), strict=True)]
         return self._measures[one.expected]

@@ -38,6 +38,7 @@ from stitchcuda.tools.snapshot import snapshot
 from stitchcuda.tools.trial import Construction, Trial
 from stitchcuda.tools.worker import OnBuild, Worker, WorkerFailed
 
+_MOST_EXAMS = 4                            # kept for the programs of a session, each for other terms
 _GRACE_S = 5.0                             # for a reference's worker to say by itself that its time is over
 
 
@@ -62,6 +63,7 @@ class JudgeProcess:
         self._exams: dict[Terms, Exam] = {}
         self._terms: dict[str, Terms] = {}  # on which a program was judged the last time
         self._work: dict[str, Any] | None = None
+        self._in_turn = False
         self._says_enough: tuple[str, ...] | None = None  # notes on outputs that say little; None: not looked at yet
 
     def baseline(self, message: dict[str, Any]) -> dict[str, Any]:
@@ -117,7 +119,7 @@ class JudgeProcess:
             try:
                 program, exam, one = self._ready(stack, of)
                 previous = program if before == of else self._ready(stack, before)[0]
-                with turns.alone(self._facts["gpu"]):
+                with self._turn(alone=True):
                     return self._timed(stack, previous, program, exam, one, integers=integers)
             except timing.Unfit:
                 raise
@@ -227,13 +229,22 @@ class JudgeProcess:
     def _reference_work(self) -> dict[str, Any]:
         """What one call of the reference costs, and on a GPU its trace."""
         if self._work is None:
-            with self._turn():
-                self._work = self._ask("work", seed=secrets.randbits(31))
+            self._work = self._ask("work", seed=secrets.randbits(31))
         return self._work
 
-    def _turn(self, worker: Worker | None = None) -> contextlib.AbstractContextManager[None]:
-        waited = [worker.extend] if worker else []
-        return turns.together(self._facts["gpu"], *waited) if self._target == "cuda" else contextlib.nullcontext()
+    @contextlib.contextmanager
+    def _turn(self, worker: Worker | None = None, *, alone: bool = False) -> Iterator[None]:
+        """A turn on the GPU, `alone` or beside others that do not time; inside of one it is this one."""
+        if self._target != "cuda" or self._in_turn:
+            yield
+            return
+        gpu = self._facts["gpu"]
+        with turns.alone(gpu) if alone else turns.together(gpu, *([worker.extend] if worker else [])):
+            self._in_turn = True
+            try:
+                yield
+            finally:
+                self._in_turn = False
 
     def _exam(self, seeds: int, *, fresh: bool, terms: Terms) -> Exam:
         exam = None if fresh else self._exams.get(terms)
@@ -241,6 +252,8 @@ class JudgeProcess:
             exam = draw(self._ask, self._folder(), kept=terms.kept, alike=terms.alike)
             if not fresh:
                 self._exams[terms] = exam
+                if len(self._exams) > _MOST_EXAMS:
+                    self._exams.pop(next(one for one in self._exams if one != Terms() and one != terms)).close()
         extend(self._ask, exam, seeds)
         if self._says_enough is None and seeds > 1:
             refusal, notes = degenerate.reasons(self._ask, exam)
@@ -282,8 +295,10 @@ class JudgeProcess:
 
     def _ask(self, do: str, **fields: Any) -> dict[str, Any]:
         """Ask the reference worker. What goes wrong with a reference is the user's to mend: `BadInput`."""
+        reference = self._the_reference()
         try:
-            return self._the_reference().ask(do, seconds=self._limits.baseline_s, doing=_DOING.get(do, do), **fields)
+            with self._turn():
+                return reference.ask(do, seconds=self._limits.baseline_s, doing=_DOING.get(do, do), **fields)
         except WorkerFailed as failure:
             if failure.kind == "error":
                 raise RuntimeError(f"the reference worker failed:\n{failure}") from failure
@@ -306,7 +321,8 @@ class JudgeProcess:
                     init=str(init),
                     patience=self._limits.load_s,
                 ) | {"init": str(init)}
-                self._reference.ask("examine", seconds=self._limits.baseline_s, doing="running forward")
+                with self._turn():
+                    self._reference.ask("examine", seconds=self._limits.baseline_s, doing="running forward")
             except WorkerFailed as failure:
                 self._drop_reference()
                 if failure.kind == "error":

@@ -162,8 +162,9 @@ def regroup(state: Sequence[Held], terms: Terms, guessed: Iterable[str], *, more
 
 
 def _mattering(ask: Ask, exam: Exam, state: Sequence[Held], missing: Iterable[str]) -> list[Held]:
-    """What of this matters to the reference's answers: one at a time goes back to its constructed value. Constants come first;
-    where none of them matters, nothing can be left out and the rest is not asked for."""
+    """What of this matters to the reference's answers: one after the other goes back to its constructed value and stays there
+    unless it is missed, so that what does not matter does not matter together either. Constants come first; where none of them
+    matters, nothing can be left out and the rest is not asked for."""
     gone = set(missing)
     lacking = sorted((one for one in state if one.name in gone and one.tied == one.name), key=lambda one: not one.constant)
     if not exam.renewed or not any(one.constant for one in lacking):
@@ -173,14 +174,17 @@ def _mattering(ask: Ask, exam: Exam, state: Sequence[Held], missing: Iterable[st
     ask("renew", seed=0, state=str(path), keep=names, alike=[])
     renewed, constructed = (dict(zip(names, wire.read_tensors(file), strict=True)) for file in (exam.state, path))
     mattering: list[Held] = []
+    back: set[str] = set()
     for one in lacking:
         if torch.equal(renewed[one.name], constructed[one.name]) or not (one.constant or mattering):
             continue
-        back = {other.name for other in state if other.tied == one.name}
+        more = back | {other.name for other in state if other.tied == one.name}
         path = exam.folder / f"reverted-{secrets.token_hex(4)}"  # a name of its own: no file is read twice
-        wire.write_tensors(path, [(constructed if name in back else renewed)[name] for name in names])
+        wire.write_tensors(path, [(constructed if name in more else renewed)[name] for name in names])
         if _matters(ask, exam, Exam(folder=exam.folder, state=path, renewed=True)):
             mattering.append(one)
+        else:
+            back = more
     return mattering
 
 

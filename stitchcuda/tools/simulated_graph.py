@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
+from stitchcuda.tools import simulated_runtime
 from stitchcuda.tools.memory import memory_of
 from stitchcuda.tools.traffic import is_allocation, poison, tensors_of
 from stitchcuda.tools.witness import mark, note
@@ -129,9 +130,11 @@ class SimulatedGraph:
         note("replay", 1)                  # a declared graph counts only where it is seen
         for address, length in self._touched:
             note("touch", length, str(address))
+        before = simulated_runtime.launched_bytes()
         with torch.no_grad():
             for step in self._steps:
                 step()
+        note("launched", simulated_runtime.launched_bytes() - before)
         note("replayed", 1)
 
     def reset(self) -> None:

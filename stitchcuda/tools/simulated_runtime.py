@@ -60,8 +60,13 @@ def know(address: int, size: int) -> None:
         _library.stitchsim_know(address, size)
 
 
+def launched_bytes() -> int:
+    """Bytes of known tensors given to kernels since they were taken, launch by launch."""
+    return _counted(lambda found: int(found.stitchsim_bytes()))
+
+
 def take_bytes() -> int:
-    """Bytes of known tensors given to kernels since the last time, launch by launch; the tensors are forgotten."""
+    """The same; the tensors are forgotten, and counting begins anew."""
     return _counted(lambda found: int(found.stitchsim_take_bytes()))
 
 
@@ -103,7 +108,7 @@ def _counted(read: Callable[[ctypes.PyDLL], int]) -> int:
 def _declared(found: ctypes.PyDLL) -> ctypes.PyDLL:
     found.stitchsim_kernels.restype = ctypes.c_uint
     found.stitchsim_kernel_name.restype = ctypes.c_char_p
-    for name in ("take_launches", "take_bytes", "host_bytes", "launches"):
+    for name in ("take_launches", "bytes", "take_bytes", "host_bytes", "launches"):
         getattr(found, f"stitchsim_{name}").restype = ctypes.c_ulong
     found.stitchsim_know.argtypes = (ctypes.c_void_p, ctypes.c_ulong)
     found.stitchsim_is_device.argtypes = (ctypes.c_void_p,)

@@ -13,6 +13,7 @@ import builtins
 import logging
 import os
 import sys
+import sysconfig
 import threading
 import traceback
 from collections.abc import Callable, Iterator
@@ -82,6 +83,8 @@ _FRAMES = ("tb_frame", "gi_frame", "cr_frame", "ag_frame")
 _READS_FRAMES = "reads the frames of an error or a generator"
 # These look at frames for anybody, and hand none on.
 _TRUSTED = (traceback.TracebackException.__init__.__code__, logging.Logger.findCaller.__code__)
+_LOADERS = ("<frozen importlib", "<frozen zipimport", "<frozen runpy")
+_PYC_HEADER = 16                           # bytes before what `marshal.loads` is given
 _ATTRIBUTES = ("__code__", "__defaults__", "__kwdefaults__", "__globals__", "__closure__")
 
 
@@ -149,9 +152,14 @@ def watch(program: Path, scratch: Path) -> Callable[[], list[str]]:
 def _install(root: str, own: str) -> Callable[[], list[str]]:
     getframe = sys._getframe
     busy = threading.local()               # the hook's own look at frames is an event too
-    library = tuple(f"/{name}{end}" for name in _THROUGH for end in (".py", "/"))
+    through = tuple(f"/{name}{end}" for name in _THROUGH for end in (".py", "/"))
+    libraries = _libraries(root, own)
+    claimed: set[str] = set()              # names of files under which the program compiled what does not stand there
     watched = _WATCHED | _ATTEMPTS         # of its own: a program may empty those
     seen: list[str] = []
+
+    def theirs(name: str) -> bool:         # all that is no library's, such as a file that the program wrote
+        return name.startswith(root) or name in claimed or not name.startswith(("<", *libraries))
 
     def hook(event: str, args: tuple[Any, ...]) -> None:
         what = watched.get(event) or _other(event, args, own)
@@ -161,15 +169,21 @@ def _install(root: str, own: str) -> Callable[[], list[str]]:
         try:
             frame = getframe(1)
             means = what != _READS_FRAMES or _means(frame, args[1])
-            while frame is not None and not frame.f_code.co_filename.startswith(root) and (
-                what == _MEMORY or not means or _passes_on(frame, library)
+            if event in ("compile", "marshal.loads") and _stands(frame, event, args, libraries):
+                return
+            while frame is not None and not theirs(frame.f_code.co_filename) and (
+                what == _MEMORY or not means or _passes_on(frame, through)
                 or (event == "sys._getframe" and "/logging/" in frame.f_code.co_filename)
+                or (event in ("compile", "marshal.loads") and frame.f_code.co_filename.startswith(_LOADERS))
             ):
                 for one in _TRUSTED:
                     if means and frame.f_code is one:
                         return
                 frame = frame.f_back  # type: ignore[assignment]
-            if frame is None or not frame.f_code.co_filename.startswith(root):
+            if frame is None or not theirs(frame.f_code.co_filename):
+                return
+            if event == "compile":
+                claimed.add(args[1])
                 return
             where = f"{frame.f_code.co_filename.rpartition('/')[2]} line {frame.f_lineno}"
         finally:
@@ -186,8 +200,43 @@ def _means(frame: FrameType, name: str) -> bool:
     return name in frame.f_code.co_names and not frame.f_code.co_filename.startswith("<")
 
 
+def _libraries(root: str, own: str) -> tuple[str, ...]:
+    """Where the code lies that is nobody's under judgement: no folder in which the program is or may write."""
+    places = [*map(str, sysconfig.get_paths().values()), *sys.path]
+    for name, module in list(sys.modules.items()):
+        if "." not in name:                # what is installed in place lies in no folder of these
+            places += [*map(str, getattr(module, "__path__", ()))] or [os.path.dirname(getattr(module, "__file__", None) or "")]
+    kept: tuple[str, ...] = ()
+    for place in sorted({f"{place.rstrip('/')}/" for place in places if place.startswith("/")}, key=len):
+        if not place.startswith(kept) and not f"{root}/".startswith(place) and not own.startswith(place):
+            kept = (*kept, place)
+    return kept
+
+
+def _stands(frame: FrameType, event: str, args: tuple[Any, ...], libraries: tuple[str, ...]) -> bool:
+    """Whether what becomes code is what its file holds, or is named after no file."""
+    if event == "compile":
+        source, name, skipped = *args, 0
+        if not isinstance(name, str) or (name.startswith("<") and not name.startswith("<frozen")):
+            return True
+    else:                                  # as importlib reads what it compiled earlier
+        source, name, skipped = args[0], frame.f_locals.get("bytecode_path"), _PYC_HEADER
+        if not frame.f_code.co_filename.startswith("<frozen importlib") or not isinstance(name, str):
+            return False
+    if not name.startswith(libraries) or "/../" in name:
+        return False
+    source = source.encode() if isinstance(source, str) else source
+    try:
+        with open(name, "rb") as file:
+            return isinstance(source, bytes | bytearray | memoryview) and file.read()[skipped:] == source
+    except OSError:
+        return False
+
+
 def _other(event: str, args: tuple[Any, ...], own: str) -> str:
     """What an event does that matters only with certain arguments; "" where it does not matter."""
+    if event == "compile":
+        return "makes code that is not in its source"
     if event in ("object.__setattr__", "object.__delattr__"):
         return f"changes the {args[1]} of a function" if args[1] in _ATTRIBUTES else ""
     if event == "object.__getattr__":
@@ -224,7 +273,7 @@ def _outside(path: Any, own: str) -> str:
 def _passes_on(frame: FrameType, library: tuple[str, ...]) -> bool:
     name = frame.f_code.co_filename
     if name.startswith("<"):               # made of a text, by whoever calls it
-        return not name.startswith("<frozen")
+        return not name.startswith(_LOADERS)
     return "/site-packages/" not in name and any(part in name for part in library)
 
 

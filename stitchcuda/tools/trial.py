@@ -192,9 +192,13 @@ class Trial:
             what = "; ".join(map(str, told if isinstance(told, list) else [told]))[:500]
             raise WorkerFailed("tampering", f"the program tampers with the process it runs in: {what}")
 
-    def judged(self, given: InputSet, answer: Answer, bounds: dict[str, Bound]) -> tuple[list[OutputError], list[str]]:
-        """(every output and updated buffer against its bound, sentences on everything that is wrong)."""
+    def judged(
+        self, given: InputSet, answer: Answer, bounds: dict[str, Bound], exam: Exam | None = None
+    ) -> tuple[list[OutputError], list[str]]:
+        """(every output and updated buffer against its bound, sentences on everything that is wrong). `exam`: whose set it is,
+        if not of the one that is sat."""
         expected, exact = given.answers()
+        measures = (exam or self._exam).measures(given)
         errors: list[OutputError] = []
         reasons: list[str] = []
         outputs = [name for name in given.names if not name.startswith(("buffer:", "input:"))]
@@ -205,7 +209,7 @@ class Trial:
         before_state = {name: state[name] for name in self.state_names}
         if len(answer.inputs) < len(before_inputs):
             reasons.append(f"the program's worker gave back {len(answer.inputs)} of {len(before_inputs)} inputs")
-        for name, own, true in zip(given.names, expected, exact, strict=True):
+        for name, own, true, measure in zip(given.names, expected, exact, measures, strict=True):
             kind, _, key = name.partition(":")
             if kind == "buffer":
                 if answer.state is None:
@@ -222,7 +226,7 @@ class Trial:
             if value is not None and kind == name and value.shape == own.shape and value.stride() != own.stride():
                 self.remark(f"{name} has strides {tuple(value.stride())}, the reference's has {tuple(own.stride())}")
             if value is not None:
-                errors.append(bound.judge(name, value, own, true, bounds[name]))
+                errors.append(bound.judge(name, value, own, true, bounds[name], measure))
         reasons += [_sentence(one) for one in errors if not one.ok]
         changed = {name.partition(":")[2] for name in given.names if name.startswith("input:")}
         for position, (before, after) in enumerate(zip(before_inputs, answer.inputs, strict=False)):
@@ -241,7 +245,7 @@ class Trial:
             values = wire.named_tensors(delivery.structure, delivery.outputs)
         except WireError as error:
             return [f"the outputs cannot be read: {error}"]
-        return self.judged(given, Answer(values, delivery.inputs, None, {}), exam.bounds(len(exam.sets)))[1]
+        return self.judged(given, Answer(values, delivery.inputs, None, {}), exam.bounds(len(exam.sets)), exam)[1]
 
     def profile(self, given: InputSet) -> dict[str, Any]:
         """Device time by kernel of one call (GPU only). Raises `WorkerFailed`.

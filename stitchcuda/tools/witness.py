@@ -37,7 +37,7 @@ _STEERING = (
 _numbers = itertools.count()               # of notes: one that is missing, or there twice, is told
 _CPU = {torch.profiler.ProfilerActivity.CPU}
 _SHOWN = 5
-_MOVED = ("vendor", "framework", "copy", "touch")
+_MOVED = ("vendor", "framework", "copy", "launched")
 _IN_ORDER = ("copy", "replay", "touch", "replayed")
 
 
@@ -90,7 +90,7 @@ class Witness:
         self.hidden: tuple[str, ...] = ()  # operators that computed something and that no mode saw
         self.noted: dict[str, dict[str, int]] = {}  # sums by kind and what
         self.trouble = ""                  # why nothing can be said: the program ended or took over the recording
-        self.replayed = 0                  # bytes that replayed graphs moved, their operators' and their tensors'
+        self.replayed = 0                  # bytes that replayed graphs moved, their operators' and their launches'
         self._told: list[Told] = []        # of copies and replays, in order
         self._first = 0                    # number of the note that begins the recording
 

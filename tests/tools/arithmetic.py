@@ -24,6 +24,7 @@ class Operator:
     draw: Draw
     reference: Compute
     honest: tuple[Compute, ...]
+    types: tuple[torch.dtype, ...] = (torch.float32, torch.bfloat16, torch.float16)  # of the output
 
 
 def _size(generator: torch.Generator, *choices: int) -> int:
@@ -238,7 +239,10 @@ def _mlp(x: Tensor, first: Tensor, second: Tensor, product: Compute = torch.matm
 OPERATORS: dict[str, Operator] = {
     "product": Operator(_product, torch.matmul, (_sequential, _split_k, lambda a, b: (b.T @ a.T).T)),
     "product by fma": Operator(_product, lambda a, b: _sequential(a, b, 1), (_fma, torch.matmul)),
-    "product of bf16 parts": Operator(_large_product, lambda a, b: _sequential(a, b, 1), (_bf16_parts,)),
+    # In float16 single elements of it exceed what float32 inside may cost: where it is no more precise, TF32 has to be allowed.
+    "product of bf16 parts": Operator(
+        _large_product, lambda a, b: _sequential(a, b, 1), (_bf16_parts,), (torch.float32, torch.bfloat16)
+    ),
     "uneven channels": Operator(_uneven, torch.matmul, (_sequential, _split_k)),
     "relu of a product": Operator(
         _product,

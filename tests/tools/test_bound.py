@@ -164,7 +164,7 @@ def honest_judgements(rounds: int, seed: int) -> tuple[int, list[str]]:
             drawn = (operator.draw(torch.Generator().manual_seed(number)) for number in numbers)
             sets = list(itertools.islice((given for given in drawn if [x.shape for x in given] == shape), 3))
             truths = [operator.reference(*(x.double() for x in given)) for given in sets]
-            for dtype in (torch.float32, torch.bfloat16, torch.float16):
+            for dtype in operator.types:
                 owns = [operator.reference(*given).to(dtype) for given in sets]
                 allowed = bound.bound(owns, truths)
                 for kernel, honest in enumerate(operator.honest):

@@ -78,5 +78,5 @@ def test_a_replay_on_the_simulator(change: str, free: int) -> None:
     inside = 5 * 1024 if change == "library" else 0
     source = given.numel() * given.element_size()
     assert witness.total("framework") == 2 * 1024 + source + 2 * 1024 + inside
-    assert witness.replayed == inside + (3 if change == "library" else 2) * 1024, "and the tensors that it works on"
+    assert witness.replayed == inside, "what its operators moved, not all that its tensors hold"
     assert witness.reasons == []

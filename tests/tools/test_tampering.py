@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import logging
+import marshal
 import subprocess
 import sys
 from pathlib import Path
@@ -35,6 +37,8 @@ CASES = {
     "reaches for the network":
         "import socket\ntry:\n    socket.create_connection(('127.0.0.1', 9), 1)\nexcept Exception:\n    pass",
     "starts a process": "import subprocess\ntry:\n    subprocess.run(['true'])\nexcept Exception:\n    pass",
+    "writes to /etc/folder": "import os\ntry:\n    os.makedirs('/etc/folder')\nexcept Exception:\n    pass",
+    "model_new.py line 3 starts a process": "import os\ntry:\n    os.popen('true')\nexcept Exception:\n    pass",
     "writes to /etc/marker": "try:\n    open('/etc/marker', 'w')\nexcept Exception:\n    pass",
     "reads memory by its address":
         "try:\n    open('/'.join(('', '', 'proc', 'self', 'mem')), 'rb')\nexcept Exception:\n    pass",
@@ -81,6 +85,51 @@ for way in (first, second, third, fourth, fifth, sixth, seventh, eighth, ninth):
     except PermissionError: pass
     else: print("not stopped", way)
 """
+CLAIMED = """
+import importlib.machinery, importlib.util, logging, marshal, os, sys, tempfile, types, zipfile
+WANTED = "import gc\\ndef run():\\n    gc.get_objects()\\n"
+NAME = logging.__file__.replace("__init__", "handlers")
+folder = tempfile.mkdtemp()
+def forged():                              # code that says it is of `logging`, written down before
+    return open(sys.argv[1] + ".forged", "rb").read()
+def first():
+    names = {}
+    exec(compile(WANTED, NAME, "exec"), names)
+    names["run"]()
+def second():                              # a file of its own, outside of its folder
+    place = os.path.join(folder, "written.py")
+    open(place, "w").write(WANTED)
+    sys.path.append(folder)
+    import written
+    written.run()
+def third():
+    loader = importlib.machinery.SourceFileLoader("x", NAME.replace("handlers", "none"))
+    code = loader.source_to_code(WANTED.encode(), "<frozen os>")
+    names = {}
+    exec(code, names)
+    names["run"]()
+def fourth():
+    place = os.path.join(folder, "bytes.pyc")
+    open(place, "wb").write(importlib.util.MAGIC_NUMBER + bytes(12) + forged())
+    module = types.ModuleType("bytes")
+    importlib.machinery.SourcelessFileLoader("bytes", place).exec_module(module)
+    module.run()
+def fifth():
+    with zipfile.ZipFile(os.path.join(folder, "held.zip"), "w") as held:
+        held.writestr("zipped.pyc", importlib.util.MAGIC_NUMBER + bytes(12) + forged())
+    sys.path.append(held.filename)
+    import zipped
+    zipped.run()
+def sixth():
+    importlib._bootstrap_external._compile_bytecode(forged(), bytecode_path=logging.__cached__)
+for way in (first, second, third, fourth, fifth, sixth):
+    try: way()
+    except PermissionError: pass
+    except ImportError as error: print(error)
+    else: print("not stopped", way)
+import statistics, wave                    # a library's own files, compiled or not, are no one's forgery
+"""
+CLAIMED_TOLD = [*("lists the objects of the process",) * 3, *("makes code that is not in its source",) * 3]
 FRAMES_TOLD = [
     *("reads the frames of an error or a generator",) * 5, *("reads the frames of those who call it",) * 2,
     "lists the objects of the process", "changes the __code__ of a function",
@@ -131,6 +180,13 @@ def test_told(told: str, tmp_path: Path) -> None:
 
 def test_honest_code_is_not(tmp_path: Path) -> None:
     assert run(tmp_path, HONEST) == "[]"
+
+
+def test_code_under_the_name_of_a_library_is_the_programs(tmp_path: Path) -> None:
+    made = compile("import gc\ndef run():\n    gc.get_objects()\n", logging.__file__, "exec")
+    (tmp_path / "model_new.py.forged").write_bytes(marshal.dumps(made))
+    told = json.loads(run(tmp_path, CLAIMED))
+    assert [one.split(" line ")[1].split(" ", 1)[1] for one in told] == CLAIMED_TOLD
 
 
 def test_every_way_to_frames_and_past_the_watch_is_told(tmp_path: Path) -> None:

@@ -114,6 +114,10 @@ void stitchsim_know(const void* begin, unsigned long bytes) {
   if (bytes != 0) book().tensors[at] = at + bytes;
 }
 
+unsigned long stitchsim_bytes() {
+  const std::lock_guard<std::mutex> lock(book().mutex);
+  return book().bytes;
+}
 unsigned long stitchsim_take_bytes() {
   const std::lock_guard<std::mutex> lock(book().mutex);
   const unsigned long counted = book().bytes;

@@ -18,5 +18,6 @@ __attribute__((visibility("default"))) const char* stitchsim_kernel_name(unsigne
 __attribute__((visibility("default"))) unsigned long stitchsim_take_launches(unsigned kernel);  // since the last time
 __attribute__((visibility("default"))) void stitchsim_skip(const char* name, int skip);         // also before its first launch
 __attribute__((visibility("default"))) void stitchsim_know(const void* begin, unsigned long bytes);  // a tensor
-__attribute__((visibility("default"))) unsigned long stitchsim_take_bytes();  // of known tensors given to kernels; forgets them
+__attribute__((visibility("default"))) unsigned long stitchsim_bytes();  // of known tensors given to kernels since they were taken
+__attribute__((visibility("default"))) unsigned long stitchsim_take_bytes();  // the same; forgets them
 }
