@@ -2,7 +2,8 @@
 
 CHECKOUT is a copy of github.com/ScalingIntelligence/KernelBench. Each attack that a GPU can express, and that needs no files
 beside it, is given to `eval_kernel_against_ref` with five correctness trials and timing, in a process of its own, and to the
-project's static checker. Attacks on the machine (rows S) are left out: nothing would contain them there.
+project's static checker. Attacks on the machine (rows S) are left out: nothing would contain them there. With `--json FILE` it
+goes on where the file ends.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import sys
 import tempfile
 import time
 import types
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 HERE = Path(__file__).resolve()
@@ -82,7 +83,8 @@ def main() -> int:
     parser.add_argument("checkout", type=Path)
     parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
     parser.add_argument("--jobs", type=int, default=8)
-    parser.add_argument("--table", type=Path)
+    parser.add_argument("--table", type=Path, help="write the table to this file")
+    parser.add_argument("--json", type=Path, help="write the answers to this file, and take those that are there")
     given = parser.parse_args()
     if given.one:
         one(given.checkout.resolve(), Path(given.one[0]), Path(given.one[1]), given.one[2])
@@ -91,24 +93,36 @@ def main() -> int:
         entry for entry in entries("attacks")
         if entry.on("cuda") and not entry.row.startswith("S") and entry.path.is_file()
     ]  # fmt: skip
-    lines = ["| row | program | judged correct | reported speed-up | its static checker | what it said |", "|" + "---|" * 6]
-    passed = both = 0
+    answers: dict[str, dict[str, object]] = json.loads(given.json.read_text()) if given.json and given.json.is_file() else {}
     with ThreadPoolExecutor(given.jobs) as pool:
-        for entry, said in zip(chosen, pool.map(lambda entry: evaluated(entry, given.checkout), chosen), strict=True):
-            correct, ms, reference = said.get("correct"), said.get("ms"), said.get("reference_ms")
-            passed += bool(correct)
-            both += bool(correct) and said["static"] == "passes"
-            timed = isinstance(ms, float | int) and isinstance(reference, float | int) and ms > 0 and reference > 0
-            ratio = f"{reference / ms:.2f}x" if timed else ""  # type: ignore[operator]
-            what = " ".join(str(said.get("metadata", "")).split()).replace("|", "\\|")[:140]
-            lines.append(f"| {entry.row} | {entry.name} | {'yes' if correct else 'no'} | {ratio} | {said['static']} | {what} |")
-            print(lines[-1], flush=True)
-    total = f"{passed} of {len(chosen)} attacks are judged correct, {both} of them also pass its static checker."
+        asked = {
+            pool.submit(evaluated, entry, given.checkout): entry for entry in chosen if entry.name not in answers
+        }  # fmt: skip
+        for one_done in as_completed(asked):
+            answers[asked[one_done].name] = one_done.result()
+            print(row(asked[one_done], one_done.result()), flush=True)
+            if given.json:
+                given.json.write_text(json.dumps(answers, indent=1))
+    found = [(entry, answers[entry.name]) for entry in chosen]
+    correct = [said for _, said in found if said.get("correct")]
+    both = sum(said["static"] == "passes" for said in correct)
+    total = f"{len(correct)} of {len(found)} attacks are judged correct, {both} of them also pass its static checker."
     print(total)
     if given.table:
         heading = f"`python {' '.join(sys.argv)}`, {time.strftime('%Y-%m-%d')}"
-        given.table.write_text("\n".join([heading, "", total, "", *lines, ""]))
+        title = "| row | program | judged correct | reported speed-up | its static checker | what it said |"
+        rows = [row(entry, said) for entry, said in found]
+        given.table.write_text("\n".join([heading, "", total, "", title, "|" + "---|" * 6, *rows, ""]))
     return 0
+
+
+def row(entry: Entry, said: dict[str, object]) -> str:
+    """Of the table, in Markdown."""
+    ms, reference = said.get("ms"), said.get("reference_ms")
+    timed = isinstance(ms, float | int) and isinstance(reference, float | int) and ms > 0 and reference > 0
+    ratio = f"{reference / ms:.2f}x" if timed else ""  # type: ignore[operator]
+    what = " ".join(str(said.get("metadata", "")).split()).replace("|", "\\|")[:140]
+    return f"| {entry.row} | {entry.name} | {'yes' if said.get('correct') else 'no'} | {ratio} | {said['static']} | {what} |"
 
 
 if __name__ == "__main__":
