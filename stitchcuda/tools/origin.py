@@ -107,9 +107,8 @@ def _recorded(call: Callable[[], object]) -> dict[str, Any]:
     torch.cuda.synchronize()
     _say(ended := secrets.token_hex(16))   # known to nobody before: a recording that was begun anew lacks one or the other
     rows: list[list[Any]] = []
-    replays = 0
     said = []
-    asked, correlated = set(), []          # copies that the host asked for one by one, and of what each row is part
+    asked, graphs, correlated = set(), set(), []  # copies and replays that the host asked for, and of what each row is part
     for event in _disable().events():
         name = str(event.name())
         if name in (begun, ended) and not str(event.device_type()).endswith("CUDA"):
@@ -119,7 +118,7 @@ def _recorded(call: Callable[[], object]) -> dict[str, Any]:
                 rows.append([name, event.start_ns(), event.duration_ns(), event.device_resource_id()])
                 correlated.append(event.correlation_id())
         elif name.startswith("cudaGraphLaunch") or name.startswith("cuGraphLaunch"):
-            replays += 1
+            graphs.add(event.correlation_id())
         elif name.startswith("cudaMemcpyAsync"):
             asked.add(event.correlation_id())
     if sorted(said) != sorted((begun, ended)):
@@ -129,9 +128,10 @@ def _recorded(call: Callable[[], object]) -> dict[str, Any]:
         row[0] for row in rows
         if next_ones and row[3] != next_ones[-1][3] and row[1] + row[2] > next_ones[-1][1]
     ]  # fmt: skip
-    kept = [(row, number in asked) for row, number in zip(rows, correlated, strict=True) if _NEXT not in row[0]]
-    copies = [place for place, (row, alone) in enumerate(kept) if alone and row[0].startswith(_COPY)]
-    return {"rows": [row for row, _ in kept], "replays": replays, "late": late, "copies": copies}
+    kept = [(row, number) for row, number in zip(rows, correlated, strict=True) if _NEXT not in row[0]]
+    copies = [place for place, (row, number) in enumerate(kept) if number in asked and row[0].startswith(_COPY)]
+    replayed = [place for place, (_, number) in enumerate(kept) if number in graphs]
+    return {"rows": [row for row, _ in kept], "replays": len(graphs), "late": late, "copies": copies, "replayed": replayed}
 
 
 def _say(text: str) -> None:
@@ -169,8 +169,7 @@ def computed(
     Those are copies on the device that the host asks for outside of the graph, at most `most`: one for each input and output.
     No trace says from where and to where. So what the reference does only to move data counts as done by the program too.
     """
-    rows, copies = _rows(program), program.get("copies")
-    places = {one for one in copies if type(one) is int and 0 <= one < len(rows)} if isinstance(copies, list) else set()
+    rows, places = _rows(program), _places(program, "copies")
     plain = all(rows[place][0].startswith(_COPY) for place in places)
     if not (plain and 0 < len(places) <= most and _count(program.get("replays"))):
         return 0.0, 0.0
@@ -184,6 +183,7 @@ def summary(recorded: Mapping[str, Any], own: Iterable[str]) -> dict[str, Any]:
 
     `span_ms` is from the first kernel's start to the last one's end, `busy_ms` what kernels took, so their difference is
     time in which the device waited for the host. `own_launches` counts own kernels by full name; `streams` those with work.
+    `replays` is 0 where what graphs do is less than half of what libraries do outside, copies at their boundary left out.
     """
     own = frozenset(own)
     totals = {"own": 0.0, "vendor": 0.0, "framework": 0.0}
@@ -203,13 +203,15 @@ def summary(recorded: Mapping[str, Any], own: Iterable[str]) -> dict[str, Any]:
         entry[0] += took
         entry[1] += 1
     total = sum(totals.values())
+    elsewhere = int(totals["vendor"] + totals["framework"])
+    replayed, copied = (sum(rows[place][2] for place in _places(recorded, which)) for which in ("replayed", "copies"))
     again = recorded.get("again")
     repeated = [name for name in again if isinstance(name, str)] if isinstance(again, list) else None
     late = recorded.get("late")
     ranked = sorted(kernels.items(), key=lambda item: -item[1][0])[:20]
     return {
         **{kind: took / total if total else 0.0 for kind, took in totals.items()},
-        "elsewhere": int(totals["vendor"] + totals["framework"]),
+        "elsewhere": elsewhere,
         "launches": sum(launches.values()),
         "own_launches": launches,
         "kernels": [[name, took / 1e6, int(count), classify(name, own)] for name, (took, count) in ranked],
@@ -217,7 +219,7 @@ def summary(recorded: Mapping[str, Any], own: Iterable[str]) -> dict[str, Any]:
         "busy_ms": total / 1e6,
         "span_ms": (max(ends) - min(starts)) / 1e6 if ends else 0.0,
         "streams": len({row[3] for row in rows}),
-        "replays": _count(recorded.get("replays")),
+        "replays": _count(recorded.get("replays")) if replayed and 2 * replayed >= elsewhere - copied else 0,
         "late": [str(name)[:120] for name in late[:3]] if isinstance(late, list) else [],
         "again": sum(classify(name, own) == "own" for name in repeated) if repeated is not None else sum(launches.values()),
         "host_share": sum(took for name, _, took, _ in rows if name.startswith("Memcpy DtoH")) / total if total else 0.0,
@@ -241,6 +243,12 @@ def _rows(recorded: Mapping[str, Any]) -> list[tuple[str, int, int, int]]:
         for row in (rows if isinstance(rows, list) else [])
         if isinstance(row, list) and len(row) == 4
     ]
+
+
+def _places(recorded: Mapping[str, Any], which: str) -> set[int]:
+    """Of rows, by number: each once, and none that is not there."""
+    named, count = recorded.get(which), len(_rows(recorded))
+    return {one for one in named if type(one) is int and 0 <= one < count} if isinstance(named, list) else set()
 
 
 def _count(value: object) -> int:

@@ -11,7 +11,7 @@ import copy
 import math
 import os
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -407,8 +407,8 @@ def stitched(graph: OpGraph, prefix: str, choices: int) -> list[Stitch]:
 def problems(case: Case, program: nn.Module, device: str = "cpu") -> Iterator[str]:
     """Where the program's outputs, buffers and inputs are not what they should be: every input set judged as in a session."""
     sets = [case.args(number, device) for number in range(SETS)]
-    expected = [truth.run(case.module, args, {}) for args in sets]
-    exact = [truth.run64(case.module, args, {}) for args in sets]
+    expected = [_on_cpu(truth.run(case.module, args, {})) for args in sets]
+    exact = [_on_cpu(truth.run64(case.module, args, {})) for args in sets]
     names = sorted(set().union(*expected))
     bounds = {
         name: bound.bound([own[name] for own in expected if name in own], [e[name] for e in exact if name in e])
@@ -421,6 +421,7 @@ def problems(case: Case, program: nn.Module, device: str = "cpu") -> Iterator[st
             found = truth.name_outputs(program(*given))
         found |= {f"buffer:{key}": value for key, value in program.state_dict().items()}
         found |= {f"input:{position}": value for position, value in enumerate(given)}
+        found = _on_cpu(found)
         for name in own:
             if not (verdict := bound.judge(name, found[name], own[name], true[name], bounds[name])).ok:
                 yield f"{name} ({found[name].dtype}, {tuple(found[name].shape)}): {verdict.note}; {verdict}"
@@ -428,8 +429,13 @@ def problems(case: Case, program: nn.Module, device: str = "cpu") -> Iterator[st
                 yield f"{name} has strides {found[name].stride()}, eager's has {own[name].stride()}"
         untouched = {f"input:{i}": value for i, value in enumerate(args)}
         untouched |= {f"buffer:{key}": value for key, value in case.module.state_dict().items()}
+        untouched = _on_cpu(untouched)
         yield from (f"{name} is not its own to write" for name in untouched
                     if name not in own and not torch.equal(found[name], untouched[name]))  # fmt: skip
+
+
+def _on_cpu(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.cpu() for name, tensor in tensors.items()}
 
 
 def _same_strides(one: Tensor, other: Tensor) -> bool:

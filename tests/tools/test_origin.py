@@ -47,11 +47,23 @@ def test_classes(name: str, kind: str) -> None:
 def test_a_trace_is_summed_by_origin() -> None:
     copy = "Memcpy DtoD (Device -> Device)"
     rows = [["void scale<float>(float*)", 100, 30, 7], ["sm90_gemm_kernel", 140, 60, 7], [copy, 210, 10, 9]]
-    found = origin.summary({"rows": rows, "replays": 1}, ["void scale<float>(float*)"])
+    found = origin.summary({"rows": rows, "replays": 1, "replayed": [1]}, ["void scale<float>(float*)"])
     assert (found["own"], found["vendor"], found["framework"]) == (0.3, 0.6, 0.1)
     assert (found["launches"], found["launched"], found["streams"], found["replays"]) == (1, 3, 2, 1)
     assert found["own_launches"] == {"void scale<float>(float*)": 1}
     assert found["span_ms"] == pytest.approx(120e-6)
+
+
+def test_a_graph_beside_the_work_is_not_seen_at_work() -> None:
+    """What it replays has to be half of what goes on without it; copies into and out of it are nobody's."""
+    rows = [[COPY, 0, 40, 7], ["gemm", 40, 60, 7], ["index_select", 100, 20, 7], [COPY, 120, 40, 7]]
+
+    def replays(**told: object) -> int:
+        return int(origin.summary({"rows": rows, "replays": 1, **told}, ())["replays"])
+
+    assert replays(replayed=[2]) == replays(replayed=[2], copies=[0, 3]) == replays(replayed=[]) == replays() == 0
+    assert replays(replayed=[1], copies=[0, 3]) == replays(replayed=[1, 2]) == 1
+    assert replays(replayed=[2, 2, 2, 2, 9, "1"]) == 0
 
 
 def test_a_vendors_kernel_under_the_name_of_an_own_one_is_told() -> None:
@@ -163,4 +175,4 @@ def test_a_recording_that_is_begun_anew_is_told(monkeypatch: pytest.MonkeyPatch,
         with pytest.raises(RuntimeError, match="was ended while it went on"):
             origin.record(call, restore=lambda: None)
     else:
-        assert origin.record(call, restore=lambda: None) == {"rows": [], "replays": 0, "late": [], "copies": []}
+        assert origin.record(call, restore=lambda: None) == {"rows": [], "replays": 0, "late": [], "copies": [], "replayed": []}
