@@ -12,14 +12,11 @@ import errno
 import json
 import os
 import secrets
-import select
-import sys
-import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from stitchcuda.errors import BadInput, Unavailable
 from stitchcuda.sandbox.limits import Limits, for_data
@@ -31,6 +28,7 @@ from stitchcuda.tools.builder_worker import handed_out
 from stitchcuda.tools.early_builds import EarlyBuilds
 from stitchcuda.tools.exam import Exam, Lost, declared_sizes, draw, extend, reloaded, resized
 from stitchcuda.tools.lacking import Terms
+from stitchcuda.tools.lifeline import die_with, take_over_stdio
 from stitchcuda.tools.nursery import Nursery
 from stitchcuda.tools.screen import screen
 from stitchcuda.tools.skipping import Seat
@@ -172,18 +170,22 @@ class JudgeProcess:
 
     def _check(self, program: Path, seeds: int, *, fresh: bool, terms: Terms) -> CheckResult:
         """Raises `OtherTerms` for a program that has not all of the reference's state under its names."""
-        exam = self._exam(seeds, fresh=fresh, terms=terms)
+        exam = self._exam(1, fresh=fresh, terms=terms)
         # The simulator's kernels have their switches anyway.
         early = EarlyBuilds(self._builder, self._new_builder()) if fresh and self._target == "cuda" else None
         build = early.build if early else self._builder.build
+        ahead: list[Worker] = []           # born while others are busy: a CUDA context takes its time
         try:
             with self._worker(program, exam, build) as worker:
+                self._complete(exam, seeds)
                 worker.expire_in(self._limits.check_s)
                 one = Trial(worker, exam, self._construction(), self._target, self._limits)
                 try:
                     one.load(program, cache=self._cache, arch=self._arch)
                 except WorkerFailed as failure:
                     return sitting.failed(one, lacking.reconsidered(self._ask, exam, one.state, failure, terms))
+                if early:
+                    ahead.append(self._worker(program, exam, build))
                 try:
                     others = resized(self._ask, exam, declared_sizes(program)) if fresh else []
                 except WorkerFailed as failure:
@@ -195,7 +197,7 @@ class JudgeProcess:
                     )  # fmt: skip
             if not result.ok:
                 lacking.regroup(one.state, terms, one.guessed, more=any(one.spare))
-            elif unread := lacking.unread(lambda: self._seat(program, exam, build), self._ask, exam, one.state, terms):
+            elif unread := lacking.unread(lambda: self._seat(program, exam, build, ahead), self._ask, exam, one.state, terms):
                 result = sitting.failed(one, unread, outputs=result.outputs, seeds=result.seeds)
             if not (fresh and result.ok):
                 return result
@@ -208,18 +210,20 @@ class JudgeProcess:
                 result = result.model_copy(update=dict(shares))
             # Whether it has kernels is not for the worker to say.
             times = origin.own_times(one.traced, one.own)
-            skipped = skipping.examine(lambda: self._seat(program, exam, build), exam, seeds, work=times)
+            skipped = skipping.examine(lambda: self._seat(program, exam, build, ahead), exam, seeds, work=times)
             return integrity.judged(result, skipped, one.own_launches, times)
         finally:
+            for one_ahead in ahead:
+                one_ahead.close()
             if early:
                 early.close()
             if fresh:
                 exam.close()
 
     @contextlib.contextmanager
-    def _seat(self, program: Path, exam: Exam, build: OnBuild) -> Iterator[Seat]:
-        """The program in a new worker, built so that single kernels can be left out."""
-        with self._worker(program, exam, build) as worker:
+    def _seat(self, program: Path, exam: Exam, build: OnBuild, ahead: list[Worker]) -> Iterator[Seat]:
+        """The program in a new worker, or one born `ahead`, built so that single kernels can be left out."""
+        with ahead.pop() if ahead else self._worker(program, exam, build) as worker:
             worker.expire_in(self._limits.check_s)
             one = Trial(worker, exam, self._construction(), self._target, self._limits)
             one.load(program, cache=self._cache, arch=self._arch, masked=True)
@@ -254,6 +258,10 @@ class JudgeProcess:
                 self._exams[terms] = exam
                 if len(self._exams) > _MOST_EXAMS:
                     self._exams.pop(next(one for one in self._exams if one != Terms() and one != terms)).close()
+        self._complete(exam, seeds)
+        return exam
+
+    def _complete(self, exam: Exam, seeds: int) -> None:
         extend(self._ask, exam, seeds)
         if self._says_enough is None and seeds > 1:
             refusal, notes = degenerate.reasons(self._ask, exam)
@@ -262,7 +270,6 @@ class JudgeProcess:
             self._says_enough = tuple(notes)
         for note in self._says_enough or ():
             exam.remark(note)
-        return exam
 
     def _new_builder(self) -> Builder:
         return Builder(
@@ -345,11 +352,11 @@ _DOING = {"baseline": "being captured", "renew": "running with other parameters"
 
 def main() -> None:
     """Serve one client until its end of the pipe closes."""
-    requests, answers = _take_over_stdio()
+    requests, answers = take_over_stdio()
     nursery = Nursery()                    # before any secret exists, and before any thread
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     order = json.loads(requests.readline())
-    _die_with(requests, Path(order["scratch"]))
+    die_with(requests, Path(order["scratch"]))
     process = JudgeProcess(order, nursery)
     handlers: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
         "baseline": process.baseline,
@@ -374,30 +381,6 @@ def main() -> None:
             answer = {"defect": traceback.format_exc()}
         answers.write(json.dumps(answer).encode() + b"\n")
         answers.flush()
-
-
-def _take_over_stdio() -> tuple[BinaryIO, BinaryIO]:
-    """Private copies of stdin and stdout; the originals point to nowhere and to the log, so that no print can answer."""
-    requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-    null = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(null, 0)
-    os.dup2(2, 1)
-    sys.stdout = sys.stderr
-    return requests, answers
-
-
-def _die_with(requests: BinaryIO, scratch: Path) -> None:
-    """End at once when the client is gone, also in the middle of a check; workers follow through their parent."""
-
-    def watch() -> None:
-        poll = select.poll()
-        poll.register(requests.fileno(), select.POLLHUP)
-        while not any(event & (select.POLLHUP | select.POLLERR) for _, event in poll.poll()):
-            time.sleep(0.05)
-        remove(scratch)
-        os._exit(0)
-
-    threading.Thread(target=watch, daemon=True).start()
 
 
 if __name__ == "__main__":

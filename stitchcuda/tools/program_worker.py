@@ -6,6 +6,7 @@ beyond the tensors it wrote. Every failure is one sentence in the answer; crashe
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import inspect
 import secrets
@@ -57,14 +58,18 @@ class ProgramWorker:
         self._tell = tell                  # takes what says which functions it replaced and what it looked at
         self._folder = scratch
 
+    def prepare(self) -> None:
+        """What takes time and needs no program: on a GPU a context, and a clock whose functions no program has touched yet."""
+        if self._target == "cuda" and self._clock is None:
+            self._clock = DeviceClock()
+
     def load(self, message: dict[str, Any]) -> dict[str, Any]:
         """Build, import and construct `ModelNew`, take over the reference's parameters and buffers."""
         path = Path(message["program"])
         if message["precision"] == "tf32":
             torch.backends.cuda.matmul.allow_tf32 = True
             torch.backends.cudnn.allow_tf32 = True
-        if self._target == "cuda" and self._clock is None:
-            self._clock = DeviceClock()    # its functions are bound before the program can touch anything
+        self.prepare()
         source = path / "model_new.py" if path.is_dir() else path
         self._folder = path if path.is_dir() else path.parent
         skip = self._target == "cuda" and bool(message.get("masked"))  # the simulator's kernels can always be left out
@@ -308,6 +313,8 @@ def main(channel: Channel, scratch: Path, target: Target) -> None:
         tellers = (*tellers, replaced, looked)
 
     worker = ProgramWorker(scratch, target, orders.through(channel), tell)
+    with contextlib.suppress(Exception):   # what fails here fails when a program is loaded, and is told then
+        worker.prepare()
     handlers = {
         "load": worker.load,
         "call": worker.call,
