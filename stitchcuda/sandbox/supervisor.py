@@ -69,6 +69,9 @@ class _Orphaned(Exception):
     pass
 
 
+_ENDING = (signal.SIGTERM,)
+
+
 class Supervisor:
     """One child's life. `control`: a descriptor whose closing ends the child; messages on it go to `hear`."""
 
@@ -98,6 +101,7 @@ class Supervisor:
     def run(self, become: Callable[[], NoReturn], *, keep: Sequence[int] = ()) -> End:
         """Make the child, which runs `become` with the descriptors `keep`, and stay until it and all below it are gone."""
         started = time.monotonic()
+        signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)  # until there is something to end
         signal.signal(signal.SIGTERM, _orphaned)
         kernel.prctl(kernel.DEATH_SIGNAL, signal.SIGTERM)
         watch = Watch(self._bounds, files.writable(self._policy) if self._policy and not self._policy.all_files else ())
@@ -107,9 +111,11 @@ class Supervisor:
         status, its_status = os.pipe2(os.O_CLOEXEC)
         self._child = os.fork()
         if self._child == 0:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
             _begin(self._policy, self._bounds, self._layers, become, its_output, its_status, keep)
         reason = ""
         try:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
             for descriptor in (its_output, its_status, *keep):
                 os.close(descriptor)
             if self._policy is not None:

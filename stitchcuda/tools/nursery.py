@@ -32,14 +32,16 @@ from stitchcuda.sandbox.limits import Limits
 from stitchcuda.sandbox.policy import Policy, policy_of
 from stitchcuda.sandbox.protections import left_out
 from stitchcuda.sandbox.supervisor import Supervisor
+from stitchcuda.tools import tampering
 from stitchcuda.tools.child import Child
 from stitchcuda.tools.wire import Channel, Closed
 
 STRICT = True
 """Shut programs in fully: they read what is named, write their scratch and start nothing. Else they only lack the network."""
 
-# torch._dynamo: what a worker's first TorchDispatchMode, and torch.export, would import for over a second
-_PRELOADED = ("torch", "torch._dynamo", "torch.export", "torch.utils.cpp_extension", "tvm_ffi.cpp", "safetensors.torch")
+_PRELOADED = ("torch", "torch.utils.cpp_extension", "tvm_ffi.cpp", "safetensors.torch")
+# What a worker's first TorchDispatchMode, and torch.export, would import for over a second; a reference's worker needs it late.
+_LATER = ("torch._dynamo", "torch.export")
 _PACKET = 1 << 18
 _GRACE_S = 5.0                             # for a supervisor to end everything below it
 _HOSTILE = ("program",)
@@ -138,6 +140,7 @@ def _serve(sock: socket.socket) -> None:
     kernel.prctl(kernel.DUMPABLE, 0)
     roots = files.python()
     supervisors: set[int] = set()
+    complete = False
     gc.freeze()
     while True:
         packet, fds, _, _ = socket.recv_fds(sock, _PACKET, 2, socket.MSG_CMSG_CLOEXEC)
@@ -152,6 +155,8 @@ def _serve(sock: socket.socket) -> None:
             _end_strays(supervisors)
             sock.send(b"gone")
             continue
+        if not complete and order["kind"] != "reference":
+            complete = _completed()
         pid = os.fork()
         if pid == 0:
             sock.close()
@@ -160,6 +165,7 @@ def _serve(sock: socket.socket) -> None:
         for descriptor in fds:
             os.close(descriptor)
         sock.send(str(pid).encode())
+        complete = complete or _completed()  # while the reference's worker loads
     for pid in supervisors:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGTERM)   # a supervisor that is asked ends all below it first
@@ -167,6 +173,14 @@ def _serve(sock: socket.socket) -> None:
         if not _gone(pid, _GRACE_S):
             limits.kill_group(pid)
     _end_strays(set())
+
+
+def _completed() -> bool:
+    for name in _LATER:
+        importlib.import_module(name)
+    tampering.seal()
+    gc.freeze()
+    return True
 
 
 def _gone(pid: int, seconds: float) -> bool:

@@ -82,8 +82,9 @@ class ProgramWorker:
             self._interceptor.start({"SCHEDULE": f"random:{seed}", "CHECK": "1"})
         sys.dont_write_bytecode = True
         close_recordings()
-        tampering.SEAL.renew()
-        self._tell(tampering.SEAL.teller(), tampering.watch(self._folder, self._scratch))
+        sealed = tampering.seal()
+        sealed.renew()
+        self._tell(sealed.teller(), tampering.watch(self._folder, self._scratch))
         started = time.monotonic()
         with self._interceptor.running():
             module = self._import(source)

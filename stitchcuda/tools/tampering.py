@@ -17,10 +17,19 @@ import sysconfig
 import threading
 import traceback
 from collections.abc import Callable, Iterator
+from functools import cache
 from os import PathLike, fsdecode, getpid
 from os.path import abspath, realpath
 from pathlib import Path
-from types import BuiltinFunctionType, FrameType, FunctionType, MethodDescriptorType, ModuleType, WrapperDescriptorType
+from types import (
+    BuiltinFunctionType,
+    CodeType,
+    FrameType,
+    FunctionType,
+    MethodDescriptorType,
+    ModuleType,
+    WrapperDescriptorType,
+)
 from typing import Any
 
 import torch
@@ -154,12 +163,16 @@ def _install(root: str, own: str) -> Callable[[], list[str]]:
     busy = threading.local()               # the hook's own look at frames is an event too
     through = tuple(f"/{name}{end}" for name in _THROUGH for end in (".py", "/"))
     libraries = _libraries(root, own)
+    python = tuple(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib"))
     claimed: set[str] = set()              # names of files under which the program compiled what does not stand there
+    lent: dict[int, CodeType] = {}         # what a library runs under the program's names, such as C++ frames in a traceback
     watched = _WATCHED | _ATTEMPTS         # of its own: a program may empty those
     seen: list[str] = []
 
-    def theirs(name: str) -> bool:         # all that is no library's, such as a file that the program wrote
-        return name.startswith(root) or name in claimed or not name.startswith(("<", *libraries))
+    def theirs(frame: FrameType) -> bool:  # all that is no library's, such as a file that the program wrote
+        name = frame.f_code.co_filename
+        outside = name.startswith(root) or name in claimed or not name.startswith(("<", *libraries))
+        return outside and id(frame.f_code) not in lent
 
     def hook(event: str, args: tuple[Any, ...]) -> None:
         what = watched.get(event) or _other(event, args, own)
@@ -169,21 +182,25 @@ def _install(root: str, own: str) -> Callable[[], list[str]]:
         try:
             frame = getframe(1)
             means = what != _READS_FRAMES or _means(frame, args[1])
-            if event in ("compile", "marshal.loads") and _stands(frame, event, args, libraries):
+            if event in ("compile", "exec", "marshal.loads") and _stands(frame, event, args, libraries):
                 return
-            while frame is not None and not theirs(frame.f_code.co_filename) and (
+            while frame is not None and not theirs(frame) and (
                 what == _MEMORY or not means or _passes_on(frame, through)
-                or (event == "sys._getframe" and "/logging/" in frame.f_code.co_filename)
+                or (event == "sys._getframe" and (_is_private(frame) or "/logging/" in frame.f_code.co_filename))
+                or id(frame.f_code) in lent
                 or (event in ("compile", "marshal.loads") and frame.f_code.co_filename.startswith(_LOADERS))
+                or (event in ("compile", "exec") and _is_pythons(frame.f_code.co_filename, python))
             ):
                 for one in _TRUSTED:
                     if means and frame.f_code is one:
                         return
                 frame = frame.f_back  # type: ignore[assignment]
-            if frame is None or not theirs(frame.f_code.co_filename):
-                return
-            if event == "compile":
+            charged = frame is not None and theirs(frame)
+            if event == "compile" and charged:
                 claimed.add(args[1])
+            if event == "exec" and not charged and frame is not None and not frame.f_code.co_filename.startswith("<"):
+                lent[id(args[0])] = args[0]
+            if event in ("compile", "exec") or not charged:
                 return
             where = f"{frame.f_code.co_filename.rpartition('/')[2]} line {frame.f_lineno}"
         finally:
@@ -213,8 +230,20 @@ def _libraries(root: str, own: str) -> tuple[str, ...]:
     return kept
 
 
+def _is_private(frame: FrameType) -> bool:
+    """Whether it is in a function that other code of its library calls: it works for its caller."""
+    return frame.f_code.co_name.startswith("_") and not frame.f_code.co_name.startswith("__")
+
+
+def _is_pythons(name: str, python: tuple[str, ...]) -> bool:
+    """Whether it is a file of the standard library: what compiles there does it for somebody."""
+    return name.startswith(python) and "-packages/" not in name
+
+
 def _stands(frame: FrameType, event: str, args: tuple[Any, ...], libraries: tuple[str, ...]) -> bool:
     """Whether what becomes code is what its file holds, or is named after no file."""
+    if event == "exec":
+        return not isinstance(args[0], CodeType) or args[0].co_filename.startswith(("<", *libraries))
     if event == "compile":
         source, name, skipped = *args, 0
         if not isinstance(name, str) or (name.startswith("<") and not name.startswith("<frozen")):
@@ -235,7 +264,7 @@ def _stands(frame: FrameType, event: str, args: tuple[Any, ...], libraries: tupl
 
 def _other(event: str, args: tuple[Any, ...], own: str) -> str:
     """What an event does that matters only with certain arguments; "" where it does not matter."""
-    if event == "compile":
+    if event in ("compile", "exec"):
         return "makes code that is not in its source"
     if event in ("object.__setattr__", "object.__delattr__"):
         return f"changes the {args[1]} of a function" if args[1] in _ATTRIBUTES else ""
@@ -301,5 +330,7 @@ def _code(value: Any) -> Any:
     return (function.__code__, function.__defaults__) if isinstance(function, FunctionType) else None
 
 
-SEAL = Seal()
-"""Made when this module is imported: in the process that workers are forked from, so that no worker pays for it."""
+@cache
+def seal() -> Seal:
+    """This process's, made when first asked for: by the process that workers are forked from, so that no worker pays for it."""
+    return Seal()

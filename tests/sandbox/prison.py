@@ -25,6 +25,7 @@ def nursery() -> Iterator[Nursery]:
     """A nursery whose programs are `hostile.py`; it imports nothing heavy."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(nurseries, "_PRELOADED", ())
+        patch.setattr(nurseries, "_LATER", ())
         patch.setattr(nurseries, "_WORKERS", {"program": "tests.sandbox.hostile", "reference": "tests.sandbox.hostile"})
         one = Nursery()
     try:
