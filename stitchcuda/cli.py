@@ -168,7 +168,11 @@ def verify(
         from stitchcuda.tools.verify import verify as judge
 
         for path, what in ((program, "program"), (reference, "reference")):
-            if not path.exists():
+            try:
+                there = path.exists()
+            except OSError as error:
+                raise BadInput(f"the {what} {path} cannot be looked at ({error.strerror})") from error
+            if not there:
                 form = "a file or a program's folder" if what == "program" else "its file"
                 raise BadInput(f"there is no {what} {path}: give the path of {form}")
         target = resolve_target(device)
@@ -186,7 +190,7 @@ def verify(
             print("\n".join(verdict_lines(verdict)))
         return 0 if verdict.accepted else 1
 
-    run(work, debug, as_json)
+    run(work, debug, as_json, interrupted="interrupted: nothing was judged")
 
 
 @app.command()
@@ -207,7 +211,9 @@ def doctor(workspace: Place = None, as_json: AsJson = False, debug: Debug = Fals
     run(work, debug, as_json)
 
 
-def run(work: Callable[[], int], debug: bool, as_json: bool = False) -> None:
+def run(
+    work: Callable[[], int], debug: bool, as_json: bool = False, *, interrupted: str = "interrupted before anything was started"
+) -> None:
     """Runs a command and exits with its code; errors become one sentence on stderr, and `error` in the object of --json."""
     logging.basicConfig(level=logging.DEBUG if debug else logging.WARNING, format="%(message)s", stream=sys.stderr)
     for noisy in ("httpx", "httpx2", "httpcore", "openai", "urllib3"):
@@ -224,7 +230,7 @@ def run(work: Callable[[], int], debug: bool, as_json: bool = False) -> None:
     except KeyboardInterrupt as error:
         if debug:
             raise
-        complain(str(error) or "interrupted before anything was started", as_json)
+        complain(str(error) or interrupted, as_json)
         code = 130
     except BrokenPipeError:  # the reader of our output went away, as with `| head`
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115

@@ -296,6 +296,22 @@ def test_ctrl_c_at_any_moment(moment: str, tmp_path: Path) -> None:
         assert "model_new.py" in program_of(tmp_path, "s")
 
 
+def test_ctrl_c_in_a_verification(tmp_path: Path) -> None:
+    mark = tmp_path / "started"
+    (tmp_path / "reference.py").write_text(f"import pathlib, time\npathlib.Path({str(mark)!r}).touch()\ntime.sleep(60)\n{GOOD}")
+    (tmp_path / "program.py").write_text(GOOD.replace("class Model(", "class ModelNew("))
+    running = Running(tmp_path, "verify", tmp_path / "program.py", "--reference", tmp_path / "reference.py", "--device", "sim")
+    try:
+        deadline = time.monotonic() + 60
+        while not mark.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert mark.exists()
+        assert running.interrupt() == 130
+    finally:
+        running.kill()
+    assert running.log.read_text() == "stitchcuda: interrupted: nothing was judged\n"
+
+
 def test_resume_with_a_changed_reference_and_two_processes(tmp_path: Path) -> None:
     reference = tmp_path / "reference.py"
     reference.write_text(GOOD)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -154,6 +154,11 @@ def extend(ask: Ask, exam: Exam, count: int) -> None:
         if number == _TOUCHED:
             for position in _never_varied(exam):
                 exam.remark(f"input {position} was never varied")
+            if plain := _always_the_same(exam):
+                exam.remark(
+                    f"limited: plain arguments of get_inputs() ({listed(plain)}) are always the same: a program may have them "
+                    "written into it"
+                )
 
 
 def _answered_alike(exam: Exam, one: InputSet) -> bool:
@@ -172,6 +177,27 @@ def _never_varied(exam: Exam) -> list[int]:
     for other in others:
         same = [position for position in same if position < len(other) and torch.equal(first[position], other[position])]
     return same
+
+
+def _always_the_same(exam: Exam) -> list[str]:
+    """Arguments that are no tensors and have one value in all sets, which none of the variants changes."""
+    first, *others = (dict(_plain(one.structure)) for one in exam.sets)
+    return list(dict.fromkeys(said for place, said in first.items() if all(other.get(place) == said for other in others)))
+
+
+def _plain(structure: Any, place: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int, ...], str]]:
+    """(where, what) of each number, text, dtype and so on in an encoded set; None says nothing."""
+    if not isinstance(structure, dict):
+        if structure is not None:
+            yield place, f"{structure!r:.40}"
+    elif "float" in structure:
+        yield place, repr(float.fromhex(structure["float"]))
+    elif "dtype" in structure or "device" in structure:
+        yield place, str(structure.get("dtype", structure.get("device")))
+    elif "tensor" not in structure:
+        parts = [part for _, part in structure.get("dict", ())]
+        for number, part in enumerate((*structure.get("tuple", ()), *structure.get("list", ()), *parts)):
+            yield from _plain(part, (*place, number))
 
 
 def reloaded(ask: Ask, exam: Exam) -> Exam | None:

@@ -5,18 +5,23 @@ Nothing is decided here; the judge takes both as words of a stranger. Where to l
 
 from __future__ import annotations
 
+import re
 import traceback
 from pathlib import Path
 from typing import Any
 
 from stitchcuda.errors import Unavailable
 from stitchcuda.simulator.refuse import Refused
-from stitchcuda.tools import shortage
+from stitchcuda.tools import shortage, simulated_device
 from stitchcuda.tools.orders import BuildFailed
 from stitchcuda.tools.timed_calls import NotPlain
+from stitchcuda.tools.truth import higher_order
 from stitchcuda.tools.wire import WireError
 
 _FRAMES = 3
+_ONE_BACKEND = re.compile(
+    r"Could not run '([\w:.]{1,100})' with arguments from the 'CPU' backend.*backends: \[[^\]]*\bCUDA\b", re.DOTALL
+)
 
 
 class ProgramError(Exception):
@@ -51,9 +56,22 @@ def failure(error: BaseException, folder: Path) -> dict[str, Any]:
         return {"error": f"the program ran out of memory: {text.splitlines()[0][:300]}", "kind": "memory"}
     if isinstance(error, Refused | Unavailable):
         return {"error": text, "kind": "refused"}
+    if isinstance(error, NotImplementedError) and (why := _unjudged(text)):
+        return why
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if folder in Path(frame.filename).parents]
     where = ", ".join(f"{Path(frame.filename).name} line {frame.lineno}" for frame in frames[-_FRAMES:])
     return {
         "error": f"the program raised {type(error).__name__}{f' ({where})' if where else ''}: {text[:1500]}",
         "kind": "error",
     }
+
+
+def _unjudged(text: str) -> dict[str, Any]:
+    """The answer for what says nothing about the program, or nothing."""
+    if operator := higher_order(text):
+        told = f"it uses torch's operator {operator}, which runs other functions: what these do cannot be watched"
+        return {"error": f"{told}; write the choice or the loop in plain Python", "kind": "unwatched"}
+    if simulated_device.installed() and (found := _ONE_BACKEND.search(text)):
+        told = f"the operator {found[1]} has a kernel for CUDA tensors only, and on the simulator these are host memory"
+        return {"error": told, "kind": "refused"}
+    return {}

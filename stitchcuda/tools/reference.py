@@ -113,9 +113,13 @@ def load_reference(path: Path | str, device: torch.device | str = "cpu", *, seco
     if path.is_dir():
         raise BadInput(f"{path} is a folder: give the reference's file, with Model, get_inputs and get_init_inputs.")
     if not path.is_file():
-        raise BadInput(f"There is no reference at {path}: give a .py file with Model, get_inputs and get_init_inputs.")
+        lacks = f"{path} is no regular file" if path.exists() else f"There is no reference at {path}"
+        raise BadInput(f"{lacks}: give a .py file with Model, get_inputs and get_init_inputs.")
     device = torch.device(device)
-    data = path.read_bytes()
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise BadInput(f"The reference {path} cannot be read ({error.strerror}): give a file that you may read.") from error
     init: Inputs = ((), {})
     if path.suffix == ".py":
         source = _decoded(path, data)

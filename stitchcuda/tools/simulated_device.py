@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -73,6 +73,19 @@ class SimulatedEvent:
 
     def elapsed_time(self, end: SimulatedEvent) -> float:
         return (end._at - self._at) * 1e3
+
+
+class _AnyGenerator(type(torch._C.Generator)):  # type: ignore[misc]
+    def __instancecheck__(cls, one: object) -> bool:
+        return isinstance(one, torch._C.Generator)
+
+
+class SimulatedGenerator(torch._C.Generator, metaclass=_AnyGenerator):
+    """A device's generator is one of the host's, whose numbers it draws."""
+
+    def __new__(cls, device: Any = "cpu") -> SimulatedGenerator:
+        made: SimulatedGenerator = torch._C.Generator.__new__(cls, _CPU if _is_cuda(device) else device)  # type: ignore[call-arg]
+        return made
 
 
 class SimulatedDevice(TorchFunctionMode):  # type: ignore[misc, unused-ignore]
@@ -148,6 +161,16 @@ def _copied(storage: torch.UntypedStorage) -> torch.UntypedStorage:
     return torch.empty(storage.nbytes(), dtype=torch.uint8).untyped_storage().copy_(storage, non_blocking=False)
 
 
+def _set_states(states: Iterable[torch.Tensor]) -> None:
+    for state in states:
+        torch.default_generator.set_state(state)
+
+
+def installed() -> bool:
+    """Whether this process has the simulator's device."""
+    return vars(torch.cuda).get("CUDAGraph") is SimulatedGraph
+
+
 def install() -> None:
     """Patch `torch.cuda` of this process. Irreversible: the worker is thrown away."""
     stream = SimulatedStream()
@@ -186,9 +209,26 @@ def install() -> None:
         "max_memory_allocated": lambda device=None: 0,
         "reset_peak_memory_stats": lambda device=None: None,
         "mem_get_info": lambda device=None: (141 * 10**9, 141 * 10**9),
+        "_sleep": lambda cycles: None,
     }
-    for name, answer in answers.items():
+    generators: dict[str, Any] = {         # the device's is the host's
+        "default_generators": (torch.default_generator,),
+        "initial_seed": lambda: torch.default_generator.initial_seed(),
+        "get_rng_state": lambda device="cuda": torch.default_generator.get_state(),
+        "get_rng_state_all": lambda: [torch.default_generator.get_state()],
+        "set_rng_state": lambda new_state, device="cuda": _set_states([new_state]),
+        "set_rng_state_all": _set_states,
+    }
+    for name, answer in (answers | generators).items():
         setattr(torch.cuda, name, answer)
+    for name, answer in generators.items():
+        setattr(torch.cuda.random, name, answer)
+    torch.Generator = SimulatedGenerator  # type: ignore[misc]
+    # Ranges and marks are for a profiler of the device, and nobody looks.
+    vars(torch.cuda.nvtx)["_nvtx"] = SimpleNamespace(
+        rangePushA=lambda message: 0, rangePop=lambda: 0, markA=lambda message: None, rangeStartA=lambda message: 0,
+        rangeEnd=lambda number: None, deviceRangeStart=lambda message, stream: None, deviceRangeEnd=lambda handle, stream: None,
+    )  # fmt: skip
     # Torch reads the stream before a mode is asked, and takes its own kind only.
     torch.Tensor.record_stream = lambda self, stream: None  # type: ignore[method-assign, assignment]
     # Of a tensor that is copied with copy.deepcopy; torch's own takes the copy's memory from the host, whoever asked.

@@ -156,12 +156,14 @@ def _overwritten(trial: Trial, given: InputSet, first: Answer) -> list[str]:
 def failed(
     trial: Trial, failure: WorkerFailed, *, outputs: tuple[OutputError, ...] = (), seeds: int = 0
 ) -> CheckResult:
-    """A program that could not be run to the end. What the simulator refuses was not judged: the tier falls to compiled."""
+    """A program that could not be run to the end. What the simulator refuses, or what cannot be watched, was not judged: the
+    tier falls to compiled."""
     notes = tuple(trial.notes)
-    if failure.kind == "refused":
+    if failure.kind in ("refused", "unwatched"):
         reason = f"could not judge: {failure}"
         note = "the simulator cannot run this program; a GPU can judge it"
-        return CheckResult(ok=False, tier="compiled", reasons=(reason,), notes=(*notes, note))
+        notes = (*notes, note) if failure.kind == "refused" else ()
+        return CheckResult(ok=False, tier="compiled", reasons=(reason,), notes=notes)
     return CheckResult(ok=False, tier=trial.tier, seeds=seeds, outputs=outputs, reasons=(str(failure),), notes=notes)
 
 

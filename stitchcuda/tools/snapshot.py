@@ -22,11 +22,13 @@ _MOST_DEPTH = 32                           # folders within each other
 _SKIPPED = ("__pycache__", ".git", ".venv", ".stitchcuda")
 _CHUNK = 1 << 20
 _MEND = "Give the folder with model_new.py alone."
+_FORMS = "give a folder with model_new.py, or a Python file with class ModelNew"
 
 
 def snapshot(program: Path, place: Path) -> Path:
     """Copy `program` (a folder, or one Python file) to below `place`; the path of the copy. Raises `BadInput`."""
     if not program.is_dir():
+        look(program)
         place.mkdir(parents=True)
         made = place / program.name
         _copy(program, made, program.name, _MOST_BYTES)
@@ -48,8 +50,16 @@ def look(program: Path) -> None:
     if program.is_dir():
         for _ in _entries(program):
             pass
-    else:
-        _need_access(program, program.name)
+        return
+    _need_access(program, program.name)
+    with _readable(program.name):
+        status = program.stat()
+    if not stat.S_ISREG(status.st_mode):   # before it is opened: a pipe would wait for who writes into it
+        raise BadInput(f"{program} is no regular file: {_FORMS}.")
+    if status.st_size > _MOST_BYTES:
+        raise BadInput(f"{program} is no program: it has over {_MOST_BYTES >> 20} MiB: {_FORMS}.")
+    with _readable(program.name), program.open("rb", buffering=0) as given:
+        given.read(1)
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ or the inputs it is given: it works on deep copies.
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -27,6 +28,8 @@ _WIDER = {
     torch.complex64: torch.complex128,
     torch.complex32: torch.complex128,
 }
+
+_HIGHER_ORDER = re.compile(r"There was no rule registered for HigherOrderOperator (\w{1,60}) and mode")
 
 
 def name_outputs(result: Any, name: str = "output") -> dict[str, Tensor]:
@@ -77,8 +80,22 @@ def second_run(module: nn.Module, first: tuple[Any, Any], second: tuple[Any, Any
 def run64(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Tensor]:
     """What `run` returns, computed in float64 (complex128) throughout. Integer and boolean tensors keep their types."""
     module, (args, kwargs) = double(module), remade(_copied((args, kwargs)), _widened)
-    with _default_dtype(torch.float64), _Promotion():  # type: ignore[no-untyped-call]
-        return _observed(module, args, kwargs)
+    try:
+        with _default_dtype(torch.float64), _Promotion():  # type: ignore[no-untyped-call]
+            return _observed(module, args, kwargs)
+    except NotImplementedError as error:
+        if operator := higher_order(str(error)):
+            raise BadInput(
+                f"The reference uses torch's operator {operator}, which runs other functions: what these do has no float64 "
+                "counterpart here. Write the choice or the loop in plain Python."
+            ) from error
+        raise
+
+
+def higher_order(complaint: str) -> str:
+    """The operator such as "cond" where torch says that a mode cannot see what is done in it; "" for other complaints."""
+    found = _HIGHER_ORDER.search(complaint)
+    return found[1] if found else ""
 
 
 def double(module: nn.Module) -> nn.Module:

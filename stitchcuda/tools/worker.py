@@ -33,7 +33,7 @@ _MOST_DIFFERENT = 200                      # of one worker: each may leave somet
 _MOST_ORDERED = 64 * 2**20                 # characters of these
 
 
-Kind = Literal["error", "crash", "timeout", "memory", "refused", "bad_input", "state", "tampering"]
+Kind = Literal["error", "crash", "timeout", "memory", "refused", "unwatched", "bad_input", "state", "tampering"]
 
 
 OnBuild = Callable[[dict[str, Any], Path | None, float], dict[str, Any]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from pathlib import Path
 from typing import Any
@@ -142,6 +143,9 @@ def test_inputs_that_share_memory_go_on_sharing_it() -> None:
 
 def test_a_missing_or_foreign_file_is_refused(tmp_path: Path) -> None:
     assert "There is no reference at" in refusal(tmp_path / "nowhere.py")
+    os.mkfifo(tmp_path / "pipe.py")
+    assert "pipe.py is no regular file" in refusal(tmp_path / "pipe.py")
+    assert "cannot be read (Input/output error)" in refusal(Path("/proc/self/mem"))
     assert "neither a .py file nor a .pkl" in refusal(reference(tmp_path, "", "model.txt"))
     assert "cannot be unpickled" in refusal(reference(tmp_path, "no pickle", "model.pkl"))
     (tmp_path / "latin.py").write_bytes(b"# caf\xe9")
@@ -324,6 +328,15 @@ def test_bit_reinterpretation_has_no_float64_form() -> None:
 
     with pytest.raises(BadInput, match="bits"):
         run64(Bits(), (torch.ones(2),), {})
+
+
+def test_what_runs_other_functions_has_no_float64_form() -> None:
+    class Chooses(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x - 1, (x,))  # type: ignore[no-any-return, unused-ignore]
+
+    with pytest.raises(BadInput, match=r"torch's operator cond, .*plain Python\.$"):
+        run64(Chooses(), (torch.ones(2),), {})
 
 
 def test_outputs_are_named_by_their_path() -> None:

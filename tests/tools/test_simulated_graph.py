@@ -119,6 +119,16 @@ with simulated_device.SimulatedDevice(), torch.no_grad():
         assert torch.cuda.is_current_stream_capturing()
         y = x + 1
     graph.replay()
+    with torch.cuda.nvtx.range("range {}", 1):
+        torch.cuda.nvtx.range_push("inner"); torch.cuda.nvtx.mark("here"); torch.cuda.nvtx.range_pop()
+    torch.cuda._sleep(100)
+    state = torch.cuda.get_rng_state()
+    drawn = torch.rand(3, device="cuda")
+    torch.cuda.set_rng_state(state)
+    assert drawn.equal(torch.rand(3, device="cuda"))
+    one, other = (torch.Generator(device=device).manual_seed(1) for device in ("cuda", "cpu"))
+    assert torch.rand(3, device="cuda", generator=one).equal(torch.rand(3, generator=other))
+    assert isinstance(one, torch.Generator) and isinstance(torch.default_generator, torch.Generator)
 print(y.tolist())
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)

@@ -87,6 +87,19 @@ def test_what_fails_while_it_is_read_is_said(tmp_path: Path) -> None:
         snapshot(Path("/proc/self/mem"), tmp_path / "copy")
 
 
+def test_an_odd_path_is_said_before_anything_is_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.py")
+    for odd in (tmp_path / "pipe.py", Path("/dev/null")):
+        with pytest.raises(BadInput, match=f"{odd} is no regular file: give a folder with model_new.py"):
+            look(odd)
+    with pytest.raises(BadInput, match="mem cannot be read"):
+        look(Path("/proc/self/mem"))
+    with open(tmp_path / "large.py", "wb") as large:
+        large.truncate(300 * 2**20)
+    with pytest.raises(BadInput, match="it has over 256 MiB"):
+        look(tmp_path / "large.py")
+
+
 @pytest.mark.parametrize("moment", ["listed", "copied"])
 def test_what_vanishes_is_said(moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = programs.kernel_program(tmp_path / "program")
