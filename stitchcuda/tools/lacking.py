@@ -23,7 +23,7 @@ from stitchcuda.tools.exam import GIVEN, Ask, Exam, Groups, drawn, listed
 from stitchcuda.tools.worker import WorkerFailed
 
 if TYPE_CHECKING:
-    from stitchcuda.tools.skipping import Start
+    from stitchcuda.tools.skipping import Seat, Start
 
 T = TypeVar("T")
 _NONE = "the program has no parameter for {}, whose value matters: hold it, or take it over in a load hook"
@@ -105,20 +105,20 @@ def unread(seat: Start, ask: Ask, exam: Exam, state: Sequence[Held], terms: Term
 
 def _found(seat: Start, exam: Exam, needed: int) -> int:
     """How many numbers of its own, up to `needed`, the program is wrong without. Raises `WorkerFailed`."""
-    found, doubted, bounds = 0, [], exam.bounds(1)
+    found, doubted = 0, []
     with seat() as one:
-        if not one.trial.right(exam.sets[0], bounds):  # then being wrong tells nothing
+        if not _right(one, exam):          # then being wrong tells nothing
             return 0
         spare = one.trial.spare
         for number in sorted(range(len(spare)), key=lambda number: -spare[number]):
-            if found < needed and one.trial.needs(number, exam.sets[0], bounds):
+            if found < needed and _needs(one, number, exam):
                 found += spare[number]
             else:
                 doubted.append(number)
     for number in doubted[:_MOST_DOUBTED]:  # it may have copied what it holds when it was first called
         if found < needed:
             with seat() as one:
-                if number < len(one.trial.spare) and one.trial.needs(number, exam.sets[0], bounds):
+                if number < len(one.trial.spare) and _needs(one, number, exam):
                     found += one.trial.spare[number]
     return found
 
@@ -126,22 +126,32 @@ def _found(seat: Start, exam: Exam, needed: int) -> int:
 def _idle(seat: Start, ask: Ask, exam: Exam, state: Sequence[Held], alike: Groups) -> WorkerFailed | None:
     """Why a program is refused to which tensors were given that are alike, None where as many of each group matter to it as to
     the reference: one may have been read in place of another."""
-    bounds = exam.bounds(1)
     with seat() as one:
         names, first = one.trial.alike, len(one.trial.spare)
-        sure = one.trial.right(exam.sets[0], bounds)
-        idle = [at for at in range(len(names)) if not (sure and one.trial.needs(first + at, exam.sets[0], bounds))]
+        sure = _right(one, exam)
+        idle = [at for at in range(len(names)) if not (sure and _needs(one, first + at, exam))]
     if sure:                               # it may have copied what it holds when it was first called: some tell for all
         doubted, idle = secrets.SystemRandom().sample(idle, min(len(idle), _MOST_DOUBTED)), []
         for at in doubted:
             with seat() as one:
-                idle += [] if one.trial.needs(first + at, exam.sets[0], bounds) else [at]
+                idle += [] if _needs(one, first + at, exam) else [at]
     for group in alike:
         held = sum(name in group and at not in idle for at, name in enumerate(names))
         if held < len(group) and held < len(matter := _mattering(ask, exam, state, group)):
             said = listed([one.name for one in matter])
             return WorkerFailed("error", f"of {said}, taken by shape, the program reads only {held}")
     return None
+
+
+def _right(one: Seat, exam: Exam) -> bool:
+    bounds = exam.bounds(len(exam.sets))
+    return all(one.trial.right(given, bounds) for given in exam.sets if not given.lenient)
+
+
+def _needs(one: Seat, number: int, exam: Exam) -> bool:
+    """Whether the program is wrong for some set without it: a limit matters only where values reach it."""
+    bounds = exam.bounds(len(exam.sets))
+    return any(one.trial.needs(number, given, bounds) for given in exam.sets if not given.lenient)
 
 
 def regroup(state: Sequence[Held], terms: Terms, guessed: Iterable[str], *, more: bool = False) -> None:
@@ -181,7 +191,7 @@ def _mattering(ask: Ask, exam: Exam, state: Sequence[Held], missing: Iterable[st
         more = back | {other.name for other in state if other.tied == one.name}
         path = exam.folder / f"reverted-{secrets.token_hex(4)}"  # a name of its own: no file is read twice
         wire.write_tensors(path, [(constructed if name in more else renewed)[name] for name in names])
-        if _matters(ask, exam, Exam(folder=exam.folder, state=path, renewed=True)):
+        if _matters(ask, exam, Exam(folder=exam.folder, state=path, renewed=True, usual=exam.usual, sets=exam.sets[:1])):
             mattering.append(one)
         else:
             back = more
@@ -189,14 +199,18 @@ def _mattering(ask: Ask, exam: Exam, state: Sequence[Held], missing: Iterable[st
 
 
 def _matters(ask: Ask, exam: Exam, other: Exam) -> bool:
-    """Whether the answers to the first set with other parameters would not pass for those with the exam's own."""
-    given, bounds = exam.sets[0], exam.bounds(1)
-    try:
-        again = drawn(ask, other, f"matters-{secrets.token_hex(4)}", seed=given.seed, variants=[GIVEN])
-    except BadInput:                       # the reference does not stand it, which says nothing of the program
-        return False
-    if again.names != given.names:
-        return False
-    (own, exact), (found, _) = given.answers(), again.answers()
-    each = zip(given.names, found, own, exact, strict=True)
-    return not all(bound.judge(name, value, one, true, bounds[name]).ok for name, value, one, true in each)
+    """Whether the answers to any set with other parameters would not pass for those with the exam's own."""
+    bounds = exam.bounds(len(exam.sets))
+    for given in exam.sets:
+        variants = list(dict.fromkeys([given.variant, GIVEN]))
+        try:
+            again = drawn(ask, other, f"matters-{secrets.token_hex(4)}", seed=given.seed, variants=variants)
+        except BadInput:                   # the reference does not stand it, which says nothing of the program
+            continue
+        if again.names != given.names or again.variant != given.variant:
+            continue
+        (own, exact), (found, _) = given.answers(), again.answers()
+        each = zip(given.names, found, own, exact, strict=True)
+        if not all(bound.judge(name, value, one, true, bounds[name]).ok for name, value, one, true in each):
+            return True
+    return False

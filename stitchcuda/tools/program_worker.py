@@ -32,6 +32,7 @@ from stitchcuda.tools.traffic import HARMLESS, Poison, Traffic, poison_as, poiso
 from stitchcuda.tools.wire import Channel
 from stitchcuda.tools.witness import Witness, close_recordings
 
+_hidden: dict[str, Any] = {}               # the modules that this worker is made of
 _Teller = Callable[[], list[str]]          # what the program did to the process it runs in
 
 
@@ -85,6 +86,9 @@ class ProgramWorker:
         sealed = tampering.seal()
         sealed.renew()
         self._tell(sealed.teller(), tampering.watch(self._folder, self._scratch))
+        _hidden.update({name: module for name, module in sys.modules.items() if name.partition(".")[0] == "stitchcuda"})
+        for name in _hidden:               # who imports them by name gets others, which nothing here is measured by
+            del sys.modules[name]
         started = time.monotonic()
         with self._interceptor.running():
             module = self._import(source)

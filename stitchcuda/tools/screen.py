@@ -49,6 +49,7 @@ _UNSEEN = frozenset((
 _BY_ADDRESS = frozenset(("from_address", "memmove", "memset", "string_at", "wstring_at", "from_buffer", "cast"))
 _DECODES = ("base64.", "zlib.", "lzma.", "bz2.", "gzip.", "binascii.", "codecs.decode", "marshal.", "pickle.", "cloudpickle.")
 _ENCODES = re.compile(r"\.(?:crc32|adler32|crc_hqx|hexlify|compress|dumps?|\w*encode\w*|b2a_\w+|\w*Error)$")
+_IMPORTS = ("importlib.import_module", "__import__", "builtins.__import__", "pkgutil.resolve_name")
 _BUILTINS = ("exec", "eval", "compile")    # as plain names; `self.compile()` and `model.eval()` are something else
 _OF_BUILTINS = ("builtins", "builtins.__dict__")
 _STORES = ("update", "pop", "setdefault", "clear", "popitem", "__setitem__", "__delitem__", "__ior__", "__setattr__")
@@ -228,7 +229,7 @@ class _Reader:
         callee = self._callee(node)
         if callee not in _BUILTINS and (callee in _READS or callee.removeprefix("builtins.") in _READS):
             yield "refused", f"calls {callee}: code that cannot be read in its source"
-        if callee in ("importlib.import_module", "__import__", "builtins.__import__") and (
+        if callee in _IMPORTS and (
             not node.args or folded(node.args[0]) is None
         ):
             yield "refused", "imports a module whose name cannot be read in its source"
@@ -314,8 +315,8 @@ class _Reader:
         if isinstance(node, ast.Call):
             callee = self._callee(node)
             named = folded(node.args[0]) if node.args else None
-            if callee in ("importlib.import_module", "__import__", "builtins.__import__") and named:
-                return named
+            if callee in _IMPORTS and named:
+                return named.replace(":", ".")
             if callee in ("getattr", "builtins.getattr") and len(node.args) > 1:
                 base, text = self._origin(node.args[0]), folded(node.args[1])
                 return f"{base}.{text or '?'}" if base else ""

@@ -9,9 +9,11 @@ question asked of the source.
 
 from __future__ import annotations
 
+import _signal
 import builtins
 import logging
 import os
+import signal
 import sys
 import sysconfig
 import threading
@@ -85,13 +87,14 @@ _FREE = ("/tmp/", "/dev/null", "/dev/shm/", "/var/tmp/")  # private to the progr
 # Whoever calls through these modules does what they do.
 _THROUGH = (
     "inspect", "traceback", "subprocess", "socket", "os", "pathlib", "shutil", "tempfile", "io", "multiprocessing", "urllib",
-    "http", "pty", "asyncio", "concurrent", "threading", "contextlib",
+    "http", "pty", "asyncio", "concurrent", "threading", "contextlib", "logging", "bdb", "pdb", "trace", "profile", "cProfile",
+    "code", "codeop", "doctest", "timeit", "sched", "queue", "weakref", "functools", "pkgutil", "signal",
 )  # fmt: skip
 # Whoever reads these has a frame, and from there those of all callers.
 _FRAMES = ("tb_frame", "gi_frame", "cr_frame", "ag_frame")
 _READS_FRAMES = "reads the frames of an error or a generator"
-# These look at frames for anybody, and hand none on.
-_TRUSTED = (traceback.TracebackException.__init__.__code__, logging.Logger.findCaller.__code__)
+# This looks at frames for anybody, and hands none on.
+_TRUSTED = (traceback.TracebackException.__init__.__code__,)
 _LOADERS = ("<frozen importlib", "<frozen zipimport", "<frozen runpy")
 _PYC_HEADER = 16                           # bytes before what `marshal.loads` is given
 _ATTRIBUTES = ("__code__", "__defaults__", "__kwdefaults__", "__globals__", "__closure__")
@@ -154,8 +157,15 @@ def watch(program: Path, scratch: Path) -> Callable[[], list[str]]:
     for name, value in globals().items():
         if isinstance(value, FunctionType) and value.__module__ == __name__:
             apart[name] = FunctionType(value.__code__, apart, name, value.__defaults__)
+    logging._srcfile = None                # as its documentation has it: no record looks for its caller
+    for module in (signal, _signal):       # a handler is given the frame that it interrupts
+        vars(module)["signal"] = _refuse_handlers
     told: Callable[[], list[str]] = apart["_install"](f"{program}", f"{scratch}/")
     return told
+
+
+def _refuse_handlers(*_: object) -> None:
+    raise PermissionError("a program under judgement may not do this: it handles signals")
 
 
 def _install(root: str, own: str) -> Callable[[], list[str]]:
@@ -186,7 +196,7 @@ def _install(root: str, own: str) -> Callable[[], list[str]]:
                 return
             while frame is not None and not theirs(frame) and (
                 what == _MEMORY or not means or _passes_on(frame, through)
-                or (event == "sys._getframe" and (_is_private(frame) or "/logging/" in frame.f_code.co_filename))
+                or (event == "sys._getframe" and _is_private(frame))
                 or id(frame.f_code) in lent
                 or (event in ("compile", "marshal.loads") and frame.f_code.co_filename.startswith(_LOADERS))
                 or (event in ("compile", "exec") and _is_pythons(frame.f_code.co_filename, python))
@@ -195,14 +205,14 @@ def _install(root: str, own: str) -> Callable[[], list[str]]:
                     if means and frame.f_code is one:
                         return
                 frame = frame.f_back  # type: ignore[assignment]
-            charged = frame is not None and theirs(frame)
+            charged = frame is None or theirs(frame)  # who has no caller at all was started by the program
             if event == "compile" and charged:
                 claimed.add(args[1])
-            if event == "exec" and not charged and frame is not None and not frame.f_code.co_filename.startswith("<"):
+            if event == "exec" and frame is not None and not charged and not frame.f_code.co_filename.startswith("<"):
                 lent[id(args[0])] = args[0]
             if event in ("compile", "exec") or not charged:
                 return
-            where = f"{frame.f_code.co_filename.rpartition('/')[2]} line {frame.f_lineno}"
+            where = f"{frame.f_code.co_filename.rpartition('/')[2]} line {frame.f_lineno}" if frame else "a thread"
         finally:
             busy.now = False
         seen.append(f"{where} {what}")

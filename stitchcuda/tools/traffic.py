@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from stitchcuda.tools import simulated_runtime
 from stitchcuda.tools.memory import extent, memory_of
-from stitchcuda.tools.witness import mark, note
+from stitchcuda.tools.witness import is_torchs, mark, note, seen
 
 _VENDOR = (
     "mm", "addmm", "bmm", "baddbmm", "addbmm", "mv", "addmv", "dot", "vdot", "linear", "convolution", "_convolution",
@@ -30,11 +30,24 @@ _ALLOCATIONS = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_
 
 
 def extent_bytes(tensor: torch.Tensor) -> int:
-    """Bytes a tensor occupies, each element of an expanded one counted once."""
+    """Bytes a tensor occupies, each element of an expanded one counted once; of a sparse one those of what it is made of."""
+    if tensor.layout is not torch.strided:
+        return sum(map(extent_bytes, _parts(tensor)))
     elements = 1
     for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
         elements *= size if stride != 0 or size == 0 else 1
     return elements * tensor.element_size()
+
+
+def _parts(tensor: torch.Tensor) -> list[torch.Tensor]:
+    """The strided tensors that a sparse one is made of."""
+    if tensor.layout is torch.sparse_coo:
+        return [tensor._indices(), tensor._values()]
+    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
+    if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
+        return [tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
+    return []                              # of a library of its own, such as oneDNN's
 
 
 def operator_name(func: Any) -> str:
@@ -50,6 +63,8 @@ def is_vendor(name: str) -> bool:
     return name in _VENDOR or name.startswith(_VENDOR_PREFIXES)
 
 
+_PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+_HOST = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
 _SMALL = 3
 _BYTES = {"nan": 0xFF, "small": 0x40, "large": 0x7B, "ones": 0x7B}  # NaN, about 3 and very large in every floating-point type
 _ZONE = 512                                # bytes, so that what was aligned stays aligned
@@ -148,6 +163,10 @@ class Poison(TorchDispatchMode):  # type: ignore[misc, no-untyped-call, unused-i
     def __torch_dispatch__(
         self, func: Any, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        if not all(kind in _PLAIN for kind in types):
+            return NotImplemented          # its own type handles it, and what it does in there comes here
+        if type(func) is not torch._ops.OpOverload:
+            raise TypeError(f"{func} is no operator")
         with mark():
             result = func(*args, **(kwargs or {}))
             if is_allocation(func) and isinstance(result, torch.Tensor):
@@ -167,7 +186,13 @@ class Traffic(Poison):  # type: ignore[no-untyped-call, unused-ignore]
     def __torch_dispatch__(
         self, func: Any, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        if type(func) is torch._ops.OpOverload and not is_torchs(str(func.name())):  # type: ignore[no-untyped-call]
+            seen()                         # what the program's own operator does counts, not that there is one
+            with self:
+                return func.redispatch(_HOST, *args, **(kwargs or {}))
         result = super().__torch_dispatch__(func, types, args, kwargs)
+        if result is NotImplemented:
+            return result
         returned = tensors_of(result)
         know(returned)
         if is_allocation(func) or func.is_view:
@@ -186,7 +211,8 @@ class Traffic(Poison):  # type: ignore[no-untyped-call, unused-ignore]
         if name == "_local_scalar_dense":
             self._note("read", given[0].element_size(), name)
         elif func._schema.is_mutable:
-            self._note("read", sum(extent_bytes(one) for one in given if simulated_runtime.outside(one.data_ptr())), name)
+            outside = [one for one in given if one.layout is torch.strided and simulated_runtime.outside(one.data_ptr())]
+            self._note("read", sum(map(extent_bytes, outside)), name)
         return result
 
 
@@ -209,7 +235,8 @@ def _plain_copy(tensors: list[torch.Tensor]) -> str:
 def know(tensors: Iterable[torch.Tensor]) -> None:
     """Tensors that kernels may be launched on."""
     for tensor in tensors:
-        simulated_runtime.know(tensor.data_ptr(), extent_bytes(tensor))
+        for part in [tensor] if tensor.layout is torch.strided else _parts(tensor):
+            simulated_runtime.know(part.data_ptr(), extent_bytes(part))
 
 
 def tensors_of(value: Any) -> list[torch.Tensor]:

@@ -37,6 +37,7 @@ _STEERING = (
 _numbers = itertools.count()               # of notes: one that is missing, or there twice, is told
 _CPU = {torch.profiler.ProfilerActivity.CPU}
 _SHOWN = 5
+_known: frozenset[str] | None = None       # operators that are there before any program; None: nobody asked yet
 _MOVED = ("vendor", "framework", "copy", "launched")
 _IN_ORDER = ("copy", "replay", "touch", "replayed")
 
@@ -56,6 +57,12 @@ class mark:
         simulated_runtime.closed()
 
 
+def seen() -> None:
+    """Say of the operator that runs at this moment, and of none inside of it, that a mode handles it."""
+    with _Mark(_MARK):
+        pass
+
+
 def note(kind: str, count: int, what: str = "") -> None:
     """Write a count into the recording that is under way, if any."""
     _note(kind, count, what)
@@ -68,8 +75,24 @@ def _note(kind: str, count: int, what: str = "") -> int:
     return number
 
 
+def is_torchs(name: str) -> bool:
+    """Whether an operator was there before any program was: what it does is known by its name and schema."""
+    return _known is None or name in _known
+
+
 def close_recordings() -> None:
-    """From now on nothing in this process but this module and `origin.py` starts, ends or interrupts a recording."""
+    """From now on nothing in this process but this module and `origin.py` starts, ends or interrupts a recording, and nobody
+    gives torch's own operators other kernels below what modes see."""
+    global _known
+    _known = frozenset(torch._C._dispatch_get_all_op_names())
+    spaces = {name.partition("::")[0] for name in _known}
+    library = torch._C._dispatch_library
+
+    def guarded(kind: str, space: str, key: str, *where: Any) -> Any:
+        made = library(kind, space, key, *where)
+        return _Guarded(made, key) if space in spaces or space == "_" else made
+
+    torch._C._dispatch_library = guarded
 
     def refuse(*_: object, **__: object) -> None:
         raise RuntimeError("recordings are the verifier's while a program is judged")
@@ -80,6 +103,28 @@ def close_recordings() -> None:
             for word, value in list(vars(module).items()):
                 if id(value) in steering:
                     setattr(module, word, refuse)
+
+
+class _Guarded:
+    """A library of operators' kernels that may add those for shapes and gradients only."""
+
+    def __init__(self, made: Any, key: str) -> None:
+        self._made, self._key = made, key
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._made, name)
+
+    def impl(self, name: str, key: str, *given: Any) -> Any:
+        self._allow(key or self._key)
+        return self._made.impl(name, key, *given)
+
+    def fallback(self, key: str, *given: Any) -> Any:
+        self._allow(key or self._key)
+        return self._made.fallback(key, *given)
+
+    def _allow(self, key: str) -> None:
+        if key != "Meta" and not key.startswith(("Autograd", "CompositeImplicit", "FuncTorch", "Functionalize")):
+            raise PermissionError("a program under judgement may not do this: it gives torch's own operators other kernels")
 
 
 class Witness:

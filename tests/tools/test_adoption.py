@@ -289,7 +289,10 @@ class Wrong:
 
 def test_a_program_that_is_wrong_at_its_seat_tells_nothing(tmp_path: Path) -> None:
     class Sat:
-        sets = (None,)
+        class Given:
+            lenient = False
+
+        sets = (Given(),)
 
         def bounds(self, _: int) -> dict[str, Any]:
             return {}

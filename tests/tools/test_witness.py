@@ -129,3 +129,26 @@ def test_booleans_are_poisoned_two_ways() -> None:
     poison(other, inverted=True)
     assert one.tolist() == [False, True, False, True, False]
     assert torch.equal(one, ~other)
+
+
+def test_who_was_there_first_keeps_its_kernels() -> None:
+    """A program's own operators are its own; what torch computes below the modes stays as it is."""
+    code = (
+        "import torch\n"
+        "from stitchcuda.tools import witness\n"
+        "witness.close_recordings()\n"
+        "own = torch.library.Library('mine', 'DEF')\n"
+        "own.define('twice(Tensor x) -> Tensor')\n"
+        "own.impl('twice', lambda x: x + x, 'CPU')\n"
+        "assert not witness.is_torchs('mine::twice') and witness.is_torchs('aten::relu')\n"
+        "torch.library.Library('aten', 'IMPL', 'Meta')\n"
+        "for space, key in (('aten', 'CPU'), ('prims', 'CompositeExplicitAutograd'), ('_', 'CUDA')):\n"
+        "    library = torch.library.Library(space, 'IMPL')\n"
+        "    try:\n"
+        "        library.m.fallback(key, print) if space == '_' else library.impl('relu', lambda x: x, key)\n"
+        "    except PermissionError:\n"
+        "        continue\n"
+        "    raise SystemExit(f'{space} {key} went through')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
