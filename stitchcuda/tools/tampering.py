@@ -9,7 +9,6 @@ question asked of the source.
 
 from __future__ import annotations
 
-import _signal
 import builtins
 import logging
 import os
@@ -158,7 +157,7 @@ def watch(program: Path, scratch: Path) -> Callable[[], list[str]]:
         if isinstance(value, FunctionType) and value.__module__ == __name__:
             apart[name] = FunctionType(value.__code__, apart, name, value.__defaults__)
     logging._srcfile = None                # as its documentation has it: no record looks for its caller
-    for module in (signal, _signal):       # a handler is given the frame that it interrupts
+    for module in (signal, sys.modules["_signal"]):       # a handler is given the frame that it interrupts
         vars(module)["signal"] = _refuse_handlers
     told: Callable[[], list[str]] = apart["_install"](f"{program}", f"{scratch}/")
     return told
