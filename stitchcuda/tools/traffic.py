@@ -165,7 +165,7 @@ class Poison(TorchDispatchMode):  # type: ignore[misc, no-untyped-call, unused-i
     ) -> Any:
         if not all(kind in _PLAIN for kind in types):
             return NotImplemented          # its own type handles it, and what it does in there comes here
-        if type(func) is not torch._ops.OpOverload:
+        if not isinstance(func, torch._ops.OpOverload):
             raise TypeError(f"{func} is no operator")
         with mark():
             result = func(*args, **(kwargs or {}))
@@ -186,7 +186,7 @@ class Traffic(Poison):  # type: ignore[no-untyped-call, unused-ignore]
     def __torch_dispatch__(
         self, func: Any, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if type(func) is torch._ops.OpOverload and not is_torchs(str(func.name())):  # type: ignore[no-untyped-call]
+        if isinstance(func, torch._ops.OpOverload) and not is_torchs(str(func.name())):  # type: ignore[no-untyped-call]
             seen()                         # what the program's own operator does counts, not that there is one
             with self:
                 return func.redispatch(_HOST, *args, **(kwargs or {}))

@@ -90,7 +90,7 @@ def close_recordings() -> None:
 
     def guarded(kind: str, space: str, key: str, *where: Any) -> Any:
         made = library(kind, space, key, *where)
-        return _Guarded(made, key) if space in spaces or space == "_" else made
+        return _Guarded(made, space, key) if space in spaces or space == "_" else made
 
     vars(torch._C)["_dispatch_library"] = guarded
 
@@ -106,16 +106,17 @@ def close_recordings() -> None:
 
 
 class _Guarded:
-    """A library of operators' kernels that may add those for shapes and gradients only."""
+    """A library of operators' kernels: to operators that were there before it may add those for shapes and gradients only."""
 
-    def __init__(self, made: Any, key: str) -> None:
-        self._made, self._key = made, key
+    def __init__(self, made: Any, space: str, key: str) -> None:
+        self._made, self._space, self._key = made, space, key
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._made, name)
 
     def impl(self, name: str, key: str, *given: Any) -> Any:
-        self._allow(key or self._key)
+        if is_torchs(name if "::" in name else f"{self._space}::{name}"):
+            self._allow(key or self._key)
         return self._made.impl(name, key, *given)
 
     def fallback(self, key: str, *given: Any) -> Any:
