@@ -26,6 +26,7 @@ _VENDOR = (
 _VENDOR_PREFIXES = ("_scaled_dot_product", "_flash_attention", "_efficient_attention", "linalg_", "_linalg_", "_addmm")
 _LOOKUPS = ("embedding", "index", "index_select", "gather", "take")  # of the first tensor they read what they return
 _COPIES = ("copy_", "clone")                # both return the target and are given the source last
+_IN_NAME_ONLY = ("set_", "detach_", "resize_")  # a tensor gets other memory, and no element is touched
 _ALLOCATIONS = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted")
 
 
@@ -195,9 +196,9 @@ class Traffic(Poison):  # type: ignore[no-untyped-call, unused-ignore]
             return result
         returned = tensors_of(result)
         know(returned)
-        if is_allocation(func) or func.is_view:
-            return result
         name = operator_name(func)
+        if is_allocation(func) or func.is_view or name in _IN_NAME_ONLY:
+            return result
         given = tensors_of((args, kwargs))
         made = sum(map(extent_bytes, returned))
         if name in _LOOKUPS and given:
