@@ -95,9 +95,7 @@ def main() -> int:
     ]  # fmt: skip
     answers: dict[str, dict[str, object]] = json.loads(given.json.read_text()) if given.json and given.json.is_file() else {}
     with ThreadPoolExecutor(given.jobs) as pool:
-        asked = {
-            pool.submit(evaluated, entry, given.checkout): entry for entry in chosen if entry.name not in answers
-        }  # fmt: skip
+        asked = {pool.submit(evaluated, entry, given.checkout): entry for entry in chosen if entry.name not in answers}
         for one_done in as_completed(asked):
             answers[asked[one_done].name] = one_done.result()
             print(row(asked[one_done], one_done.result()), flush=True)

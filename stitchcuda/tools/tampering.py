@@ -93,7 +93,7 @@ _THROUGH = (
 _FRAMES = ("tb_frame", "gi_frame", "cr_frame", "ag_frame")
 _READS_FRAMES = "reads the frames of an error or a generator"
 # This looks at frames for anybody, and hands none on.
-_TRUSTED = (traceback.TracebackException.__init__.__code__,)
+_TRUSTED = traceback.TracebackException.__init__.__code__
 _LOADERS = ("<frozen importlib", "<frozen zipimport", "<frozen runpy")
 _PYC_HEADER = 16                           # bytes before what `marshal.loads` is given
 _ATTRIBUTES = ("__code__", "__defaults__", "__kwdefaults__", "__globals__", "__closure__")
@@ -172,6 +172,7 @@ def _install(root: str, own: str) -> Callable[[], list[str]]:
     busy = threading.local()               # the hook's own look at frames is an event too
     through = tuple(f"/{name}{end}" for name in _THROUGH for end in (".py", "/"))
     libraries = _libraries(root, own)
+    others = ("<", *libraries)             # what code is called that is of no file, or of a library's
     python = tuple(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "platstdlib"))
     claimed: set[str] = set()              # names of files under which the program compiled what does not stand there
     lent: dict[int, CodeType] = {}         # what a library runs under the program's names, such as C++ frames in a traceback
@@ -180,7 +181,7 @@ def _install(root: str, own: str) -> Callable[[], list[str]]:
 
     def theirs(frame: FrameType) -> bool:  # all that is no library's, such as a file that the program wrote
         name = frame.f_code.co_filename
-        outside = name.startswith(root) or name in claimed or not name.startswith(("<", *libraries))
+        outside = name.startswith(root) or name in claimed or not name.startswith(others)
         return outside and id(frame.f_code) not in lent
 
     def hook(event: str, args: tuple[Any, ...]) -> None:
@@ -200,9 +201,8 @@ def _install(root: str, own: str) -> Callable[[], list[str]]:
                 or (event in ("compile", "marshal.loads") and frame.f_code.co_filename.startswith(_LOADERS))
                 or (event in ("compile", "exec") and _is_pythons(frame.f_code.co_filename, python))
             ):
-                for one in _TRUSTED:
-                    if means and frame.f_code is one:
-                        return
+                if means and frame.f_code is _TRUSTED:
+                    return
                 frame = frame.f_back  # type: ignore[assignment]
             charged = frame is None or theirs(frame)  # who has no caller at all was started by the program
             if event == "compile" and charged:
@@ -252,7 +252,8 @@ def _is_pythons(name: str, python: tuple[str, ...]) -> bool:
 def _stands(frame: FrameType, event: str, args: tuple[Any, ...], libraries: tuple[str, ...]) -> bool:
     """Whether what becomes code is what its file holds, or is named after no file."""
     if event == "exec":
-        return not isinstance(args[0], CodeType) or args[0].co_filename.startswith(("<", *libraries))
+        from_file = args[0].co_filename if isinstance(args[0], CodeType) else "<"
+        return from_file.startswith(("<", *libraries))
     if event == "compile":
         source, name, skipped = *args, 0
         if not isinstance(name, str) or (name.startswith("<") and not name.startswith("<frozen")):
