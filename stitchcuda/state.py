@@ -219,6 +219,7 @@ class TimingResult(Record):
     interleaved: bool = True               # False: one after another, for want of memory
     clock: str = "cuda events"
     refused: tuple[str, ...] = ()          # why these figures must not be believed, one sentence each
+    disputed: bool = False                 # for nothing but clocks that disagree
     notes: tuple[str, ...] = ()
 
     @property

@@ -4,6 +4,7 @@ A block and an empty block differ by the calls alone, so outside a call takes wh
 calls. What an empty block itself takes is held against the reference's worker, which is trusted and does the same.
 For short calls that difference is small against what surrounds it. So there are rows as well: many calls with nothing between
 them take, each, no longer than one that starts on an idle device with a cold cache; only asking and waiting come on top, once.
+A busy machine makes spans longer, never shorter, and work that has to be done is in each of them: the shortest one counts.
 Times in milliseconds. Where to look next: `timing.py` (where the figures come from).
 """
 
@@ -48,11 +49,11 @@ class Figures:
 
     def outside_ms(self) -> float:
         """Of a call, by the judge's clock."""
-        return max(0.0, (quick(self.spans) - quick(self.empty_spans)) / self.calls)
+        return max(0.0, (min(self.spans) - min(self.empty_spans)) / self.calls)
 
     def row_ms(self) -> float:
         """Of a call in a row, by the judge's clock."""
-        return median(span / calls for span, calls in self.rows)
+        return min(span / calls for span, calls in self.rows)
 
     def noise_ms(self) -> float:
         """Standard error of `outside_ms`."""
@@ -87,7 +88,7 @@ def reasons(program: Figures, reference: Figures) -> list[str]:
             f"the worker's clock says {inside:.4f} ms for a call where each of many in a row takes {program.row_ms():.4f} ms "
             f"by the judge's own (a factor of {AGREE} is allowed)"
         )
-    empty, expected = quick(program.empty_spans), quick(reference.empty_spans)
+    empty, expected = min(program.empty_spans), min(reference.empty_spans)
     if empty > EMPTY_AGREE * expected + MARGIN_MS * program.calls + _NOISE * _error(reference.empty_spans):
         found.append(
             f"without its calls a block takes {empty:.3f} ms in the program's worker and {expected:.3f} ms in the reference's: "
@@ -96,13 +97,8 @@ def reasons(program: Figures, reference: Figures) -> list[str]:
     return found
 
 
-def quick(values: Sequence[float]) -> float:
-    """The lower quartile: what a span takes when the machine leaves it alone."""
-    return float(quantiles(values, n=4, method="inclusive")[0])
-
-
 def _error(values: Sequence[float]) -> float:
-    """Standard error of a median, near enough that of a quartile."""
+    """Standard error of a median; the shortest of as many is no less certain, since spans have a floor."""
     if len(values) < 4:
         return 0.0
     low, _, high = quantiles(values, n=4)

@@ -106,7 +106,9 @@ class JudgeProcess:
     def _interleaved(self, of: str, before: str) -> TimingResult:
         for integers in (True, False):     # an integer that is an index may be out of range elsewhere
             try:
-                return self._timed_together(of, before, integers=integers)
+                result = self._timed_together(of, before, integers=integers)
+                # A busy machine may part honest clocks once, a lie parts them each time.
+                return self._timed_together(of, before, integers=integers) if result.disputed else result
             except timing.Unfit as failure:
                 self._drop_reference()
                 failed = failure

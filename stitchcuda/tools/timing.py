@@ -345,6 +345,8 @@ def _result(turns: Interleaving, calls: int, together: bool, notes: list[str], g
     reference, program = turns.figures["reference"], turns.figures["program"]
     previous = turns.figures.get("previous", program)
     hidden = agreement.hidden_ms(program, reference)
+    parted = agreement.reasons(program, reference)
+    others = (*turns.wrong, *turns.tampered, *grown)
     fresh = any(one.varies() for one in (reference, previous, program))  # then theirs are compared with theirs
     now = [inside + hidden for inside in program.counted(fresh=fresh)]
     before = now if previous is program else previous.counted(fresh=fresh)
@@ -371,7 +373,8 @@ def _result(turns: Interleaving, calls: int, together: bool, notes: list[str], g
         samples=ROUNDS * calls,
         deliveries=turns.delivered,
         interleaved=together,
-        refused=(*turns.wrong, *turns.tampered, *agreement.reasons(program, reference), *grown),
+        refused=(*others, *parted),
+        disputed=bool(parted) and not others,
         notes=tuple(notes),
     )
 

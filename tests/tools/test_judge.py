@@ -74,3 +74,13 @@ def test_timing_is_tried_without_moved_integers(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(BadInput, match="The reference cannot be timed: the reference raised IndexError"):
         bench._judge._interleaved("a", "b")
     assert issubclass(timing.Unfit, WorkerFailed)
+
+
+def test_a_disputed_timing_is_made_once_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(tmp_path, programs.REFERENCE, sets=1)
+    disputed = timed_result(1.0).model_copy(update={"refused": ("the clocks disagree",), "disputed": True})
+    answers = [disputed, timed_result(2.0), disputed, disputed, timed_result(3.0)]
+    monkeypatch.setattr(bench._judge, "_timed_together", lambda *_, **__: answers.pop(0))
+    assert bench._judge._interleaved("a", "b") == timed_result(2.0)
+    assert bench._judge._interleaved("a", "b").refused == ("the clocks disagree",)
+    assert answers == [timed_result(3.0)]

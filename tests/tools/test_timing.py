@@ -56,6 +56,23 @@ def test_jitter_is_no_reason(stage: Stage) -> None:
     assert stage.timed(call, clock, reference_ms=0.05).refused == ()
 
 
+def test_a_busy_machine_is_no_reason(stage: Stage) -> None:
+    """Four of five blocks lose a slice of time to somebody else; the judge's clock must not read that as work."""
+    clock = VirtualClock(stage.time)
+    dice, calls, settle = random.Random(7), [0], clock.settle
+
+    def settle_late() -> None:
+        settle()
+        calls[0] += 1
+        if calls[0] % 8 == 0 and dice.random() < 0.8:
+            stage.time.ms += 3.0
+
+    clock.settle = settle_late  # type: ignore[method-assign]
+    result = stage.timed(stage.honest(clock, 0.03), clock, reference_ms=0.06)
+    assert result.refused == ()
+    assert not result.disputed
+
+
 def test_the_previous_program_takes_turns(stage: Stage) -> None:
     clock, other = VirtualClock(stage.time), VirtualClock(stage.time)
     previous = stage.local("previous", stage.honest(other, 0.9), other)
@@ -82,6 +99,8 @@ def test_a_clock_that_lies_is_refused(stage: Stage) -> None:
     clock.factor = 0.1
     result = stage.timed(stage.honest(clock, 0.5), clock)
     assert any("the judge's own says" in reason for reason in result.refused)
+    assert result.disputed
+    assert not timing.refused("it fell over").disputed
 
 
 @pytest.mark.parametrize("ms", [0.01, 0.03, 0.1, 1.0])
