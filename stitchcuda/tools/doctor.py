@@ -1,8 +1,9 @@
 """What this machine can do: one check for each thing that StitchCUDA may need, with a remedy where it is missing.
 
 It only looks: nothing is installed, no setting is changed, no key is sent anywhere; what a trial of the simulator builds of
-ours stays in the user's cache. torch is asked for its version through its files, so this stays quick; the simulator and the
-sandbox are really tried. `stitchcuda doctor` prints what it finds.
+ours stays in the user's cache. The simulator and the sandbox are really tried, and torch where there is a GPU; elsewhere it is
+asked for its version through its files, so this stays quick. `stitchcuda doctor` prints what it finds.
+Where to look next: `doctor_cuda.py` (driver, versions, GPU), `doctor_profilers.py`.
 """
 
 from __future__ import annotations
@@ -10,10 +11,8 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import os
-import re
 import shutil
 import socket
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -22,10 +21,14 @@ from urllib.parse import urlsplit
 from stitchcuda.sandbox import command
 from stitchcuda.sandbox.protections import NAMES, REMEDIES, WITHOUT
 from stitchcuda.simulator import homes
-from stitchcuda.state import Record
-from stitchcuda.tools.toolkit import find_toolkit, missing, runtime_cache
+from stitchcuda.tools import doctor_cuda
+from stitchcuda.tools.doctor_check import Check, said
+from stitchcuda.tools.doctor_profilers import PROC, profilers
+from stitchcuda.tools.toolkit import find_toolkit, missing, runtime_cache, user_cache
 
-REQUIRED = ("python", "torch", "g++", "toolkit", "simulator", "workspace")
+__all__ = ["REQUIRED", "Check", "examine"]
+
+REQUIRED = ("python", "torch", "g++", "toolkit", "tvm-ffi", "simulator", "workspace")
 """What optimize needs on any machine; the rest makes it measure, profile or chat."""
 
 ROOM = 2 * 1024**3  # bytes: a session's artefacts and builds, generously
@@ -33,40 +36,28 @@ TRIAL_S = 120.0  # for building and running one kernel on the simulator; 2 cores
 GCC = 9  # the oldest g++ with the C++17 library that nvcc 13's headers want
 
 
-class Check(Record):
-    """One finding. `remedy` is empty when there is nothing to do."""
+def examine(workspace: Path | None = None, proc: Path = PROC) -> list[Check]:
+    """All checks, in the order in which a newcomer would fix them. Takes a few seconds: the simulator compiles.
 
-    name: str
-    ok: bool
-    detail: str
-    remedy: str = ""
-
-
-def examine(workspace: Path | None = None) -> list[Check]:
-    """All checks, in the order in which a newcomer would fix them. Takes a few seconds: the simulator compiles."""
+    What only a GPU makes meaningful is left out where there is none. `proc` is where the kernel's and the driver's files are.
+    """
+    driver, gpu = doctor_cuda.look()
     return [
         _python(),
         _torch(),
         _compiler(),
         *_toolkit(),
+        _tvm_ffi(),
         _simulator(),
         _workspace(workspace or Path(os.environ.get("STITCHCUDA_WORKSPACE") or ".stitchcuda")),
+        _cache(),
         _runtime(runtime_cache()),
-        *_gpu(),
-        _profiler("nsys", "nsight-systems"),
-        _profiler("ncu", "nsight-compute"),
+        *gpu,
+        *doctor_cuda.fits(driver),
+        *profilers(driver, proc),
         *_sandbox(),
         _endpoint(),
     ]
-
-
-def _said(*command: str, seconds: float = 20.0) -> tuple[bool, str]:
-    """Whether a command succeeded, and its output in one piece."""
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return False, str(error)
-    return done.returncode == 0, (done.stdout + done.stderr).strip()
 
 
 def _python() -> Check:
@@ -76,14 +67,11 @@ def _python() -> Check:
 
 
 def _torch() -> Check:
-    found = importlib.util.find_spec("torch")
-    if found is None or found.origin is None:
+    found = doctor_cuda.find_torch()
+    if found is None:
         return Check(name="torch", ok=False, detail="not installed", remedy='pip install "torch>=2.8"')
-    text = (Path(found.origin).parent / "version.py").read_text()
-    cuda = re.search(r"^cuda\b.*?=\s*'([\d.]+)'", text, re.MULTILINE)
-    version = importlib.metadata.version("torch")
-    build = f"built for CUDA {cuda.group(1)}" if cuda else "CPU build"
-    return Check(name="torch", ok=True, detail=f"{version}, {build}")
+    build = f"built for CUDA {found.cuda}" if found.cuda else "CPU build"
+    return Check(name="torch", ok=True, detail=f"{found.version}, {build}")
 
 
 def _compiler() -> Check:
@@ -91,7 +79,7 @@ def _compiler() -> Check:
     remedy = "install g++ (Debian and Ubuntu: apt install g++)"
     if compiler is None:
         return Check(name="g++", ok=False, detail="not found", remedy=remedy)
-    ok, version = _said(compiler, "-dumpfullversion", "-dumpversion")
+    ok, version = said(compiler, "-dumpfullversion", "-dumpversion")
     major = int(version.split(".")[0]) if ok and version.split(".")[0].isdigit() else 0
     if major < GCC:
         return Check(name="g++", ok=False, detail=f"{compiler} {version}: too old", remedy=f"install g++ {GCC} or newer")
@@ -110,29 +98,54 @@ def _toolkit() -> list[Check]:
     ]
 
 
+def _tvm_ffi() -> Check:
+    """What programs bind their CUDA through, and the ninja that it builds with."""
+    remedy = 'pip install "apache-tvm-ffi[cpp]"'
+    if importlib.util.find_spec("tvm_ffi") is None:
+        return Check(name="tvm-ffi", ok=False, detail="not installed", remedy=remedy)
+    version = importlib.metadata.version("apache-tvm-ffi")
+    if importlib.util.find_spec("ninja") is None and shutil.which("ninja") is None:
+        detail = f"{version}, without ninja: programs do not build outside of stitchcuda"
+        return Check(name="tvm-ffi", ok=False, detail=detail, remedy=remedy)
+    return Check(name="tvm-ffi", ok=True, detail=version)
+
+
 def _simulator() -> Check:
-    ok, text = _said(sys.executable, "-m", "stitchcuda.tools.probe", seconds=TRIAL_S)
+    ok, text = said(sys.executable, "-m", "stitchcuda.tools.probe", seconds=TRIAL_S)
     if not ok:
         return Check(name="simulator", ok=False, detail=text[-300:], remedy="fix g++ and the toolkit above first")
     return Check(name="simulator", ok=True, detail=f"a kernel was built and run on the CPU in {text} s")
 
 
 def _workspace(folder: Path) -> Check:
+    return _folder("workspace", folder, "choose another folder with --workspace or STITCHCUDA_WORKSPACE")
+
+
+def _cache() -> Check:
+    """What can be made again: builds, the toolkit's links, the simulator's libraries."""
+    try:
+        folder = user_cache()
+    except RuntimeError as error:
+        return Check(name="cache", ok=False, detail=str(error), remedy="set XDG_CACHE_HOME to a folder you may write to")
+    return _folder("cache", folder, "set XDG_CACHE_HOME to another folder")
+
+
+def _folder(name: str, folder: Path, remedy: str) -> Check:
+    """Whether a folder, which need not be there, can be written and has room."""
     place = folder.absolute()
     while not os.path.lexists(place):
         place = place.parent
-    remedy = "choose another folder with --workspace or STITCHCUDA_WORKSPACE"
     try:
         with tempfile.NamedTemporaryFile(dir=place) as file:
             file.write(b"x" * 4096)
             file.flush()
     except OSError as error:
-        return Check(name="workspace", ok=False, detail=f"{folder}: {(error.strerror or str(error)).lower()}", remedy=remedy)
+        return Check(name=name, ok=False, detail=f"{folder}: {(error.strerror or str(error)).lower()}", remedy=remedy)
     free = shutil.disk_usage(place).free
     detail = f"{folder}, {free / 1e9:.1f} GB free"
     if free < ROOM:
-        return Check(name="workspace", ok=False, detail=detail, remedy=f"free {ROOM / 1e9:.0f} GB, or {remedy}")
-    return Check(name="workspace", ok=True, detail=detail)
+        return Check(name=name, ok=False, detail=detail, remedy=f"free {ROOM / 1e9:.0f} GB, or {remedy}")
+    return Check(name=name, ok=True, detail=detail)
 
 
 def _runtime(folder: Path) -> Check:
@@ -142,45 +155,6 @@ def _runtime(folder: Path) -> Check:
         return Check(name="runtime", ok=False, detail=f"the simulator's libraries cannot be kept: {why}", remedy=remedy)
     kept = sum(path.is_dir() for path in folder.glob("[!.]*"))
     return Check(name="runtime", ok=True, detail=f"the simulator's libraries are kept in {folder}, versions there: {kept}")
-
-
-def _gpu() -> list[Check]:
-    without = "nothing to do: programs run on the simulator; to measure, use a machine with an NVIDIA GPU"
-    smi = shutil.which("nvidia-smi")
-    if smi is None:
-        return [
-            Check(name="driver", ok=False, detail="no NVIDIA driver found", remedy=without),
-            Check(name="gpu", ok=False, detail="none", remedy=without),
-        ]
-    ok, text = _said(smi, "--query-gpu=driver_version,name,memory.total", "--format=csv,noheader")
-    rows = [[part.strip() for part in line.split(",")] for line in text.splitlines() if line.count(",") == 2]
-    if not ok or not rows:
-        return [
-            Check(name="driver", ok=False, detail=f"nvidia-smi fails: {text[:200]}", remedy="repair the NVIDIA driver"),
-            Check(name="gpu", ok=False, detail="none that answers", remedy=without),
-        ]
-    names = "; ".join(f"{name}, {memory}" for _, name, memory in rows)
-    return [Check(name="driver", ok=True, detail=rows[0][0]), Check(name="gpu", ok=True, detail=names)]
-
-
-def _profiler(tool: str, package: str) -> Check:
-    """On the PATH, or inside NVIDIA's usual folders; nsys may also sit inside Nsight Compute's."""
-    found = shutil.which(tool)
-    if found is None:
-        patterns = [
-            f"nsight-*/*/{tool}",
-            f"nsight-*/*/bin/{tool}",
-            f"nsight-*/*/host/target-*/{tool}",
-            f"nsight-*/*/target-*/{tool}",
-        ]
-        roots = [Path("/opt/nvidia"), Path("/usr/local/cuda")]
-        places = sorted(place for root in roots for pattern in patterns for place in root.glob(pattern))
-        found = str(places[-1]) if places else None
-    if found is None:
-        return Check(name=tool, ok=False, detail="not found", remedy=f"install NVIDIA's {package} to profile on a GPU")
-    ok, text = _said(found, "--version")
-    version = re.search(r"\d{4}\.\d+[\d.]*", text)
-    return Check(name=tool, ok=ok, detail=f"{version.group(0) if version else ''} ({found})".strip())
 
 
 def _sandbox() -> list[Check]:
