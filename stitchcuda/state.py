@@ -57,7 +57,8 @@ class DeviceFacts(Record):
     launch_us: float                       # host cost of one eager operator
     driver: str = ""
     torch: str = ""
-    measured: bool = False                 # False: nominal figures for a device that is not here
+    measured: bool = False                 # False: nominal figures
+    note: str = ""                         # of a GPU that is here: why figures are nominal, what was left out
 
     @property
     def key(self) -> str:

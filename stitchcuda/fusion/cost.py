@@ -9,7 +9,7 @@ predecessor has ended:
 
 so a program of many small operators costs what the host costs, a program of large ones what the device costs, and removing a
 launch saves little where the device is the bottleneck. Shares and fixed times: `rates.py`; ceilings: `DeviceFacts`, which are
-reached rates, not data sheets'. Nothing is measured here.
+reached rates, not data sheets'. Nothing is measured here. Where to look next: `floor.py`, the speed of light.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from stitchcuda.fusion import rates
-from stitchcuda.fusion.dtypes import size_of
+from stitchcuda.fusion.floor import matrix_rate, program_floor
 from stitchcuda.fusion.flow import Flow
 from stitchcuda.fusion.graph import Node, OpGraph
-from stitchcuda.fusion.order import base_name, references, writes
+from stitchcuda.fusion.order import base_name, writes
 from stitchcuda.fusion.work import Work, touched, work_of
-from stitchcuda.state import DeviceFacts, Region
+from stitchcuda.state import DeviceFacts, Precision, Region
 
 ROW_OPERATORS = ("norm", "softmax", "sum", "mean", "var", "std", "amax", "amin", "prod", "pool", "logsumexp")
 
@@ -82,30 +82,9 @@ def saving_ms(region: Region, device: DeviceFacts) -> float:
     return max(eager - _own(region, device).device_us, 0.0) * count / 1e3
 
 
-def floor_ms(graph: OpGraph, device: DeviceFacts) -> float:
-    """Speed of light: every input, parameter that is used, and result crosses memory once; products run at the matrix rate.
-
-    `max(compulsory bytes / bandwidth, sum of flops / rate)`. No program with the same algorithm and precision is faster.
-    """
-    if graph.opaque:
-        return 0.0
-    flow = Flow(graph)
-    used = set(references(graph.outputs)) | {value for node in graph.nodes for value in references((node.args, node.kwargs))}
-    given = [*graph.inputs, *(tensor.spec for tensor in graph.state)]
-    moved = sum(_needed_bytes(flow, spec.name) for spec in given if spec.name in used)
-    moved += sum(flow.specs[name].elements * size_of(flow.specs[name].dtype) for name in flow.results if name in flow.producer)
-    flops_us = sum(_matrix_us(work, node, flow, device) for node in graph.nodes if (work := work_of(flow, node)).matrix)
-    return max(moved / (device.bandwidth_gbs * 1e3), flops_us) / 1e3
-
-
-def _needed_bytes(flow: Flow, name: str) -> int:
-    """Bytes of a given tensor that the program has to read: all of it, unless it is only looked up by index."""
-    spec = flow.specs[name]
-    readers = flow.readers.get(name, [])
-    lookups = [node for node in readers if base_name(node.op) in ("embedding", "index_select", "gather", "embedding_bag")]
-    if readers and len(lookups) == len(readers):
-        return min(touched(spec), sum(out.elements * size_of(out.dtype) for node in lookups for out in node.outputs))
-    return touched(spec)
+def floor_ms(graph: OpGraph, device: DeviceFacts, precision: Precision = "reference") -> float:
+    """Speed of light of the whole program in milliseconds (`floor.py`). 0 for one that could not be captured."""
+    return program_floor(graph, device, precision).ms
 
 
 def _units(graph: OpGraph, regions: Sequence[Region], kept: Collection[str], device: DeviceFacts) -> Iterator[Unit]:
@@ -126,7 +105,7 @@ def _units(graph: OpGraph, regions: Sequence[Region], kept: Collection[str], dev
             continue
         work = work_of(flow, node)
         if work.launches:
-            yield Unit(_host_us(work, node, device), _device_us(work, node, flow, device), work.launches)
+            yield Unit(_host_us(work, node, device), _device_us(work, node, device), work.launches)
         elif live is None or node.name in live:
             yield Unit(rates.VIEW_HOST * device.launch_us, 0.0, 0)
 
@@ -160,7 +139,7 @@ def _host_us(work: Work, node: Node, device: DeviceFacts) -> float:
     return (rates.rate_of(node.op).host + inner) * device.launch_us
 
 
-def _device_us(work: Work, node: Node, flow: Flow, device: DeviceFacts) -> float:
+def _device_us(work: Work, node: Node, device: DeviceFacts) -> float:
     rate = rates.rate_of(node.op)
     half = bool(node.outputs) and node.outputs[0].dtype in ("float16", "bfloat16")
     fixed, share = rate.fixed_us, rate.half if half else rate.bandwidth
@@ -169,14 +148,10 @@ def _device_us(work: Work, node: Node, flow: Flow, device: DeviceFacts) -> float
     moved = work.bytes / (device.bandwidth_gbs * 1e3 * share)
     if work.matrix:
         fixed += (work.launches - 1) * rates.POINTWISE.fixed_us
-        return fixed + max(moved, _matrix_us(work, node, flow, device) / rate.flops)
+        return fixed + max(moved, _matrix_us(work, node, device) / rate.flops)
     return fixed + moved
 
 
-def _matrix_us(work: Work, node: Node, flow: Flow, device: DeviceFacts) -> float:
-    """Flops over the device's matrix rate. fp32 convolutions run in TF32 and fp32 products do not: torch's defaults."""
-    dtype = node.outputs[0].dtype
-    if dtype == "float32" and base_name(node.op).startswith("conv"):
-        dtype = "tf32"
-    rate = device.tflops.get(dtype) or device.tflops.get("float32") or max(device.tflops.values(), default=1.0)
-    return work.flops / (rate * 1e6)
+def _matrix_us(work: Work, node: Node, device: DeviceFacts) -> float:
+    """Flops over the device's matrix rate."""
+    return 1e6 * work.flops / (matrix_rate(node.op, node.outputs[0].dtype, device) or 1e12)
