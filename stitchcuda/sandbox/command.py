@@ -47,14 +47,17 @@ def run(
     read: Sequence[Path] = (),
     write: Sequence[Path] = (),
     limits: Limits | None = None,
+    gpu: bool = False,
 ) -> Finished:
     """Run `command`, which may read `read` beyond the system's own folders and Python's, and write `write` and nothing else.
 
     It sees no network and no other process. A clean environment unless `env` is given, a time limit in `seconds`, stdout and
     stderr together. Without `cwd` it works in the first folder of `write`. A command that does not exist ends with code 127.
+    `gpu`: it sees the GPU's device files.
     Raises `Unavailable` where it was stopped because a file system that it writes to is full.
     """
-    answer, output = _launch(list(command), seconds, cwd, env, [*_of_command(command[0], env), *read], list(write), limits)
+    visible = [*_of_command(command[0], env), *read]
+    answer, output = _launch(list(command), seconds, cwd, env, visible, list(write), limits, gpu=gpu)
     text = output.decode("utf-8", "replace")
     if answer["reason"] == "disk" and (full := next((place for place in write if is_scarce(place)), None)):
         raise Unavailable(f"no space left to build in {full.parent}: free some there, or choose another folder")
@@ -88,11 +91,14 @@ def _launch(
     read: Sequence[Path | str],
     write: Sequence[Path],
     limits: Limits | None,
+    *,
+    gpu: bool = False,
 ) -> tuple[dict[str, Any], bytes]:
     policy = Policy(
         read=tuple(os.fspath(place) for place in (*files.prefixes(), *read)),
         write=tuple(os.fspath(place) for place in write),
         spawn=True,
+        gpu=gpu,
     )
     environment = dict(env) if env is not None else bounding.clean_environment()
     if write:

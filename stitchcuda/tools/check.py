@@ -14,12 +14,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from stitchcuda.errors import BadInput, Unavailable
 from stitchcuda.sandbox import limits
+from stitchcuda.sandbox.command import Finished
 from stitchcuda.sandbox.limits import Limits
 from stitchcuda.sandbox.removal import remove
 from stitchcuda.state import CheckResult, Record, Settings, TimingResult
@@ -28,7 +30,10 @@ from stitchcuda.tools.toolkit import runtime_cache
 
 _GRACE_S = 30.0                            # beyond the judge's own limits, before it is given up
 _ENDING_S = 5.0                            # for what is below a judge that is gone, before its files are left behind
-_DOING = {"baseline": "running the reference", "check": "judging a program", "time": "timing", "profile": "profiling"}
+_DOING = {
+    "baseline": "running the reference", "check": "judging a program", "time": "timing", "profile": "profiling",
+    "rehearse": "profiling",
+}  # fmt: skip
 _FROM_OUTSIDE = (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP)
 
 
@@ -95,6 +100,19 @@ class Judge:
     def profile(self, program: Path) -> dict[str, Any]:
         """Device time by kernel of one call (GPU only), as `origin.profile` says. Raises `Unavailable` without a GPU."""
         return self._ask("profile", self._bounds.check_s, program=str(program.resolve()))
+
+    def rehearse(self, program: Path | None, under: Sequence[str], out: Path, *, how: str, calls: int, warm: int) -> Finished:
+        """Call the reference, or a program that was judged correct, in a process of its own behind the command `under`, such as
+        a profiler's, which may write `out`. `profiled.py` has what `how` says.
+
+        Raises `Unavailable` for a program that cannot be loaded.
+        """
+        of = str(program.resolve()) if program else ""
+        devices = os.environ.get("CUDA_VISIBLE_DEVICES")  # the judge itself sees none
+        return Finished(**self._ask(
+            "rehearse", 2 * self._bounds.check_s, program=of, under=list(under), out=str(out.resolve()), how=how, calls=calls,
+            warm=warm, visible=devices,
+        ))  # fmt: skip
 
     def close(self) -> None:
         """End the judge and all workers, and remove their files. Safe to call twice."""

@@ -30,6 +30,7 @@ from stitchcuda.tools.exam import Exam, Lost, declared_sizes, draw, extend, relo
 from stitchcuda.tools.lacking import Terms
 from stitchcuda.tools.lifeline import die_with, take_over_stdio
 from stitchcuda.tools.nursery import Nursery
+from stitchcuda.tools.rehearsal import Rehearsal
 from stitchcuda.tools.screen import screen
 from stitchcuda.tools.skipping import Seat
 from stitchcuda.tools.snapshot import snapshot
@@ -153,6 +154,22 @@ class JudgeProcess:
                 return one.profile(exam.sets[0])
             except WorkerFailed as failure:
                 raise Unavailable(f"the program could not be profiled: {failure}") from failure
+
+    def rehearse(self, message: dict[str, Any]) -> dict[str, Any]:
+        """The reference, or a program, called in a process of its own under another command (`rehearsal.py`)."""
+        self._the_reference()              # which takes turns on the GPU, and must be fit to be called
+        with contextlib.ExitStack() as stack:
+            rehearsal = Rehearsal(message, self._target, self._settings.precision, self._limits)
+            if message["program"]:
+                try:
+                    shared, ready = handed_out(self._cache, self._home.place), self._ready(stack, message["program"])
+                    stack.enter_context(rehearsal.of_program(self._scratch, shared, *ready))
+                except WorkerFailed as failure:
+                    raise Unavailable(f"the program could not be rehearsed: {failure}") from failure
+            else:
+                rehearsal.of_reference(Path(self._path), secrets.randbits(31))
+            with self._turn(alone=True):
+                return rehearsal.run()._asdict()
 
     def _ready(self, stack: contextlib.ExitStack, program: str) -> tuple[Worker, Exam, Trial]:
         """A worker with the program loaded, on the terms on which it was judged."""
@@ -365,6 +382,7 @@ def main() -> None:
         "check": process.check,
         "time": process.time,
         "profile": process.profile,
+        "rehearse": process.rehearse,
     }
     for line in requests:
         message = json.loads(line)

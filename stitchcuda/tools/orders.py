@@ -6,6 +6,8 @@ every field of it as a stranger's. Where to look next: `interceptor.py` (who ord
 
 from __future__ import annotations
 
+import hashlib
+import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -77,6 +79,11 @@ def ordered(name: str, style: Literal["tvm", "torch"], options: Mapping[str, Any
         module=bool(options.get("is_python_module", True)),
         skip=skip,
     )
+
+
+def digest(order: Mapping[str, Any]) -> str:
+    """Names an order by all that it says."""
+    return hashlib.sha256(json.dumps(order, sort_keys=True).encode()).hexdigest()
 
 
 def library(answer: Mapping[str, Any]) -> Path:

@@ -124,7 +124,7 @@ class ProgramWorker:
 
         With `hold` the outputs stay alive, as they would with a caller who still needs them: `reread` writes them again.
         """
-        program, interceptor = self._loaded()
+        program, interceptor = self.loaded()
         self._restore()                    # may run code of the program: nothing of this call is there yet
         fresh = wire.read_tensors(Path(message["inputs"]), device=self._device)
         given = self._placed(fresh) if message["same_addresses"] else red_zoned(fresh)
@@ -174,7 +174,7 @@ class ProgramWorker:
 
     def reload(self, message: dict[str, Any]) -> dict[str, Any]:
         """Load other parameters, as somebody would who trained on."""
-        _, interceptor = self._loaded()
+        _, interceptor = self.loaded()
         given = wire.read_tensors(Path(message["state"]), device=self._device)
         with interceptor.running():
             self._adoption().load(dict(zip(message["names"], given, strict=True)))
@@ -182,7 +182,7 @@ class ProgramWorker:
 
     def disturb(self, message: dict[str, Any]) -> dict[str, Any]:
         """Change one of the tensors that are the program's own, or went by shape alone, and the one before back."""
-        _, interceptor = self._loaded()
+        _, interceptor = self.loaded()
         with interceptor.running():
             self._adoption().disturb(message["number"])
         return {}
@@ -195,7 +195,7 @@ class ProgramWorker:
     def repeat(self, message: dict[str, Any]) -> dict[str, Any]:
         """Further calls as a user makes them, unrecorded and in memory as it is, within a time: who counts calls gets past the
         count. Contents are other ones each time; with the given ones, at a random place in the row, outputs are written."""
-        program, interceptor = self._loaded()
+        program, interceptor = self.loaded()
         tensors = wire.read_tensors(Path(message["inputs"]), device=self._device)
         rollable = [rotation.rollable(tensor) for tensor in tensors]
         done, until = 0, time.monotonic() + message["budget_s"]
@@ -226,7 +226,7 @@ class ProgramWorker:
 
     def profile(self, message: dict[str, Any]) -> dict[str, Any]:
         """What the device did in one call after a warm-up (GPU only), through CUPTI: `origin.summary` makes shares of it."""
-        program, interceptor = self._loaded()
+        program, interceptor = self.loaded()
         tensors = wire.read_tensors(Path(message["inputs"]), device=self._device)
         args, kwargs = wire.decode(message["structure"], [alias(tensor) for tensor in tensors], self._device)
         rollable = [rotation.rollable(tensor) for tensor in tensors]
@@ -242,7 +242,7 @@ class ProgramWorker:
 
     def time(self, message: dict[str, Any]) -> dict[str, Any]:
         """Timed calls (GPU only), as `timed_calls.answer` says."""
-        program, interceptor = self._loaded()
+        program, interceptor = self.loaded()
 
         def make() -> TimedCalls:
             assert self._clock is not None
@@ -255,7 +255,8 @@ class ProgramWorker:
             torch.cuda.empty_cache()
         return answer
 
-    def _loaded(self) -> tuple[torch.nn.Module, Interceptor]:
+    def loaded(self) -> tuple[torch.nn.Module, Interceptor]:
+        """The program and what its calls run under (`Interceptor.running`)."""
         if self._program is None or self._interceptor is None:
             raise ProgramError("no program is loaded")
         return self._program, self._interceptor
@@ -274,7 +275,7 @@ class ProgramWorker:
 
     def _restore(self) -> None:
         """Parameters and buffers as before the first call: a call must not profit from the one before."""
-        program, interceptor = self._loaded()
+        program, interceptor = self.loaded()
         with torch.no_grad():
             if (adopted := self._adoption()).changed():
                 with interceptor.running():

@@ -2,8 +2,8 @@
 
 A profiler that sees the ranges can say which part of a program a kernel was launched for. Names are the module's path and the
 function, such as `blocks.*.attention: scaled_dot_product_attention`; blocks that differ by a number alone share one, so a
-reference and its stitched program, whose modules are named alike, can be held side by side. It slows the host down, so times of
-the host are taken without it. It measures nothing. Where to look next: `profiled.py` (who runs it), `nsys_export.py` (who reads).
+reference and its stitched program, whose modules are named alike, can be held side by side. It slows the host down, so times
+of the host are taken without it. It measures nothing. Where to look next: `profiled.py` (who runs it), `nsys_export.py`.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Regions(TorchFunctionMode):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        super().__exit__(kind, error, trace)
+        super().__exit__(kind, error, trace)  # type: ignore[no-untyped-call]
         for hook in self._hooks:
             hook.remove()
         self._hooks = []

@@ -49,12 +49,13 @@ class Trial:
     def __init__(self, worker: Worker, exam: Exam, built: Construction, target: Target, bounds: Limits) -> None:
         self._worker = worker
         self._exam = exam
-        self._built = built
+        self.built = built
         self.tier: Tier = "timed" if target == "cuda" else "simulated"
         self._limits = bounds
         self.state = built.state
         self.state_names = built.state_names
         self.notes: list[str] = []
+        self.asked: dict[str, Any] = {}    # what the worker was told for that
         self.loaded: dict[str, Any] = {}
         self.own_launches: dict[str, int] = {}  # of own kernels by full name, as the device's trace has them (GPU)
         self.traced: dict[str, Any] = {}   # what the profiler recorded, and whose names are the program's own (GPU)
@@ -69,30 +70,29 @@ class Trial:
         """
         self._worker.code = program if program.is_dir() else program.parent
         # Only a foreign program may lack some of the reference's state, and then of what was kept as constructed.
-        kept = set(self._exam.kept if self._exam.renewed else self._built.state_names) if program.is_file() else set()
-        with lent(self._worker.desk, self._built.init, self._exam.state) as (init, state):
-            self.loaded = self._worker.ask(
-                "load",
-                seconds=self._limits.start_s,
-                doing="building and constructing ModelNew",
-                program=str(program),
-                cache=str(cache),
-                arch=arch,
-                init=init,
-                init_structure=self._built.init_structure,
-                init_seed=self._built.init_seed,
-                training=self._built.training,
-                precision=self._built.precision,
-                state=state,
-                state_names=self._built.state_names,
-                parameters=[one.name for one in self._built.state if one.parameter],
-                tied={one.name: one.tied for one in self._built.state},
-                kept=sorted(kept),
-                alike=[name for group in self._exam.alike for name in group],
-                transient=self._exam.transient(self._built.state_names),
-                masked=masked,
-                backwards=self._exam.backwards != masked,
-            )
+        kept = set(self._exam.kept if self._exam.renewed else self.built.state_names) if program.is_file() else set()
+        with lent(self._worker.desk, self.built.init, self._exam.state) as (init, state):
+            self.asked = {
+                "program": str(program),
+                "cache": str(cache),
+                "arch": arch,
+                "init": init,
+                "init_structure": self.built.init_structure,
+                "init_seed": self.built.init_seed,
+                "training": self.built.training,
+                "precision": self.built.precision,
+                "state": state,
+                "state_names": self.built.state_names,
+                "parameters": [one.name for one in self.built.state if one.parameter],
+                "tied": {one.name: one.tied for one in self.built.state},
+                "kept": sorted(kept),
+                "alike": [name for group in self._exam.alike for name in group],
+                "transient": self._exam.transient(self.built.state_names),
+                "masked": masked,
+                "backwards": self._exam.backwards != masked,
+            }
+            doing = "building and constructing ModelNew"
+            self.loaded = self._worker.ask("load", seconds=self._limits.start_s, doing=doing, **self.asked)
         self._tell_tampering(self.loaded)
         self.notes += [str(note) for one in self._worker.built for note in one.get("notes", ())]
         self._note_state(kept, program)
@@ -105,8 +105,8 @@ class Trial:
         missing, elsewhere = ({str(name) for name in one} if isinstance(one := said[what], list) else set()
                               for what in ("missing", "elsewhere"))  # fmt: skip
         guessed = said["guessed"] if isinstance(said["guessed"], dict) else {}
-        self.guessed = [name for name in self._built.state_names if name in guessed]
-        lacking = [name for name in self._built.state_names if name in self._exam.kept or name in kept & missing]
+        self.guessed = [name for name in self.built.state_names if name in guessed]
+        lacking = [name for name in self.built.state_names if name in self._exam.kept or name in kept & missing]
         if lacking:
             self.notes.append(
                 f"limited: the program's state_dict is not the reference's: it lacks {listed(lacking)}; "
@@ -119,7 +119,7 @@ class Trial:
             pairs = [f"{str(guessed[name])[:_MOST_NAMED]!r} taken for {name!r}" for name in self.guessed]
             self.notes.append(f"{listed(pairs)}, by shape: name them as the reference does, or rename in a load hook")
         gone = elsewhere | (kept & missing)
-        self.state_names = [name for name in self._built.state_names if name not in gone]
+        self.state_names = [name for name in self.built.state_names if name not in gone]
 
     def call(self, given: InputSet, *, same_addresses: bool, hold: bool = False) -> Answer:
         """One forward. `hold`: its outputs stay alive for `reread`. Raises `WorkerFailed`."""
@@ -205,7 +205,7 @@ class Trial:
         if set(answer.values) != set(outputs):
             reasons.append(f"the program returns {_listed(answer.values)} where the reference returns {_listed(outputs)}")
         before_inputs = wire.read_tensors(given.inputs)
-        state = dict(zip(self._built.state_names, wire.read_tensors(self._exam.state), strict=False))
+        state = dict(zip(self.built.state_names, wire.read_tensors(self._exam.state), strict=False))
         before_state = {name: state[name] for name in self.state_names}
         if len(answer.inputs) < len(before_inputs):
             reasons.append(f"the program's worker gave back {len(answer.inputs)} of {len(before_inputs)} inputs")
@@ -215,7 +215,7 @@ class Trial:
                 if answer.state is None:
                     continue
                 value = answer.state.get(key)
-                if key not in self._built.state_names:
+                if key not in self.built.state_names:
                     self.remark(f"buffer {key} is in no state_dict and was not compared")
                 elif value is None:
                     reasons.append(f"the reference updates its buffer {key}, and the program has none of that name")
@@ -289,7 +289,7 @@ class Trial:
             with lent(self._worker.desk, other.state) as (state,):
                 self._worker.ask(
                     "reload", seconds=self._limits.call_s, doing="taking other parameters", state=state,
-                    names=self._built.state_names,
+                    names=self.built.state_names,
                 )  # fmt: skip
             given = other.sets[0]
             wrong = self.judged(given, self.call(given, same_addresses=False), other.bounds(1))[1]

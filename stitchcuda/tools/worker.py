@@ -6,7 +6,6 @@ Nothing a program worker says is believed beyond the tensors it wrote. Where to 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import secrets
@@ -21,7 +20,7 @@ from stitchcuda.errors import Unavailable
 from stitchcuda.sandbox import limits
 from stitchcuda.sandbox.limits import Limits
 from stitchcuda.sandbox.removal import remove
-from stitchcuda.tools import shortage
+from stitchcuda.tools import orders, shortage
 from stitchcuda.tools.lending import handed
 from stitchcuda.tools.nursery import Nursery
 from stitchcuda.tools.wire import Closed, Expired, Forged, WireError
@@ -72,7 +71,8 @@ class Worker:
         self.desk = Path(tempfile.mkdtemp(prefix="desk-", dir=root))  # what it is asked about, for as long (`lending.py`)
         self.shelf = Path(tempfile.mkdtemp(prefix="shelf-", dir=root))  # libraries that were built for it, and no others
         self.code: Path | None = None      # folder of the code that it runs; a crash is told by the line in there
-        self.built: list[dict[str, Any]] = []  # what the builder made for it, in its own words: these can be believed
+        self.ordered: list[dict[str, Any]] = []
+        self.built: list[dict[str, Any]] = []  # what the builder made of each, in its own words: these can be believed
         self._on_build = on_build
         self._orders: dict[str, int] = {}  # digest: characters
         self._what = f"the {kind}"
@@ -133,6 +133,7 @@ class Worker:
             started = time.monotonic()
             if building <= 0:
                 raise Expired
+            self.ordered.append(order)
             self.built.append(self._made(order, building))
             took = time.monotonic() - started
             deadline, building = deadline + took, building - took
@@ -141,13 +142,12 @@ class Worker:
 
     def _made(self, order: dict[str, Any], seconds: float) -> dict[str, Any]:
         assert self._on_build is not None
-        text = json.dumps(order, sort_keys=True).encode()
-        digest = hashlib.sha256(text).hexdigest()
+        digest, size = orders.digest(order), len(json.dumps(order))
         if digest not in self._orders:
-            if len(self._orders) >= _MOST_DIFFERENT or sum(self._orders.values()) + len(text) > _MOST_ORDERED:
+            if len(self._orders) >= _MOST_DIFFERENT or sum(self._orders.values()) + size > _MOST_ORDERED:
                 most = f"{_MOST_DIFFERENT} builds, with sources of {_MOST_ORDERED >> 20} MiB in all"
                 return {"error": f"a program may order {most}, and no more", "kind": "build"}
-            self._orders[digest] = len(text)
+            self._orders[digest] = size
         return self._on_build(order, self.code, seconds)
 
     def _lent(self, built: dict[str, Any]) -> dict[str, Any]:

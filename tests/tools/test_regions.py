@@ -18,7 +18,8 @@ class Block(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = self.lin(self.norm(x))
         y += x
-        return y.softmax(-1) @ y.mT
+        z: torch.Tensor = y.softmax(-1) @ y.mT
+        return z
 
 
 class Net(nn.Module):
