@@ -1,0 +1,257 @@
+"""Reads Nsight Compute's report files (`.ncu-rep`) into kernel profiles, through NVIDIA's own Python interface.
+
+`ncu-report` from PyPI (seen to work: 2026.3.1; it reads reports of older versions of ncu), else the one that Nsight Compute
+brings. It takes a damaged file for an empty or shorter one, so the file's frame is checked here first. Nothing is run.
+Where to look next: `kernel_profile.py` (the records), `ncu_figures.py` (which counters).
+"""
+
+from __future__ import annotations
+
+import importlib
+import statistics
+import struct
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from stitchcuda.errors import Unavailable
+from stitchcuda.tools import kernel_names, ncu_figures
+from stitchcuda.tools.kernel_profile import KernelProfile, RuleResult, SourceLine
+from stitchcuda.tools.ncu_command import find_ncu
+
+INSTALL = "pip install 'ncu-report>=2025.3'"
+_MAGIC = b"NVR\0"
+_MOST_LINES = 8
+_FINE, _NO_OPINION = 1, (0, 4)             # MsgType: OK; NONE, and ERROR: the rule itself failed
+_SCOPES: dict[int, Literal["kernel", "local"]] = {1: "local", 2: "kernel"}  # SpeedupType
+_ASIDE = "could not be found. Collecting it as an additional metric"
+_SAMPLES = "smsp__pcsamp_sample_count"
+_SAMPLED = "smsp__pcsamp_warps_issue_stalled_"
+_INSTRUCTIONS = "inst_executed"
+
+
+def read(
+    report: Path,
+    *,
+    shares: Mapping[str, float] | None = None,
+    origins: Mapping[str, str] | None = None,
+) -> tuple[KernelProfile, ...]:
+    """One profile per kernel of the report, in the order of their share of the call, else as they were launched.
+
+    `shares` (0 to 1) and `origins` go by demangled name. Raises `Unavailable` where the reader is missing, or the file is not
+    a whole report. A report without kernels gives ().
+    """
+    interface = _interface()
+    _check_frame(report)
+    try:
+        context = interface.load_report(str(report))
+    except Exception as why:
+        raise Unavailable(f"{report} cannot be read as an Nsight Compute report: {why}; profile the kernels again") from why
+    launches: dict[str, list[Any]] = {}
+    for action in _actions(context):
+        launches.setdefault(kernel_names.demangled(_mangled(action)), []).append(action)
+    shares, origins = shares or {}, origins or {}
+    profiles = [
+        _profile(name, actions, shares.get(name), origins.get(name, "")) for name, actions in launches.items()
+    ]  # fmt: skip
+    return tuple(sorted(profiles, key=lambda profile: -(profile.share or 0.0)))
+
+
+def missing() -> str:
+    """Why reports cannot be read here, with the remedy; "" if they can."""
+    try:
+        _interface()
+    except Unavailable as why:
+        return str(why)
+    return ""
+
+
+def _interface() -> Any:
+    """The module `ncu_report`: as installed, else from Nsight Compute's own folder."""
+    try:
+        return importlib.import_module("ncu_report")
+    except ImportError as why:
+        first = why
+    for folder in _beside_ncu():
+        sys.path.insert(0, str(folder))
+        try:
+            return importlib.import_module("ncu_report")
+        except ImportError:
+            continue                       # built for another Python; the sentence below covers it
+        finally:
+            sys.path.remove(str(folder))
+    raise Unavailable(f"Nsight Compute's reports cannot be read ({first}); install NVIDIA's reader with: {INSTALL}")
+
+
+def _beside_ncu() -> Iterator[Path]:
+    ncu = find_ncu()
+    if ncu is None:
+        return
+    for home in (ncu.parent, *ncu.resolve().parents[:3], *sorted(ncu.parent.parent.glob("nsight-compute-*"), reverse=True)):
+        if (home / "extras" / "python" / "ncu_report.py").is_file():
+            yield home / "extras" / "python"
+
+
+def _check_frame(report: Path) -> None:
+    """The file's frame as NVIDIA documents it (extras/FileFormat): a magic, a header, blocks of a header and a payload."""
+    try:
+        data = report.read_bytes()
+    except OSError as why:
+        raise Unavailable(f"no report of Nsight Compute at {report} ({why.strerror}); profile the kernels again") from why
+    if data[:4] != _MAGIC:
+        raise Unavailable(f"{report} is no report of Nsight Compute; give the .ncu-rep file that ncu wrote")
+    try:
+        at = start = 8 + struct.unpack_from("<I", data, 4)[0]
+        while at < len(data):
+            length = struct.unpack_from("<I", data, at)[0]
+            payload = _payload_size(data[at + 4 : at + 4 + length])
+            at += 4 + length + payload
+    except (struct.error, IndexError):
+        at = start = -1
+    if at != len(data) or at == start:
+        raise Unavailable(f"{report} is cut short: ncu did not finish writing it; profile the kernels again")
+
+
+def _payload_size(header: bytes) -> int:
+    """Field 5 of a block's header, a protocol buffer."""
+    at = size = 0
+    while at < len(header):
+        key, at = _varint(header, at)
+        if key & 7 == 0:
+            value, at = _varint(header, at)
+            size = value if key >> 3 == 5 else size
+        elif key & 7 == 2:
+            value, at = _varint(header, at)
+            at += value
+        else:
+            at += 8 if key & 7 == 1 else 4
+    if at > len(header):
+        raise IndexError
+    return size
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[at]
+        value |= (byte & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 0x80:
+            return value, at
+
+
+def _actions(context: Any) -> Iterator[Any]:
+    for number in range(context.num_ranges()):
+        part = context.range_by_idx(number)
+        for index in range(part.num_actions()):
+            action = part.action_by_idx(index)
+            if action.workload_type() == action.WorkloadType_KERNEL:
+                yield action
+
+
+def _mangled(action: Any) -> str:
+    return str(action.name(action.NameBase_MANGLED) or action.name(action.NameBase_DEMANGLED))
+
+
+def _profile(name: str, actions: list[Any], share: float | None, origin: str) -> KernelProfile:
+    action = _median(actions)
+    figures = ncu_figures.read(_values(action), lambda metric: _text(action, metric))
+    return figures.model_copy(update={
+        "name": name,
+        "origin": origin,
+        "share": share,
+        "launches": len(actions),
+        "rules": _rules(action),
+        "lines": _lines(action),
+    })  # fmt: skip
+
+
+def _median(actions: list[Any]) -> Any:
+    """A duration that was not measured counts as the shortest."""
+    durations = [_value(action, ncu_figures.DURATION) or 0.0 for action in actions]
+    return actions[durations.index(statistics.median_high(durations))]
+
+
+def _values(action: Any) -> Callable[[str], float | None]:
+    return lambda metric: _value(action, metric)
+
+
+def _value(action: Any, metric: str) -> float | None:
+    found = action.metric_by_name(metric)
+    if found is None or not found.has_value():
+        return None
+    value = found.value()
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _text(action: Any, metric: str) -> str:
+    found = action.metric_by_name(metric)
+    value = found.value() if found is not None and found.has_value() else None
+    return value if isinstance(value, str) else ""
+
+
+def _rules(action: Any) -> tuple[RuleResult, ...]:
+    results = []
+    for found in action.rule_results():
+        if not found.has_rule_message():
+            continue
+        message = found.rule_message()
+        aside = int(message["type"]) == _FINE and not message["title"]
+        if int(message["type"]) in _NO_OPINION or aside or _ASIDE in message["message"]:
+            continue
+        estimate = found.speedup_estimation() if found.has_speedup_estimation() else None
+        results.append(RuleResult(
+            rule=found.rule_identifier(),
+            title=message["title"],
+            message=ncu_figures.plain(message["message"]),
+            speedup_percent=float(estimate["speedup"]) if estimate else None,
+            scope=_SCOPES.get(int(estimate["type"])) if estimate else None,
+        ))  # fmt: skip
+    return tuple(sorted(results, key=lambda one: (one.scope != "kernel", -(one.speedup_percent or 0.0))))
+
+
+def _lines(action: Any) -> tuple[SourceLine, ...]:
+    """Warp samples by source line; without samples, executed instructions. () without line information (`-lineinfo`)."""
+    by_pc = _instances(action, _SAMPLES) or _instances(action, _INSTRUCTIONS)
+    total = sum(by_pc.values())
+    if not total:
+        return ()
+    places: dict[int, tuple[str, int]] = {}
+    for pc in by_pc:
+        info = action.source_info(pc)
+        if info is not None and info.file_name():
+            places[pc] = (info.file_name(), info.line())
+    weights: dict[tuple[str, int], float] = {}
+    reasons: dict[tuple[str, int], dict[str, float]] = {}
+    for pc, place in places.items():
+        weights[place] = weights.get(place, 0.0) + by_pc[pc]
+    for metric in action.metric_names():
+        if metric.startswith(_SAMPLED) and not metric.endswith(("_not_issued", "_selected")):
+            for pc, count in _instances(action, metric).items():
+                if count and pc in places:
+                    seen = reasons.setdefault(places[pc], {})
+                    reason = metric.removeprefix(_SAMPLED)
+                    seen[reason] = seen.get(reason, 0.0) + count
+    sources = {name: content.splitlines() for name, content in dict(action.source_files()).items() if content}
+    hottest = sorted(weights, key=lambda place: -weights[place])[:_MOST_LINES]
+    return tuple(
+        SourceLine(
+            file=file,
+            line=line,
+            share=weights[file, line] / total,
+            stall=max(reasons.get((file, line), {"": 0.0}).items(), key=lambda item: item[1])[0],
+            text=sources[file][line - 1].strip() if 0 < line <= len(sources.get(file, ())) else "",
+        )
+        for file, line in hottest
+        if weights[file, line]
+    )
+
+
+def _instances(action: Any, metric: str) -> dict[int, float]:
+    """A metric's values by address of the instruction."""
+    found = action.metric_by_name(metric)
+    if found is None or not found.has_correlation_ids():
+        return {}
+    addresses = found.correlation_ids()
+    return {addresses.as_uint64(i): float(found.as_double(i)) for i in range(found.num_instances())}
