@@ -1,4 +1,5 @@
 """Names of the kernels that a built library holds, from its own tables: what a program's text says of itself decides nothing.
+And whose a kernel is that a profiler names.
 
 `in_library` reads the device code that lies in the file (cubins, ELF files within the ELF file); where that is compressed, the
 host's stubs, one function per kernel. Names come as CUPTI shows them, demangled. It loads nothing that it reads.
@@ -11,7 +12,7 @@ import ctypes
 import ctypes.util
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -20,6 +21,11 @@ _CUDA = 190                                # e_machine of a cubin
 _ENTRY = 0x10                              # in st_other: the function is a kernel
 _FUNCTION = 2
 _STUB = re.compile(r"_ZL?(\d+)__device_stub_")
+_VENDOR = re.compile(
+    r"cublas|cudnn|cutlass|nvjet|gemm|gemv|xmma|flash_fwd|flash_attn|fmha|implicit_convolve|winograd|cusparse|cufft|"
+    r"splitKreduce|dot_kernel|sm\d\d_|ampere_|volta_|hopper_|convolve|nchwToNhwc|nhwcToNchw|RNN_|LSTM|GRU",
+    re.IGNORECASE,
+)
 
 
 def in_library(library: Path) -> tuple[str, ...]:
@@ -37,6 +43,13 @@ def base_name(kernel: str) -> str:
     """"scale" for "void ns::scale<float>(float*)": no return type, namespaces, template arguments or parameters."""
     plain = kernel.removeprefix("void ").replace("(anonymous namespace)::", "")
     return re.split(r"[<(]", plain)[0].split("::")[-1].strip()
+
+
+def classify(kernel: str, own: Iterable[str]) -> str:
+    """"own", "vendor" or "framework" for a demangled kernel name; `own` holds full names, or base names from sources."""
+    if kernel in own or base_name(kernel) in own:
+        return "own"
+    return "vendor" if _VENDOR.search(kernel) else "framework"
 
 
 @cache

@@ -20,6 +20,7 @@ from torch._C import _profiler
 
 from stitchcuda.tools import masks
 from stitchcuda.tools.kernel_names import base_name, in_library
+from stitchcuda.tools.kernel_names import classify as classify
 
 # Taken before a program is imported: what it puts into these modules later changes nothing here.
 _prepare = torch._C._autograd._prepare_profiler
@@ -32,11 +33,6 @@ _HEAD_START = 1_000_000                    # cycles, about half a millisecond
 _COPY = "Memcpy DtoD"                      # plain and of one layout: everything else is a kernel
 _WARM_CALLS = 3
 _ON_HOST = ("ProfilerStep", "Activity Buffer")
-_VENDOR = re.compile(
-    r"cublas|cudnn|cutlass|nvjet|gemm|gemv|xmma|flash_fwd|flash_attn|fmha|implicit_convolve|winograd|cusparse|cufft|"
-    r"splitKreduce|dot_kernel|sm\d\d_|ampere_|volta_|hopper_|convolve|nchwToNhwc|nhwcToNchw|RNN_|LSTM|GRU",
-    re.IGNORECASE,
-)
 _MOVES = re.compile(r"mem(cpy|set)|copy|CatArray|fill|gather|scatter|index|transpose|roll|flip|repeat|triu|tril", re.IGNORECASE)
 
 
@@ -63,13 +59,6 @@ def _strings(text: str) -> list[str]:
 def built_kernels(libraries: Iterable[Path]) -> tuple[str, ...]:
     """Full names of the kernels in the libraries that the builder made for a program."""
     return tuple(dict.fromkeys(name for library in libraries for name in in_library(library)))
-
-
-def classify(kernel: str, own: Iterable[str]) -> str:
-    """"own", "vendor" or "framework" for a demangled kernel name; `own` holds full names, or base names from sources."""
-    if kernel in own or base_name(kernel) in own:
-        return "own"
-    return "vendor" if _VENDOR.search(kernel) else "framework"
 
 
 def record(
