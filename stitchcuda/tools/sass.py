@@ -47,15 +47,15 @@ class SassFacts(Record):
 
     name: str                              # demangled, as in `KernelUsage`
     instructions: int = 0                  # without padding
-    global_loads: Widths = Field({})       # LDG, and LD where the compiler could not tell the address space
-    global_stores: Widths = Field({})
-    async_copies: Widths = Field({})       # cp.async: from global to shared memory past the registers
+    global_loads: Widths = Field(default={})  # LDG, and LD where the compiler could not tell the address space
+    global_stores: Widths = Field(default={})
+    async_copies: Widths = Field(default={})  # cp.async: from global to shared memory past the registers
     bulk_copies: int = 0                   # TMA
-    shared_loads: Widths = Field({})       # LDS, and LDSM (ldmatrix)
-    shared_stores: Widths = Field({})
+    shared_loads: Widths = Field(default={})  # LDS, and LDSM (ldmatrix)
+    shared_stores: Widths = Field(default={})
     local_loads: int = 0                   # spills, or arrays that are indexed by a variable
     local_stores: int = 0
-    tensor: dict[str, int] = Field({})     # by opcode
+    tensor: dict[str, int] = Field(default={})  # by opcode
     fp32: int = 0
     packed: int = 0                        # two 16-bit numbers at once
     fp64: int = 0                          # conversions to and from it included
