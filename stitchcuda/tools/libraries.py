@@ -219,7 +219,7 @@ def _place(family: Family, libraries: tuple[str, ...], where: Places) -> _Found 
         headers = (include, *(root / one for one in family.also if (root / one).is_dir()))
         files = {one: file for one in libraries if (file := _library(root, one)) is not None}
         lacking = [one for one in libraries if one not in files]
-        without = "".join(f"lib{one}.so" for one in lacking[:1])
+        lacks = f"{include} has {family.name}'s headers, but lib{lacking[0] if lacking else ''}.so is not with them"
         found = _Found(
             includes=headers,
             libraries=tuple(files),
@@ -227,7 +227,7 @@ def _place(family: Family, libraries: tuple[str, ...], where: Places) -> _Found 
             folders=tuple(dict.fromkeys((*headers, *(file.parent for file in files.values())))),
             version=f"{hashlib.sha256((include / (family.version or family.probe)).read_bytes()).hexdigest()[:12]} "
             f"{','.join(str(file) for file in files.values())}",
-            unlinked=without and f"{include} has {family.name}'s headers, but {without} is not with them; {_remedy(family, where)}",
+            unlinked=f"{lacks}; {_remedy(family, where)}" if lacking else "",
         )
         if not lacking:
             return found

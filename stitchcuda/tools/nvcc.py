@@ -17,20 +17,19 @@ import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from stitchcuda.errors import Unavailable
 from stitchcuda.sandbox import command, limits, seal
 from stitchcuda.simulator.includes import foreign, inside
 from stitchcuda.state import BuildResult, KernelUsage, Record
-from stitchcuda.tools import bindings, compiler_log, toolkit
+from stitchcuda.tools import bindings, compiler_log, compilers, libraries, program_sources, toolkit
 from stitchcuda.tools.bindings import Binding
+from stitchcuda.tools.libraries import Libraries
 from stitchcuda.tools.toolkit import Toolkit
 
 _SECONDS = 300.0                           # for one source; the slowest seen, CUTLASS-sized templates, takes half of it
-_HEADERS = (".h", ".hpp", ".cuh", ".inl", ".inc")
-_CXX = (".cc", ".cpp", ".cxx", ".c++")
 
 
 class Library(Record):
@@ -59,19 +58,19 @@ def build(program: Path, *, arch: str, cache: Path, link: bool) -> BuildResult:
     """
     started = time.monotonic()
     root = program if program.is_dir() else program.parent
-    sources = sorted(path for path in root.rglob("*") if path.suffix in (".cu", *_CXX)) if program.is_dir() else []
+    sources = program_sources.sources(program)
     if (strange := next((path for path in sources if not path.is_file() or not inside(path, (root,))), None)) is not None:
         said = f"{strange.relative_to(root)}:1: error: no plain file of the program; a program is built from its own sources"
         return BuildResult(ok=False, log=said)
     cuda = [path for path in sources if path.suffix == ".cu"]
     if not cuda:
         inline = "its CUDA is inline and is built when it is loaded"
-        return BuildResult(ok=True, skipped=inline if _has_inline(program) else "the program has no CUDA source")
+        return BuildResult(ok=True, skipped=inline if program_sources.has_inline(program) else "the program has no CUDA source")
     kit = toolkit.find_toolkit()
     if kit is None:
         return BuildResult(ok=True, skipped=toolkit.missing())
     if link:
-        made = [library(group, arch=arch, cache=cache, root=root) for group in _groups(sources)]
+        made = [library(group, arch=arch, cache=cache, root=root) for group in program_sources.groups(sources)]
         return BuildResult(
             ok=all(one.path is not None for one in made),
             seconds=time.monotonic() - started,
@@ -79,14 +78,14 @@ def build(program: Path, *, arch: str, cache: Path, link: bool) -> BuildResult:
             log="\n".join(one.log for one in made if one.log),
             kernels=tuple(usage for one in made for usage in one.kernels),
         )
-    place = _Place(kit, arch, cache.resolve(), root, bindings.tvm())
+    place, found = _with_libraries(_Place(kit, arch, cache.resolve(), root, bindings.tvm()), cuda)
     objects = _together(lambda source: _cuda(source, place, cubin=True), cuda)
     failed = "\n".join(one.log for one in objects if one.path is None)
     return BuildResult(
         ok=not failed and all(one.path is not None for one in objects),
         seconds=time.monotonic() - started,
         cached=all(one.cached for one in objects),
-        log=compiler_log.trimmed(failed, root, place.elsewhere) if failed else "",
+        log=_explained(failed, place, found) if failed else "",
         kernels=tuple(usage for one in objects if one.path is not None for usage in compiler_log.usage(one.log)),
     )
 
@@ -113,7 +112,8 @@ def library(
     if kit is None:
         raise Unavailable(toolkit.missing())
     included = tuple(folder for folder in includes if not (folder / "cuda_runtime_api.h").exists())
-    place = _Place(kit, arch, cache.resolve(), root, binding or bindings.tvm(), included)
+    plain = _Place(kit, arch, cache.resolve(), root, binding or bindings.tvm(), included)
+    place, found = _with_libraries(plain, sources, ldflags)
 
     def compiled(source: Path) -> _Object:
         if source.suffix == ".cu":
@@ -123,8 +123,10 @@ def library(
     objects = _together(compiled, sorted(sources))
     failed = "\n".join(one.log for one in objects if one.path is None)
     if failed or any(one.path is None for one in objects):
-        return Library(path=None, log=compiler_log.trimmed(failed, root, place.elsewhere), seconds=time.monotonic() - started)
-    linked = _link([one.path for one in objects if one.path is not None], place, tuple(ldflags))
+        return Library(path=None, log=_explained(failed, place, found), seconds=time.monotonic() - started)
+    if found.unlinked:
+        return Library(path=None, log=f"error: linking failed\n{found.unlinked}", seconds=time.monotonic() - started)
+    linked = _link([one.path for one in objects if one.path is not None], place, found.ldflags(ldflags))
     said = "" if linked.path is not None else f"error: linking failed\n{linked.log}"
     return Library(
         path=linked.path,
@@ -156,16 +158,15 @@ class _Place:
         return tuple(dict.fromkeys(folder for folder in folders if folder.exists()))
 
 
-def _groups(sources: Sequence[Path]) -> list[list[Path]]:
-    """What belongs in one library: NAME.cu with NAME_binding.cc, as programs load them; else everything together."""
-    groups = {path.with_suffix(""): [path] for path in sources if path.suffix == ".cu"}
-    for path in sources:
-        if path.suffix != ".cu":
-            owner = path.with_name(path.stem.removesuffix("_binding"))
-            if owner not in groups:
-                return [list(sources)]
-            groups[owner].append(path)
-    return list(groups.values())
+def _with_libraries(place: _Place, sources: Sequence[Path], ldflags: Sequence[str] = ()) -> tuple[_Place, Libraries]:
+    """The place with NVIDIA's libraries that the sources, or the program's headers, include."""
+    own = {header for source in sources for header in program_sources.headers(source, place.root, place.includes)}
+    found = libraries.find(libraries.included((*sources, *own)), libraries.places(place.kit), ldflags=ldflags)
+    return replace(place, binding=libraries.bound(place.binding, found)), found
+
+
+def _explained(log: str, place: _Place, found: Libraries) -> str:
+    return libraries.explained(compiler_log.trimmed(log, place.root, place.elsewhere), found, libraries.places(place.kit))
 
 
 def _cuda(source: Path, place: _Place, *, cubin: bool, extra: tuple[str, ...] = ()) -> _Object:
@@ -180,7 +181,7 @@ def _cxx(source: Path, place: _Place, *, extra: tuple[str, ...] = ()) -> _Object
     compiler = os.environ.get("CXX", "g++")
     cuda = tuple(part for folder in place.kit.includes for part in ("-isystem", str(folder)))
     flags = ("-fPIC", *_with_defaults(place.binding.cxx_flags, extra))
-    order = (compiler, *flags, *_includes(place), *cuda, "-c", str(source))
+    order = (compiler, *flags, *cuda, *_includes(place), "-c", str(source))
     return _made(source, order, ".o", f"{compiler} {_host_compiler()}", place)
 
 
@@ -197,25 +198,25 @@ def _includes(place: _Place) -> tuple[str, ...]:
 
 def _made(source: Path, order: tuple[str, ...], suffix: str, tool: str, place: _Place) -> _Object:
     """Run the compiler unless the same text was compiled before with the same tool and flags."""
-    root, headers = place.root, _headers(source, place)
-    key = _key((tool, place.binding.version, *order[1:-1], source.name), source, headers, root)
-    stem = place.cache / "objects" / key[:2] / key
-    made, log = stem.with_suffix(suffix), stem.with_suffix(".json")
-    if log.exists():
-        entry = json.loads(log.read_text())
-        if not entry["ok"] or seal.state(made) == "intact":
-            return _Object(path=made if entry["ok"] else None, log=entry["log"], cached=True)
+    root, headers = place.root, program_sources.headers(source, place.root, place.includes)
+    named = (tool, place.binding.version, *order[1:-1], source.name)
+    key = _key(named, source, headers, root)
+    made = (place.cache / "objects" / key[:2] / key).with_suffix(suffix)
+    if (known := _known(made)) is not None:
+        return known
     readable = place.readable(source)
     for file in (source, *headers):
         if (said := foreign(file.read_text("utf-8", "replace"), file, readable, _relative(str(file), root))) is not None:
             return _Object(path=None, log=said)
-    stem.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=stem.parent, prefix="building-") as scratch:
+    made.parent.mkdir(parents=True, exist_ok=True)
+    with compilers.sole(made), tempfile.TemporaryDirectory(dir=made.parent, prefix="building-") as scratch:
+        if (known := _known(made)) is not None:    # by somebody else, while this one waited
+            return known
         temporary = Path(scratch) / f"made{suffix}"
         finished = _run((*order, "-o", str(temporary)), root, readable, Path(scratch))
         if finished.timed_out:
             return _Object(path=None, log=f"{source}:1: error: the compiler did not finish within {_SECONDS:.0f} s")
-        if _key((tool, place.binding.version, *order[1:-1], source.name), source, headers, root) != key:
+        if _key(named, source, headers, root) != key:
             return _Object(path=None, log=f"{source}:1: error: the program's files changed while they were compiled")
         ok = finished.code == 0 and temporary.exists()
         said = _relative(finished.output, root)
@@ -225,9 +226,18 @@ def _made(source: Path, order: tuple[str, ...], suffix: str, tool: str, place: _
             # A compiler that was killed, found no file or ran out of disk names no line of the source; that is not remembered.
             note = Path(scratch) / "log.json"
             note.write_text(json.dumps({"ok": ok, "log": said}))
-            os.replace(note, log)
+            os.replace(note, made.with_suffix(".json"))
     said = said or f"{source}:1: error: the compiler ended with {limits.signal_name(finished.code)}"
     return _Object(path=made if ok else None, log=said)
+
+
+def _known(made: Path) -> _Object | None:
+    """What an earlier compilation came to."""
+    log = made.with_suffix(".json")
+    entry = json.loads(log.read_text()) if log.exists() else None
+    if entry is None or (entry["ok"] and seal.state(made) != "intact"):
+        return None
+    return _Object(path=made if entry["ok"] else None, log=entry["log"], cached=True)
 
 
 def _key(parts: Sequence[str], source: Path, headers: Sequence[Path], root: Path) -> str:
@@ -250,7 +260,9 @@ def _link(objects: list[Path], place: _Place, ldflags: tuple[str, ...]) -> _Obje
     if seal.state(made) == "intact":
         return _Object(path=made, cached=True)
     made.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=made.parent, prefix="linking-") as scratch:
+    with compilers.sole(made), tempfile.TemporaryDirectory(dir=made.parent, prefix="linking-") as scratch:
+        if seal.state(made) == "intact":
+            return _Object(path=made, cached=True)
         temporary = Path(scratch) / made.name
         order = (os.environ.get("CXX", "g++"), *map(str, objects), *flags, "-o", str(temporary))
         readable = (*(path.parent for path in objects), *place.elsewhere, home, runtime.resolve())
@@ -263,23 +275,14 @@ def _link(objects: list[Path], place: _Place, ldflags: tuple[str, ...]) -> _Obje
 
 def _run(order: Sequence[str], cwd: Path, readable: Sequence[Path], scratch: Path) -> command.Finished:
     environment = limits.clean_environment({"TMPDIR": str(scratch)})
-    return command.run(order, seconds=_SECONDS, cwd=cwd, env=environment, read=readable, write=(scratch,))
+    with compilers.turn():
+        return command.run(order, seconds=_SECONDS, cwd=cwd, env=environment, read=readable, write=(scratch,))
 
 
 def _together(make: object, sources: Iterable[Path]) -> list[_Object]:
     listed = list(sources)
-    if not listed:
-        return []
-    with ThreadPoolExecutor(min(len(listed), os.cpu_count() or 1)) as pool:
+    with ThreadPoolExecutor(max(1, min(len(listed), os.cpu_count() or 1))) as pool:
         return list(pool.map(make, listed))  # type: ignore[arg-type]
-
-
-def _headers(source: Path, place: _Place) -> list[Path]:
-    """Headers that count as sources: the program's, or an inline source's own, and those of the program's include folders."""
-    home = place.root if source.is_relative_to(place.root) else source.parent
-    folders = [home, *(folder for folder in place.includes if folder.is_relative_to(place.root))]
-    found = {path for folder in folders for path in folder.rglob("*") if path.suffix in _HEADERS and path.is_file()}
-    return sorted(path for path in found if inside(path, (*folders, place.root)))
 
 
 def _relative(log: str, root: Path) -> str:
@@ -287,11 +290,6 @@ def _relative(log: str, root: Path) -> str:
     for folder in (root, root.resolve()):
         log = log.replace(f"{folder}/", "")
     return log
-
-
-def _has_inline(program: Path) -> bool:
-    files = [program] if program.is_file() else list(program.glob("*.py"))
-    return any("__global__" in file.read_text(errors="replace") for file in files)
 
 
 @functools.cache

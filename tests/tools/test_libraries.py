@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import ctypes
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from stitchcuda.tools import bindings, libraries, toolkit
+from stitchcuda.tools import bindings, libraries, nvcc, toolkit
 from stitchcuda.tools.libraries import Places
+from tests.tools import programs
+
+NVCC = pytest.mark.skipif(toolkit.find_toolkit() is None, reason=toolkit.missing() or "no toolkit")
+USER = """
+#include <cublasLt.h>
+__global__ void kernel(float* x) { *x = CUBLASLT_OF_A_TEST; }
+extern "C" int asked() { return cublasLtOfATest(); }
+"""
 
 
 def tree(root: Path, *files: str) -> Path:
@@ -146,7 +156,7 @@ def test_includes_are_read_without_comments(tmp_path: Path) -> None:
     assert libraries.included([tmp_path / "a.cu"]) == {"cublasLt.h", "b.cuh"}
 
 
-@pytest.mark.skipif(toolkit.find_toolkit() is None, reason=toolkit.missing() or "no toolkit")
+@NVCC
 def test_cub_comes_with_this_machines_toolkit() -> None:
     kit = toolkit.find_toolkit()
     assert kit is not None
@@ -154,3 +164,71 @@ def test_cub_comes_with_this_machines_toolkit() -> None:
     assert found.names == ("CCCL",)
     places = found.includes or kit.includes
     assert any((folder / "cub/block/block_reduce.cuh").is_file() for folder in places)
+
+
+@pytest.fixture
+def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A library that lies in Python's packages as cuBLAS does: no link for developers, and not where the system looks."""
+    root = tree(tmp_path / "site-packages/nvidia/cu13", "include/cublas_api.h", "lib/made.cc")
+    (root / "include/cublasLt.h").write_text('#define CUBLASLT_OF_A_TEST 4.f\nextern "C" int cublasLtOfATest();\n')
+    (root / "lib/made.cc").write_text('extern "C" int cublasLtOfATest() { return 41; }\n')
+    library = root / "lib/libcublasLt.so.13"
+    order = ["g++", "-shared", "-fPIC", "-Wl,-soname,libcublasLt.so.13", "-o", str(library), str(root / "lib/made.cc")]
+    subprocess.run(order, check=True)
+    kit = toolkit.find_toolkit()
+    assert kit is not None
+    here = libraries.places(kit).model_copy(update={"packages": (tmp_path / "site-packages",)})
+    monkeypatch.setattr(libraries, "places", lambda kit: here)
+    return root
+
+
+@NVCC
+def test_a_program_is_compiled_and_linked_with_what_was_found(tmp_path: Path, wheel: Path) -> None:
+    program = programs.write(tmp_path / "program", {"gemm.cu": USER})
+    made = nvcc.library([program / "gemm.cu"], arch="sm_90a", cache=tmp_path / "cache", root=program, ldflags=("-lcublasLt",))
+    assert made.path is not None, made.log
+    assert ctypes.CDLL(str(made.path)).asked() == 41
+    again = nvcc.library([program / "gemm.cu"], arch="sm_90a", cache=tmp_path / "cache", root=program, ldflags=("-lcublasLt",))
+    assert (again.path, again.cached) == (made.path, True)
+
+
+@NVCC
+def test_a_library_that_was_installed_since_is_used(tmp_path: Path, wheel: Path) -> None:
+    """An error that was remembered is not told again."""
+    program = programs.write(tmp_path / "program", {"gemm.cu": USER})
+    hidden = wheel.rename(tmp_path / "elsewhere")
+    first = nvcc.build(program, arch="sm_90a", cache=tmp_path / "cache", link=False)
+    assert not first.ok
+    said, blamed = first.log.splitlines()[:2]
+    assert said.startswith("cuBLAS is not on this machine")
+    assert blamed.startswith("gemm.cu:1:10: fatal error: cublasLt.h: No such file")
+    hidden.rename(wheel)
+    assert nvcc.build(program, arch="sm_90a", cache=tmp_path / "cache", link=False).ok
+
+
+@NVCC
+def test_a_library_that_cannot_be_linked_is_said_before_it_is_loaded(tmp_path: Path, wheel: Path) -> None:
+    (wheel / "lib/libcublasLt.so.13").unlink()
+    program = programs.write(tmp_path / "program", {"gemm.cu": USER})
+    assert nvcc.build(program, arch="sm_90a", cache=tmp_path / "cache", link=False).ok
+    linked = nvcc.build(program, arch="sm_90a", cache=tmp_path / "cache", link=True)
+    assert not linked.ok
+    assert "has cuBLAS's headers, but libcublasLt.so is not with them" in linked.log
+
+
+@NVCC
+def test_cub_and_libcu_compile_in_cuda_and_in_cpp(tmp_path: Path) -> None:
+    kernel = """
+    #include <cub/block/block_reduce.cuh>
+    __global__ void sum(const float* x, float* y) {
+      __shared__ typename cub::BlockReduce<float, 128>::TempStorage storage;
+      const float total = cub::BlockReduce<float, 128>(storage).Sum(x[threadIdx.x]);
+      if (threadIdx.x == 0) *y = total;
+    }
+    """
+    host = '#include <cuda/std/array>\nextern "C" int three() { return cuda::std::array<int, 3>{}.size(); }\n'
+    program = programs.write(tmp_path / "program", {"sum.cu": kernel, "sum_binding.cc": host})
+    built = nvcc.build(program, arch="sm_90a", cache=tmp_path / "cache", link=True)
+    assert built.ok, built.log
+    (library,) = (tmp_path / "cache" / "libraries").rglob("*.so")
+    assert ctypes.CDLL(str(library)).three() == 3
