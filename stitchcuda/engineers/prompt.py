@@ -16,6 +16,7 @@ from stitchcuda.engineers import Assignment, Brief, Draft, Files
 from stitchcuda.engineers.diagnosis import diagnosis
 from stitchcuda.fusion.cost import saving_ms
 from stitchcuda.fusion.emit import emit
+from stitchcuda.fusion.floor import floors, program_floor
 from stitchcuda.fusion.graph import Literal_, Node, OpGraph, ValueRef
 from stitchcuda.fusion.lower import CannotLower, lower
 from stitchcuda.state import Evidence, Policy, Precision, Region, TensorSpec
@@ -35,13 +36,16 @@ LANGUAGES = {".py": "python", ".cu": "cuda", ".cuh": "cuda", ".cc": "cpp", ".cpp
 
 def planner_prompt(brief: Brief) -> str:
     regions = [region for region in brief.regions if region.kind != "view"]
+    device, precision = brief.baseline.device, brief.settings.precision
     return _render(
         "planner",
         _common(brief)
         | {
             "baseline": brief.baseline,
             "regions": regions,
-            "savings": {region.id: saving_ms(region, brief.baseline.device) for region in regions},
+            "savings": {region.id: saving_ms(region, device) for region in regions},
+            "floor": program_floor(brief.graph, device, precision),
+            "floors": floors(regions, device, precision),
             "views": len(brief.regions) - len(regions),
             "kept": brief.kept,
             "plans": brief.plans,

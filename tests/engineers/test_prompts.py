@@ -26,7 +26,8 @@ def test_planner_sees_program_costs_and_record() -> None:
         "the reference's own words",
         "NVIDIA H200", "132 SMs", "4300 GB/s",
         "r01: gelu + layer_norm [fusible]", "x [8, 64] float32 strides [64, 1]", "8.45 kB → 4.35 kB", "12 kFLOP", "2 launches",
-        "Eager: not timed; 0.02 ms predicted", "floor: 2 µs",
+        "Eager: not timed; 0.02 ms predicted", "floor: 0.8 µs for the whole program as one kernel, bound by launch",
+        "12 kFLOP; floor 0.8 µs, bound by launch", "Nominal figures",
         "strict (no framework compute", "bf16 is allowed", "Goal: 1.5×",
         "In the program now: r07", "Plan 1: r01. one region",
         "r01 #0: predicted 5 µs, saving not timed; not kept, then code (not correct). output 0 is wrong",
@@ -39,6 +40,13 @@ def test_planner_sees_program_costs_and_record() -> None:
 def test_planner_compares_prediction_with_measurement() -> None:
     measured = ATTEMPT.model_copy(update={"saving_ms": 0.02, "correct": True, "kept": True, "diagnosis": ""})
     assert "predicted 5 µs, saved 0.02 ms; kept" in planner_prompt(brief(history=(measured,)))
+
+
+def test_planner_reads_why_a_gpu_was_not_measured() -> None:
+    plain = brief()
+    device = plain.baseline.device.model_copy(update={"note": "the GPU is busy with something else"})
+    text = planner_prompt(dataclasses.replace(plain, baseline=plain.baseline.model_copy(update={"device": device})))
+    assert "nothing was measured. (the GPU is busy with something else)\n" in text
 
 
 def test_coder_starts_from_the_program_and_the_region() -> None:
