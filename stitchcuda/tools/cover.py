@@ -35,11 +35,10 @@ class Cover(Generic[Label]):
     def parts(self, start: int, end: int) -> Iterator[tuple[int, Label | None]]:
         """How long which label holds between two times, piece by piece."""
         place = max(0, bisect_right(self._starts, start) - 1)
-        while start < end and place < len(self._starts):
+        while place < len(self._starts) and self._starts[place] < end:
             following = self._starts[place + 1] if place + 1 < len(self._starts) else end
-            if following > start:
-                yield min(following, end) - max(start, self._starts[place]), self._labels[place]
-                start = following
+            if (took := min(following, end) - max(start, self._starts[place])) > 0:
+                yield took, self._labels[place]
             place += 1
 
     def _leave(self, around: list[tuple[int, Label]]) -> None:

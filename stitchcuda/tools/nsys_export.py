@@ -19,7 +19,7 @@ from stitchcuda.tools.kernel_names import base_name, classify, demangled
 from stitchcuda.tools.system_profile import CALL_RANGE, REGION_PREFIX, TRACED_RANGE, Origin, SystemProfile
 from stitchcuda.tools.timeline import ApiCall, Range, Recording, Work, profile_of
 
-_MAGIC = b"SQLite format 3\0"
+_MAGIC, _HEAD = b"SQLite format 3\0", 100  # what a file begins with, bytes of its header (sqlite.org/fileformat.html)
 _KERNEL, _GRAPH = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
 _RUNTIME, _NVTX = "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS"
 _COPY, _SET = "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET"
@@ -71,13 +71,16 @@ class _File:
         self.path = path
         try:
             with path.open("rb") as file:
-                head = file.read(len(_MAGIC))
+                head, size = file.read(_HEAD), path.stat().st_size
         except OSError as error:
             raise Unavailable(f"{path} cannot be read: {(error.strerror or str(error)).lower()}") from error
         if not head:
             raise Unavailable(f"{path} is empty: export the recording again")
-        if head != _MAGIC:
+        if not head.startswith(_MAGIC):
             raise Unavailable(f"{path} is no SQLite file: make one of the recording with nsys export --type=sqlite")
+        # SQLite itself reads a last page that is cut short as if zeros followed.
+        if size < int.from_bytes(head[16:18], "big") * int.from_bytes(head[28:32], "big"):
+            raise Unavailable(f"{path} {_DAMAGED} ({size} bytes are left)")
         # Immutable: a reader leaves no files beside it, and may read where it must not write.
         self._connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
         self._connection.text_factory = lambda raw: raw.decode("utf-8", "replace")

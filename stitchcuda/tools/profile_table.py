@@ -14,8 +14,7 @@ from stitchcuda.tools.system_profile import KernelTime, Origin, RegionTime, Syst
 
 WIDTH = 100
 _ROWS = 10                                 # of regions and of kernels, each; the rest is one line
-_NAME = 46                                 # columns of the first cell in a table of one profile
-_NAMES = 48                                # and of two
+_NAME = 46                                 # columns of the first cell
 _NONE = "-"
 
 
@@ -23,10 +22,10 @@ def table(profile: SystemProfile, *, rows: int = _ROWS) -> str:
     """Regions, then kernels, longest first, `rows` of each at most. One call, times on the device unless it says host."""
     blocks = []
     if profile.regions:
-        head = _row("region", ("device ms", "share", "launches", "host ms"), _NAME)
+        head = _row("region", ("device ms", "share", "launches", "host ms"))
         blocks.append([head, *_regions(profile.regions, rows)])
     if profile.kernels:
-        head = _row("kernel", ("device ms", "share", "launches", "whose"), _NAME)
+        head = _row("kernel", ("device ms", "share", "launches", "whose"))
         blocks.append([head, *_kernels(profile.by_name(), rows)])
     if not blocks:
         blocks.append([f"nothing but the time of a call is known: {ms(profile.span_ms)}"])
@@ -38,17 +37,17 @@ def comparison(
 ) -> str:
     """Two profiles side by side: the call as a whole, its regions, its kernels. Of both, what takes longest in either first."""
     first, second = (clipped(name, 9) for name in names)
-    blocks = [[_row("one call", (first, second, "change", ""), _NAMES), *_figures(before, after)]]
+    blocks = [[_row("one call", (first, second, "change", "")), *_figures(before, after)]]
     columns = (f"{first} ms", f"{second} ms", "change", "launches")
     if before.regions and after.regions:
-        blocks.append([_row("region", columns, _NAMES), *_paired(_by_region(before), _by_region(after), rows)])
+        blocks.append([_row("region", columns), *_paired(_by_region(before), _by_region(after), rows)])
     if before.kernels and after.kernels:
-        blocks.append([_row("kernel", columns, _NAMES), *_paired(_by_kernel(before), _by_kernel(after), rows)])
+        blocks.append([_row("kernel", columns), *_paired(_by_kernel(before), _by_kernel(after), rows)])
     return "\n\n".join("\n".join(block) for block in blocks)
 
 
-def _row(name: str, cells: Sequence[str], width: int) -> str:
-    return f"{clipped(name, width):{width}}{''.join(f'{cell:>13}' for cell in cells)}".rstrip()
+def _row(name: str, cells: Sequence[str]) -> str:
+    return f"{clipped(name, _NAME):{_NAME}}{''.join(f' {cell:>12}' for cell in cells)}".rstrip()
 
 
 def _regions(regions: Sequence[RegionTime], rows: int) -> list[str]:
@@ -60,7 +59,7 @@ def _regions(regions: Sequence[RegionTime], rows: int) -> list[str]:
             count(sum(region.launches for region in some)),
             _ms(sum(host)) if host else _NONE,
         )
-        return _row(name, cells, _NAME)
+        return _row(name, cells)
 
     return [*(row(region.name, [region]) for region in _head(regions, rows)), *_rest(regions, rows, row), row("all", regions)]
 
@@ -74,7 +73,7 @@ def _kernels(kernels: Sequence[KernelTime], rows: int) -> list[str]:
             count(sum(kernel.launches for kernel in some)),
             next(iter(whose)) if len(whose) == 1 else "",
         )
-        return _row(name, cells, _NAME)
+        return _row(name, cells)
 
     return [*(row(kernel.short, [kernel]) for kernel in _head(kernels, rows)), *_rest(kernels, rows, row), row("all", kernels)]
 
@@ -86,6 +85,10 @@ def _head(many: Sequence[Any], rows: int) -> Sequence[Any]:
 def _rest(many: Sequence[object], rows: int, row: Callable[..., str]) -> list[str]:
     left = many[len(_head(many, rows)) :]
     return [row(f"({len(left)} more)", left)] if left else []
+
+
+def _many(number: float) -> str:
+    return count(number) if number < 9999.5 else f"{number / 1000:.0f}k"
 
 
 def _ms(value: float) -> str:
@@ -115,7 +118,7 @@ def _figures(before: SystemProfile, after: SystemProfile) -> Iterable[str]:
     ]
     for name, one, other, said in figures:
         if one is not None and other is not None and (one or other):
-            yield _row(name, (said(one), said(other), _change(one, other)), _NAMES)
+            yield _row(name, (said(one), said(other), _change(one, other)))
 
 
 def _change(before: float, after: float) -> str:
@@ -145,8 +148,8 @@ def _paired(
 
     def row(name: str, some: Sequence[tuple[str, tuple[float, float], tuple[float, float]]]) -> str:
         (old, was), (new, now) = ([sum(part) for part in zip(*(one[side] for one in some), strict=True)] for side in (1, 2))
-        cells = (_ms(old) if was else _NONE, _ms(new) if now else _NONE, f"{new - old:+.3f}", f"{count(was)} > {count(now)}")
-        return _row(name, cells, _NAMES)
+        cells = (_ms(old) if was else _NONE, _ms(new) if now else _NONE, f"{new - old:+.3f}", f"{_many(was)} -> {_many(now)}")
+        return _row(name, cells)
 
     yield from (row(one[0], [one]) for one in _head(both, rows))
     yield from _rest(both, rows, row)

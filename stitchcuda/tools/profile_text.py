@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from stitchcuda.tools.system_profile import ELSEWHERE, KernelTime, Origin, SystemProfile
 
-_SOURCES: Mapping[str, str] = {"nsys": "Nsight Systems", "cupti": "CUPTI", "events": "CUDA events"}
+SOURCES: Mapping[str, str] = {"nsys": "Nsight Systems", "cupti": "CUPTI", "events": "CUDA events"}
 _SHOWN = 5                                 # regions and kernels in the lines; the long tail says nothing
 _IDLE = 0.3                                # share of the span from which the host is to blame
 _MOVING = 0.3                              # share of the device time from which copies to and from the host are
@@ -36,7 +36,8 @@ def _host_bound(profile: SystemProfile) -> str:
     idle = profile.idle_ms or 0.0
     text = f"the host: the device waits {percent(idle / profile.span_ms)} of the time, {ms(idle)} of {ms(profile.span_ms)}"
     if profile.syncs and profile.syncs >= 0.5:
-        return f"{text}; the host waits for the device {count(profile.syncs)} times in a call, and launches nothing meanwhile"
+        times = plural(profile.syncs, "time", "times")
+        return f"{text}; the host waits for the device {times} in a call, and launches nothing meanwhile"
     if profile.graph_share is not None and profile.graph_share > 0.5:
         return f"{text}, between {count(profile.graph_launches or 0)} CUDA graph launches and what runs outside of them"
     return f"{text}, while {count(profile.launches)} kernels are launched one by one"
@@ -66,9 +67,14 @@ def _share(took: float, share: float) -> str:
     return f"{percent(share)} of the device time, {ms(took)}"
 
 
+def summary(profile: SystemProfile) -> tuple[str, ...]:
+    """At most six lines on the call as a whole: who looked, device, kernels, host, waiting, copies."""
+    return (_source(profile), *_device(profile), *_host(profile))
+
+
 def lines(profile: SystemProfile) -> tuple[str, ...]:
-    """What a person or a model should know of the profile: at most six lines on the call, five regions, five kernels, notes."""
-    said = [_source(profile), *_device(profile), *_host(profile)]
+    """What a person or a model should know of the profile: its summary, five regions, five kernels, notes."""
+    said = list(summary(profile))
     said += [
         f"region {region.name}: {_share(region.device_ms, region.share)}, {plural(region.launches, 'launch', 'launches')}"
         for region in profile.regions[:_SHOWN]
@@ -84,7 +90,7 @@ def lines(profile: SystemProfile) -> tuple[str, ...]:
 
 def _source(profile: SystemProfile) -> str:
     of = "one call" if profile.calls == 1 else f"mean of {profile.calls} calls"
-    return f"{_SOURCES[profile.source]}, {of}" + (f" ({profile.why})" if profile.why else "")
+    return f"{SOURCES[profile.source]}, {of}" + (f" ({profile.why})" if profile.why else "")
 
 
 def _device(profile: SystemProfile) -> list[str]:
@@ -114,7 +120,8 @@ def _host(profile: SystemProfile) -> list[str]:
         most = ", ".join(f"{call.name} {ms(call.ms)} ({count(call.calls)}x)" for call in profile.host[:3])
         said.append(f"host: {ms(total)} inside of CUDA's API, most in {most}")
     if profile.syncs:
-        said.append(f"the host waits for the device {count(profile.syncs)} times, {ms(profile.sync_ms or 0.0)} in all")
+        times = plural(profile.syncs, "time", "times")
+        said.append(f"the host waits for the device {times}, {ms(profile.sync_ms or 0.0)} in all")
     if profile.copies:
         each = (f"{copy.kind} {count(copy.count)}x, {amount(copy.size)}, {ms(copy.ms)}" for copy in profile.copies)
         said.append(f"copies: {'; '.join(each)}")
