@@ -160,7 +160,8 @@ def limiter_of(
     if occupancy.waves is not None and occupancy.waves < FULL_WAVE:
         reasons.append(f"too few blocks ({occupancy.waves:.2g} of a full wave)")
     if stalls:
-        reasons.append(f"warps wait for {STALLS.get(stalls[0].reason, stalls[0].reason)} ({100 * stalls[0].share:.0f} % of their time)")
+        what = STALLS.get(stalls[0].reason, stalls[0].reason)
+        reasons.append(f"warps wait for {what} ({100 * stalls[0].share:.0f} % of their time)")
     if not reasons and occupancy.achieved is not None and occupancy.achieved < LATENCY_PERCENT:
         reasons.append(f"few warps at a time ({occupancy.achieved:.0f} % of what fits)")
     return ", ".join(reasons) or "latency"

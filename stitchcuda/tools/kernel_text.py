@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from stitchcuda.tools.kernel_names import base_name
-from stitchcuda.tools.kernel_profile import STALLS, KernelProfile, RuleResult
+from stitchcuda.tools.kernel_profile import STALLS, KernelProfile, RuleResult, SourceLine
 
 _SCALES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "K"))
 _MESSAGE = 300                             # characters of a rule's message that a model is shown
@@ -52,7 +52,7 @@ def for_model(profile: KernelProfile, *, stalls: int = 3, rules: int = 2, lines:
         *_line("arithmetic", work),
         *_line("occupancy", warps),
         *_line("warps wait", waits),
-        *(f"{hot.file}:{hot.line}: {100 * hot.share:.0f} % {hot.stall}: {hot.text}".rstrip(": ") for hot in profile.lines[:lines]),
+        *(_source(hot) for hot in profile.lines[:lines]),
         *(_rule(rule) for rule in profile.rules[:rules]),
     )
 
@@ -75,6 +75,10 @@ def _launch(profile: KernelProfile) -> tuple[str, ...]:
         f"{profile.registers} registers" if profile.registers is not None else "",
         f"{profile.shared_bytes} bytes shared" if profile.shared_bytes else "",
     )
+
+
+def _source(hot: SourceLine) -> str:
+    return f"{hot.file}:{hot.line}: {100 * hot.share:.0f} % {hot.stall}: {hot.text}".rstrip(": ")
 
 
 def _rule(rule: RuleResult) -> str:

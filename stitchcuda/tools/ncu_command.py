@@ -6,6 +6,7 @@ call cudaProfilerStart and cudaProfilerStop around what is to be profiled. Where
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shutil
@@ -32,11 +33,11 @@ SECTIONS = (
 )
 _MOST_KERNELS = 3
 _LEAST_SHARE = 0.05                        # of the device time; what takes less cannot give more
+_NO_KERNELS = ("copy", "graph")            # origins
 _MOST_LAUNCHES = 12                        # each is replayed some 40 times for these sections
 _SECONDS = 300.0
 _PLACES = ("/usr/local/cuda/bin", "/usr/local/cuda-*/bin", "/opt/nvidia/nsight-compute/*", "/usr/local/cuda*/nsight-compute-*")
 _PROFILED = re.compile(r'^==PROF== Profiling "([^"]+)"', re.MULTILINE)
-_UNKNOWN = re.compile(r"(?:find|unknown|invalid)\s+metrics?:?\s+(?:name\s+)?[\"']?([a-z0-9_]+__[\w.]+)", re.IGNORECASE)
 _ERROR = re.compile(r"^==(?:ERROR|WARNING)== (.+)$", re.MULTILINE)
 
 COUNTERS_DENIED = (
@@ -65,13 +66,29 @@ _REMEDIES = (
 )  # fmt: skip
 
 
-class KernelTime(Record):
-    """A kernel of one call, as the system's profile has it."""
+class Timed(Protocol):
+    """What `choose` must know of a kernel: a system profile's records will do."""
 
-    name: str                              # demangled
-    ms: float                              # all launches of one call together
-    launches: int = 1
-    origin: str = ""                       # own, vendor, framework
+    @property
+    def name(self) -> str: ...             # demangled
+
+    @property
+    def ms(self) -> float: ...             # all launches of one call together
+
+    @property
+    def launches(self) -> float: ...       # in one call
+
+    @property
+    def origin(self) -> str: ...           # own, vendor, framework
+
+
+class Chosen(Record):
+    """A function whose kernels are to be profiled."""
+
+    name: str                              # of its longest kernel, demangled
+    ms: float = 0.0
+    launches: float = 1.0
+    origin: str = ""
 
 
 class Profiled(Record):
@@ -91,6 +108,7 @@ class Run(Protocol):
     def __call__(
         self,
         command: Sequence[str],
+        /,
         *,
         seconds: float,
         cwd: Path | None = None,
@@ -117,23 +135,23 @@ def find_tool(name: str, places: Sequence[str]) -> Path | None:
     return None
 
 
-def choose(kernels: Sequence[KernelTime], most: int = _MOST_KERNELS) -> tuple[KernelTime, ...]:
+def choose(kernels: Sequence[Timed], most: int = _MOST_KERNELS) -> tuple[Chosen, ...]:
     """The kernels worth looking at: at most `most`, the longest first, none under 5 % of the device time.
 
-    Kernels of the same base name count as one, since ncu's filter cannot tell them apart. One place is for an own kernel, if
-    there is one: that is what a rewrite can change.
+    Kernels of the same base name count as one, since ncu's filter cannot tell them apart; copies and whole graphs have no such
+    name and count for the device time alone. One place is for an own kernel, if there is one: that a rewrite can change.
     """
-    merged: dict[str, KernelTime] = {}
+    groups: dict[str, list[Timed]] = {}
     for kernel in kernels:
-        same = merged.get(base_name(kernel.name))
-        if same is None:
-            merged[base_name(kernel.name)] = kernel
-        else:
-            longer = same if same.ms >= kernel.ms else kernel
-            total = {"ms": same.ms + kernel.ms, "launches": same.launches + kernel.launches}
-            merged[base_name(kernel.name)] = longer.model_copy(update=total)
-    whole = sum(kernel.ms for kernel in merged.values())
-    ranked = sorted(merged.values(), key=lambda kernel: -kernel.ms)
+        if kernel.origin not in _NO_KERNELS and re.fullmatch(r"[\w$]+", name := base_name(kernel.name)):
+            groups.setdefault(name, []).append(kernel)
+    ranked = []
+    for group in groups.values():
+        longest = max(group, key=lambda kernel: kernel.ms)
+        took, launches = sum(kernel.ms for kernel in group), sum(kernel.launches for kernel in group)
+        ranked.append(Chosen(name=longest.name, ms=took, launches=launches, origin=longest.origin))
+    ranked.sort(key=lambda kernel: -kernel.ms)
+    whole = sum(kernel.ms for kernel in kernels)
     chosen = [kernel for kernel in ranked if whole and kernel.ms >= _LEAST_SHARE * whole][:most]
     own = next((kernel for kernel in ranked if kernel.origin == "own"), None)
     if own is not None and own not in chosen:
@@ -145,7 +163,7 @@ def command(
     ncu: Path,
     target: Sequence[str],
     report: Path,
-    kernels: Sequence[KernelTime],
+    kernels: Sequence[Chosen],
     *,
     cache: Literal["all", "none"] = "all",
     replay: Literal["kernel", "application"] = "kernel",
@@ -158,7 +176,7 @@ def command(
     """
     metrics = ",".join(name for name in ncu_figures.wanted() if name not in without)
     names = sorted({re.sub(r"\W", ".", base_name(kernel.name)) for kernel in kernels})
-    launches = min(_MOST_LAUNCHES, sum(kernel.launches for kernel in kernels) or _MOST_LAUNCHES)
+    launches = min(_MOST_LAUNCHES, math.ceil(sum(kernel.launches for kernel in kernels)) or _MOST_LAUNCHES)
     return (
         str(ncu), "--export", str(report), "--force-overwrite", "--target-processes", "all",
         "--profile-from-start", "off", "--clock-control", "none", "--cache-control", cache, "--replay-mode", replay,
@@ -172,7 +190,7 @@ def command(
 
 def profile(
     target: Sequence[str],
-    kernels: Sequence[KernelTime],
+    kernels: Sequence[Chosen],
     folder: Path,
     *,
     run: Run,
@@ -205,7 +223,7 @@ def profile(
         order = command(ncu, target, report, left, cache=cache, replay=replay, without=without)
         finished = run(order, seconds=seconds, cwd=cwd, env=env, read=read, write=(folder,))
         spent += finished.seconds
-        if not _PROFILED.search(finished.output) and (unknown := tuple(dict.fromkeys(_UNKNOWN.findall(finished.output)))):
+        if not _PROFILED.search(finished.output) and (unknown := _unknown_metrics(finished.output)):
             without = unknown
             notes.append(f"this ncu does not know {', '.join(unknown)}")
             order = command(ncu, target, report, left, cache=cache, replay=replay, without=without)
@@ -244,6 +262,12 @@ def explain(finished: Finished, report: Path) -> str:
         return "none of the chosen kernels was launched between cudaProfilerStart and cudaProfilerStop"
     said = " ".join(_ERROR.findall(finished.output)[:3]) or finished.output.strip()[-400:] or "without a word"
     return f"Nsight Compute ended with {finished.code}: {said}"
+
+
+def _unknown_metrics(output: str) -> tuple[str, ...]:
+    """Metrics that ncu complains of; versions differ in their words, so a name in a complaint is enough."""
+    complaints = " ".join(_ERROR.findall(output))
+    return tuple(name for name in ncu_figures.wanted() if re.search(rf"(?<![\w.]){re.escape(name)}(?![\w.])", complaints))
 
 
 def _version(folder: Path) -> tuple[int, ...]:

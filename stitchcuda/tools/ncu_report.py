@@ -36,11 +36,13 @@ def read(
     *,
     shares: Mapping[str, float] | None = None,
     origins: Mapping[str, str] | None = None,
+    root: Path | None = None,
 ) -> tuple[KernelProfile, ...]:
     """One profile per kernel of the report, in the order of their share of the call, else as they were launched.
 
-    `shares` (0 to 1) and `origins` go by demangled name. Raises `Unavailable` where the reader is missing, or the file is not
-    a whole report. A report without kernels gives ().
+    `shares` (0 to 1) and `origins` go by demangled name. Source files under `root`, the program's folder, become relative, and
+    their text is read there where the report does not hold it. Raises `Unavailable` where the reader is missing, or the file
+    is not a whole report. A report without kernels gives ().
     """
     interface = _interface()
     _check_frame(report)
@@ -50,11 +52,15 @@ def read(
         raise Unavailable(f"{report} cannot be read as an Nsight Compute report: {why}; profile the kernels again") from why
     launches: dict[str, list[Any]] = {}
     for action in _actions(context):
-        launches.setdefault(kernel_names.demangled(_mangled(action)), []).append(action)
+        mangled = action.name(action.NameBase_MANGLED) or action.name(action.NameBase_DEMANGLED)
+        if not mangled:
+            raise Unavailable(f"{report} is damaged: it holds a kernel without a name; profile the kernels again")
+        launches.setdefault(kernel_names.demangled(mangled), []).append(action)
     shares, origins = shares or {}, origins or {}
     profiles = [
-        _profile(name, actions, shares.get(name), origins.get(name, "")) for name, actions in launches.items()
-    ]  # fmt: skip
+        _profile(name, actions, root).model_copy(update={"share": shares.get(name), "origin": origins.get(name, "")})
+        for name, actions in launches.items()
+    ]
     return tuple(sorted(profiles, key=lambda profile: -(profile.share or 0.0)))
 
 
@@ -150,20 +156,14 @@ def _actions(context: Any) -> Iterator[Any]:
                 yield action
 
 
-def _mangled(action: Any) -> str:
-    return str(action.name(action.NameBase_MANGLED) or action.name(action.NameBase_DEMANGLED))
-
-
-def _profile(name: str, actions: list[Any], share: float | None, origin: str) -> KernelProfile:
+def _profile(name: str, actions: list[Any], root: Path | None) -> KernelProfile:
     action = _median(actions)
     figures = ncu_figures.read(_values(action), lambda metric: _text(action, metric))
     return figures.model_copy(update={
         "name": name,
-        "origin": origin,
-        "share": share,
         "launches": len(actions),
         "rules": _rules(action),
-        "lines": _lines(action),
+        "lines": _lines(action, root),
     })  # fmt: skip
 
 
@@ -211,7 +211,7 @@ def _rules(action: Any) -> tuple[RuleResult, ...]:
     return tuple(sorted(results, key=lambda one: (one.scope != "kernel", -(one.speedup_percent or 0.0))))
 
 
-def _lines(action: Any) -> tuple[SourceLine, ...]:
+def _lines(action: Any, root: Path | None) -> tuple[SourceLine, ...]:
     """Warp samples by source line; without samples, executed instructions. () without line information (`-lineinfo`)."""
     by_pc = _instances(action, _SAMPLES) or _instances(action, _INSTRUCTIONS)
     total = sum(by_pc.values())
@@ -233,19 +233,31 @@ def _lines(action: Any) -> tuple[SourceLine, ...]:
                     seen = reasons.setdefault(places[pc], {})
                     reason = metric.removeprefix(_SAMPLED)
                     seen[reason] = seen.get(reason, 0.0) + count
-    sources = {name: content.splitlines() for name, content in dict(action.source_files()).items() if content}
+    held = dict(action.source_files())
     hottest = sorted(weights, key=lambda place: -weights[place])[:_MOST_LINES]
     return tuple(
         SourceLine(
-            file=file,
+            file=file.removeprefix(f"{root}/") if root is not None else file,
             line=line,
             share=weights[file, line] / total,
             stall=max(reasons.get((file, line), {"": 0.0}).items(), key=lambda item: item[1])[0],
-            text=sources[file][line - 1].strip() if 0 < line <= len(sources.get(file, ())) else "",
+            text=_line_of(held.get(file, "") or _text_under(root, file), line),
         )
         for file, line in hottest
         if weights[file, line]
     )
+
+
+def _text_under(root: Path | None, file: str) -> str:
+    """The program's own file, and no other that a report may name."""
+    if root is None or not Path(file).resolve().is_relative_to(root.resolve()) or not Path(file).is_file():
+        return ""
+    return Path(file).read_text(errors="replace")
+
+
+def _line_of(text: str, number: int) -> str:
+    lines = text.splitlines()
+    return lines[number - 1].strip() if 0 < number <= len(lines) else ""
 
 
 def _instances(action: Any, metric: str) -> dict[int, float]:
