@@ -118,10 +118,10 @@ def recorded(done: Finished, report: Path) -> Path:
     if done.timed_out:
         raise Unavailable(f"nsys was ended after {done.seconds:.0f} s, its time limit: profile fewer calls or allow more time")
     said = done.output
-    failed = _PROGRAM_FAILED.search(said)
-    if found is not None and done.code == 0 and not failed:
+    failed, nothing = _PROGRAM_FAILED.search(said), "No reports were generated" in said
+    if found is not None and done.code == 0 and not failed and not nothing:
         return found
-    if found is not None or failed or (done.code and "No reports were generated" in said):
+    if failed or (done.code and (nothing or found is not None)):
         raise Unavailable(f"the profiled program ended with code {failed.group(1) if failed else done.code}: {_last(said)}")
     if report.with_name(report.name + ".qdstrm").is_file() or "skipping importation" in said:
         raise Unavailable(f"nsys recorded, but cannot read its own recording: {_importing()}")
@@ -133,7 +133,7 @@ def recorded(done: Finished, report: Path) -> Path:
         raise Unavailable(f"nsys may not write or trace here ({_last(said)}): it needs to write {report.parent} and its TMPDIR")
     if re.search(r"no space left", said, re.IGNORECASE):
         raise Unavailable(f"no space left for a recording in {report.parent} or in TMPDIR: free some there")
-    if "No reports were generated" in said:
+    if nothing:
         raise Unavailable("nsys recorded nothing: the program never called cudaProfilerStart, or CUDA did not start in it")
     raise Unavailable(f"nsys ended with code {done.code} and left no report: {_last(said)}")
 
@@ -171,8 +171,8 @@ def record(
 
 
 def _folders(nsys: Path) -> tuple[Path, ...]:
-    """What nsys reads of its own: its folder, that of its importer beside it, and where a script of the toolkit finds it."""
-    return (nsys.resolve().parent.parent, *(root for root in (_OPT,) if root.is_dir()))
+    """What nsys reads of its own: its folder and that of its importer beside it."""
+    return (nsys.resolve().parent.parent,)
 
 
 def _lacking() -> list[str]:
