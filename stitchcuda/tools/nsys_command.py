@@ -44,6 +44,7 @@ class Run(Protocol):
     def __call__(
         self,
         command: Sequence[str],
+        /,
         *,
         seconds: float,
         cwd: Path | None = None,
