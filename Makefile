@@ -3,13 +3,16 @@
 #   make test      the test suite (no GPU, no key, no network needed once installed)
 #   make test-gpu  what needs an NVIDIA GPU          make test-long  kill and corpus runs (three quarters of an hour)
 #   make lint      ruff and mypy --strict            make clean      remove what these targets made
+#   make gpu-bundle   gpu-bundle/: all that a GPU host without a network needs (docs/gpu.md). BUNDLE_PYTHON=3.12 is that
+#                     host's Python; BUNDLE_TORCH=1 adds torch for CUDA, BUNDLE_TOOLKIT=1 nvcc
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
+BUNDLE_PYTHON ?= 3.12
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 
-.PHONY: demo test test-gpu test-long lint clean
+.PHONY: demo test test-gpu test-long lint gpu-bundle clean
 
 $(VENV)/.python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
@@ -44,5 +47,9 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
+gpu-bundle: $(VENV)/.installed
+	@$(BIN)/python scripts/gpu_bundle.py --python $(BUNDLE_PYTHON) \
+	  $(if $(filter 1,$(BUNDLE_TORCH)),--torch) $(if $(filter 1,$(BUNDLE_TOOLKIT)),--toolkit)
+
 clean:
-	rm -rf $(VENV) .stitchcuda .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info
+	rm -rf gpu-bundle $(VENV) .stitchcuda .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info

@@ -69,7 +69,7 @@ def _python() -> Check:
 def _torch() -> Check:
     found = doctor_cuda.find_torch()
     if found is None:
-        return Check(name="torch", ok=False, detail="not installed", remedy='pip install "torch>=2.8"')
+        return Check(name="torch", ok=False, detail="not installed, or not whole", remedy='pip install "torch>=2.8"')
     build = f"built for CUDA {found.cuda}" if found.cuda else "CPU build"
     return Check(name="torch", ok=True, detail=f"{found.version}, {build}")
 

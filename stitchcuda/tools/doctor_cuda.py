@@ -52,11 +52,12 @@ class Torch(Record):
 
 
 def find_torch() -> Torch | None:
-    """The torch that programs would import, without importing it."""
+    """The torch that programs would import, without importing it. None for what an uninstallation left behind, too."""
     found = importlib.util.find_spec("torch")
-    if found is None or found.origin is None:
+    told = Path(found.origin).parent / "version.py" if found and found.origin else None
+    if told is None or not told.is_file():
         return None
-    text = (Path(found.origin).parent / "version.py").read_text()
+    text = told.read_text()
     version = re.search(r"^__version__\s*=\s*'([^']+)'", text, re.MULTILINE)
     cuda = re.search(r"^cuda\b.*?=\s*'([\d.]+)'", text, re.MULTILINE)
     return Torch(version=version.group(1) if version else "of no version", cuda=cuda.group(1) if cuda else None)

@@ -6,21 +6,20 @@ Where to look next: `doctor.py`, `doctor_cuda.py`.
 
 from __future__ import annotations
 
-import importlib.metadata
-import importlib.util
-import os
 import re
 import shutil
-from collections.abc import Iterable
 from pathlib import Path
 
+from stitchcuda.tools import disassembly, ncu_report
 from stitchcuda.tools.doctor_check import NOTHING_WITHOUT_GPU, Check, numbers, said
 from stitchcuda.tools.doctor_cuda import Driver
+from stitchcuda.tools.ncu_command import find_ncu
+from stitchcuda.tools.nsys_command import find_nsys
+from stitchcuda.tools.sanitizer import find_sanitizer
 from stitchcuda.tools.toolkit import find_toolkit
 
 PROC = Path("/proc")
 _NVIDIA = (Path("/opt/nvidia"), Path("/usr/local/cuda"))
-_FOLDERS = ("nsight-*/*/{}", "nsight-*/*/bin/{}", "nsight-*/*/host/target-*/{}", "nsight-*/*/target-*/{}")
 _PACKAGES = {"libdw.so.1": "libdw1", "libelf.so.1": "libelf1"}  # Debian's and Ubuntu's
 _SYS_ADMIN, _PERFMON = 21, 38              # bits of CapEff (linux/capability.h)
 _PERFMON_DRIVER = 565                      # from this branch on CAP_PERFMON is enough (NVIDIA, ERR_NVGPUCTRPERM)
@@ -29,36 +28,15 @@ _WHOLE_USER_MAP = ["0", "0", "4294967295"]  # the first user namespace: the only
 
 def profilers(driver: Driver | None, proc: Path = PROC) -> list[Check]:
     """All of this file's checks, in the order in which a profile needs them. `proc` is where the kernel's files are read."""
-    checks = [_nsys(driver), _plain("ncu", "ncu", "cuda-nsight-compute", driver)]
+    checks = [_nsys(driver), _tool("ncu", find_ncu(), "cuda-nsight-compute", driver)]
     if driver is not None:
         checks.append(_counters(driver, proc))
-    return [
-        *checks,
-        _ncu_report(),
-        _plain("compute-sanitizer", "compute-sanitizer", "cuda-sanitizer", driver),
-        _disassemblers(),
-    ]
+    sanitizer = _tool("compute-sanitizer", find_sanitizer(), "cuda-sanitizer", driver)
+    return [*checks, _ncu_report(), sanitizer, _disassemblers()]
 
 
-def _place(tool: str) -> Path | None:
-    """On the PATH, beside nvcc, or inside NVIDIA's usual folders; nsys may also sit inside Nsight Compute's."""
-    if on_path := shutil.which(tool):
-        return Path(on_path)
-    toolkit = find_toolkit()
-    beside = [toolkit.nvcc.parent / tool, toolkit.nvcc.resolve().parent / tool] if toolkit else []
-    places = sorted(place for root in _NVIDIA for pattern in _FOLDERS for place in root.glob(pattern.format(tool)))
-    return next((place for place in (*beside, *reversed(places), *_wheel_tools(tool)) if os.access(place, os.X_OK)), None)
-
-
-def _wheel_tools(tool: str) -> Iterable[Path]:
-    spec = importlib.util.find_spec("nvidia")
-    for folder in (spec.submodule_search_locations or ()) if spec else ():
-        yield from sorted(Path(folder).glob(f"cu[0-9]*/bin/{tool}"), reverse=True)
-
-
-def _plain(name: str, tool: str, package: str, driver: Driver | None) -> Check:
+def _tool(name: str, found: Path | None, package: str, driver: Driver | None) -> Check:
     """A tool that is here or not."""
-    found = _place(tool)
     if found is None:
         return Check(name=name, ok=False, detail="not found", remedy=_install(package, driver))
     ok, text = said(found, "--version")
@@ -80,8 +58,8 @@ def _install(package: str, driver: Driver | None) -> str:
 
 def _nsys(driver: Driver | None) -> Check:
     """nsys itself, and the importer without which it leaves a .qdstrm that nothing here reads."""
-    check = _plain("nsys", "nsys", "cuda-nsight-systems", driver)
-    found = _place("nsys")
+    found = find_nsys()
+    check = _tool("nsys", found, "cuda-nsight-systems", driver)
     if not check.ok or found is None:
         return check
     importer = _importer(found)
@@ -153,15 +131,15 @@ def _capability(driver: Driver, proc: Path) -> str:
 
 
 def _ncu_report() -> Check:
-    if importlib.util.find_spec("ncu_report") is None:
-        return Check(name="ncu-report", ok=False, detail="not installed", remedy="pip install ncu-report")
-    return Check(name="ncu-report", ok=True, detail=importlib.metadata.version("ncu-report"))
+    why, _, remedy = ncu_report.missing().partition("; ")
+    return Check(name="ncu-report", ok=not why, detail=why or "Nsight Compute's reports can be read", remedy=remedy)
 
 
 def _disassemblers() -> Check:
-    places = {tool: _place(tool) for tool in ("cuobjdump", "nvdisasm")}
-    lacking = [tool for tool, place in places.items() if place is None]
+    places = {tool: disassembly.find(tool) for tool in ("cuobjdump", "nvdisasm")}
+    lacking = [tool for tool, found in places.items() if not found]
     if lacking:
         remedy = f"pip install {' '.join(f'nvidia-cuda-{tool}' for tool in lacking)}"
         return Check(name="disassemblers", ok=False, detail=f"not found: {', '.join(lacking)}", remedy=remedy)
-    return Check(name="disassemblers", ok=True, detail=", ".join(str(place) for place in places.values()))
+    folders = dict.fromkeys(str(found[0].parent) for found in places.values())
+    return Check(name="disassemblers", ok=True, detail=f"{' and '.join(places)} in {', '.join(folders)}")

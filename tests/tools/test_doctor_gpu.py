@@ -145,6 +145,15 @@ def test_a_gpu_that_nvcc_does_not_know(tools: Path) -> None:
     assert "not for sm_35" in check.detail
 
 
+def test_what_is_left_of_a_torch_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch/__init__.py").write_text("")
+    code = "from stitchcuda.tools import doctor, doctor_cuda as d; print(d.find_torch(), doctor._torch().remedy)"
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == 'None pip install "torch>=2.8"', done.stderr
+
+
 @pytest.mark.parametrize(
     ("cuda", "remedy"),
     [("13.0", 'pip uninstall -y torch && pip install "torch==2.11.0"'), ("12.4", "CUDA 12.x, with the line that pytorch.org")],
