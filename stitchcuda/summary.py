@@ -7,16 +7,19 @@ result: the figures are the session's own.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+from pydantic import TypeAdapter
 from rich.table import Table
 
+from stitchcuda.fusion.floor import Floor, floors
 from stitchcuda.session import Outcome, Session
-from stitchcuda.state import Attempt, CheckResult, Evidence, Plan
+from stitchcuda.state import Attempt, CheckResult, Evidence, Plan, Region
 from stitchcuda.terminal import milliseconds
 from stitchcuda.tools.doctor import Check
 from stitchcuda.tools.verify import Verdict
 
+_REGIONS = TypeAdapter(tuple[Region, ...])
 
 def gain(outcome: Outcome, device: str) -> str:
     """The speed-up, or the prediction and that it is one."""
@@ -118,14 +121,30 @@ def _predicted(outcome: Outcome) -> str:
 def session_tables(session: Session) -> list[Table]:
     """The plan with each task's fate, and the attempts with their routes and errors."""
     state, attempts, plan = session.state(), session.attempts(), session.plan
-    return [_tasks(plan, state.get("tasks_kept", ()), state.get("tasks_done", ())), _attempts(attempts)]
+    baseline = state.get("baseline")
+    device = baseline.device if baseline else None
+    rests_on = f"; floors by {'measured' if device.measured else 'nominal'} figures of {device.name}" if device else ""
+    tasks = _tasks(plan, _floors(session), state.get("tasks_kept", ()), state.get("tasks_done", ()))
+    tasks.title = f"tasks{rests_on}"
+    return [tasks, _attempts(attempts)]
 
 
-def _tasks(plan: Plan | None, kept: Sequence[str], done: Sequence[str]) -> Table:
-    table = Table("task", "title", "predicted", "status", "why", box=None, title="tasks", title_justify="left")
+def _floors(session: Session) -> dict[str, Floor]:
+    """Speed of light by region; none before the baseline."""
+    baseline = session.state().get("baseline")
+    if baseline is None:
+        return {}
+    regions = _REGIONS.validate_json(session.home.store.get(baseline.regions))
+    return floors(regions, baseline.device, session.record.settings.precision)
+
+
+def _tasks(plan: Plan | None, lights: Mapping[str, Floor], kept: Sequence[str], done: Sequence[str]) -> Table:
+    table = Table("task", "title", "predicted", "floor", "status", "why", box=None, title_justify="left")
     for task in plan.tasks if plan else ():
         status = "kept" if task.id in kept else "not kept" if task.id in done else "open"
-        table.add_row(task.id, task.title, milliseconds(task.predicted_ms), status, task.why)
+        light = lights.get(task.region or "")
+        floor = f"{milliseconds(light.ms)}, {light.binds}" if light else "-"
+        table.add_row(task.id, task.title, milliseconds(task.predicted_ms), floor, status, task.why)
     return table
 
 

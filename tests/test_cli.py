@@ -76,6 +76,7 @@ def test_a_session_from_start_to_verify(tmp_path: Path) -> None:
     assert shown.returncode == 0, shown.stderr
     assert "kept" in shown.stdout
     assert "next_task" in shown.stdout
+    assert "floors by nominal figures of NVIDIA H200" in " ".join(shown.stdout.split())
     table = stitchcuda("sessions", "--workspace", workspace)
     assert table.returncode == 0, table.stderr
     assert "first" in table.stdout

@@ -82,6 +82,7 @@ def started(order: dict[str, Any], scratch: Path) -> Iterator[Answers]:
     caches = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton", "CUDA_CACHE_PATH": "cuda"}
     extra = {name: str(scratch / folder) for name, folder in caches.items()}
     extra["HOME"] = os.environ.get("HOME", str(scratch))
+    extra |= {name: os.environ[name] for name in ("TMPDIR",) if name in os.environ}  # turns on the GPU are taken by files there
     log = scratch / "log"
     with log.open("wb") as errors:
         process = subprocess.Popen(
