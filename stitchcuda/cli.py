@@ -194,6 +194,40 @@ def verify(
 
 
 @app.command()
+def profile(
+    of: Annotated[Path, typer.Argument(metavar="REF_OR_PROGRAM", help="A reference's file, or a program's folder or file.")],
+    reference: Annotated[Path | None, typer.Option("--reference", help="The reference of a program: both are shown.")] = None,
+    counters: Annotated[bool, typer.Option("--counters", help="Also read hardware counters of the longest kernels.")] = False,
+    device: Device = "auto",
+    precision: PrecisionOption = "reference",
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Shows where the time of a call goes: regions, kernels, gaps, host. Needs a GPU."""
+
+    def work() -> int:
+        from stitchcuda.state import Settings
+        from stitchcuda.tools import profile_report
+        from stitchcuda.tools.device import resolve_target
+        from stitchcuda.tools.toolkit import user_cache
+
+        for path in filter(None, (of, reference)):
+            if not path.exists():
+                raise BadInput(f"there is no {path}: give the path of a reference, or of a program and --reference")
+        if reference is None and is_program(of):
+            raise BadInput(f"{of} is a program: add --reference REF, the file that it was made from")
+        if resolve_target(device) != "cuda":
+            raise Unavailable("a profile needs an NVIDIA GPU; the simulator has no time to show")
+        program = of if reference else None
+        settings = Settings(target="cuda", precision=precision)
+        report = profile_report.profile(reference or of, program, settings, cache=user_cache() / "verify", counters=counters)
+        print(report.model_dump_json() if as_json else profile_report.text(report))
+        return 0
+
+    run(work, debug, as_json, interrupted="interrupted: nothing was profiled")
+
+
+@app.command()
 def doctor(workspace: Place = None, as_json: AsJson = False, debug: Debug = False) -> None:
     """Says what this machine can do, and what to do about the rest. Exit code 2 when something needed is missing."""
 
@@ -249,6 +283,11 @@ def complain(text: str, as_json: bool) -> None:
     print(f"stitchcuda: {line}", file=sys.stderr)
     if as_json:
         print(json.dumps({"error": line}))
+
+
+def is_program(path: Path) -> bool:
+    """Whether this is a program and no reference: a folder, or a file that defines ModelNew."""
+    return path.is_dir() or "class ModelNew" in path.read_text(encoding="utf-8", errors="replace")
 
 
 def choose_model(model: str | None, base_url: str | None) -> tuple[str, str]:

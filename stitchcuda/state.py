@@ -232,7 +232,9 @@ class ProfileResult(Record):
     """What a profiler said, or why it did not run."""
 
     tool: Literal["nsys", "ncu"]
-    skipped: str = ""
+    source: Literal["", "nsys", "cupti", "events", "ncu"] = ""  # what really looked
+    skipped: str = ""                      # why nothing could
+    why: str = ""                          # why nothing better could, one sentence
     digest: Digest | None = None           # the full profile in the workspace
     bottleneck: str = ""
     lines: tuple[str, ...] = ()            # a few lines a model or a person can read

@@ -30,6 +30,8 @@ from stitchcuda.state import (
     TimingResult,
 )
 from stitchcuda.tools.check import ReferenceFacts
+from stitchcuda.tools.profiling import Counted
+from stitchcuda.tools.system_profile import SystemProfile
 from stitchcuda.workspace import SessionRecord, Workspace, get_tree, materialise, put_tree
 
 Event = dict[str, Any]
@@ -61,9 +63,13 @@ class Hands(Protocol):
         """None where nothing can be timed; `twice` for a winner. Figures with `refused` must not be believed."""
         ...
 
-    def profile_system(self, program: Path) -> ProfileResult: ...
+    def profile_system(self, program: Path) -> tuple[ProfileResult, SystemProfile | None]:
+        """Where the time of a call goes, by the best means here; None where nobody can tell."""
+        ...
 
-    def profile_kernels(self, program: Path) -> ProfileResult: ...
+    def profile_kernels(self, program: Path, system: SystemProfile | None) -> tuple[ProfileResult, Counted | None]:
+        """Counters of the kernels that matter in `system`; None where there are none."""
+        ...
 
     def close(self) -> None: ...
 

@@ -13,6 +13,8 @@ from stitchcuda.tools.device import device_facts
 from stitchcuda.tools.ncu import profile_kernels
 from stitchcuda.tools.nsys import profile_system
 from stitchcuda.tools.nvcc import build
+from stitchcuda.tools.profiling import Counted
+from stitchcuda.tools.system_profile import SystemProfile
 from stitchcuda.tools.verify import policy_reasons
 
 
@@ -50,11 +52,11 @@ class LocalHands:
             return None
         return self._the_judge().time(program, previous, twice=twice)
 
-    def profile_system(self, program: Path) -> ProfileResult:
+    def profile_system(self, program: Path) -> tuple[ProfileResult, SystemProfile | None]:
         return profile_system(program, self._the_judge())
 
-    def profile_kernels(self, program: Path) -> ProfileResult:
-        return profile_kernels(program, self._the_judge())
+    def profile_kernels(self, program: Path, system: SystemProfile | None) -> tuple[ProfileResult, Counted | None]:
+        return profile_kernels(program, self._the_judge(), system)
 
     def close(self) -> None:
         if self._judge is not None:

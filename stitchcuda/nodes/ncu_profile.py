@@ -1,9 +1,13 @@
-"""The ncu_profile node: hardware counters of each own kernel. Where ncu cannot run, the record says so."""
+"""The ncu_profile node: hardware counters of the kernels that take the time. Where they cannot be read, the record says why.
+
+Where to look next: `nsys_profile.py` (which kernels those are), `tools/profiling.py`.
+"""
 
 from __future__ import annotations
 
 from stitchcuda.nodes.context import Context
 from stitchcuda.state import State
+from stitchcuda.tools.system_profile import SystemProfile
 
 
 def ncu_profile(state: State, context: Context) -> State:
@@ -12,8 +16,11 @@ def ncu_profile(state: State, context: Context) -> State:
     assert work.program is not None
     if work.kernels:
         return {}
-    profile = context.hands.profile_kernels(context.program_folder(work.program))
-    update: State = {"work": work.model_copy(update={"kernels": profile})}
-    if profile.skipped:
-        update["notes"] = context.note(state, f"ncu_profile skipped: {profile.skipped}")
+    system = context.load(SystemProfile, work.system.digest) if work.system and work.system.digest else None
+    result, counted = context.hands.profile_kernels(context.program_folder(work.program), system)
+    if counted is not None:
+        result = result.model_copy(update={"digest": context.save(counted)})
+    update: State = {"work": work.model_copy(update={"kernels": result})}
+    if result.skipped:
+        update["notes"] = context.note(state, f"ncu_profile skipped: {result.skipped}")
     return update

@@ -1,4 +1,7 @@
-"""The nsys_profile node: where the whole program's time goes. Where nsys cannot run, the record says so."""
+"""The nsys_profile node: where the whole program's time goes. What looked, and why nothing better, is in the record.
+
+The whole profile goes into the workspace, a few lines of it into the state. Where to look next: `tools/profiling.py`.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,12 @@ def nsys_profile(state: State, context: Context) -> State:
     assert work.program is not None
     if work.system:
         return {}
-    profile = context.hands.profile_system(context.program_folder(work.program))
-    update: State = {"work": work.model_copy(update={"system": profile})}
-    if profile.skipped:
-        update["notes"] = context.note(state, f"nsys_profile skipped: {profile.skipped}")
+    result, profile = context.hands.profile_system(context.program_folder(work.program))
+    if profile is not None:
+        result = result.model_copy(update={"digest": context.save(profile)})
+    update: State = {"work": work.model_copy(update={"system": result})}
+    if result.skipped:
+        update["notes"] = context.note(state, f"nsys_profile skipped: {result.skipped}")
+    elif result.why:
+        update["notes"] = context.note(state, f"nsys_profile: {result.source} in place of nsys ({result.why})")
     return update

@@ -56,7 +56,7 @@ def run(
     `gpu`: it sees the GPU's device files.
     Raises `Unavailable` where it was stopped because a file system that it writes to is full.
     """
-    visible = [*_of_command(command[0], env), *read]
+    visible: list[Path | str] = [*_of_command(command[0], env), *read]
     answer, output = _launch(list(command), seconds, cwd, env, visible, list(write), limits, gpu=gpu)
     text = output.decode("utf-8", "replace")
     if answer["reason"] == "disk" and (full := next((place for place in write if is_scarce(place)), None)):

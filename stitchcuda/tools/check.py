@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -31,8 +31,7 @@ from stitchcuda.tools.toolkit import runtime_cache
 _GRACE_S = 30.0                            # beyond the judge's own limits, before it is given up
 _ENDING_S = 5.0                            # for what is below a judge that is gone, before its files are left behind
 _DOING = {
-    "baseline": "running the reference", "check": "judging a program", "time": "timing", "profile": "profiling",
-    "rehearse": "profiling",
+    "baseline": "running the reference", "check": "judging a program", "time": "timing", "rehearse": "profiling",
 }  # fmt: skip
 _FROM_OUTSIDE = (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP)
 
@@ -62,6 +61,7 @@ class Judge:
         arch: str | None = None,
         bounds: Limits | None = None,
     ) -> None:
+        self.target = settings.target
         self._process: subprocess.Popen[bytes] | None = None
         self._bounds = bounds or Limits()
         self._scratch = limits.make_scratch(self._bounds)
@@ -97,22 +97,32 @@ class Judge:
         paths = {"program": str(program.resolve()), "previous": str(previous.resolve())}
         return TimingResult(**self._ask("time", (1 + twice) * self._bounds.check_s, twice=twice, **paths))
 
-    def profile(self, program: Path) -> dict[str, Any]:
-        """Device time by kernel of one call (GPU only), as `origin.profile` says. Raises `Unavailable` without a GPU."""
-        return self._ask("profile", self._bounds.check_s, program=str(program.resolve()))
-
-    def rehearse(self, program: Path | None, under: Sequence[str], out: Path, *, how: str, calls: int, warm: int) -> Finished:
+    def rehearse(
+        self,
+        program: Path | None,
+        under: Sequence[str],
+        out: Path,
+        *,
+        how: str,
+        calls: int,
+        warm: int,
+        seconds: float = 600.0,
+        environment: Mapping[str, str] | None = None,
+    ) -> tuple[Finished, tuple[str, ...]]:
         """Call the reference, or a program that was judged correct, in a process of its own behind the command `under`, such as
-        a profiler's, which may write `out`. `profiled.py` has what `how` says.
+        a profiler's, which may write `out`. `profiled.py` has what `how` says; `environment` is added.
 
-        Raises `Unavailable` for a program that cannot be loaded.
+        Returns how it ended, and the full names of the program's own kernels. Raises `Unavailable` for a program that cannot be
+        loaded.
         """
         of = str(program.resolve()) if program else ""
         devices = os.environ.get("CUDA_VISIBLE_DEVICES")  # the judge itself sees none
-        return Finished(**self._ask(
+        answer = self._ask(
             "rehearse", 2 * self._bounds.check_s, program=of, under=list(under), out=str(out.resolve()), how=how, calls=calls,
-            warm=warm, visible=devices,
-        ))  # fmt: skip
+            warm=warm, limit=seconds, environment=dict(environment or {}), visible=devices,
+        )  # fmt: skip
+        kernels = tuple(answer.pop("kernels"))
+        return Finished(**answer), kernels
 
     def close(self) -> None:
         """End the judge and all workers, and remove their files. Safe to call twice."""

@@ -146,15 +146,6 @@ class JudgeProcess:
             matters=lambda: self._ask("ceiling", matters=True, **asked)["matters"],
         )  # fmt: skip
 
-    def profile(self, message: dict[str, Any]) -> dict[str, Any]:
-        self._need_gpu("a profile")
-        with contextlib.ExitStack() as stack:
-            try:
-                _, exam, one = self._ready(stack, message["program"])
-                return one.profile(exam.sets[0])
-            except WorkerFailed as failure:
-                raise Unavailable(f"the program could not be profiled: {failure}") from failure
-
     def rehearse(self, message: dict[str, Any]) -> dict[str, Any]:
         """The reference, or a program, called in a process of its own under another command (`rehearsal.py`)."""
         self._the_reference()              # which takes turns on the GPU, and must be fit to be called
@@ -169,7 +160,7 @@ class JudgeProcess:
             else:
                 rehearsal.of_reference(Path(self._path), secrets.randbits(31))
             with self._turn(alone=True):
-                return rehearsal.run()._asdict()
+                return rehearsal.run()._asdict() | {"kernels": rehearsal.kernels}
 
     def _ready(self, stack: contextlib.ExitStack, program: str) -> tuple[Worker, Exam, Trial]:
         """A worker with the program loaded, on the terms on which it was judged."""
@@ -381,7 +372,6 @@ def main() -> None:
         "baseline": process.baseline,
         "check": process.check,
         "time": process.time,
-        "profile": process.profile,
         "rehearse": process.rehearse,
     }
     for line in requests:

@@ -1,23 +1,26 @@
-"""The kernels' view: hardware counters per kernel through Nsight Compute. It measures nothing where counters cannot be read.
+"""What a session keeps of the kernels' view of a program: a sentence on the first, lines on each, all profiles beside them.
 
-Where to look next: `nsys.py` (which kernel to look at).
+Where to look next: `profiling.py` (how it is measured), `kernel_profile.py` (what is decided), `kernel_text.py` (the words).
 """
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 from stitchcuda.state import ProfileResult
-from stitchcuda.tools import device
+from stitchcuda.tools import kernel_text, profiling
 from stitchcuda.tools.check import Judge
+from stitchcuda.tools.profiling import Counted
+from stitchcuda.tools.system_profile import SystemProfile
 
 
-def profile_kernels(program: Path, judge: Judge) -> ProfileResult:
-    """Counters of the program's own kernels. Skipped, with the reason, until a verdict needs more than device times."""
-    if device.gpu() is None:
-        return ProfileResult(tool="ncu", skipped="no GPU on this machine")
-    if shutil.which("ncu") is None:
-        return ProfileResult(tool="ncu", skipped="Nsight Compute (ncu) is not on the PATH; the system profile has kernel times")
-    why = "hardware counters are not read by this version; the system profile has kernel times"
-    return ProfileResult(tool="ncu", skipped=why)
+def profile_kernels(program: Path, judge: Judge, system: SystemProfile | None) -> tuple[ProfileResult, Counted | None]:
+    """Hardware counters of the kernels that take the most time in `system`; `skipped` says why there are none."""
+    if system is None:
+        return ProfileResult(tool="ncu", skipped="without a system profile it is not known which kernels to look at"), None
+    counted = profiling.kernel_profiles(judge, program, system)
+    if counted.skipped:
+        return ProfileResult(tool="ncu", skipped=counted.skipped), None
+    lines = tuple(line for kernel in counted.kernels for line in kernel_text.for_model(kernel))
+    head = kernel_text.bottleneck(counted.kernels[0]) if counted.kernels else ""
+    return ProfileResult(tool="ncu", source="ncu", bottleneck=head, lines=(*lines, *counted.notes)), counted

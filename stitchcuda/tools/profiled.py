@@ -100,8 +100,10 @@ def _cupti(module: torch.nn.Module, call: Call, order: dict[str, Any], out: Path
     def pop() -> None:
         open_ranges.pop().__exit__(None, None, None)
 
-    kinds = torch.profiler.ProfilerActivity
-    with torch.profiler.profile(activities=[kinds.CPU, kinds.CUDA]) as seen:
+    kinds = [torch.profiler.ProfilerActivity.CPU]
+    if order["target"] == "cuda":
+        kinds.append(torch.profiler.ProfilerActivity.CUDA)
+    with torch.profiler.profile(activities=kinds) as seen:
         _calls(module, call, order, push, pop)
     seen.export_chrome_trace(str(out / "trace.json"))
 

@@ -24,6 +24,7 @@ from stitchcuda.sandbox import command
 from stitchcuda.sandbox.command import Finished
 from stitchcuda.sandbox.limits import Limits, clean_environment, kill_group
 from stitchcuda.state import Precision, Target
+from stitchcuda.tools import origin
 from stitchcuda.tools.exam import Exam
 from stitchcuda.tools.lending import handed, lent
 from stitchcuda.tools.trial import Trial
@@ -38,11 +39,15 @@ class Rehearsal:
     """One of them: said what of, then run once."""
 
     def __init__(self, asked: Mapping[str, Any], target: Target, precision: Precision, limits: Limits) -> None:
-        """`asked`: under (the command in front), out (a folder it may write), how, calls, warm, and visible: the user's
-        CUDA_VISIBLE_DEVICES, or None."""
+        """`asked`: under (the command in front), out (a folder it may write), how, calls, warm, limit (seconds), environment
+        (what is added to it), and visible: the user's CUDA_VISIBLE_DEVICES, or None."""
         self._under: list[str] = asked["under"]
         self._out = Path(asked["out"])
-        self._visible: str | None = asked["visible"]
+        self._seconds = min(float(asked["limit"]), limits.check_s)
+        self._own = {"TMPDIR": asked["out"], **asked["environment"]}
+        if asked["visible"] is not None:
+            self._own["CUDA_VISIBLE_DEVICES"] = asked["visible"]
+        self.kernels: tuple[str, ...] = ()  # the program's own, by full name
         self._target = target
         self._limits = limits
         self._read: Sequence[Path] | None = None  # what may be read in the sandbox; None: none is needed
@@ -68,6 +73,7 @@ class Rehearsal:
                     "builds": list(zip(worker.ordered, answers, strict=True)),
                 }
                 self._read = (folder, program if program.is_dir() else program.parent, _PACKAGE, *shared)
+                self.kernels = origin.built_kernels(Path(made["path"]) for made in worker.built if "path" in made)
                 yield
 
     def run(self) -> Finished:
@@ -75,16 +81,15 @@ class Rehearsal:
         with tempfile.TemporaryDirectory(dir=self._out, prefix="order-") as name:
             (file := Path(name) / "order.json").write_text(json.dumps(self._order))
             line = [*self._under, sys.executable, "-P", _SCRIPT, str(file)]
-            own = {"TMPDIR": str(self._out)} | ({} if self._visible is None else {"CUDA_VISIBLE_DEVICES": self._visible})
+            environment = dict(os.environ) if self._read is None else clean_environment({"HOME": str(self._out)})
+            environment.pop("CUDA_VISIBLE_DEVICES", None)  # the judge's own, which sees none
+            environment |= self._own
             if self._read is None:
-                environment = {key: value for key, value in os.environ.items() if key != "CUDA_VISIBLE_DEVICES"}
-                finished = _run(line, self._limits.check_s, self._out, environment | own)
+                finished = _run(line, self._seconds, self._out, environment)
             else:
-                environment = clean_environment({"HOME": str(self._out)})
-                environment.pop("CUDA_VISIBLE_DEVICES", None)
                 finished = command.run(
-                    line, seconds=self._limits.check_s, cwd=self._out, env=environment | own, read=self._read,
-                    write=(self._out,), limits=self._limits, gpu=self._target == "cuda",
+                    line, seconds=self._seconds, cwd=self._out, env=environment, read=self._read, write=(self._out,),
+                    limits=self._limits, gpu=self._target == "cuda",
                 )  # fmt: skip
         return finished._replace(output=finished.output[-_TAIL:])
 

@@ -124,6 +124,27 @@ class SystemProfile(Record):
         return tuple(sorted(sums, key=lambda kernel: -kernel.ms))
 
 
+def grouped(profile: SystemProfile, depth: int = 2) -> SystemProfile:
+    """The same with regions put together by the first `depth` words of their module's path, whatever was done in them: a
+    program's kernels do at once what several modules of its reference do."""
+    groups: dict[str, list[RegionTime]] = {}
+    for region in profile.regions:
+        path = region.name.partition(":")[0].split(".")
+        ends = [place for place, word in enumerate(path) if word != "*"][depth : depth + 1]
+        groups.setdefault(".".join(path[: ends[0]] if ends else path), []).append(region)
+    sums = [
+        RegionTime(
+            name=name,
+            device_ms=sum(one.device_ms for one in each),
+            host_ms=None if any(one.host_ms is None for one in each) else sum(one.host_ms or 0.0 for one in each),
+            launches=sum(one.launches for one in each),
+            share=sum(one.share for one in each),
+        )
+        for name, each in groups.items()
+    ]
+    return profile.model_copy(update={"regions": tuple(sorted(sums, key=lambda one: -one.device_ms))})
+
+
 def short_name(kernel: str) -> str:
     """`elementwise_kernel<MulFunctor>` for what fills four lines: no namespaces, one argument that tells it apart."""
     plain = re.sub(r"\(anonymous namespace\)::|<unnamed>::", "", kernel).removeprefix("void ")

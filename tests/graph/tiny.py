@@ -29,6 +29,8 @@ from stitchcuda.state import (
     Usage,
 )
 from stitchcuda.tools.check import ReferenceFacts
+from stitchcuda.tools.profiling import Counted
+from stitchcuda.tools.system_profile import SystemProfile
 from stitchcuda.workspace import Workspace
 
 SIM = DeviceFacts(
@@ -102,11 +104,11 @@ class TinyHands:
             saving_high_ms=saving + 0.005, samples=10,
         )  # fmt: skip
 
-    def profile_system(self, program: Path) -> ProfileResult:
-        return ProfileResult(tool="nsys", skipped="there is no GPU here")
+    def profile_system(self, program: Path) -> tuple[ProfileResult, SystemProfile | None]:
+        return ProfileResult(tool="nsys", skipped="there is no GPU here"), None
 
-    def profile_kernels(self, program: Path) -> ProfileResult:
-        return ProfileResult(tool="ncu", skipped="there is no GPU here")
+    def profile_kernels(self, program: Path, system: SystemProfile | None) -> tuple[ProfileResult, Counted | None]:
+        return ProfileResult(tool="ncu", skipped="there is no GPU here"), None
 
     def close(self) -> None:
         self._called("close")

@@ -43,7 +43,8 @@ def test_calls_behind_a_profiler(what: str, judge: Judge, profiler: Path, tmp_pa
     program = programs.model(tmp_path / "program") if what == "program" else None
     out = tmp_path / "out"
     with judge:
-        done = judge.rehearse(program, [str(profiler)], out, how="plain", calls=3, warm=1)
+        done, kernels = judge.rehearse(program, [str(profiler)], out, how="plain", calls=3, warm=1)
+    assert kernels == ()
     assert done.code == 0, done.output
     assert json.loads(done.output.splitlines()[-1]) == {"calls": 3}
     assert "profiled.py" in (out / "report").read_text()
@@ -60,7 +61,7 @@ def test_a_program_writes_nothing_but_the_report(judge: Judge, profiler: Path, t
     body = hook.replace("PLACES", repr(str(elsewhere)) + ",")
     source.write_text(text.replace("    def forward(self, x, gain):\n", "    def forward(self, x, gain):\n" + body))
     with judge:
-        done = judge.rehearse(program, [str(profiler)], tmp_path / "out", how="plain", calls=1, warm=0)
+        done, _ = judge.rehearse(program, [str(profiler)], tmp_path / "out", how="plain", calls=1, warm=0)
     assert done.code == 0, done.output
     assert not elsewhere.exists()
 
@@ -68,7 +69,7 @@ def test_a_program_writes_nothing_but_the_report(judge: Judge, profiler: Path, t
 def test_a_profiler_that_fails_is_told(judge: Judge, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     with judge:
-        done = judge.rehearse(None, ["sh", "-c", "echo no counters here; exit 3"], tmp_path / "out", how="plain", calls=1, warm=0)
+        done, _ = judge.rehearse(None, ["sh", "-c", "echo no counters here; exit 3"], tmp_path / "out", how="plain", calls=1, warm=0)
     assert done.code == 3
     assert done.output == "no counters here\n"
 

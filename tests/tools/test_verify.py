@@ -225,8 +225,8 @@ def test_without_a_gpu() -> None:
 
 @NO_GPU
 def test_profiles_say_why_they_are_skipped(tmp_path: Path, judge: Judge) -> None:
-    assert nsys.profile_system(programs.model(tmp_path), judge).skipped.startswith("no GPU")
-    assert ncu.profile_kernels(tmp_path, judge).skipped == "no GPU on this machine"
+    assert nsys.profile_system(programs.model(tmp_path), judge)[0].skipped.startswith("no GPU")
+    assert ncu.profile_kernels(tmp_path, judge, None)[0].skipped.startswith("without a system profile")
 
 
 def test_a_gpu_is_read_from_nvidia_smi(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
