@@ -60,7 +60,7 @@ def read_export(
             remedy = "put one around each call, and record with --trace=cuda,nvtx"
             raise Unavailable(f'{path}: no range "{call}" was recorded: {remedy}')
         if not profile.kernels:
-            raise Unavailable(f'{path}: nothing was launched in the {len(recording.calls)} ranges "{call}"')
+            raise Unavailable(f'{path}: nothing was launched in any range "{call}", of which there are {len(recording.calls)}')
     return profile
 
 

@@ -259,7 +259,7 @@ def _copies(placed: Sequence[_Placed], calls: int) -> tuple[CopyTime, ...]:
 def _doubts(work: Sequence[_Placed], lost: int) -> list[str]:
     said = []
     if lost:
-        said.append(f"left out: {lost} kernels or copies whose launch was not recorded")
+        said.append(f"left out: kernels and copies whose launch was not recorded, {lost} in all")
     if any(one.work.kind == "graph" for one in work):
         said.append("CUDA graphs were recorded as wholes: record with --cuda-graph-trace=node to see the kernels in them")
     return said
