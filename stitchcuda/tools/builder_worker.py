@@ -108,10 +108,11 @@ class BuilderWorker:
         if self._target == "sim":
             return self._simulated(order, sources, (*cflags, *cuda_flags), includes, (home,) if home is root else ())
         kernels: tuple[str, ...] = ()
+        beside: tuple[Path, ...] = ()
         if order.skip:
             folder = self._cache / "masked"
             sources, kernels = masks.masked_files(sources, folder=folder, include_dirs=includes, within=home)
-            includes = (*includes, home, folder)
+            beside = (home, folder)
         built = nvcc.library(
             sources,
             arch=self._arch,
@@ -121,6 +122,7 @@ class BuilderWorker:
             cuda_flags=cuda_flags,
             ldflags=ldflags,
             includes=includes,
+            cuda_includes=beside,
             binding=bindings.torch(order.name) if order.style == "torch" else bindings.tvm(),
         )
         if built.path is None:

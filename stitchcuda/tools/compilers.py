@@ -1,6 +1,6 @@
-"""How many compilers of this process run at once, and that no two of ours make the same file.
+"""The host's compiler; how many compilers of this process run at once, and that no two of ours make the same file.
 
-The number is per process; one maker per file holds among all processes that share a cache. It starts nothing itself.
+The number is per process; one maker per file holds among all processes that share a cache. It compiles nothing itself.
 Where to look next: `nvcc.py` (who asks for turns), `build_pool.py` (who sets the number).
 """
 
@@ -8,16 +8,30 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import os
+import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+
+from stitchcuda.errors import Unavailable
+from stitchcuda.sandbox import command
 
 _GIB_EACH = 1.0                            # of memory for one compiler: nvcc with CUB takes 0.5 GiB, with CUTLASS 1 to 2
 
 _changed = threading.Condition()
 _limits: list[int] = []
 _running = 0
+
+
+@functools.cache
+def host() -> str:
+    """The version of the C++ compiler that nvcc uses. Raises `Unavailable` without one."""
+    compiler = shutil.which(os.environ.get("CXX", "g++"))
+    if compiler is None:
+        raise Unavailable("no C++ compiler g++ on the PATH; install it with your system's package manager")
+    return command.run((compiler, "-dumpfullversion"), seconds=30).output.strip()
 
 
 def bearable() -> int:

@@ -7,12 +7,10 @@ the cache sealed. Where to look next: `toolkit.py` (which nvcc), `bindings.py` (
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 import os
 import re
-import shutil
 import tempfile
 import time
 from collections.abc import Iterable, Sequence
@@ -30,6 +28,7 @@ from stitchcuda.tools.libraries import Libraries
 from stitchcuda.tools.toolkit import Toolkit
 
 _SECONDS = 300.0                           # for one source; the slowest seen, CUTLASS-sized templates, takes half of it
+_BLAMES_SOURCE = re.compile(r"(\(\d+\)|:\d+:\d+): (fatal )?error")
 
 
 class Library(Record):
@@ -40,8 +39,6 @@ class Library(Record):
     kernels: tuple[KernelUsage, ...] = ()
     cached: bool = False
     seconds: float = 0.0
-
-_BLAMES_SOURCE = re.compile(r"(\(\d+\)|:\d+:\d+): (fatal )?error")
 
 
 class _Object(Record):
@@ -100,11 +97,13 @@ def library(
     cuda_flags: Sequence[str] = (),
     ldflags: Sequence[str] = (),
     includes: Sequence[Path] = (),
+    cuda_includes: Sequence[Path] = (),
     binding: Binding | None = None,
 ) -> Library:
     """One shared library from CUDA and C++ sources, linked against `binding` (tvm-ffi if None) and the CUDA runtime.
 
-    `root` is the program's folder: its headers count as sources, and errors show paths relative to it.
+    `root` is the program's folder: its headers count as sources, and errors show paths relative to it. `cuda_includes` are for
+    CUDA sources alone, so that C++ beside rewritten ones is not compiled again.
     Raises `Unavailable` without a toolkit.
     """
     started = time.monotonic()
@@ -114,10 +113,11 @@ def library(
     included = tuple(folder for folder in includes if not (folder / "cuda_runtime_api.h").exists())
     plain = _Place(kit, arch, cache.resolve(), root, binding or bindings.tvm(), included)
     place, found = _with_libraries(plain, sources, ldflags)
+    wider = replace(place, includes=(*included, *cuda_includes))
 
     def compiled(source: Path) -> _Object:
         if source.suffix == ".cu":
-            return _cuda(source, place, cubin=False, extra=tuple(cuda_flags))
+            return _cuda(source, wider, cubin=False, extra=tuple(cuda_flags))
         return _cxx(source, place, extra=tuple(cflags))
 
     objects = _together(compiled, sorted(sources))
@@ -174,7 +174,7 @@ def _cuda(source: Path, place: _Place, *, cubin: bool, extra: tuple[str, ...] = 
     target = (f"-gencode=arch=compute_{number},code=sm_{number}",) if not cubin else (f"-arch=sm_{number}",)
     flags = (*_with_defaults(place.binding.cuda_flags, extra), "-Xcompiler", "-fPIC", *target, "-Xptxas", "-v")
     order = (str(place.kit.nvcc), *flags, *_includes(place), "-cubin" if cubin else "-c", str(source))
-    return _made(source, order, ".cubin" if cubin else ".o", f"nvcc {place.kit.version} {_host_compiler()}", place)
+    return _made(source, order, ".cubin" if cubin else ".o", f"nvcc {place.kit.version} {compilers.host()}", place)
 
 
 def _cxx(source: Path, place: _Place, *, extra: tuple[str, ...] = ()) -> _Object:
@@ -182,7 +182,7 @@ def _cxx(source: Path, place: _Place, *, extra: tuple[str, ...] = ()) -> _Object
     cuda = tuple(part for folder in place.kit.includes for part in ("-isystem", str(folder)))
     flags = ("-fPIC", *_with_defaults(place.binding.cxx_flags, extra))
     order = (compiler, *flags, *cuda, *_includes(place), "-c", str(source))
-    return _made(source, order, ".o", f"{compiler} {_host_compiler()}", place)
+    return _made(source, order, ".o", f"{compiler} {compilers.host()}", place)
 
 
 def _with_defaults(defaults: tuple[str, ...], extra: tuple[str, ...]) -> tuple[str, ...]:
@@ -290,11 +290,3 @@ def _relative(log: str, root: Path) -> str:
     for folder in (root, root.resolve()):
         log = log.replace(f"{folder}/", "")
     return log
-
-
-@functools.cache
-def _host_compiler() -> str:
-    compiler = shutil.which(os.environ.get("CXX", "g++"))
-    if compiler is None:
-        raise Unavailable("no C++ compiler g++ on the PATH; install it with your system's package manager")
-    return command.run((compiler, "-dumpfullversion"), seconds=30).output.strip()
