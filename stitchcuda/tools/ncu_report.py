@@ -2,7 +2,7 @@
 
 `ncu-report` from PyPI (seen to work: 2026.3.1; it reads reports of older versions of ncu), else the one that Nsight Compute
 brings. It takes a damaged file for an empty or shorter one, so the file's frame is checked here first. Nothing is run.
-Where to look next: `kernel_profile.py` (the records), `ncu_figures.py` (which counters).
+Where to look next: `report_reader.py` (the same, shut in), `kernel_profile.py` (the records), `ncu_figures.py` (counters).
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ import struct
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from stitchcuda.errors import Unavailable
 from stitchcuda.tools import kernel_names, ncu_figures
 from stitchcuda.tools.kernel_profile import KernelProfile, RuleResult, SourceLine
 from stitchcuda.tools.ncu_command import find_ncu
 
+Given = TypeVar("Given")
 INSTALL = "pip install 'ncu-report>=2025.3'"
 _MAGIC = b"NVR\0"
 _MOST_LINES = 8
@@ -40,9 +41,9 @@ def read(
 ) -> tuple[KernelProfile, ...]:
     """One profile per kernel of the report, in the order of their share of the call, else as they were launched.
 
-    `shares` (0 to 1) and `origins` go by demangled name. Source files under `root`, the program's folder, become relative, and
-    their text is read there where the report does not hold it. Raises `Unavailable` where the reader is missing, or the file
-    is not a whole report. A report without kernels gives ().
+    `shares` (0 to 1) and `origins` go by demangled name, spelled as anybody spells it. Source files under `root`, the program's
+    folder, become relative, and their text is read there where the report does not hold it. Raises `Unavailable` where the
+    reader is missing, or the file is not a whole report. A report without kernels gives ().
     """
     interface = _interface()
     _check_frame(report)
@@ -56,12 +57,21 @@ def read(
         if not mangled:
             raise Unavailable(f"{report} is damaged: it holds a kernel without a name; profile the kernels again")
         launches.setdefault(kernel_names.demangled(mangled), []).append(action)
-    shares, origins = shares or {}, origins or {}
-    profiles = [
-        _profile(name, actions, root).model_copy(update={"share": shares.get(name), "origin": origins.get(name, "")})
-        for name, actions in launches.items()
-    ]
+    profiles = []
+    for name, actions in launches.items():
+        names = (name, str(actions[0].name(actions[0].NameBase_DEMANGLED)))
+        given = {"share": _given(shares or {}, names), "origin": _given(origins or {}, names) or ""}
+        profiles.append(_profile(name, actions, root).model_copy(update=given))
     return tuple(sorted(profiles, key=lambda profile: -(profile.share or 0.0)))
+
+
+def _given(known: Mapping[str, Given], names: tuple[str, ...]) -> Given | None:
+    """By one of a kernel's names; else by that of the function alone, where only one kernel has it: demanglers differ."""
+    exact = next((known[name] for name in names if name in known), None)
+    if exact is not None:
+        return exact
+    alike = [name for name in known if kernel_names.base_name(name) == kernel_names.base_name(names[0])]
+    return known[alike[0]] if len(alike) == 1 else None
 
 
 def missing() -> str:

@@ -89,6 +89,13 @@ def test_kernels_come_in_the_order_of_their_share(tmp_path: Path) -> None:
     assert [(profile.name, profile.origin) for profile in profiles] == [("large(float*)", "own"), ("small(float*)", "")]
 
 
+def test_a_share_is_found_however_the_name_is_spelled(tmp_path: Path) -> None:
+    report = write(tmp_path / "r.ncu-rep", [Launch("_Z5triadPfPKf", {}), Launch("_Z1kIfEvPT_", {}), Launch("_Z1kIiEvPT_", {})])
+    shares = {"triad(float *, const float *)": 0.5, "void k<float>(float*)": 0.3, "void k<int>(int *)": 0.2}
+    read = {profile.name: profile.share for profile in ncu_report.read(report, shares=shares)}
+    assert read == {"triad(float*, float const*)": 0.5, "void k<float>(float*)": 0.3, "void k<int>(int*)": None}
+
+
 def test_rules_come_with_their_estimates_and_without_links(tmp_path: Path) -> None:
     rules = (
         Rule("HighPipeUtilization", "Low Utilization", "All pipelines are idle.", speedup=92.0, scope=1),
