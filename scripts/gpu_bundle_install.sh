@@ -32,7 +32,9 @@ if importlib.util.find_spec("pip") is None:
 CHECK
 
 pip() { "$python" -m pip install --disable-pip-version-check --quiet --no-index --find-links "$wheels" "$@"; }
-pip stitchcuda
+what=stitchcuda
+! compgen -G "$wheels/cuda_toolkit-*.whl" > /dev/null || what='stitchcuda[toolkit]'
+pip "$what"
 # Two bundles may hold different code under one version.
 pip --no-deps --force-reinstall "$wheels"/stitchcuda-*.whl
 for wheel in "$wheels"/ncu_report-*.whl; do

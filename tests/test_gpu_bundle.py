@@ -24,7 +24,8 @@ def build_wheel(folder, config_settings=None, metadata_directory=None):
     with zipfile.ZipFile(f"{folder}/{name}", "w") as wheel:
         wheel.write("main.py", "stitchcuda/__main__.py")
         wheel.writestr("stitchcuda-0.1.0.dist-info/METADATA", "Metadata-Version: 2.1\\nName: stitchcuda\\nVersion: 0.1.0\\n"
-                       "Requires-Dist: torch>=2.8\\nRequires-Dist: needed[more]\\n")
+                       "Requires-Dist: torch>=2.8\\nRequires-Dist: needed[more]\\n"
+                       "Provides-Extra: toolkit\\nRequires-Dist: cuda_toolkit; extra == 'toolkit'\\n")
         wheel.writestr("stitchcuda-0.1.0.dist-info/WHEEL", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
         wheel.writestr("stitchcuda-0.1.0.dist-info/RECORD", "")
     return name
@@ -38,6 +39,8 @@ backend-path = ["."]
 name = "stitchcuda"
 version = "0.1.0"
 dependencies = ["torch>=2.8", "needed[more]"]
+[project.optional-dependencies]
+toolkit = ["cuda_toolkit"]
 """
 
 
@@ -70,6 +73,7 @@ def project(tmp_path: Path) -> Path:
     wheel(index, "later")
     wheel(index, "extra_one")
     wheel(index, "ncu_report")
+    wheel(index, "cuda_toolkit")
     folder.mkdir()
     (folder / "pyproject.toml").write_text(PROJECT)
     (folder / "backend.py").write_text(BACKEND)
@@ -82,8 +86,8 @@ def script(path: Path, text: str) -> None:
     path.chmod(0o755)
 
 
-def bundle(project: Path, tools: Path, out: Path, python: str = HERE) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(ROOT / "scripts/gpu_bundle.py"), "--project", str(project), "--out", str(out)]
+def bundle(project: Path, tools: Path, out: Path, python: str = HERE, *more: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(ROOT / "scripts/gpu_bundle.py"), "--project", str(project), "--out", str(out), *more]
     environment = os.environ | {
         "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}",
         "PIP_CONFIG_FILE": os.devnull,
@@ -142,9 +146,10 @@ def test_it_installs_without_a_network_and_again(project: Path, tools: Path, tmp
     assert done.stdout.splitlines()[-1] == "doctor says: fine ['doctor']"
     # The same version with other code, as between two bundles of a day; and doctor's exit code is install.sh's.
     (project / "main.py").write_text("import sys; print('doctor says: a tool is missing'); sys.exit(2)")
-    assert bundle(project, tools, out).returncode == 0, "a bundle takes the place of an older one"
+    assert bundle(project, tools, out, HERE, "--toolkit").returncode == 0, "a bundle takes the place of an older one"
     done = install(out, python, tools)
     assert (done.returncode, done.stdout.splitlines()[-1]) == (2, "doctor says: a tool is missing")
+    assert list(tmp_path.glob("host/lib/python*/site-packages/cuda_toolkit.py")), "a toolkit that was asked for is installed"
 
 
 def test_install_refuses(project: Path, tools: Path, tmp_path: Path) -> None:
