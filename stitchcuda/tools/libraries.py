@@ -48,6 +48,7 @@ class Family(NamedTuple):
     also: tuple[str, ...] = ()             # further include folders
     version: str = ""                      # the header that changes with its version, if not the probe
     needs: tuple[str, ...] = ()            # other families
+    headers_of: tuple[str, ...] = ()       # others that it loads by itself
     cuda_flags: tuple[str, ...] = ()       # without which its headers do not compile
 
 
@@ -65,7 +66,7 @@ FAMILIES = (
     ),
     Family(
         "cuDNN's frontend", re.compile(r"cudnn_frontend(?:\w*\.h|/.+)"), "cudnn_frontend.h", "", "nvidia-cudnn-frontend",
-        variables=("CUDNN_FRONTEND_PATH",), wheels=(".",), version="cudnn_frontend_version.h", needs=("cuDNN",),
+        variables=("CUDNN_FRONTEND_PATH",), wheels=(".",), version="cudnn_frontend_version.h", needs=("cuDNN",), headers_of=("NVRTC",),
     ),
     Family(
         "CUTLASS", re.compile(r"(?:cutlass|cute)/.+"), "cutlass/cutlass.h", "", "--no-deps nvidia-cutlass",
@@ -75,6 +76,10 @@ FAMILIES = (
     Family(
         "CCCL", re.compile(r"(?:cub|thrust|cuda|nv)/.+"), "cub/version.cuh", "cccl", "nvidia-cuda-cccl-cu{}",
         wheels=(_TOOLKIT_WHEEL, "nvidia/cuda_cccl"), includes=("include/cccl", "include"),
+    ),
+    Family(
+        "NVRTC", re.compile(r"nvrtc\.h"), "nvrtc.h", "nvrtc", "nvidia-cuda-nvrtc-cu{}",
+        links=((r".*", ("nvrtc",)),), wheels=(_TOOLKIT_WHEEL, "nvidia/cuda_nvrtc"),
     ),
     Family(
         "cuRAND", re.compile(r"curand\w*\.h"), "curand_kernel.h", "curand", "nvidia-curand-cu{}",
@@ -157,9 +162,11 @@ def find(headers: Iterable[str], where: Places, *, ldflags: Sequence[str] = ()) 
     missing: dict[str, str] = {}
     through_torch = any(name.startswith("ATen/cuda/") for name in names)
     for family in FAMILIES:
-        below = any(wanted[one.name] and family.name in one.needs for one in FAMILIES)
+        above = [one for one in FAMILIES if wanted[one.name]]
+        below = any(family.name in one.needs for one in above)
+        beside = any(family.name in one.headers_of for one in above) or (through_torch and family.name in _TORCHS)
         asked = [one for one in _linkable(family) if f"-l{one}" in named]
-        if wanted[family.name] or below or asked or (through_torch and family.name in _TORCHS):
+        if wanted[family.name] or below or beside or asked:
             libraries = [*asked, *(one for header in wanted[family.name] for one in _needed(family, header))]
             libraries += _linkable(family) if below else []
             place = _place(family, tuple(dict.fromkeys(libraries)), where)

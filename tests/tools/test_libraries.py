@@ -72,15 +72,16 @@ def test_another_major_versions_wheel_is_not_taken(tmp_path: Path, where: Places
     assert "cuBLAS" in libraries.find({"cublasLt.h"}, where).missing
 
 
-def test_cudnns_frontend_brings_cudnn(tmp_path: Path, where: Places) -> None:
+def test_cudnns_frontend_brings_cudnn_and_a_header_of_nvrtc(tmp_path: Path, where: Places) -> None:
     packages = tree(
         tmp_path / "site-packages", "include/cudnn_frontend.h", "include/cudnn_frontend_version.h",
-        "nvidia/cudnn/include/cudnn_version.h", "nvidia/cudnn/lib/libcudnn.so.9",
+        "nvidia/cudnn/include/cudnn_version.h", "nvidia/cudnn/lib/libcudnn.so.9", "nvidia/cu13/include/nvrtc.h",
     )  # fmt: skip
     found = libraries.find({"cudnn_frontend.h"}, where)
-    assert found.names == ("cuDNN", "cuDNN's frontend")
-    assert found.includes == (packages / "nvidia/cudnn/include", packages / "include")
-    assert found.link[-1] == "-l:libcudnn.so.9"
+    assert found.names == ("cuDNN", "cuDNN's frontend", "NVRTC")
+    assert found.includes == (packages / "nvidia/cudnn/include", packages / "include", packages / "nvidia/cu13/include")
+    assert [flag for flag in found.link if flag.startswith("-l")] == ["-l:libcudnn.so.9"]
+    assert found.unlinked == ""
 
 
 @pytest.mark.parametrize("place", ["variable", "wheel"])
