@@ -66,7 +66,8 @@ FAMILIES = (
     ),
     Family(
         "cuDNN's frontend", re.compile(r"cudnn_frontend(?:\w*\.h|/.+)"), "cudnn_frontend.h", "", "nvidia-cudnn-frontend",
-        variables=("CUDNN_FRONTEND_PATH",), wheels=(".",), version="cudnn_frontend_version.h", needs=("cuDNN",), headers_of=("NVRTC",),
+        variables=("CUDNN_FRONTEND_PATH",), wheels=(".",), version="cudnn_frontend_version.h",
+        needs=("cuDNN",), headers_of=("NVRTC",),
     ),
     Family(
         "CUTLASS", re.compile(r"(?:cutlass|cute)/.+"), "cutlass/cutlass.h", "", "--no-deps nvidia-cutlass",

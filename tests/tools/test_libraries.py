@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from stitchcuda.sandbox import limits
 from stitchcuda.tools import bindings, libraries, nvcc, toolkit
 from stitchcuda.tools.libraries import Places
 from tests.tools import programs
@@ -149,6 +150,15 @@ def test_a_program_without_libraries_is_built_as_before(where: Places) -> None:
     assert found == libraries.Libraries()
     if toolkit.find_toolkit() is not None:
         assert libraries.bound(bindings.tvm(), found) == bindings.tvm()
+
+
+def test_a_builder_hears_of_the_users_own_places() -> None:
+    """It is a process with a clean environment."""
+    named = {name for family in libraries.FAMILIES for name in family.variables}
+    with pytest.MonkeyPatch.context() as environment:
+        for name in named:
+            environment.setenv(name, "/somewhere")
+        assert named <= set(limits.clean_environment())
 
 
 def test_includes_are_read_without_comments(tmp_path: Path) -> None:
