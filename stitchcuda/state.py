@@ -121,6 +121,18 @@ class Plan(Record):
     summary: str = ""
 
 
+class ProfileResult(Record):
+    """What a profiler said, or why it did not run."""
+
+    tool: Literal["nsys", "ncu"]
+    source: Literal["", "nsys", "cupti", "events", "ncu"] = ""  # what really looked
+    skipped: str = ""                      # why nothing could
+    why: str = ""                          # why nothing better could, one sentence
+    digest: Digest | None = None           # the full profile in the workspace
+    bottleneck: str = ""
+    lines: tuple[str, ...] = ()            # a few lines a model or a person can read
+
+
 class Baseline(Record):
     """What is known of the reference before any task. Times are None where nothing was timed (simulator)."""
 
@@ -131,6 +143,7 @@ class Baseline(Record):
     predicted_ms: float                    # eager time by bytes, flops and launches
     floor_ms: float                        # speed of light: compulsory bytes and flops over the device's ceilings
     opaque: str = ""                       # why capture failed; empty when it did not
+    system: ProfileResult | None = None    # where the reference's time goes
 
 
 class KernelUsage(Record):
@@ -228,16 +241,14 @@ class TimingResult(Record):
         return self.ratio or (self.reference_ms / self.program_ms if self.program_ms else 0.0)
 
 
-class ProfileResult(Record):
-    """What a profiler said, or why it did not run."""
+class SanitizerResult(Record):
+    """What compute-sanitizer found in one call of a program that is about to be handed out."""
 
-    tool: Literal["nsys", "ncu"]
-    source: Literal["", "nsys", "cupti", "events", "ncu"] = ""  # what really looked
-    skipped: str = ""                      # why nothing could
-    why: str = ""                          # why nothing better could, one sentence
-    digest: Digest | None = None           # the full profile in the workspace
-    bottleneck: str = ""
-    lines: tuple[str, ...] = ()            # a few lines a model or a person can read
+    clean: bool | None = None              # nothing that is the program's doing; None: no tool ran to its end
+    tools: tuple[str, ...] = ()            # that ran
+    errors: tuple[str, ...] = ()           # a sentence for each: memory or barriers used wrongly
+    warnings: tuple[str, ...] = ()         # the same for what may be meant: races, reads of what nothing wrote
+    skipped: tuple[str, ...] = ()          # "TOOL: why" for each that did not run
 
 
 class Evidence(Record):
@@ -248,6 +259,7 @@ class Evidence(Record):
     timing: TimingResult | None = None
     system: ProfileResult | None = None
     kernels: ProfileResult | None = None
+    sanitizer: SanitizerResult | None = None  # last verification only
     tier: Tier | None = None               # None: not even built
 
 
@@ -340,6 +352,7 @@ class State(TypedDict, total=False):
     missed: int                            # predictions missed by more than 2x since the last plan
     stop_reason: str | None
     final: Evidence | None                 # the last verification of the program, on fresh seeds
+    baselines: Digest | None               # eager, graph and compiled times of the reference; where something was timed
     notes: tuple[str, ...]                 # what was skipped, dropped or fallen back from, as sentences; the last twenty
     report: str | None                     # path relative to the workspace
     usage: Usage

@@ -16,7 +16,7 @@ from stitchcuda.fusion.partition import partition
 from stitchcuda.fusion.program import write_program
 from stitchcuda.nodes.context import Context
 from stitchcuda.nodes.verification import verify_best
-from stitchcuda.state import Baseline, Digest, State, Usage
+from stitchcuda.state import Baseline, Digest, ProfileResult, State, Usage
 
 
 def baseline(state: State, context: Context) -> State:
@@ -31,12 +31,13 @@ def baseline(state: State, context: Context) -> State:
         "route": None,
         "stop_reason": None,
         "final": None,
+        "baselines": None,
         "report": None,
         "missed": 0,
         "notes": state.get("notes", ()),
         "usage": state.get("usage", Usage()),
     }
-    for text in facts.notes:
+    for text in (*facts.notes, *([device.note] if device.note else [])):
         update["notes"] = context.note(update, text)
     if graph.opaque:
         update["notes"] = context.note(update, f"the reference could not be captured: {graph.opaque}")
@@ -58,8 +59,9 @@ def baseline(state: State, context: Context) -> State:
         device=device,
         eager_ms=facts.eager_ms,
         predicted_ms=cost.eager_ms(graph, regions, device),
-        floor_ms=cost.floor_ms(graph, device),
+        floor_ms=cost.floor_ms(graph, device, context.settings.precision),
         opaque=graph.opaque,
+        system=_system(context),
     )
     update["first"] = first
     if not state.get("baseline"):
@@ -77,6 +79,12 @@ def _first_program(context: Context, graph: OpGraph) -> Digest:
     name = Path(context.record.reference_name).stem
     precision = context.settings.precision
     return context.save_program(write_program(graph, reference=context.source(), name=name, precision=precision))
+
+
+def _system(context: Context) -> ProfileResult:
+    """Where the reference's time goes, if anybody can tell."""
+    result, profile = context.hands.profile_system(None)
+    return result if profile is None else result.model_copy(update={"digest": context.save(profile)})
 
 
 def _fault(context: Context, program: Digest) -> str:

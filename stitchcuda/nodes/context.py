@@ -25,10 +25,12 @@ from stitchcuda.state import (
     ProfileResult,
     Record,
     Region,
+    SanitizerResult,
     Settings,
     State,
     TimingResult,
 )
+from stitchcuda.tools.baselines import BaselineTimes
 from stitchcuda.tools.check import ReferenceFacts
 from stitchcuda.tools.profiling import Counted
 from stitchcuda.tools.system_profile import SystemProfile
@@ -63,12 +65,21 @@ class Hands(Protocol):
         """None where nothing can be timed; `twice` for a winner. Figures with `refused` must not be believed."""
         ...
 
-    def profile_system(self, program: Path) -> tuple[ProfileResult, SystemProfile | None]:
-        """Where the time of a call goes, by the best means here; None where nobody can tell."""
+    def profile_system(self, program: Path | None) -> tuple[ProfileResult, SystemProfile | None]:
+        """Where the time of a call goes, of the reference if no program is given, by the best means here; None where nobody
+        can tell."""
         ...
 
     def profile_kernels(self, program: Path, system: SystemProfile | None) -> tuple[ProfileResult, Counted | None]:
         """Counters of the kernels that matter in `system`; None where there are none."""
+        ...
+
+    def sanitize(self, program: Path) -> SanitizerResult:
+        """Memory errors, races, unwritten reads and barriers of a correct program's kernels."""
+        ...
+
+    def baselines(self) -> BaselineTimes:
+        """The reference as people run it without us, each way timed: eager, as a CUDA graph, compiled."""
         ...
 
     def close(self) -> None: ...

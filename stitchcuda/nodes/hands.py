@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from stitchcuda.state import BuildResult, CheckResult, DeviceFacts, ProfileResult, Settings, TimingResult
+from stitchcuda.state import BuildResult, CheckResult, DeviceFacts, ProfileResult, SanitizerResult, Settings, TimingResult
+from stitchcuda.tools.baselines import BaselineTimes, baselines
 from stitchcuda.tools.check import Judge, ReferenceFacts
 from stitchcuda.tools.device import device_facts
+from stitchcuda.tools.memory_errors import sanitize
 from stitchcuda.tools.ncu import profile_kernels
 from stitchcuda.tools.nsys import profile_system
 from stitchcuda.tools.nvcc import build
@@ -29,7 +31,7 @@ class LocalHands:
         self._judge: Judge | None = None
 
     def device(self) -> DeviceFacts:
-        self._facts = self._facts or device_facts(self._settings.target)
+        self._facts = self._facts or device_facts(self._settings.target, measure=True)
         return self._facts
 
     def study(self) -> ReferenceFacts:
@@ -52,11 +54,17 @@ class LocalHands:
             return None
         return self._the_judge().time(program, previous, twice=twice)
 
-    def profile_system(self, program: Path) -> tuple[ProfileResult, SystemProfile | None]:
+    def profile_system(self, program: Path | None) -> tuple[ProfileResult, SystemProfile | None]:
         return profile_system(program, self._the_judge())
 
     def profile_kernels(self, program: Path, system: SystemProfile | None) -> tuple[ProfileResult, Counted | None]:
         return profile_kernels(program, self._the_judge(), system)
+
+    def sanitize(self, program: Path) -> SanitizerResult:
+        return sanitize(program, self._the_judge())
+
+    def baselines(self) -> BaselineTimes:
+        return baselines(self._reference, precision=self._settings.precision)
 
     def close(self) -> None:
         if self._judge is not None:

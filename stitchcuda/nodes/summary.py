@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from stitchcuda.nodes.context import Context
 from stitchcuda.nodes.verdict import predicted_ms
-from stitchcuda.state import Attempt, State
+from stitchcuda.state import Attempt, Baseline, Evidence, State
+from stitchcuda.tools import baselines
+from stitchcuda.tools.baselines import BaselineTimes
 
 RESTS_ON = {
     "measured": "measured on a GPU, with hardware counters",
@@ -44,10 +46,34 @@ def summary(state: State, context: Context, history: tuple[Attempt, ...]) -> str
             *(f"Not accepted: {reason}." for reason in shares.reasons),
             "",
         ]
+        if digest := state.get("baselines"):
+            found = context.load(BaselineTimes, digest)
+            lines += ["## Baselines", "", "```", baselines.text(found).rstrip(), "```", ""]
+        lines += _profiles(baseline, final)
     notes = state.get("notes", ())
     if notes:
         lines += ["## Notes", "", *(f"- {note}" for note in notes), ""]
     return "\n".join(lines)
+
+
+def _profiles(baseline: Baseline, final: Evidence) -> list[str]:
+    """Where the time goes before and after, what the counters and compute-sanitizer say, and who did not look and why."""
+    shown = (("reference", baseline.system), ("program", final.system), ("its kernels", final.kernels))
+    lines = []
+    for what, profile in shown:
+        if profile is None:
+            continue
+        if profile.skipped:
+            lines += [f"- {what}: not profiled: {profile.skipped}"]
+            continue
+        why = f" (in place of {profile.tool}: {profile.why})" if profile.why else ""
+        lines += [f"- {what}, by {profile.source}{why}: {profile.bottleneck}", *(f"  - {line}" for line in profile.lines)]
+    found = final.sanitizer
+    if found is not None:
+        told = [*(f"found by {one}" for one in (*found.errors, *found.warnings)), *(f"skipped: {one}" for one in found.skipped)]
+        clean = f"- compute-sanitizer ({', '.join(found.tools)}): nothing wrong" if found.clean else "- compute-sanitizer:"
+        lines += [clean, *(f"  - {one}" for one in told)]
+    return ["## Where the time goes", "", *lines, ""] if lines else []
 
 
 def _times(state: State, history: tuple[Attempt, ...]) -> list[str]:
@@ -59,7 +85,8 @@ def _times(state: State, history: tuple[Attempt, ...]) -> list[str]:
         return [f"- time: {timing.reference_ms:.4f} ms → {timing.program_ms:.4f} ms, {ratio}"]
     after = predicted_ms(baseline, history, state.get("tasks_kept", ()))
     ratio = f"{baseline.predicted_ms / after:.2f}x" if after > 0 else "no ratio"
-    light = f"cost model; speed of light {baseline.floor_ms:.4f} ms"
+    ceilings = "measured" if baseline.device.measured else "nominal"
+    light = f"cost model; speed of light {baseline.floor_ms:.4f} ms, {ceilings} ceilings"
     return [f"- prediction: {baseline.predicted_ms:.4f} ms → {after:.4f} ms, {ratio} ({light})"]
 
 

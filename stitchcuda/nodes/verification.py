@@ -41,6 +41,15 @@ def _gather(context: Context, program: Digest, first: Digest, seeds: int) -> Evi
     check = context.hands.verify(folder, seeds) if build.ok or build.skipped else None
     timing = context.hands.time(folder, context.program_folder(first), twice=True) if check and check.ok else None
     evidence = Evidence(build=build, check=check, timing=timing)
+    if timing and not timing.refused:      # a winner on a GPU
+        system, seen = context.hands.profile_system(folder)
+        if seen is not None:
+            system = system.model_copy(update={"digest": context.save(seen)})
+        kernels, counted = context.hands.profile_kernels(folder, seen)
+        if counted is not None:
+            kernels = kernels.model_copy(update={"digest": context.save(counted)})
+        more = {"system": system, "kernels": kernels, "sanitizer": context.hands.sanitize(folder)}
+        evidence = evidence.model_copy(update=more)
     return evidence.model_copy(update={"tier": tier_of(evidence)})
 
 
@@ -49,6 +58,8 @@ def _refusal(evidence: Evidence) -> str:
         return f"it no longer builds: {evidence.build.log.strip()[:200]}"
     if not evidence.check.ok:
         return "; ".join(evidence.check.reasons) or "it is no longer correct"
+    if evidence.sanitizer and evidence.sanitizer.errors:
+        return "; ".join(evidence.sanitizer.errors)
     if evidence.timing and evidence.timing.refused:
         return "; ".join(evidence.timing.refused)
     if evidence.timing and evidence.timing.speedup < SLOWER:

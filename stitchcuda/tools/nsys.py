@@ -14,8 +14,11 @@ from stitchcuda.tools.check import Judge
 from stitchcuda.tools.system_profile import SystemProfile
 
 
-def profile_system(program: Path, judge: Judge) -> tuple[ProfileResult, SystemProfile | None]:
-    """Where the time of one warm call goes; `skipped` says why nobody can tell, `why` why not Nsight Systems."""
+def profile_system(program: Path | None, judge: Judge) -> tuple[ProfileResult, SystemProfile | None]:
+    """Where the time of one warm call goes, of the reference without a program.
+
+    `skipped` says why nobody can tell, `why` why not Nsight Systems.
+    """
     try:
         profile = profiling.system_profile(judge, program)
     except Unavailable as why:

@@ -1,7 +1,7 @@
 """Reads the SQLite file that `nsys export` makes of a recording, with SQL, into a `SystemProfile`.
 
 Tables are there only if something was recorded for them, and columns differ between versions: what is optional is looked for,
-what is needed and missing is said. The schema is documented in Nsight Systems' "SQLite Schema Reference"; files of 2022 to 2026
+what is needed and missing is said. The schema is documented in Nsight Systems' "SQLite Schema Reference"; files of 2024 to 2026
 have been looked at. It writes nothing and starts nothing. Where to look next: `timeline.py` (what becomes of the rows),
 `nsys_command.py` (who makes the file).
 """

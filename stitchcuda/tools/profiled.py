@@ -3,7 +3,7 @@
 ORDER is a JSON file (`rehearsal.py` writes it). Calls are as a user's: warm, on the same inputs, nothing flushed; each waits
 for the device before the next. What is seen here is evidence, never a verdict: the program's process is the program's.
 `how` says who looks on:
-- nsys: calls between cudaProfilerStart and Stop, in ranges CALL; then as many with ranges for regions, in ranges TRACED
+- nsys: calls between cudaProfilerStart and Stop, in ranges CALL_RANGE; then as many, in TRACED_RANGE, with ranges for regions
 - ncu: one call between Start and Stop
 - cupti: the same as nsys through torch.profiler, whose trace is written to `out`/trace.json
 - events: CUDA events around each call; `out`/events.json
@@ -39,9 +39,7 @@ from stitchcuda.tools import orders, wire
 from stitchcuda.tools.program_worker import ProgramWorker
 from stitchcuda.tools.reference import load_reference
 from stitchcuda.tools.regions import Pop, Push, Regions
-
-CALL, TRACED = "stitchcuda:call", "stitchcuda:traced"
-"""The ranges around each call: as it is, and with ranges for regions inside, which slow the host down."""
+from stitchcuda.tools.system_profile import CALL_RANGE, TRACED_RANGE
 
 Call = Callable[[], object]
 
@@ -110,7 +108,7 @@ def _cupti(module: torch.nn.Module, call: Call, order: dict[str, Any], out: Path
 
 def _calls(module: torch.nn.Module, call: Call, order: dict[str, Any], push: Push, pop: Pop) -> None:
     """Calls as they are, then calls in which every region says where it is. Waiting for the device is no part of either."""
-    for text, regions in ((CALL, None), (TRACED, Regions(module, push, pop))):
+    for text, regions in ((CALL_RANGE, None), (TRACED_RANGE, Regions(module, push, pop))):
         with regions or contextlib.nullcontext():
             for _ in range(order["calls"]):
                 push(text)

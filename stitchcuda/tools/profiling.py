@@ -23,6 +23,7 @@ from stitchcuda.tools import ncu_command, ncu_report, nsys_command, nsys_export,
 from stitchcuda.tools.check import Judge
 from stitchcuda.tools.cupti_trace import read_trace
 from stitchcuda.tools.kernel_profile import KernelProfile
+from stitchcuda.tools.report_reader import read_apart
 from stitchcuda.tools.sanitizer import TOOLS, Sanitized
 from stitchcuda.tools.sanitizer_log import Tool
 from stitchcuda.tools.system_profile import SystemProfile
@@ -71,7 +72,7 @@ def kernel_profiles(judge: Judge, program: Path | None, system: SystemProfile) -
                 return Counted(skipped=done.skipped)
             shares = {kernel.name: kernel.share for kernel in system.by_name()}
             origins = {kernel.name: kernel.origin for kernel in system.by_name()}
-            reports = [ncu_report.read(report, shares=shares, origins=origins, root=program) for report in done.reports]
+            reports = [read_apart(report, shares=shares, origins=origins, root=program) for report in done.reports]
         except Unavailable as reason:
             return Counted(skipped=str(reason))
     found = sorted((one for report in reports for one in report), key=lambda one: -(one.share or 0.0))

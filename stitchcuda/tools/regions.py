@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode, resolve_name
 
-PREFIX = "stitchcuda:region:"
-"""What the text of every range begins with."""
+from stitchcuda.tools.system_profile import REGION_PREFIX
+
 ROOT = "(root)"
 """The name of the module itself, for what no submodule does."""
 
@@ -38,7 +38,7 @@ class Regions(TorchFunctionMode):
     def _around(self, module: torch.nn.Module, name: str) -> Iterable[Any]:
         def enter(*_: object) -> None:
             self._scopes.append(name)
-            self._push(PREFIX + name)
+            self._push(REGION_PREFIX + name)
 
         def leave(*_: object) -> None:
             self._scopes.pop()
@@ -52,7 +52,7 @@ class Regions(TorchFunctionMode):
     ) -> Any:
         if not self._scopes or function.__name__ == "__get__":  # between calls: nobody's; attributes compute nothing
             return function(*args, **(kwargs or {}))
-        self._push(f"{PREFIX}{self._scopes[-1]}: {function_name(function)}")
+        self._push(f"{REGION_PREFIX}{self._scopes[-1]}: {function_name(function)}")
         try:
             return function(*args, **(kwargs or {}))
         finally:

@@ -22,12 +22,14 @@ from stitchcuda.state import (
     Plan,
     ProfileResult,
     Review,
+    SanitizerResult,
     Task,
     TensorSpec,
     Tier,
     TimingResult,
     Usage,
 )
+from stitchcuda.tools.baselines import BaselineTimes
 from stitchcuda.tools.check import ReferenceFacts
 from stitchcuda.tools.profiling import Counted
 from stitchcuda.tools.system_profile import SystemProfile
@@ -104,11 +106,17 @@ class TinyHands:
             saving_high_ms=saving + 0.005, samples=10,
         )  # fmt: skip
 
-    def profile_system(self, program: Path) -> tuple[ProfileResult, SystemProfile | None]:
+    def profile_system(self, program: Path | None) -> tuple[ProfileResult, SystemProfile | None]:
         return ProfileResult(tool="nsys", skipped="there is no GPU here"), None
 
     def profile_kernels(self, program: Path, system: SystemProfile | None) -> tuple[ProfileResult, Counted | None]:
         return ProfileResult(tool="ncu", skipped="there is no GPU here"), None
+
+    def sanitize(self, program: Path) -> SanitizerResult:
+        return SanitizerResult(skipped=("memcheck: there is no GPU here",))
+
+    def baselines(self) -> BaselineTimes:
+        return BaselineTimes(reference="0" * 64, name="tiny.py", device="", skipped="there is no GPU here")
 
     def close(self) -> None:
         self._called("close")

@@ -7,7 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from stitchcuda.tools.regions import PREFIX, Regions, function_name, scope
+from stitchcuda.tools.regions import Regions, function_name, scope
+from stitchcuda.tools.system_profile import REGION_PREFIX
 
 
 class Block(nn.Module):
@@ -38,8 +39,8 @@ class Tape:
         self.depth, self.lines = 0, list[tuple[int, str]]()
 
     def push(self, text: str) -> None:
-        assert text.startswith(PREFIX)
-        self.lines.append((self.depth, text.removeprefix(PREFIX)))
+        assert text.startswith(REGION_PREFIX)
+        self.lines.append((self.depth, text.removeprefix(REGION_PREFIX)))
         self.depth += 1
 
     def pop(self) -> None:

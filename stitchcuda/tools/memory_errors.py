@@ -1,0 +1,32 @@
+"""What a session keeps of compute-sanitizer's findings in a program that it is about to hand out.
+
+Memory and barriers used wrongly are errors: such a program is not handed out, right as its answers may be. Races and reads of
+what nothing wrote can be meant (flags, padding): they are warnings. Where to look next: `profiling.py`, `sanitizer.py`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from stitchcuda.state import SanitizerResult
+from stitchcuda.tools import profiling
+from stitchcuda.tools.check import Judge
+
+_ERRORS = ("memcheck", "synccheck")
+
+
+def sanitize(program: Path, judge: Judge) -> SanitizerResult:
+    """Findings of all tools in one call; `skipped` names each that could not run, with the reason."""
+    found = profiling.sanitized(judge, program)
+    ran = [one for one in found if not one.skipped]
+    findings = [finding for one in ran for finding in one.findings if finding.severity != "info"]
+    return SanitizerResult(
+        clean=not findings if ran else None,
+        tools=tuple(one.tool for one in ran),
+        errors=tuple(str(finding) for finding in findings if finding.tool in _ERRORS),
+        warnings=(
+            *(str(finding) for finding in findings if finding.tool not in _ERRORS),
+            *(f"{one.tool}: {one.note}" for one in ran if one.note),
+        ),
+        skipped=tuple(f"{one.tool}: {one.skipped}" for one in found if one.skipped),
+    )
