@@ -22,7 +22,7 @@ from stitchcuda.errors import Unavailable
 from stitchcuda.sandbox import command, limits, seal
 from stitchcuda.simulator.includes import foreign, inside
 from stitchcuda.state import BuildResult, KernelUsage, Record
-from stitchcuda.tools import bindings, compiler_log, compilers, libraries, program_sources, toolkit
+from stitchcuda.tools import architecture, bindings, compiler_log, compilers, libraries, program_sources, toolkit
 from stitchcuda.tools.bindings import Binding
 from stitchcuda.tools.libraries import Libraries
 from stitchcuda.tools.toolkit import Toolkit
@@ -170,8 +170,7 @@ def _explained(log: str, place: _Place, found: Libraries) -> str:
 
 
 def _cuda(source: Path, place: _Place, *, cubin: bool, extra: tuple[str, ...] = ()) -> _Object:
-    number = place.arch.removeprefix("sm_")
-    target = (f"-gencode=arch=compute_{number},code=sm_{number}",) if not cubin else (f"-arch=sm_{number}",)
+    target = architecture.flags(place.kit, place.arch, cubin=cubin)
     flags = (*_with_defaults(place.binding.cuda_flags, extra), "-Xcompiler", "-fPIC", *target, "-Xptxas", "-v")
     order = (str(place.kit.nvcc), *flags, *_includes(place), "-cubin" if cubin else "-c", str(source))
     return _made(source, order, ".cubin" if cubin else ".o", f"nvcc {place.kit.version} {compilers.host()}", place)
