@@ -191,14 +191,14 @@ def find(headers: Iterable[str], where: Places, *, ldflags: Sequence[str] = ()) 
 
 def bound(binding: Binding, found: Libraries) -> Binding:
     """A binding with what was found added to it."""
-    return Binding(
-        version=f"{binding.version} {found.version}".strip(),
-        includes=(*binding.includes, *(part for folder in found.includes for part in ("-isystem", str(folder)))),
-        cuda_flags=(*binding.cuda_flags, *(flag for flag in found.cuda_flags if flag not in binding.cuda_flags)),
-        cxx_flags=binding.cxx_flags,
-        link=(*binding.link, *found.link),
-        folders=(*binding.folders, *found.folders),
-    )
+    more = tuple(part for folder in found.includes for part in ("-isystem", str(folder)))
+    return binding.model_copy(update={
+        "version": f"{binding.version} {found.version}".strip(),
+        "includes": (*binding.includes, *more),
+        "cuda_flags": (*binding.cuda_flags, *(flag for flag in found.cuda_flags if flag not in binding.cuda_flags)),
+        "link": (*binding.link, *found.link),
+        "folders": (*binding.folders, *found.folders),
+    })  # fmt: skip
 
 
 def explained(log: str, found: Libraries, where: Places) -> str:
