@@ -14,6 +14,7 @@ from pathlib import Path
 
 from stitchcuda.errors import Unavailable
 from stitchcuda.state import Record
+from stitchcuda.tools import torch_front
 
 
 class Binding(Record):
@@ -25,6 +26,7 @@ class Binding(Record):
     cxx_flags: tuple[str, ...]
     link: tuple[str, ...]
     folders: tuple[Path, ...]              # where the compilers must be able to read
+    torch: Path | None = None              # torch's headers, which have a light front (`torch_front.py`)
 
 
 @functools.cache
@@ -59,14 +61,22 @@ def torch(name: str) -> Binding:
     libraries = ("c10", "c10_cuda", "torch_cpu", "torch_cuda", "torch", "torch_python")
     places = (headers, headers / "torch/csrc/api/include", python)
     return Binding(
-        version=f"torch {version} {sysconfig.get_python_version()}",
+        version=f"torch {version} {sysconfig.get_python_version()} {torch_front.VERSION}",
         includes=tuple(part for one in places for part in ("-isystem", str(one))),
         cuda_flags=(*common, *(f"-D__CUDA_NO_{what}__" for what in narrow), "--expt-relaxed-constexpr", standard),
         cxx_flags=(*common, standard),
         # A CPU build of torch has no CUDA libraries; what it cannot link is missing when the library is loaded.
         link=(f"-L{folder / 'lib'}", *(f"-l{one}" for one in libraries if (folder / "lib" / f"lib{one}.so").is_file())),
         folders=(folder, python),
+        torch=headers,
     )
+
+
+def with_defaults(defaults: tuple[str, ...], extra: tuple[str, ...]) -> tuple[str, ...]:
+    """A flag given twice must not make another object, and a standard of the program's own replaces ours."""
+    own = any(flag.startswith(("-std=", "--std=")) for flag in extra)
+    kept = tuple(flag for flag in defaults if not (own and flag.startswith("-std=")))
+    return (*kept, *(flag for flag in extra if flag not in kept))
 
 
 def _package(name: str, missing: str) -> Path:

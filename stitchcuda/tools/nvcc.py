@@ -2,18 +2,20 @@
 
 Without a GPU only cubins are made: nvcc's verdict and ptxas' report in well under a second per file. Nothing is loaded or
 run, and torch is not imported. Compilers run in the sandbox and write to a folder of their own; what they made is moved into
-the cache sealed. Where to look next: `toolkit.py` (which nvcc), `bindings.py` (against what), `builder_worker.py` (for whom).
+the cache sealed. Where to look next: `toolkit.py` (which nvcc), `bindings.py` (against what), `extension_build.py` (what
+torch's headers cost), `builder_worker.py` (for whom).
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
 import re
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,6 +26,7 @@ from stitchcuda.simulator.includes import foreign, inside
 from stitchcuda.state import BuildResult, KernelUsage, Record
 from stitchcuda.tools import architecture, bindings, compiler_log, compilers, libraries, program_sources, toolkit
 from stitchcuda.tools.bindings import Binding
+from stitchcuda.tools.extension_build import beside, with_front
 from stitchcuda.tools.libraries import Libraries
 from stitchcuda.tools.toolkit import Toolkit
 
@@ -114,13 +117,16 @@ def library(
     plain = _Place(kit, arch, cache.resolve(), root, binding or bindings.tvm(), included)
     place, found = _with_libraries(plain, sources, ldflags)
     wider = replace(place, includes=(*included, *cuda_includes))
+    ours = beside(sources, plain.binding.torch, plain.cache)
 
     def compiled(source: Path) -> _Object:
         if source.suffix == ".cu":
             return _cuda(source, wider, cubin=False, extra=tuple(cuda_flags))
+        if source in ours:                 # the same object for all extensions
+            return _cxx(source, replace(plain, root=source.parent, binding=bindings.torch("stitchcuda_front"), includes=()))
         return _cxx(source, place, extra=tuple(cflags))
 
-    objects = _together(compiled, sorted(sources))
+    objects = _together(compiled, [*sorted(sources), *ours])
     failed = "\n".join(one.log for one in objects if one.path is None)
     if failed or any(one.path is None for one in objects):
         return Library(path=None, log=_explained(failed, place, found), seconds=time.monotonic() - started)
@@ -171,7 +177,7 @@ def _explained(log: str, place: _Place, found: Libraries) -> str:
 
 def _cuda(source: Path, place: _Place, *, cubin: bool, extra: tuple[str, ...] = ()) -> _Object:
     target = architecture.flags(place.kit, place.arch, cubin=cubin)
-    flags = (*_with_defaults(place.binding.cuda_flags, extra), "-Xcompiler", "-fPIC", *target, "-Xptxas", "-v")
+    flags = (*bindings.with_defaults(place.binding.cuda_flags, extra), "-Xcompiler", "-fPIC", *target, "-Xptxas", "-v")
     order = (str(place.kit.nvcc), *flags, *_includes(place), "-cubin" if cubin else "-c", str(source))
     return _made(source, order, ".cubin" if cubin else ".o", f"nvcc {place.kit.version} {compilers.host()}", place)
 
@@ -179,16 +185,9 @@ def _cuda(source: Path, place: _Place, *, cubin: bool, extra: tuple[str, ...] = 
 def _cxx(source: Path, place: _Place, *, extra: tuple[str, ...] = ()) -> _Object:
     compiler = os.environ.get("CXX", "g++")
     cuda = tuple(part for folder in place.kit.includes for part in ("-isystem", str(folder)))
-    flags = ("-fPIC", *_with_defaults(place.binding.cxx_flags, extra))
+    flags = ("-fPIC", *bindings.with_defaults(place.binding.cxx_flags, extra))
     order = (compiler, *flags, *cuda, *_includes(place), "-c", str(source))
     return _made(source, order, ".o", f"{compiler} {compilers.host()}", place)
-
-
-def _with_defaults(defaults: tuple[str, ...], extra: tuple[str, ...]) -> tuple[str, ...]:
-    """A flag given twice must not make another object, and a standard of the program's own replaces ours."""
-    own = any(flag.startswith(("-std=", "--std=")) for flag in extra)
-    kept = tuple(flag for flag in defaults if not (own and flag.startswith("-std=")))
-    return (*kept, *(flag for flag in extra if flag not in kept))
 
 
 def _includes(place: _Place) -> tuple[str, ...]:
@@ -212,7 +211,12 @@ def _made(source: Path, order: tuple[str, ...], suffix: str, tool: str, place: _
         if (known := _known(made)) is not None:    # by somebody else, while this one waited
             return known
         temporary = Path(scratch) / f"made{suffix}"
-        finished = _run((*order, "-o", str(temporary)), root, readable, Path(scratch))
+        finished = None
+        if place.binding.torch is not None and suffix == ".o":
+            within = functools.partial(_run, readable=readable, scratch=Path(scratch))
+            finished = with_front(order, headers, place.binding.torch, temporary, within)
+        if finished is None:
+            finished = _run((*order, "-o", str(temporary)), root, readable, Path(scratch))
         if finished.timed_out:
             return _Object(path=None, log=f"{source}:1: error: the compiler did not finish within {_SECONDS:.0f} s")
         if _key(named, source, headers, root) != key:
@@ -278,10 +282,15 @@ def _run(order: Sequence[str], cwd: Path, readable: Sequence[Path], scratch: Pat
         return command.run(order, seconds=_SECONDS, cwd=cwd, env=environment, read=readable, write=(scratch,))
 
 
-def _together(make: object, sources: Iterable[Path]) -> list[_Object]:
-    listed = list(sources)
-    with ThreadPoolExecutor(max(1, min(len(listed), os.cpu_count() or 1))) as pool:
-        return list(pool.map(make, listed))  # type: ignore[arg-type]
+def _together(make: Callable[[Path], _Object], sources: Sequence[Path]) -> list[_Object]:
+    """CUDA first: where it fails nobody waits for the bindings. They go on into the cache, the next attempt wants them."""
+    pool = ThreadPoolExecutor(max(1, min(len(sources), os.cpu_count() or 1)))
+    try:
+        made = {source: pool.submit(make, source) for source in sorted(sources, key=lambda source: source.suffix != ".cu")}
+        cuda = [one.result() for source, one in made.items() if source.suffix == ".cu"]
+        return cuda if any(one.path is None for one in cuda) else [made[source].result() for source in sources]
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _relative(log: str, root: Path) -> str:
