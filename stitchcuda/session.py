@@ -23,7 +23,7 @@ from stitchcuda.graph.graph import Graph, build_graph, recursion_limit, thread
 from stitchcuda.graph.opening import check_unchanged, open_context, open_hands, open_record
 from stitchcuda.graph.runtime import Given, Request, with_tuples
 from stitchcuda.nodes.context import Context, Event, Hands
-from stitchcuda.nodes.verdict import predicted_ms
+from stitchcuda.nodes.verdict import missing, predicted_ms
 from stitchcuda.state import Attempt, Plan, Policy, Precision, Record, Settings, State, Status, Tier, Usage
 from stitchcuda.workspace import SessionLock, SessionRecord, Workspace
 
@@ -48,6 +48,7 @@ class Outcome(Record):
     report: str | None
     usage: Usage
     stop_reason: str | None
+    missing: tuple[str, ...] = ()          # "TOOL: why" for each that did not look at the program, or a lesser one in its place
 
 
 def optimize(
@@ -209,6 +210,7 @@ class Session:
             report=str(self.home.root / report) if report else None,
             usage=state.get("usage", Usage()),
             stop_reason=why or state.get("stop_reason"),
+            missing=missing(final) if final else (),
         )
 
     def run(

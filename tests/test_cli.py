@@ -42,7 +42,7 @@ def get_init_inputs():
 """
 OUTCOME = {
     "session", "status", "accepted", "tier", "attempts", "tasks_done", "tasks_total", "baseline_ms", "best_ms", "speedup",
-    "predicted_speedup", "program", "report", "usage", "stop_reason",
+    "predicted_speedup", "program", "report", "usage", "stop_reason", "missing",
 }  # fmt: skip
 
 

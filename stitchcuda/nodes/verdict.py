@@ -27,6 +27,16 @@ def tier_of(evidence: Evidence) -> Tier | None:
     return "measured" if counted else "timed" if evidence.timing else evidence.check.tier
 
 
+def missing(evidence: Evidence) -> tuple[str, ...]:
+    """"TOOL: why" for each that did not look at a program on a GPU, or something lesser in its place."""
+    said = [
+        f"{profile.tool}: {profile.skipped or f'{profile.source} in its place, since {profile.why}'}"
+        for profile in (evidence.system, evidence.kernels)
+        if profile is not None and (profile.skipped or profile.why)
+    ]
+    return (*said, *(evidence.sanitizer.skipped if evidence.sanitizer else ()))
+
+
 def diagnosis_of(evidence: Evidence) -> str:
     """The error in full, for its fingerprint; "" when the program is correct. `first_line` makes a line for people of it."""
     if not evidence.build.ok and not evidence.build.skipped:
