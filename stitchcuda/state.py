@@ -154,6 +154,7 @@ class KernelUsage(Record):
     shared_bytes: int = 0
     spill_bytes: int = 0
     stack_bytes: int = 0
+    machine: str = ""                      # what the machine code does, in a line; "" where nobody looked
 
 
 class BuildResult(Record):
@@ -165,6 +166,7 @@ class BuildResult(Record):
     log: str = ""                          # compiler errors with the source line, or empty
     kernels: tuple[KernelUsage, ...] = ()
     skipped: str = ""                      # why nothing was built here
+    notes: tuple[str, ...] = ()            # what is not known of what was built, and why
 
 
 class OutputError(Record):

@@ -29,8 +29,8 @@ def _build(build: BuildResult) -> str:
         line = f"- {kernel.name}: {kernel.registers} registers, {kernel.shared_bytes} B shared"
         if kernel.spill_bytes or kernel.stack_bytes:
             line += f", {kernel.spill_bytes} B spilled, {kernel.stack_bytes} B stack"
-        lines.append(line)
-    return "\n".join(lines)
+        lines.append(f"{line}; {kernel.machine}" if kernel.machine else line)
+    return "\n".join([*lines, *(f"- {note}" for note in build.notes)])
 
 
 def _check(check: CheckResult) -> str:

@@ -39,7 +39,7 @@ class LocalHands:
 
     def build(self, program: Path) -> BuildResult:
         link = self._settings.target == "cuda"
-        return build(program, arch=self.device().arch, cache=self._cache, link=link)
+        return build(program, arch=self.device().arch, cache=self._cache, link=link, machine=True)
 
     def check(self, program: Path, seeds: int) -> CheckResult:
         return self._the_judge().check(program, seeds=seeds)

@@ -24,7 +24,7 @@ from stitchcuda.errors import Unavailable
 from stitchcuda.sandbox import command, limits, seal
 from stitchcuda.simulator.includes import foreign, inside
 from stitchcuda.state import BuildResult, KernelUsage, Record
-from stitchcuda.tools import architecture, bindings, compiler_log, compilers, libraries, program_sources, toolkit
+from stitchcuda.tools import architecture, bindings, compiler_log, compilers, libraries, program_sources, sass, toolkit
 from stitchcuda.tools.bindings import Binding
 from stitchcuda.tools.extension_build import beside, with_front
 from stitchcuda.tools.libraries import Libraries
@@ -50,11 +50,11 @@ class _Object(Record):
     cached: bool = False
 
 
-def build(program: Path, *, arch: str, cache: Path, link: bool) -> BuildResult:
+def build(program: Path, *, arch: str, cache: Path, link: bool, machine: bool = False) -> BuildResult:
     """Build every CUDA source of a program folder for `arch` ("sm_90a"). Compiler errors are a result, not an exception.
 
     `link=False` makes cubins only; `link=True` makes the library that the program loads. Without a toolkit, or without any
-    CUDA source in files of its own, the result says so in `skipped`.
+    CUDA source in files of its own, the result says so in `skipped`. `machine`: a line on the machine code of each kernel.
     """
     started = time.monotonic()
     root = program if program.is_dir() else program.parent
@@ -71,22 +71,30 @@ def build(program: Path, *, arch: str, cache: Path, link: bool) -> BuildResult:
         return BuildResult(ok=True, skipped=toolkit.missing())
     if link:
         made = [library(group, arch=arch, cache=cache, root=root) for group in program_sources.groups(sources)]
+        known = tuple(usage for one in made for usage in one.kernels)
+        binaries = [one.path for one in made if one.path is not None]
+        kernels, notes = sass.told(known, binaries) if machine else (known, ())
         return BuildResult(
             ok=all(one.path is not None for one in made),
             seconds=time.monotonic() - started,
             cached=all(one.cached for one in made),
             log="\n".join(one.log for one in made if one.log),
-            kernels=tuple(usage for one in made for usage in one.kernels),
+            kernels=kernels,
+            notes=notes,
         )
     place, found = _with_libraries(_Place(kit, arch, cache.resolve(), root, bindings.tvm()), cuda)
     objects = _together(lambda source: _cuda(source, place, cubin=True), cuda)
     failed = "\n".join(one.log for one in objects if one.path is None)
+    known = tuple(usage for one in objects if one.path is not None for usage in compiler_log.usage(one.log))
+    binaries = [one.path for one in objects if one.path is not None]
+    kernels, notes = sass.told(known, binaries) if machine else (known, ())
     return BuildResult(
         ok=not failed and all(one.path is not None for one in objects),
         seconds=time.monotonic() - started,
         cached=all(one.cached for one in objects),
         log=_explained(failed, place, found) if failed else "",
-        kernels=tuple(usage for one in objects if one.path is not None for usage in compiler_log.usage(one.log)),
+        kernels=kernels,
+        notes=notes,
     )
 
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from pydantic import Field
 
-from stitchcuda.state import Record
+from stitchcuda.errors import Unavailable
+from stitchcuda.state import KernelUsage, Record
 from stitchcuda.tools import compiler_log
 from stitchcuda.tools.disassembly import Function, Instruction, functions
 
@@ -111,6 +112,15 @@ def facts_of(function: Function) -> SassFacts:
         subroutines=_subroutines(code),
         loops=_innermost(code),
     )
+
+
+def told(kernels: Sequence[KernelUsage], binaries: Iterable[Path]) -> tuple[tuple[KernelUsage, ...], tuple[str, ...]]:
+    """The compiler's report on kernels with a line on the machine code of each, and why there is none."""
+    try:
+        found = {one.name: line(one).partition(": ")[2] for binary in binaries for one in facts(binary)}
+    except Unavailable as why:
+        return tuple(kernels), (f"machine code was not looked at: {why}",)
+    return tuple(kernel.model_copy(update={"machine": found.get(kernel.name, "")}) for kernel in kernels), ()
 
 
 def line(facts: SassFacts) -> str:

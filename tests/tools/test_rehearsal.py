@@ -52,13 +52,13 @@ def test_calls_behind_a_profiler(what: str, judge: Judge, profiler: Path, tmp_pa
 
 
 def test_a_program_writes_nothing_but_the_report(judge: Judge, profiler: Path, tmp_path: Path) -> None:
-    hook = "        for place in (PLACES):\n            try:\n                open(place, 'w')\n            except OSError:\n                pass\n"
+    hook = "        try:\n            open(PLACE, 'w')\n        except OSError:\n            pass\n"
     elsewhere = tmp_path / "elsewhere"
     program = programs.model(tmp_path / "program")
     source = program / "model_new.py"
     text = source.read_text()
     assert text.count("    def forward(self, x, gain):\n") == 1
-    body = hook.replace("PLACES", repr(str(elsewhere)) + ",")
+    body = hook.replace("PLACE", repr(str(elsewhere)))
     source.write_text(text.replace("    def forward(self, x, gain):\n", "    def forward(self, x, gain):\n" + body))
     with judge:
         done, _ = judge.rehearse(program, [str(profiler)], tmp_path / "out", how="plain", calls=1, warm=0)
@@ -69,7 +69,8 @@ def test_a_program_writes_nothing_but_the_report(judge: Judge, profiler: Path, t
 def test_a_profiler_that_fails_is_told(judge: Judge, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     with judge:
-        done, _ = judge.rehearse(None, ["sh", "-c", "echo no counters here; exit 3"], tmp_path / "out", how="plain", calls=1, warm=0)
+        failing = ["sh", "-c", "echo no counters here; exit 3"]
+        done, _ = judge.rehearse(None, failing, tmp_path / "out", how="plain", calls=1, warm=0)
     assert done.code == 3
     assert done.output == "no counters here\n"
 
@@ -78,5 +79,5 @@ def test_a_program_that_does_not_load(judge: Judge, tmp_path: Path) -> None:
     program = programs.model(tmp_path / "program")
     (program / "model_new.py").write_text("raise ImportError('no such thing')")
     (tmp_path / "out").mkdir()
-    with judge, pytest.raises(Unavailable, match="could not be rehearsed: .*no such thing"):
+    with judge, pytest.raises(Unavailable, match=r"could not be rehearsed: .*no such thing"):
         judge.rehearse(program, [], tmp_path / "out", how="plain", calls=1, warm=0)
