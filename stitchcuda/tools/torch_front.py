@@ -108,6 +108,9 @@ def _front(words: Collection[str], headers: Path, python: Sequence[str]) -> str 
         return None
     if names is None or known is None:
         return None
+    whole = [found.group() for found in _FACTORY.finditer(factories)]
+    if factories.count("\ninline ") != len(whole):
+        return None                        # one that is written otherwise would be taken for the operator of its name
     operators = [word for word in sorted(words) if (headers / "ATen/ops" / f"{word}.h").is_file()]
     declared = "".join((headers / "ATen/ops" / f"{word}.h").read_text(encoding="utf-8") for word in operators)
     includes = [*_BASE, *python, *(header for mark, header in _LISTS.items() if mark in declared)]
