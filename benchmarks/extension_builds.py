@@ -155,7 +155,9 @@ def torchs(cuda: str, folder: Path, arch: str, *, objects: bool) -> Built:
     (place := folder / name).mkdir()
     started = time.monotonic()
     try:
-        module = load_inline(name, cpp_sources=DECLARED, cuda_sources=cuda, functions=["run"], build_directory=str(place))
+        module = load_inline(  # type: ignore[no-untyped-call, unused-ignore]
+            name, cpp_sources=DECLARED, cuda_sources=cuda, functions=["run"], build_directory=str(place)
+        )
     except RuntimeError as error:
         return Built(time.monotonic() - started, error=str(error))
     return Built(time.monotonic() - started, module)

@@ -19,6 +19,7 @@ from stitchcuda.tools.system_profile import CALL_RANGE, REGION_PREFIX, TRACED_RA
 from stitchcuda.tools.timeline import ApiCall, Range, Recording, Work, profile_of
 
 _NS = 1e3                                  # in a microsecond
+_MOST_BYTES = 2**29                        # of a file that a program's process could have written
 _COPIES = {"HtoD": "Host-to-Device", "DtoH": "Device-to-Host", "DtoD": "Device-to-Device", "PtoP": "Peer-to-Peer"}
 
 
@@ -28,6 +29,8 @@ def read_trace(path: Path, *, own: Iterable[str] = (), why: str) -> SystemProfil
     Raises `Unavailable` for a file that is missing or damaged, and for one without a call or without a kernel.
     """
     try:
+        if path.stat().st_size > _MOST_BYTES:
+            raise Unavailable(f"{path} is larger than {_MOST_BYTES >> 20} MiB: profile fewer calls")
         events = json.loads(path.read_text())["traceEvents"]
         complete = [one for one in events if one.get("ph") == "X"]
         recording = _recording(complete, frozenset(own))

@@ -30,6 +30,7 @@ from stitchcuda.tools.system_profile import SystemProfile
 
 CALLS, WARM = 5, 5                         # of each kind; warm ones come before
 _SECONDS = 300.0                           # for one rehearsal
+_MOST_CHARACTERS = 10_000                  # of a few times
 
 
 def system_profile(judge: Judge, program: Path | None) -> SystemProfile:
@@ -139,8 +140,12 @@ def _by_cupti(judge: Judge, program: Path | None, folder: Path, why: str) -> Sys
 
 def _by_events(judge: Judge, program: Path | None, folder: Path, why: str) -> SystemProfile:
     _succeeded(_Rehearsed(judge, program, folder, how="events")([], seconds=_SECONDS))
-    times = json.loads((folder / "events.json").read_text())["ms"]
-    return SystemProfile(source="events", why=why, calls=len(times), span_ms=median(times))
+    try:
+        with (folder / "events.json").open() as file:
+            times = [float(took) for took in json.loads(file.read(_MOST_CHARACTERS))["ms"]]
+        return SystemProfile(source="events", why=why, calls=len(times), span_ms=median(times))
+    except (OSError, ValueError, KeyError, TypeError) as error:  # a program's process could have written it
+        raise Unavailable(f"the times of the events cannot be read ({type(error).__name__}: {error})") from error
 
 
 def _succeeded(done: Finished) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -37,7 +38,7 @@ CPP = "torch::Tensor fresh(torch::Tensor x, bool wanted);\nvoid launch(torch::Te
 pytestmark = pytest.mark.skipif(KIT is None, reason=toolkit.missing() or "no toolkit")
 
 
-def in_sandbox(order: tuple[str, ...] | list[str], folder: Path) -> command.Finished:
+def in_sandbox(order: Sequence[str], folder: Path) -> command.Finished:
     return command.run(order, seconds=300, cwd=folder, read=(folder.parent,), write=(folder,))
 
 

@@ -104,6 +104,21 @@ def test_without_cupti_the_time_of_a_call_is_left(alone: Path) -> None:
     assert counted is None
 
 
+@pytest.mark.parametrize("said", ["", "[]", '{"ms": "fast"}', '{"ms": []}', '{"ms": [null]}'])
+def test_times_that_are_none_are_no_profile(said: str, alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = GpuJudge(events=False)
+
+    def forged(*_: Any, how: str, **__: Any) -> tuple[Finished, tuple[str, ...]]:
+        if how == "events":
+            (_[2] / "events.json").write_text(said)
+            return Finished(0, "", 1.0), ()
+        return Finished(1, "no\n", 1.0), ()
+
+    monkeypatch.setattr(gpu, "rehearse", forged)
+    with pytest.raises(Unavailable, match="events: the times of the events cannot be read"):
+        profiling.system_profile(cast(Judge, gpu), None)
+
+
 def test_with_nothing_at_all_all_reasons_are_given(alone: Path) -> None:
     with pytest.raises(Unavailable, match=r"nsys: it is not.*; CUPTI: the call ended.*; events: the call ended"):
         profiling.system_profile(judge(events=False), None)
