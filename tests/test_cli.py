@@ -170,6 +170,7 @@ def outcome(**more: Any) -> Outcome:
         "tasks_done": 1,
         "tasks_total": 1,
         "usage": Usage(),
+        "missing": (),
     }
     return Outcome(**(values | more))
 
