@@ -13,7 +13,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from stitchcuda.errors import Unavailable
 from stitchcuda.sandbox import files
@@ -36,6 +36,22 @@ class Finished(NamedTuple):
     output: str
     seconds: float
     timed_out: bool = False
+
+
+class Run(Protocol):
+    """As much of `run` as a tool needs that is told how to run its command: in the sandbox, or as another's process."""
+
+    def __call__(
+        self,
+        command: Sequence[str],
+        /,
+        *,
+        seconds: float,
+        cwd: Path | None = None,
+        env: Mapping[str, str] | None = None,
+        read: Sequence[Path] = (),
+        write: Sequence[Path] = (),
+    ) -> Finished: ...
 
 
 def run(

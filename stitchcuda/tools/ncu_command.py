@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal, Protocol
 
-from stitchcuda.sandbox.command import Finished
+from stitchcuda.sandbox.command import Finished, Run
 from stitchcuda.state import Record
 from stitchcuda.tools import ncu_figures
 from stitchcuda.tools.kernel_names import base_name
@@ -100,22 +100,6 @@ class Profiled(Record):
     missed: tuple[str, ...] = ()           # base names that were not, though they were chosen
     notes: tuple[str, ...] = ()
     seconds: float = 0.0
-
-
-class Run(Protocol):
-    """How a command is run, as `sandbox.command.run` does it."""
-
-    def __call__(
-        self,
-        command: Sequence[str],
-        /,
-        *,
-        seconds: float,
-        cwd: Path | None = None,
-        env: Mapping[str, str] | None = None,
-        read: Sequence[Path] = (),
-        write: Sequence[Path] = (),
-    ) -> Finished: ...
 
 
 def find_ncu(places: Sequence[str] = _PLACES) -> Path | None:

@@ -12,10 +12,9 @@ import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
 
 from stitchcuda.errors import Unavailable
-from stitchcuda.sandbox.command import Finished
+from stitchcuda.sandbox.command import Finished, Run
 
 REPORT_SUFFIX = ".nsys-rep"
 EXPORT_S = 300.0
@@ -36,22 +35,6 @@ _QUIET = re.compile(
     r"^\s*(?:$|/|Collecting data|Generating|Processing|Generated|\[\d+/\d+\]|No reports were|The target application returned)"
 )
 _PROGRAM_FAILED = re.compile(r"The target application returned non-zero exit code (-?\d+)")
-
-
-class Run(Protocol):
-    """As `sandbox.command.run`."""
-
-    def __call__(
-        self,
-        command: Sequence[str],
-        /,
-        *,
-        seconds: float,
-        cwd: Path | None = None,
-        env: Mapping[str, str] | None = None,
-        read: Sequence[Path] = (),
-        write: Sequence[Path] = (),
-    ) -> Finished: ...
 
 
 def find_nsys(roots: Sequence[Path] = (_OPT, _LOCAL)) -> Path | None:

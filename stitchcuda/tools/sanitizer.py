@@ -11,10 +11,10 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from stitchcuda.sandbox.command import Finished
+from stitchcuda.sandbox.command import Finished, Run
 from stitchcuda.state import Record
 from stitchcuda.tools import sanitizer_log
-from stitchcuda.tools.ncu_command import Run, find_tool
+from stitchcuda.tools.ncu_command import find_tool
 from stitchcuda.tools.sanitizer_log import Finding, Tool
 
 TOOLS: tuple[Tool, ...] = ("memcheck", "racecheck", "initcheck", "synccheck")
