@@ -16,7 +16,7 @@ from stitchcuda.fusion.partition import partition
 from stitchcuda.fusion.program import write_program
 from stitchcuda.nodes.context import Context
 from stitchcuda.nodes.verification import verify_best
-from stitchcuda.state import Baseline, Digest, ProfileResult, State, Usage
+from stitchcuda.state import Baseline, Digest, State, Usage
 
 
 def baseline(state: State, context: Context) -> State:
@@ -61,7 +61,7 @@ def baseline(state: State, context: Context) -> State:
         predicted_ms=cost.eager_ms(graph, regions, device),
         floor_ms=cost.floor_ms(graph, device, context.settings.precision),
         opaque=graph.opaque,
-        system=_system(context),
+        system=context.keep(*context.hands.profile_system(None)),
     )
     update["first"] = first
     if not state.get("baseline"):
@@ -79,12 +79,6 @@ def _first_program(context: Context, graph: OpGraph) -> Digest:
     name = Path(context.record.reference_name).stem
     precision = context.settings.precision
     return context.save_program(write_program(graph, reference=context.source(), name=name, precision=precision))
-
-
-def _system(context: Context) -> ProfileResult:
-    """Where the reference's time goes, if anybody can tell."""
-    result, profile = context.hands.profile_system(None)
-    return result if profile is None else result.model_copy(update={"digest": context.save(profile)})
 
 
 def _fault(context: Context, program: Digest) -> str:

@@ -119,6 +119,10 @@ class Context:
     def save(self, record: Record) -> Digest:
         return self.workspace.store.put(record.model_dump_json().encode())
 
+    def keep(self, result: ProfileResult, whole: Record | None) -> ProfileResult:
+        """The result with the whole profile stored beside it, if there is one."""
+        return result if whole is None else result.model_copy(update={"digest": self.save(whole)})
+
     def load(self, kind: type[Loaded], digest: Digest) -> Loaded:
         """A stored record, typed back. Parsed once per process: records are frozen."""
         if digest not in self._loaded:

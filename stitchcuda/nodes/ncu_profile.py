@@ -17,9 +17,7 @@ def ncu_profile(state: State, context: Context) -> State:
     if work.kernels:
         return {}
     system = context.load(SystemProfile, work.system.digest) if work.system and work.system.digest else None
-    result, counted = context.hands.profile_kernels(context.program_folder(work.program), system)
-    if counted is not None:
-        result = result.model_copy(update={"digest": context.save(counted)})
+    result = context.keep(*context.hands.profile_kernels(context.program_folder(work.program), system))
     update: State = {"work": work.model_copy(update={"kernels": result})}
     if result.skipped:
         update["notes"] = context.note(state, f"ncu_profile skipped: {result.skipped}")

@@ -15,9 +15,7 @@ def nsys_profile(state: State, context: Context) -> State:
     assert work.program is not None
     if work.system:
         return {}
-    result, profile = context.hands.profile_system(context.program_folder(work.program))
-    if profile is not None:
-        result = result.model_copy(update={"digest": context.save(profile)})
+    result = context.keep(*context.hands.profile_system(context.program_folder(work.program)))
     update: State = {"work": work.model_copy(update={"system": result})}
     if result.skipped:
         update["notes"] = context.note(state, f"nsys_profile skipped: {result.skipped}")

@@ -43,13 +43,11 @@ def _gather(context: Context, program: Digest, first: Digest, seeds: int) -> Evi
     evidence = Evidence(build=build, check=check, timing=timing)
     if timing and not timing.refused:      # a winner on a GPU
         system, seen = context.hands.profile_system(folder)
-        if seen is not None:
-            system = system.model_copy(update={"digest": context.save(seen)})
-        kernels, counted = context.hands.profile_kernels(folder, seen)
-        if counted is not None:
-            kernels = kernels.model_copy(update={"digest": context.save(counted)})
-        more = {"system": system, "kernels": kernels, "sanitizer": context.hands.sanitize(folder)}
-        evidence = evidence.model_copy(update=more)
+        evidence = evidence.model_copy(update={
+            "system": context.keep(system, seen),
+            "kernels": context.keep(*context.hands.profile_kernels(folder, seen)),
+            "sanitizer": context.hands.sanitize(folder),
+        })  # fmt: skip
     return evidence.model_copy(update={"tier": tier_of(evidence)})
 
 
