@@ -5,11 +5,11 @@ Where to look next: `nvcc.py`, which produces these logs.
 
 from __future__ import annotations
 
-import ctypes
 import re
 from pathlib import Path
 
 from stitchcuda.state import KernelUsage
+from stitchcuda.tools.kernel_names import demangled
 
 _MOST_CHARACTERS = 6000
 _MOST_BLOCKS = 12
@@ -64,26 +64,6 @@ def usage(log: str) -> tuple[KernelUsage, ...]:
             ))  # fmt: skip
             name = ""
     return tuple(kernels)
-
-
-def demangled(symbol: str) -> str:
-    """`softmax_kernel<float>(float const*, float*)` for a mangled symbol; the symbol itself if it is not one."""
-    try:
-        library = ctypes.CDLL("libstdc++.so.6")
-    except OSError:
-        return symbol                      # no C++ runtime: the mangled name is still a name
-    demangle = library.__cxa_demangle
-    demangle.restype = ctypes.c_void_p
-    status = ctypes.c_int(0)
-    address = demangle(symbol.encode(), None, None, ctypes.byref(status))
-    if status.value != 0 or not address:
-        return symbol
-    try:
-        return ctypes.string_at(address).decode("utf-8", "replace")
-    finally:
-        libc = ctypes.CDLL(None)
-        libc.free.argtypes = [ctypes.c_void_p]
-        libc.free(address)
 
 
 def _blocks(log: str) -> list[str]:

@@ -57,13 +57,16 @@ def demangled(name: str) -> str:
     """As `abi::__cxa_demangle` says; a name that is not mangled stays."""
     if not name.startswith("_Z"):
         return name
-    library = _demangler()
+    try:
+        library = _demangler()
+    except OSError:
+        return name                        # no C++ runtime: the mangled name is still a name
     status = ctypes.c_int()
     made = library.__cxa_demangle(name.encode(), None, None, ctypes.byref(status))
     if not made:
         return name
     try:
-        return ctypes.string_at(made).decode()
+        return ctypes.string_at(made).decode("utf-8", "replace")
     finally:
         _free(made)
 

@@ -16,8 +16,8 @@ from pydantic import Field
 
 from stitchcuda.errors import Unavailable
 from stitchcuda.state import KernelUsage, Record
-from stitchcuda.tools import compiler_log
 from stitchcuda.tools.disassembly import Function, Instruction, functions
+from stitchcuda.tools.kernel_names import demangled
 
 # Opcodes: NVIDIA's "CUDA Binary Utilities", instruction sets of Ampere, Hopper and Blackwell.
 _ATOMICS = ("ATOMG", "ATOM", "RED", "REDG", "ATOMS")
@@ -90,7 +90,7 @@ def facts_of(function: Function) -> SassFacts:
         return dict(sorted(found.items(), reverse=True))
 
     return SassFacts(
-        name=compiler_log.demangled(function.symbol),
+        name=demangled(function.symbol),
         instructions=len(code),
         global_loads=widths("LDG", "LD"),
         global_stores=widths("STG", "ST"),
