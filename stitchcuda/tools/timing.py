@@ -24,6 +24,7 @@ from stitchcuda.state import TimingResult
 from stitchcuda.tools import agreement
 from stitchcuda.tools.agreement import Figures
 from stitchcuda.tools.deliveries import Asked, Deliveries, Delivery
+from stitchcuda.tools.interval import median_of
 from stitchcuda.tools.wire import WireError
 from stitchcuda.tools.worker import WorkerFailed
 
@@ -40,8 +41,6 @@ _BLOCK_MS = 16.0                           # a block of long calls has fewer of 
 _FEWEST_CALLS = 2
 _FRESH = 3                                 # one in so many calls gets new addresses
 _SPACER_STEP, _SPACER_STEPS = 2**21, 32    # bytes, a page of the driver's; how many at most lie before a block's memory
-# Binomial(25, 1/2): the 8th smallest and 8th largest of 25 hold the median with 95.7 %.
-_RANK = 7
 _SHORTEST_MS = 1e-4                       # the resolution of nothing: a clock that says less lies
 _HELD_BYTES = 512 * 2**20                  # of deliveries that may wait in memory until the rounds are over
 _SPIN_S = 0.003
@@ -357,18 +356,18 @@ def _result(turns: Interleaving, calls: int, together: bool, notes: list[str], g
         )
     if hidden:
         notes.append(f"{hidden:.4f} ms of device work outlast the call on its stream and are counted")
-    savings = sorted(one - other for one, other in zip(before, now, strict=True))
-    ratios = sorted(one / other for one, other in zip(reference.counted(fresh=fresh), now, strict=True))
+    saving = median_of([one - other for one, other in zip(before, now, strict=True)])
+    ratio = median_of([one / other for one, other in zip(reference.counted(fresh=fresh), now, strict=True)])
     return TimingResult(
         reference_ms=median(reference.counted(fresh=fresh)),
         previous_ms=median(before),
         program_ms=median(now),
-        saving_ms=median(savings),
-        saving_low_ms=savings[_RANK],
-        saving_high_ms=savings[-1 - _RANK],
-        ratio=median(ratios),
-        ratio_low=ratios[_RANK],
-        ratio_high=ratios[-1 - _RANK],
+        saving_ms=saving.value,
+        saving_low_ms=saving.low,
+        saving_high_ms=saving.high,
+        ratio=ratio.value,
+        ratio_low=ratio.low,
+        ratio_high=ratio.high,
         outside_ms=program.outside_ms(),
         samples=ROUNDS * calls,
         deliveries=turns.delivered,
