@@ -164,7 +164,6 @@ def verify(
     def work() -> int:
         from stitchcuda.summary import verdict_lines
         from stitchcuda.tools.device import resolve_target
-        from stitchcuda.tools.toolkit import user_cache
         from stitchcuda.tools.verify import verify as judge
 
         for path, what in ((program, "program"), (reference, "reference")):
@@ -176,14 +175,7 @@ def verify(
                 form = "a file or a program's folder" if what == "program" else "its file"
                 raise BadInput(f"there is no {what} {path}: give the path of {form}")
         target = resolve_target(device)
-        cache = user_cache() / "verify"
-        try:
-            cache.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise Unavailable(
-                f"cannot write {cache} ({error.strerror}): set XDG_CACHE_HOME to a folder you may write to"
-            ) from error
-        verdict = judge(program, reference, target=target, policy=policy, precision=precision, cache=cache)
+        verdict = judge(program, reference, target=target, policy=policy, precision=precision, cache=builds())
         if as_json:
             print(verdict.model_dump_json())
         else:
@@ -209,7 +201,6 @@ def profile(
         from stitchcuda.state import Settings
         from stitchcuda.tools import profile_report
         from stitchcuda.tools.device import resolve_target
-        from stitchcuda.tools.toolkit import user_cache
 
         for path in filter(None, (of, reference)):
             if not path.exists():
@@ -220,7 +211,7 @@ def profile(
             raise Unavailable("a profile needs an NVIDIA GPU; the simulator has no time to show")
         program = of if reference else None
         settings = Settings(target="cuda", precision=precision)
-        report = profile_report.profile(reference or of, program, settings, cache=user_cache() / "verify", counters=counters)
+        report = profile_report.profile(reference or of, program, settings, cache=builds(), counters=counters)
         print(report.model_dump_json() if as_json else profile_report.text(report))
         return 0
 
@@ -283,6 +274,19 @@ def complain(text: str, as_json: bool) -> None:
     print(f"stitchcuda: {line}", file=sys.stderr)
     if as_json:
         print(json.dumps({"error": line}))
+
+
+def builds() -> Path:
+    """The user's folder for builds of programs that belong to no session. Raises `Unavailable` where it cannot be made."""
+    from stitchcuda.tools.toolkit import user_cache
+
+    cache = user_cache() / "verify"
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        remedy = "set XDG_CACHE_HOME to a folder you may write to"
+        raise Unavailable(f"cannot write {cache} ({error.strerror}): {remedy}") from error
+    return cache
 
 
 def is_program(path: Path) -> bool:

@@ -60,7 +60,8 @@ class Counted(Record):
 
 def kernel_profiles(judge: Judge, program: Path | None, system: SystemProfile) -> Counted:
     """Counters of the kernels that take the most time in `system`, of one call."""
-    chosen = ncu_command.choose(system.by_name())
+    kernels = system.by_name()
+    chosen = ncu_command.choose(kernels)
     if not chosen:
         return Counted(skipped="the system profile names no kernel to look at")
     if said := ncu_report.missing():
@@ -71,8 +72,8 @@ def kernel_profiles(judge: Judge, program: Path | None, system: SystemProfile) -
             done = ncu_command.profile([], chosen, folder, run=rehearsed, seconds=_SECONDS)
             if done.skipped:
                 return Counted(skipped=done.skipped)
-            shares = {kernel.name: kernel.share for kernel in system.by_name()}
-            origins = {kernel.name: kernel.origin for kernel in system.by_name()}
+            shares = {kernel.name: kernel.share for kernel in kernels}
+            origins = {kernel.name: kernel.origin for kernel in kernels}
             reports = [read_apart(report, shares=shares, origins=origins, root=program) for report in done.reports]
         except Unavailable as reason:
             return Counted(skipped=str(reason))
