@@ -64,16 +64,17 @@ def run(
     write: Sequence[Path] = (),
     limits: Limits | None = None,
     gpu: bool = False,
+    loopback: bool = False,
 ) -> Finished:
     """Run `command`, which may read `read` beyond the system's own folders and Python's, and write `write` and nothing else.
 
     It sees no network and no other process. A clean environment unless `env` is given, a time limit in `seconds`, stdout and
     stderr together. Without `cwd` it works in the first folder of `write`. A command that does not exist ends with code 127.
-    `gpu`: it sees the GPU's device files.
+    `gpu`: it sees the GPU's device files. `loopback`: its processes may speak TCP with each other, as profilers do.
     Raises `Unavailable` where it was stopped because a file system that it writes to is full.
     """
     visible: list[Path | str] = [*_of_command(command[0], env), *read]
-    answer, output = _launch(list(command), seconds, cwd, env, visible, list(write), limits, gpu=gpu)
+    answer, output = _launch(list(command), seconds, cwd, env, visible, list(write), limits, gpu=gpu, loopback=loopback)
     text = output.decode("utf-8", "replace")
     if answer["reason"] == "disk" and (full := next((place for place in write if is_scarce(place)), None)):
         raise Unavailable(f"no space left to build in {full.parent}: free some there, or choose another folder")
@@ -109,12 +110,14 @@ def _launch(
     limits: Limits | None,
     *,
     gpu: bool = False,
+    loopback: bool = False,
 ) -> tuple[dict[str, Any], bytes]:
     policy = Policy(
         read=tuple(os.fspath(place) for place in (*files.prefixes(), *read)),
         write=tuple(os.fspath(place) for place in write),
         spawn=True,
         gpu=gpu,
+        loopback=loopback,
     )
     environment = dict(env) if env is not None else bounding.clean_environment()
     if write:

@@ -6,6 +6,7 @@ touches anything foreign (limits, landlock, capabilities, system calls). Where t
 
 from __future__ import annotations
 
+import functools
 import os
 import resource
 import signal
@@ -37,18 +38,21 @@ def inside(policy: Policy | None, bounds: Bounds, layers: Layers) -> None:
         return
     layers.attempt("privileges", lambda: kernel.prctl(kernel.NO_NEW_PRIVILEGES, 1))
     layers.attempt("scopes", landlock.restrict_scopes)
+    loopback = policy.loopback and "network" in layers.on  # never on the machine's own network
     if policy.all_files:
         layers.deny("landlock", "not asked for")
     else:
-        layers.attempt("landlock", lambda: landlock.restrict_files(_rights(policy, private="mounts" in layers.on)))
+        rights = _rights(policy, private="mounts" in layers.on)
+        layers.attempt("landlock", lambda: landlock.restrict_files(rights, tcp=loopback))
     kernel.prctl(kernel.DUMPABLE, 1)
+    filter_calls = functools.partial(syscalls.restrict, spawn=policy.spawn, local=policy.gpu, loopback=loopback)
     if layers.wants("seccomp") and "privileges" not in layers.on:
         # The filter then needs the very capability that goes next.
-        layers.attempt("seccomp", lambda: syscalls.restrict(spawn=policy.spawn, local=policy.gpu))
+        layers.attempt("seccomp", filter_calls)
         layers.attempt("capabilities", kernel.set_capabilities)
     else:
         layers.attempt("capabilities", kernel.set_capabilities)
-        layers.attempt("seccomp", lambda: syscalls.restrict(spawn=policy.spawn, local=policy.gpu))
+        layers.attempt("seccomp", filter_calls)
 
 
 def limit(bounds: Bounds) -> None:

@@ -6,7 +6,10 @@ Light on purpose: the launcher of every compiler command imports it. Where to lo
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
+import socket
+import struct
 from typing import Any
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -17,6 +20,7 @@ NEW_MOUNTS, NEW_UTS, NEW_IPC, NEW_USER, NEW_PID, NEW_NET = 0x20000, 0x4000000, 0
 # linux/prctl.h
 DEATH_SIGNAL, DUMPABLE, DROP_BOUNDING, SUBREAPER, NO_NEW_PRIVILEGES, SECCOMP = 1, 4, 24, 36, 38, 22
 
+_SET_FLAGS, _UP_AND_RUNNING = 0x8914, 0x41  # linux/sockios.h: SIOCSIFFLAGS; linux/if.h: IFF_UP, IFF_RUNNING
 _CAPABILITY_VERSION = 0x20080522           # linux/capability.h: version 3, two words of 32 bits
 _LAST_CAPABILITY = 63
 _NUMBERS = {                               # x86-64, the common table: calls that glibc may lack
@@ -65,6 +69,12 @@ def mount(source: str, target: str, kind: str, flags: int = 0, data: str = "") -
 
 def unmount(target: str, flags: int = 0) -> None:
     _checked(f"umount {target}", _LIBC.umount2(os.fsencode(target), ctypes.c_int(flags)))
+
+
+def raise_loopback() -> None:
+    """Switch on `lo`, which is off in a new network namespace. Needs CAP_NET_ADMIN there."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        fcntl.ioctl(any_socket, _SET_FLAGS, struct.pack("16sh14x", b"lo", _UP_AND_RUNNING))
 
 
 def set_capabilities(kept: int = 0) -> None:

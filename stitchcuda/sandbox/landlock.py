@@ -41,11 +41,11 @@ def abi() -> int:
     return kernel.call("landlock_create_ruleset", None, 0, 1)
 
 
-def restrict_files(allowed: Iterable[tuple[str, int]]) -> None:
-    """Allow the rights beneath each path and nothing else; paths that do not exist are passed over."""
+def restrict_files(allowed: Iterable[tuple[str, int]], *, tcp: bool = False) -> None:
+    """Allow the rights beneath each path and nothing else; paths that do not exist are passed over. TCP only with `tcp`."""
     version = abi()
     handled = _ALL[min(version, 5)]
-    rules = _Ruleset(handled, _TCP if version >= 4 else 0, 0)
+    rules = _Ruleset(handled, _TCP if version >= 4 and not tcp else 0, 0)
     ruleset = kernel.call("landlock_create_ruleset", ctypes.byref(rules), 24 if version >= 6 else 16 if version >= 4 else 8, 0)
     try:
         for path, rights in allowed:

@@ -26,6 +26,9 @@ def enter(policy: Policy, layers: Layers) -> None:
     layers.attempt("user", _new_user)
     for name, flag in _PARTS.items():
         layers.attempt(name, functools.partial(kernel.unshare, flag))
+    if policy.loopback and "network" in layers.on:
+        with contextlib.suppress(OSError):  # then nobody is reached, and who tries will say so
+            kernel.raise_loopback()
     if policy.all_files:
         layers.deny("mounts", "not asked for")
     else:

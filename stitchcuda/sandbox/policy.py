@@ -22,6 +22,7 @@ class Policy(NamedTuple):
     write: tuple[str | Path, ...] = ()
     spawn: bool = False                    # may start other programs; False: threads only
     gpu: bool = False                      # needs the GPU's device files
+    loopback: bool = False                 # its processes may speak TCP with each other, on a network that nobody else is on
 
     @property
     def all_files(self) -> bool:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+from collections.abc import Sequence
 
 from stitchcuda.sandbox import kernel
 
@@ -45,7 +46,7 @@ _X32 = 0x40000000                          # the 32-bit ABI of x86-64 lives abov
 
 _BY_ARGUMENT = ("clone", "clone3", "execve", "execveat", "fork", "ioctl", "kill", "memfd_create", "prctl", "prlimit64",
                 "rt_tgsigqueueinfo", "socket", "tgkill", "tkill", "vfork")  # fmt: skip
-_AF_UNIX = 1
+_AF_UNIX, _AF_INETS = 1, (2, 10)           # the latter: IPv4, IPv6
 _CLONE_THREAD = 0x10000
 _CLONE_NEW = 0x7E020080                    # every CLONE_NEW… flag
 _TERMINAL_IOCTLS = (0x5412, 0x541C)        # push characters into a terminal's input: TIOCSTI, TIOCLINUX
@@ -61,13 +62,14 @@ _FILTER_MODE = 2
 _Instruction = tuple[int, int, int, int]   # code, jump if true, jump if false, value
 
 
-def restrict(*, spawn: bool, local: bool) -> None:
+def restrict(*, spawn: bool, local: bool, loopback: bool = False) -> None:
     """Put the filter in force for this process and all it starts. Needs "no new privileges" or CAP_SYS_ADMIN.
 
     `local`: sockets of this machine (AF_UNIX) may be made. CUDA's driver does not start without; there is nobody to connect
-    to in a network namespace and a file system of one's own.
+    to in a network namespace and a file system of one's own. `loopback`: so may internet sockets, in such a namespace.
     """
-    program = assemble(spawn=spawn, local=local, pid=os.getpid())
+    families = (*((_AF_UNIX,) if local else ()), *(_AF_INETS if loopback else ()))
+    program = assemble(spawn=spawn, families=families, pid=os.getpid())
     packed = (ctypes.c_uint64 * len(program))(
         *(code | true << 16 | false << 24 | value << 32 for code, true, false, value in program)
     )
@@ -78,7 +80,7 @@ def restrict(*, spawn: bool, local: bool) -> None:
     kernel.prctl_pointer(kernel.SECCOMP, _FILTER_MODE, ctypes.byref(Program(len(program), ctypes.addressof(packed))))
 
 
-def assemble(*, spawn: bool, local: bool, pid: int) -> list[_Instruction]:
+def assemble(*, spawn: bool, families: Sequence[int], pid: int) -> list[_Instruction]:
     """The filter's instructions for this processor. Raises `OSError` on one that it has no table for."""
     column = kernel.column()
     if column < 0:
@@ -96,19 +98,19 @@ def assemble(*, spawn: bool, local: bool, pid: int) -> list[_Instruction]:
         number = numbers[column]
         if number is None:
             continue
-        answer = _special(name, spawn, local, pid) if name in _BY_ARGUMENT else [(_RETURN, 0, 0, refused)]
+        answer = _special(name, spawn, families, pid) if name in _BY_ARGUMENT else [(_RETURN, 0, 0, refused)]
         if answer:
             code += [(_EQUAL, 0, len(answer), number), *answer]
     return [*code, (_RETURN, 0, 0, _ALLOW)]
 
 
-def _special(name: str, spawn: bool, local: bool, pid: int) -> list[_Instruction]:
+def _special(name: str, spawn: bool, families: Sequence[int], pid: int) -> list[_Instruction]:
     """What follows when the call is `name`; every path ends in a return. Empty: allowed."""
     allow, refuse = (_RETURN, 0, 0, _ALLOW), (_RETURN, 0, 0, _ERRNO | errno.EPERM)
     if name == "clone3":                   # its flags are out of a filter's sight; glibc falls back to clone
         return [(_RETURN, 0, 0, _ERRNO | errno.ENOSYS)]
     if name == "memfd_create":             # libraries are loaded from such files too; CUDA's driver needs some
-        return [] if spawn or local else [refuse]
+        return [] if spawn or families else [refuse]
     if name == "clone":
         first = (_LOAD, 0, 0, _ARGUMENTS)
         test = (_ANY_BIT, 1, 0, _CLONE_NEW) if spawn else (_ANY_BIT, 0, 1, _CLONE_THREAD)
@@ -117,7 +119,8 @@ def _special(name: str, spawn: bool, local: bool, pid: int) -> list[_Instruction
         return [] if spawn else [refuse]
     if name == "socket":
         none = (_RETURN, 0, 0, _ERRNO | errno.EACCES)
-        return [(_LOAD, 0, 0, _ARGUMENTS), (_EQUAL, 0, 1, _AF_UNIX), allow, none] if local else [none]
+        tests = [(_EQUAL, len(families) - index, 0, family) for index, family in enumerate(families)]
+        return [(_LOAD, 0, 0, _ARGUMENTS), *tests, none, allow] if families else [none]
     if name == "prctl":
         return _refuse_values(0, _PRCTL_ALWAYS if spawn else _PRCTL_ALWAYS + _PRCTL_ALONE)
     if name == "ioctl":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -107,3 +108,31 @@ def test_what_this_machine_grants(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(WITHOUT, "landlock, seccomp")
     found = command.available()
     assert dict(found.denied) == {NAMES[name]: f"left out by {WITHOUT}" for name in ("landlock", "seccomp")}
+
+
+TALK = """
+import socket, subprocess, sys
+server = socket.create_server(("127.0.0.1", 0))
+port = server.getsockname()[1]
+ask = f"import socket; print(socket.create_connection(('127.0.0.1', {port}), 5).recv(9))"
+with subprocess.Popen([sys.executable, "-c", ask]) as child:
+    server.accept()[0].send(b"its parent")
+"""
+
+
+def test_processes_of_one_sandbox_speak_with_each_other_alone() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as outside:
+        port = outside.getsockname()[1]
+        done = command.run([sys.executable, "-c", TALK], seconds=30, loopback=True)
+        assert (done.code, done.output) == (0, "b'its paren'\n")
+        reach = f"import socket; socket.create_connection(('127.0.0.1', {port}), 5)"
+        done = command.run([sys.executable, "-c", reach], seconds=30, loopback=True)
+        assert done.output.splitlines()[-1] == "ConnectionRefusedError: [Errno 111] Connection refused"
+        done = command.run([sys.executable, "-c", TALK], seconds=30)
+        assert done.output.splitlines()[-1] == "PermissionError: [Errno 13] Permission denied"
+
+
+def test_no_loopback_without_a_network_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(WITHOUT, "network")
+    done = command.run([sys.executable, "-c", TALK], seconds=30, loopback=True)
+    assert done.output.splitlines()[-1] == "PermissionError: [Errno 13] Permission denied"
