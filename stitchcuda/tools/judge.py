@@ -153,8 +153,11 @@ class JudgeProcess:
             rehearsal = Rehearsal(message, self._target, self._settings.precision, self._limits)
             if message["program"]:
                 try:
-                    shared, ready = handed_out(self._cache, self._home.place), self._ready(stack, message["program"])
-                    stack.enter_context(rehearsal.of_program(self._scratch, shared, *ready))
+                    shared = handed_out(self._cache, self._home.place)
+                    worker, exam, one = self._ready(stack, message["program"])
+                    with self._turn(worker):   # libraries are often ordered at the first call only
+                        one.call(exam.sets[0], same_addresses=False)
+                    stack.enter_context(rehearsal.of_program(self._scratch, shared, worker, exam, one))
                 except WorkerFailed as failure:
                     raise Unavailable(f"the program could not be rehearsed: {failure}") from failure
             else:

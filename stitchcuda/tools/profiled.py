@@ -70,10 +70,14 @@ def _of_program(order: dict[str, Any], stack: contextlib.ExitStack) -> tuple[tor
     known: dict[str, dict[str, Any]] = {orders.digest(asked): answer for asked, answer in order["builds"]}
 
     def build(asked: dict[str, Any]) -> dict[str, Any]:
-        missing = {"error": "the program orders other libraries than when it was judged", "kind": "build"}
-        return known.get(orders.digest(asked), missing)
+        if orders.digest(asked) in known:
+            return known[orders.digest(asked)]
+        before = next((one for one, _ in order["builds"] if one["name"] == asked["name"]), None)
+        other = ", ".join(what for what in asked if asked[what] != before.get(what)) if before else "name"
+        said = f"the program orders the library {asked['name']} otherwise than when it was called before ({other})"
+        return {"error": said, "kind": "build"}
 
-    worker = ProgramWorker(Path(order["out"]), order["target"], build, lambda *_: None)
+    worker = ProgramWorker(Path(order["out"]), order["target"], build, lambda *_: None, judged=False)
     worker.load(order["load"])
     module, interceptor = worker.loaded()
     tensors = wire.read_tensors(Path(order["inputs"]), device=_device(order))

@@ -37,9 +37,17 @@ _Teller = Callable[[], list[str]]          # what the program did to the process
 
 
 class ProgramWorker:
-    """One loaded program."""
+    """One loaded program. Where it is not `judged`, only looked at, a profiler in this process may record."""
 
-    def __init__(self, scratch: Path, target: Target, build: orders.Build, tell: Callable[[_Teller, _Teller], None]) -> None:
+    def __init__(
+        self,
+        scratch: Path,
+        target: Target,
+        build: orders.Build,
+        tell: Callable[[_Teller, _Teller], None],
+        *,
+        judged: bool = True,
+    ) -> None:
         self._scratch = scratch
         self._target = target
         self._build = build
@@ -58,6 +66,7 @@ class ProgramWorker:
         self._turn = self._calls = 0
         self._tell = tell                  # takes what says which functions it replaced and what it looked at
         self._folder = scratch
+        self._judged = judged
 
     def prepare(self) -> None:
         """What takes time and needs no program: on a GPU a context, and a clock whose functions no program has touched yet."""
@@ -82,7 +91,8 @@ class ProgramWorker:
             seed = 2 * secrets.randbelow(2**15) + bool(message.get("backwards"))
             self._interceptor.start({"SCHEDULE": f"random:{seed}", "CHECK": "1"})
         sys.dont_write_bytecode = True
-        close_recordings()
+        if self._judged:
+            close_recordings()
         sealed = tampering.seal()
         sealed.renew()
         self._tell(sealed.teller(), tampering.watch(self._folder, self._scratch))

@@ -59,7 +59,7 @@ class Rehearsal:
 
     @contextlib.contextmanager
     def of_program(self, root: Path, shared: Sequence[Path], worker: Worker, exam: Exam, one: Trial) -> Iterator[None]:
-        """A program that is loaded in `worker`. What the rehearsal needs lies in a folder below `root` until the block ends,
+        """A program that is loaded and was called in `worker`. What the rehearsal needs lies in a folder below `root` until the block ends,
         and in the folders `shared` by all programs."""
         given, program = exam.sets[0], Path(one.asked["program"])
         with tempfile.TemporaryDirectory(dir=root, prefix="rehearsal-") as name:
@@ -89,7 +89,7 @@ class Rehearsal:
             else:
                 finished = command.run(
                     line, seconds=self._seconds, cwd=self._out, env=environment, read=self._read, write=(self._out,),
-                    limits=self._limits, gpu=self._target == "cuda",
+                    limits=self._limits, gpu=self._target == "cuda", loopback=bool(self._under),
                 )  # fmt: skip
         return finished._replace(output=finished.output[-_TAIL:])
 

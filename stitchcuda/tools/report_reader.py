@@ -7,6 +7,7 @@ Where to look next: `ncu_report.py`, which does the reading.
 from __future__ import annotations
 
 import json
+import os
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -37,13 +38,14 @@ def read_apart(
     """What `ncu_report.read` gives and raises; `Unavailable` as well where the reader itself ends."""
     given = {"shares": dict(shares or {}), "origins": dict(origins or {}), "root": str(root) if root is not None else None}
     package = Path(stitchcuda.__file__).parent
+    path = [str(package.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
     ncu = find_ncu()
     beside = [ncu.parent, *ncu.resolve().parents[:1]] if ncu is not None else []
     with tempfile.TemporaryDirectory() as scratch:
         finished = command.run(
             (sys.executable, "-m", "stitchcuda.tools.report_reader", str(report.absolute()), json.dumps(given)),
             seconds=_SECONDS,
-            env=clean_environment({"PYTHONPATH": str(package.parent), "TMPDIR": scratch}),
+            env=clean_environment({"PYTHONPATH": os.pathsep.join(path), "TMPDIR": scratch}),
             read=(report.absolute().parent, package, *beside, *([root] if root is not None else [])),
             write=(Path(scratch),),
         )

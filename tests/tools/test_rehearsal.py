@@ -12,6 +12,7 @@ import pytest
 from stitchcuda.errors import Unavailable
 from stitchcuda.state import Settings
 from stitchcuda.tools.check import Judge
+from stitchcuda.tools.system_profile import CALL_RANGE, TRACED_RANGE
 from tests.simulator.programs import CACHE
 from tests.tools import programs
 
@@ -64,6 +65,30 @@ def test_a_program_writes_nothing_but_the_report(judge: Judge, profiler: Path, t
         done, _ = judge.rehearse(program, [str(profiler)], tmp_path / "out", how="plain", calls=1, warm=0)
     assert done.code == 0, done.output
     assert not elsewhere.exists()
+
+
+def test_libraries_that_are_built_at_the_first_call(judge: Judge, profiler: Path, tmp_path: Path) -> None:
+    program = programs.kernel_program(tmp_path / "program")
+    source = program / "model_new.py"
+    text = source.read_text()
+    early = text[text.index("        self.kernels = tvm_ffi"):text.index("\n    def forward")]
+    lazy = '        if not hasattr(self, "kernels"):\n' + "".join(f"    {line}\n" for line in early.splitlines())
+    first = "        y = self.norm(self.linear(x))\n"
+    source.write_text(text.replace(early, "").replace(first, lazy + first))
+    with judge:
+        done, kernels = judge.rehearse(program, [str(profiler)], tmp_path / "out", how="plain", calls=1, warm=0)
+    assert done.code == 0, done.output
+    assert kernels == ()                   # a library of the simulator holds none by the name of a device's
+
+
+def test_a_program_is_recorded_in_its_own_process(judge: Judge, tmp_path: Path) -> None:
+    (out := tmp_path / "out").mkdir()
+    with judge:
+        done, _ = judge.rehearse(programs.model(tmp_path / "program"), [], out, how="cupti", calls=2, warm=0)
+    assert done.code == 0, done.output
+    names = [event.get("name") for event in json.loads((out / "trace.json").read_text())["traceEvents"]]
+    assert names.count(CALL_RANGE) == names.count(TRACED_RANGE) == 2
+    assert "aten::linear" in names
 
 
 def test_a_profiler_that_fails_is_told(judge: Judge, tmp_path: Path) -> None:
