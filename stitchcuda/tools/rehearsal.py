@@ -59,8 +59,8 @@ class Rehearsal:
 
     @contextlib.contextmanager
     def of_program(self, root: Path, shared: Sequence[Path], worker: Worker, exam: Exam, one: Trial) -> Iterator[None]:
-        """A program that is loaded and was called in `worker`. What the rehearsal needs lies in a folder below `root` until the block ends,
-        and in the folders `shared` by all programs."""
+        """A program that is loaded and was called in `worker`. What the rehearsal needs lies in a folder below `root` until the
+        block ends, and in the folders `shared` by all programs."""
         given, program = exam.sets[0], Path(one.asked["program"])
         with tempfile.TemporaryDirectory(dir=root, prefix="rehearsal-") as name:
             folder = Path(name)
