@@ -120,7 +120,7 @@ def in_the_sandbox(
     read: Sequence[Path] = (),
     write: Sequence[Path] = (),
 ) -> Finished:
-    return command.run(line, seconds=seconds, cwd=cwd, env=env, read=(*read, ROOT), write=write, gpu=True)
+    return command.run(line, seconds=seconds, cwd=cwd, env=env, read=(*read, ROOT), write=write, gpu=True, loopback=True)
 
 
 def recorded(folder: Path, nsys: Path, *, sandboxed: bool) -> Path:
