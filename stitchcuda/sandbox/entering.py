@@ -42,7 +42,7 @@ def inside(policy: Policy | None, bounds: Bounds, layers: Layers) -> None:
     if policy.all_files:
         layers.deny("landlock", "not asked for")
     else:
-        rights = _rights(policy, private="mounts" in layers.on)
+        rights = _rights(policy, private="mounts" in layers.on, proc="proc" in layers.on)
         layers.attempt("landlock", lambda: landlock.restrict_files(rights, tcp=loopback))
     kernel.prctl(kernel.DUMPABLE, 1)
     filter_calls = functools.partial(syscalls.restrict, spawn=policy.spawn, local=policy.gpu, loopback=loopback)
@@ -70,10 +70,10 @@ def limit(bounds: Bounds) -> None:
         resource.setrlimit(which, (value, value))
 
 
-def _rights(policy: Policy, *, private: bool) -> list[tuple[str, int]]:
+def _rights(policy: Policy, *, private: bool, proc: bool) -> list[tuple[str, int]]:
     rights = [(place, landlock.READ) for place in (*files.readable(policy), "/proc")]
-    if policy.gpu:
-        rights += [("/proc/self", landlock.READ | landlock.CHANGE)]  # see mounts.freeze_proc
+    if policy.gpu:                         # see mounts.freeze_proc_but_own, which leaves nothing else of it writable
+        rights += [("/proc" if policy.spawn and proc else "/proc/self", landlock.READ | landlock.CHANGE)]
     rights += [(place, landlock.DEVICE) for place in files.devices(gpu=policy.gpu)]
     rights += [(place, landlock.WRITE) for place in files.writable(policy)]
     if private:

@@ -59,15 +59,14 @@ def own_proc() -> None:
     kernel.mount("proc", "/proc", "proc", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
 
 
-def freeze_proc(*, but_own: bool) -> None:
-    """Without this, root's user id alone may write settings of the whole machine in /proc/sys.
+def freeze_proc() -> None:
+    """Without this, root's user id alone may write settings of the whole machine in /proc/sys."""
+    _restrict("/proc", _READ_ONLY)
 
-    `but_own`: the caller's own folder stays writable: CUDA's driver names its threads there and gives up where it cannot. A
-    mount also pins that folder, so that landlock's rule for it holds.
-    """
-    if not but_own:
-        _restrict("/proc", _READ_ONLY)
-        return
+
+def freeze_proc_but_own() -> None:
+    """The caller's own folder stays writable: CUDA's driver names its threads there and gives up where it cannot. A mount
+    also pins that folder, so that landlock's rule for it holds."""
     own = os.path.realpath("/proc/self")
     tree = kernel.call("open_tree", _HERE, os.fsencode(own), _CLONE | _RECURSIVE | _CLOSE_ON_EXEC)
     try:
@@ -77,6 +76,21 @@ def freeze_proc(*, but_own: bool) -> None:
         kernel.call("move_mount", tree, b"", _HERE, os.fsencode(own), _FROM_EMPTY_PATH)
     finally:
         os.close(tree)
+
+
+def freeze_proc_but_processes() -> None:
+    """The folders of processes stay writable, those to come included: of a namespace whose processes are all the child's."""
+    for name in os.listdir("/proc"):
+        place = os.fsencode(f"/proc/{name}")
+        if name.isdigit() or os.path.islink(place):
+            continue
+        tree = kernel.call("open_tree", _HERE, place, _CLONE | _RECURSIVE | _CLOSE_ON_EXEC)
+        try:
+            frozen = _Attributes(_READ_ONLY, 0, 0, 0)
+            kernel.call("mount_setattr", tree, b"", _EMPTY_PATH | _RECURSIVE, ctypes.byref(frozen), ctypes.sizeof(frozen))
+            kernel.call("move_mount", tree, b"", _HERE, place, _FROM_EMPTY_PATH)
+        finally:
+            os.close(tree)
 
 
 def _trees(policy: Policy) -> dict[str, tuple[int, bool]]:

@@ -37,7 +37,8 @@ def enter(policy: Policy, layers: Layers) -> None:
 
 
 def own_proc(policy: Policy, bounds: Bounds, layers: Layers) -> None:
-    """Called by the first process inside: /proc shows this namespace alone, and only its own folder there can be written."""
+    """Called by the first process inside: /proc shows this namespace alone, and only its own folder there can be written, or
+    where a GPU's tool starts others, theirs."""
 
     def show() -> None:
         if "mounts" not in layers.on:
@@ -46,7 +47,12 @@ def own_proc(policy: Policy, bounds: Bounds, layers: Layers) -> None:
         first_to_go()
         if bounds.tasks:
             _limit_numbers(bounds.tasks)
-        mounts.freeze_proc(but_own=policy.gpu)
+        if not policy.gpu:
+            mounts.freeze_proc()
+        elif policy.spawn:
+            mounts.freeze_proc_but_processes()
+        else:
+            mounts.freeze_proc_but_own()
 
     if "processes" in layers.on:
         layers.attempt("proc", show)
@@ -54,7 +60,7 @@ def own_proc(policy: Policy, bounds: Bounds, layers: Layers) -> None:
         layers.deny("proc", "needs a process namespace")
     if "proc" not in layers.on and "mounts" in layers.on and policy.gpu:
         with contextlib.suppress(OSError):  # /proc is the machine's, and read-only: CUDA may not start, nothing is opened
-            mounts.freeze_proc(but_own=True)
+            mounts.freeze_proc_but_own()
 
 
 def first_to_go() -> None:

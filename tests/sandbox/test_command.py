@@ -136,3 +136,26 @@ def test_no_loopback_without_a_network_of_its_own(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv(WITHOUT, "network")
     done = command.run([sys.executable, "-c", TALK], seconds=30, loopback=True)
     assert done.output.splitlines()[-1] == "PermissionError: [Errno 13] Permission denied"
+
+
+NAMING = """
+import subprocess, sys
+child = "open('/proc/self/comm', 'w').write('named'); print(open('/proc/self/comm').read().strip())"
+subprocess.run([sys.executable, "-c", child])
+open("/proc/self/comm", "w").write("the first")
+for place in ("sys/kernel/printk", "sys/kernel/hostname", "sys/kernel/core_pattern"):
+    try:
+        open(f"/proc/{place}", "w")
+    except OSError as error:
+        print(error.strerror)
+"""
+
+
+def test_what_a_gpus_tool_starts_names_its_threads_and_sets_nothing() -> None:
+    done = command.run([sys.executable, "-c", NAMING], seconds=30, gpu=True)
+    named, *refused = done.output.splitlines()
+    assert (done.code, named) == (0, "named")
+    assert len(refused) == 3
+    assert set(refused) <= {"Read-only file system", "Permission denied"}
+    alone = command.run([sys.executable, "-c", NAMING], seconds=30)
+    assert "comm" in alone.output.splitlines()[-1]
