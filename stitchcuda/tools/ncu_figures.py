@@ -39,6 +39,7 @@ TENSOR = (
     "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
     "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed",
 )
+_TENSOR_OPERATION = re.compile(r"pipe_tensor_(op|type)_")
 LIMITS = {
     "registers": "launch__occupancy_limit_registers",
     "shared memory": "launch__occupancy_limit_shared_mem",
@@ -100,7 +101,7 @@ def read(value: Callable[[str], float | None], text: Callable[[str], str]) -> Ke
 
     for name in wanted():
         get(name)
-    tensor = _first(get, TENSOR)
+    tensor = _tensor(get, text)
     roofline = _roofline(get, tensor)
     occupancy = _occupancy(get)
     stalls = _stalls(get)
@@ -164,6 +165,14 @@ def _flops(get: Get, seconds: float | None) -> float | None:
     rates = [(rate, weight) for name, weight in FLOPS.items() if (rate := get(f"{name}.sum.per_cycle_elapsed")) is not None]
     clock = _first(get, CYCLES_RATE)
     return sum(rate * weight for rate, weight in rates) * clock if rates and clock else None
+
+
+def _tensor(get: Get, text: Callable[[str], str]) -> float | None:
+    """The busiest kind of matrix operation where ncu tells them apart; else the pipe as a whole, which on an H200 also does
+    the half-precision additions (HFMA2) by which nvcc loads constants into registers."""
+    kinds = (get(name) for name in text(f"breakdown:{SM}").split(",") if _TENSOR_OPERATION.search(name))
+    known = [share for share in kinds if share is not None]
+    return max(known) if known else _first(get, TENSOR)
 
 
 def _occupancy(get: Get) -> Occupancy:

@@ -77,6 +77,23 @@ def test_what_was_not_measured_is_none_and_not_zero(tmp_path: Path) -> None:
     assert kernel_text.for_model(profile) == ("triad: its throughputs were not measured", "launch: 5.00 us")
 
 
+@pytest.mark.parametrize(("matrix", "flops"), [(0.0, 6e11), (30.0, None)])
+def test_constants_that_the_tensor_pipe_loads_are_no_matrix_operations(
+    tmp_path: Path, matrix: float, flops: float | None
+) -> None:
+    """As an H200 counts an FP32 kernel whose constants nvcc loads by HFMA2: the pipe is busy, none of its operations is."""
+    dmma, hmma = (f"sm__pipe_tensor_{kind}_cycles_active.avg.pct_of_peak_sustained_elapsed" for kind in ("op_dmma", "type_hmma"))
+    counted = TRIAD | {
+        "sm__inst_executed_pipe_tensor.avg.pct_of_peak_sustained_active": 5.3,
+        f"breakdown:{SM}": f"sm__inst_executed.avg.pct_of_peak_sustained_elapsed,{dmma},{hmma}",
+        dmma: 0.0,
+        hmma: matrix,
+    }
+    (profile,) = ncu_report.read(write(tmp_path / "r.ncu-rep", [Launch("_Z5triadPf", counted)]))
+    assert profile.tensor_percent == matrix
+    assert profile.roofline.flops == (pytest.approx(flops) if flops else None)
+
+
 def test_of_several_launches_the_median_one_stands_for_the_kernel(tmp_path: Path) -> None:
     launches = [Launch("_Z1kPf", {"gpu__time_duration.sum": took}) for took in (9000.0, 1000.0, 3000.0)]
     (profile,) = ncu_report.read(write(tmp_path / "r.ncu-rep", [*launches]))
