@@ -1,20 +1,22 @@
 """What a kernel's profile says of three kernels whose bound is known, and its bandwidth beside a count of bytes over time.
 
-    python -m benchmarks.kernel_bounds [--keep DIR] [--small]   # a table, and one in JSON on request (--json FILE)
+    python -m benchmarks.kernel_bounds [--small] [--json FILE] [--keep DIR]
     python -m benchmarks.kernel_bounds --build                  # only builds the kernels; needs no GPU
 
 A streaming triad (memory), FMA chains at full occupancy (compute) and a few warps chasing pointers (latency), in
 benchmarks/kernel_bounds/. They run once under ncu, and in another process between CUDA events, each time with a cold L2; there
-a kernel's bytes and flops are counted from its sizes. Exits with 1 where a bound is not as expected, or where ncu's DRAM
-bandwidth of the triad is more than 10 % off the counted one; then ncu's output is printed whole. `--keep DIR` keeps the
-reports; `--small` makes sizes so small that a report is a file for tests, and says nothing of bandwidth.
+a kernel's bytes and flops are counted from its sizes. Each reads arrays far larger than L2, all of them, once. Exits with 1 if
+a bound or limiter is another one, or a DRAM bandwidth more than 10 % off the counted one; then ncu's output is printed whole.
+`--small` halves the arrays. `--keep` writes the report and what it must say, as tests/tools/fixtures has them.
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import os
+import re
 import shutil
 import statistics
 import subprocess
@@ -34,9 +36,17 @@ from stitchcuda.tools.kernel_profile import KernelProfile
 from stitchcuda.tools.ncu_command import Chosen
 
 SOURCES = Path(__file__).resolve().parent / "kernel_bounds"
-NAMES = {"triad": "memory", "fma_chains": "compute", "pointer_chase": "latency"}
-CALLS, TOLERANCE = 20, 0.10
-ROUNDS, HOPS, CHAINS = 8192, 4000, 8
+KNOWN = {
+    "triad": ("memory", r"^DRAM bandwidth$"),
+    # One FMA of a warp a cycle is what a quarter of a multiprocessor can issue and what its FP32 units can take.
+    "fma_chains": ("compute", r"^(instruction issue|FP32 units)$"),
+    "pointer_chase": ("latency", r"^too few blocks \(.*\), warps wait for global or local memory \("),
+}
+"""Bound and limiter by construction; the limiter as a pattern."""
+CALLS, WARM, TOLERANCE = 20, 3, 0.10
+ARRAY, SMALL = 1 << 29, 1 << 28            # bytes; an H200's L2 has 50 MB
+ROUNDS, FACTOR, SUMMAND = 256, 0.999, 0.001
+CHAINS = 1024
 
 
 @dataclass(frozen=True)
@@ -44,8 +54,10 @@ class Case:
     """One kernel, ready to be launched, and what it moves and computes by its sizes."""
 
     launch: Callable[[], object]
+    right: Callable[[], bool]              # what the last launch wrote
     bytes: int
     flops: int
+    threads: int
 
 
 def build() -> Any:
@@ -66,30 +78,45 @@ def build() -> Any:
     )
 
 
-def cases(small: bool) -> dict[str, Case]:
-    """Sizes: the triad moves 1.6 GB, far more than any L2 holds; the chain is 256 MB long; the FMAs fill every GPU of today."""
+def cases(kernels: Any, array: int, device: str = "cuda") -> dict[str, Case]:
+    """Arrays of `array` bytes, a multiple of 64 KiB: three for the triad, one each for the others, read once and whole.
+
+    What the compute and the latency case write is under 0.5 % of what they read: an L2 may keep it.
+    """
     import torch
 
-    kernels = build()
-    count, blocks, links, rounds, hops = (1 << 16, 64, 1 << 12, 64, 64) if small else (1 << 27, 2112, 1 << 26, ROUNDS, HOPS)
-    a, b, c = (torch.ones(count, device="cuda") for _ in range(3))
-    out = torch.empty(blocks * 256, device="cuda")
-    order = torch.randperm(links, device="cuda")
-    following = torch.empty(links, dtype=torch.int32, device="cuda")
-    following[order] = order.roll(-1).to(torch.int32)
-    ends = torch.empty(8 * 32, dtype=torch.int32, device="cuda")
+    count = array // 4
+    a, b, c = (torch.full((count,), value, device=device) for value in (0.0, 1.0, 2.0))
+    start = torch.rand(count, device=device)
+    sums = torch.empty(count // 256, device=device)
+    wanted = (start.view(2, -1, 128).sum((0, 2)) - 256) * FACTOR**ROUNDS + 256   # a chain's fixed point is 1
+    nodes = torch.ones(array // 64, 16, dtype=torch.int32, device=device)
+    order = torch.randperm(array // 64, device=device)
+    nodes[order, 0] = order.roll(-1).to(torch.int32)
+    hops = array // 64 // CHAINS
+    starts = order[::hops].to(torch.int32)
+    ends = torch.empty(CHAINS, 2, dtype=torch.int32, device=device)
+    after = torch.stack((starts.roll(-1), torch.full_like(starts, 15 * hops)), 1)
     return {
-        "triad": Case(lambda: kernels.triad(a, b, c), 12 * count, 2 * count),
-        "fma_chains": Case(lambda: kernels.fma_chains(out, rounds), 4 * out.numel(), 2 * CHAINS * rounds * out.numel()),
-        "pointer_chase": Case(lambda: kernels.pointer_chase(ends, following, hops), 32 * hops * ends.numel(), 0),
-    }
+        "triad": Case(lambda: kernels.triad(a, b, c), lambda: bool((a == 7).all()), 3 * array, 2 * count, count // 4),
+        "fma_chains": Case(
+            lambda: kernels.fma_chains(sums, start, FACTOR, SUMMAND, ROUNDS),
+            lambda: torch.allclose(sums, wanted, rtol=1e-4),
+            array + 4 * sums.numel(), (2 * 8 * ROUNDS + 13) * (count // 8), count // 8,
+        ),
+        "pointer_chase": Case(
+            lambda: kernels.pointer_chase(ends, starts, nodes, hops),
+            lambda: torch.equal(ends, after),
+            array + 12 * CHAINS, 0, CHAINS,
+        ),
+    }  # fmt: skip
 
 
-def call(small: bool) -> None:
+def call(array: int) -> None:
     """For ncu: each kernel warm, then once between cudaProfilerStart and cudaProfilerStop."""
     import torch
 
-    prepared = cases(small)
+    prepared = cases(build(), array)
     for case in prepared.values():
         case.launch()
     torch.cuda.synchronize()
@@ -100,16 +127,16 @@ def call(small: bool) -> None:
     torch.cuda.profiler.stop()  # type: ignore[no-untyped-call]
 
 
-def timed(small: bool) -> dict[str, dict[str, float]]:
-    """Median milliseconds between CUDA events, cold L2, with the counted bytes and flops."""
+def timed(array: int) -> dict[str, Any]:
+    """The device's name, and by kernel the median time between CUDA events with a cold L2 and what was counted."""
     import torch
 
-    prepared = cases(small)
+    prepared = cases(build(), array)
     flush = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
-    results = {}
+    measured = {}
     for name, case in prepared.items():
         times = []
-        for _ in range(CALLS + 3):
+        for _ in range(WARM + CALLS):
             flush.zero_()
             start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
             start.record()
@@ -117,9 +144,15 @@ def timed(small: bool) -> dict[str, dict[str, float]]:
             end.record()
             torch.cuda.synchronize()
             times.append(float(start.elapsed_time(end)))
-        results[name] = {"ms": statistics.median(times[3:]), "bytes": case.bytes, "flops": case.flops}
-    results["device"] = {torch.cuda.get_device_name(): 0.0}
-    return results
+        if not case.right():
+            raise SystemExit(f"{name} does not compute what it should")
+        ms = statistics.median(times[WARM:])
+        bound, limiter = KNOWN[name]
+        measured[name] = {
+            "bound": bound, "limiter": limiter, "us": ms * 1e3, "gbs": case.bytes / ms / 1e6, "gflops": case.flops / ms / 1e6,
+            "bytes": case.bytes, "flops": case.flops, "threads": case.threads,
+        }  # fmt: skip
+    return {"device": torch.cuda.get_device_name(), "kernels": measured}
 
 
 class Outside:
@@ -151,34 +184,59 @@ class Outside:
         return finished
 
 
-def table(profiles: Mapping[str, KernelProfile], times: Mapping[str, Mapping[str, float]]) -> tuple[str, list[str]]:
-    """The rows as Markdown, and what is not as it should be."""
-    head = ("kernel", "expected", "bound", "limiter", "GB/s ncu", "GB/s counted", "Gflop/s ncu", "Gflop/s counted",
-            "us ncu", "us events")  # fmt: skip
-    lines = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
-    wrong = []
-    for name, expected in NAMES.items():
-        profile, clock = profiles.get(name), times[name]
-        seconds = clock["ms"] / 1e3
-        if profile is None:
-            wrong.append(f"{name}: ncu did not profile it")
+def off(profile: KernelProfile, known: Mapping[str, Any]) -> float | None:
+    """How far ncu's DRAM bandwidth is from the counted one, as a share of the latter; None where ncu gave none."""
+    return profile.dram_gbs / known["gbs"] - 1 if profile.dram_gbs is not None else None
+
+
+def wrong(profiles: Mapping[str, KernelProfile], kernels: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """What is not as it should be, a sentence each."""
+    said = []
+    for name, known in kernels.items():
+        if (profile := profiles.get(name)) is None:
+            said.append(f"{name}: ncu did not profile it")
             continue
-        counted = clock["bytes"] / seconds / 1e9
-        flops = profile.roofline.flops
-        lines.append("| " + " | ".join((
-            name, expected, profile.bound or "-", profile.limiter or "-", _number(profile.dram_gbs), _number(counted),
-            _number(flops / 1e9 if flops is not None else None), _number(clock["flops"] / seconds / 1e9),
-            _number(profile.duration_us), _number(clock["ms"] * 1e3),
-        )) + " |")  # fmt: skip
-        if profile.bound != expected:
-            wrong.append(f"{name}: {profile.bound or 'unknown'} instead of {expected}")
-        if name == "triad" and (profile.dram_gbs is None or abs(profile.dram_gbs / counted - 1) > TOLERANCE):
-            wrong.append(f"triad: {_number(profile.dram_gbs)} GB/s by ncu, {counted:.0f} by bytes over time")
-    return "\n".join(lines), wrong
+        if profile.bound != known["bound"]:
+            said.append(f"{name}: bound by {profile.bound or 'nothing known'} instead of {known['bound']}")
+        if not re.search(known["limiter"], profile.limiter):
+            said.append(f"{name}: limited by {profile.limiter or 'nothing known'}; expected {known['limiter']}")
+        share = off(profile, known)
+        if share is None or abs(share) > TOLERANCE:
+            said.append(f"{name}: {_number(profile.dram_gbs)} GB/s by ncu, {known['gbs']:.1f} by bytes over time")
+    return said
+
+
+def table(profiles: Mapping[str, KernelProfile], kernels: Mapping[str, Mapping[str, Any]]) -> str:
+    """As Markdown, a row for each kernel that was profiled."""
+    head = ("kernel", "expected", "bound", "limiter", "GB/s ncu", "GB/s counted", "off", "Gflop/s ncu", "Gflop/s counted",
+            "us ncu", "us events")  # fmt: skip
+    rows = [head, ("---",) * len(head)]
+    for name, profile in profiles.items():
+        known, share, flops = kernels[name], off(profile, kernels[name]), profile.roofline.flops
+        rows.append((
+            name, known["bound"], profile.bound or "-", profile.limiter or "-", _number(profile.dram_gbs),
+            _number(known["gbs"]), "-" if share is None else f"{100 * share:+.1f} %",
+            _number(flops / 1e9 if flops is not None else None), _number(known["gflops"]),
+            _number(profile.duration_us), _number(known["us"]),
+        ))  # fmt: skip
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def _number(value: float | None) -> str:
     return f"{value:.1f}" if value is not None else "-"
+
+
+def keep(folder: Path, report: Path, measured: Mapping[str, Any]) -> None:
+    """The report and, measured without it, what must be read from it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "kernel_bounds.ncu-rep.gz").write_bytes(gzip.compress(report.read_bytes(), 9, mtime=0))
+    (folder / "kernel_bounds.expected.json").write_text(f"{json.dumps(measured, indent=1)}\n")
+
+
+def versions(run: Outside) -> dict[str, str]:
+    driver = run(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"], seconds=60).output
+    said = run([str(ncu_command.find_ncu() or "true"), "--version"], seconds=60).output
+    return {"driver": driver.split("\n")[0], "ncu": (re.findall(r"Version (\S+)", said) or ["not found"])[0]}
 
 
 def worker(what: str, small: bool) -> list[str]:
@@ -187,51 +245,54 @@ def worker(what: str, small: bool) -> list[str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--keep", type=Path, help="folder for the reports")
+    parser.add_argument("--keep", type=Path, help="folder for the report and what it must say")
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--json", type=Path, help="file for everything that was found")
     for inner in ("build", "call", "time"):
         parser.add_argument(f"--{inner}", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
+    array = SMALL if given.small else ARRAY
     if given.build:
+        if shutil.which("nvidia-smi") is None:
+            os.environ.setdefault("TVM_FFI_CUDA_ARCH_LIST", "9.0")
         build()
         print("built")
         return 0
     if given.call:
-        call(given.small)
+        call(array)
         return 0
     if given.time:
-        print(json.dumps(timed(given.small)))
+        print(json.dumps(timed(array)))
         return 0
     run = Outside()
     clock = run(worker("time", given.small), seconds=600)
     if clock.code != 0:
         print(clock.output, file=sys.stderr)
         raise SystemExit("the kernels do not run here; see above")
-    times = json.loads(clock.output.strip().splitlines()[-1])
+    measured = json.loads(clock.output.strip().splitlines()[-1])
+    measured |= versions(run)
+    kernels = measured["kernels"]
+    profiles: dict[str, KernelProfile] = {}
     with tempfile.TemporaryDirectory() as scratch:
-        target, chosen = worker("call", given.small), [Chosen(name=name) for name in NAMES]
+        target, chosen = worker("call", given.small), [Chosen(name=name) for name in KNOWN]
         done = ncu_command.profile(target, chosen, Path(scratch), run=run, seconds=600, env=dict(os.environ))
         print("\n".join((f"ncu: {done.seconds:.0f} s", *done.notes, *([done.skipped] if done.skipped else []))))
-        profiles: dict[str, KernelProfile] = {}
         try:
-            for report in done.reports:
-                if given.keep is not None:
-                    given.keep.mkdir(parents=True, exist_ok=True)
-                    shutil.copy(report, given.keep / report.name)
+            for report in done.reports:    # one; a second only for what the first run missed
+                if given.keep is not None and report == done.reports[0]:
+                    keep(given.keep, report, measured)
                 profiles |= {base_name(profile.name): profile for profile in ncu_report.read(report, root=SOURCES)}
         except StitchError as why:
             print(why)
-    said, wrong = table(profiles, times)
-    wrong = [sentence for sentence in wrong if not given.small or "did not" in sentence]
-    print(f"\n{', '.join(times['device'])}\n\n{said}\n")
+    said = wrong(profiles, kernels)
+    print(f"\n{measured['device']}, driver {measured['driver']}, ncu {measured['ncu']}\n\n{table(profiles, kernels)}\n")
     print("\n\n".join(kernel_text.for_person(profile) for profile in profiles.values()))
     if given.json is not None:
-        found = {"times": times, "profiles": {name: profile.model_dump() for name, profile in profiles.items()}}
-        given.json.write_text(json.dumps(found, indent=1))
-    if wrong:
-        print("\n".join(("\nnot as expected:", *wrong, "", *run.said[1:])), file=sys.stderr)
-    return 1 if wrong else 0
+        found = {name: {"off": off(one, kernels[name]), "profile": one.model_dump()} for name, one in profiles.items()}
+        given.json.write_text(json.dumps(measured | {"found": found, "wrong": said}, indent=1))
+    if said:
+        print("\n".join(("\nnot as expected:", *said, "", *run.said[3:])), file=sys.stderr)
+    return 1 if said else 0
 
 
 if __name__ == "__main__":

@@ -9,8 +9,10 @@
 #include <cstdint>
 
 extern "C" int triad_launch(float* a, const float* b, const float* c, long long count, cudaStream_t stream);
-extern "C" int fma_chains_launch(float* out, long long count, int rounds, cudaStream_t stream);
-extern "C" int pointer_chase_launch(int* ends, const int* next, long long count, int hops, cudaStream_t stream);
+extern "C" int fma_chains_launch(float* out, const float* start, long long count, float factor, float summand, int rounds,
+                                 cudaStream_t stream);
+extern "C" int pointer_chase_launch(int* ends, const int* starts, const int* nodes, long long chains, int hops,
+                                    cudaStream_t stream);
 
 namespace {
 
@@ -34,12 +36,14 @@ void triad(TensorView a, TensorView b, TensorView c) {
   check(triad_launch(data<float>(a), data<const float>(b), data<const float>(c), a.numel(), stream_of(a)));
 }
 
-void fma_chains(TensorView out, std::int64_t rounds) {
-  check(fma_chains_launch(data<float>(out), out.numel(), static_cast<int>(rounds), stream_of(out)));
+void fma_chains(TensorView out, TensorView start, double factor, double summand, std::int64_t rounds) {
+  check(fma_chains_launch(data<float>(out), data<const float>(start), start.numel(), static_cast<float>(factor),
+                          static_cast<float>(summand), static_cast<int>(rounds), stream_of(out)));
 }
 
-void pointer_chase(TensorView ends, TensorView next, std::int64_t hops) {
-  check(pointer_chase_launch(data<int>(ends), data<const int>(next), ends.numel(), static_cast<int>(hops), stream_of(ends)));
+void pointer_chase(TensorView ends, TensorView starts, TensorView nodes, std::int64_t hops) {
+  check(pointer_chase_launch(data<int>(ends), data<const int>(starts), data<const int>(nodes), starts.numel(),
+                             static_cast<int>(hops), stream_of(ends)));
 }
 
 }  // namespace
