@@ -46,23 +46,34 @@ def read(
     reader is missing, or the file is not a whole report. A report without kernels gives ().
     """
     interface = _interface()
-    _check_frame(report)
+    results = _check_frame(report)
     try:
         context = interface.load_report(str(report))
-    except Exception as why:
+        profiles = _profiles(context, results, shares or {}, origins or {}, root)
+    except Exception as why:               # the interface raises whatever a damaged file makes it stumble over
         raise Unavailable(f"{report} cannot be read as an Nsight Compute report: {why}; profile the kernels again") from why
+    return tuple(sorted(profiles, key=lambda profile: -(profile.share or 0.0)))
+
+
+def _profiles(
+    context: Any, results: int, shares: Mapping[str, float], origins: Mapping[str, str], root: Path | None
+) -> list[KernelProfile]:
+    """Raises ValueError where the interface found fewer than the file's `results`, or a kernel without a name."""
+    found = sum(context.range_by_idx(number).num_actions() for number in range(context.num_ranges()))
+    if found < results:
+        raise ValueError(f"it is damaged, {found} of its {results} results are left")
     launches: dict[str, list[Any]] = {}
     for action in _actions(context):
         mangled = action.name(action.NameBase_MANGLED) or action.name(action.NameBase_DEMANGLED)
         if not mangled:
-            raise Unavailable(f"{report} is damaged: it holds a kernel without a name; profile the kernels again")
+            raise ValueError("it is damaged, a kernel has no name")
         launches.setdefault(kernel_names.demangled(mangled), []).append(action)
     profiles = []
     for name, actions in launches.items():
         names = (name, str(actions[0].name(actions[0].NameBase_DEMANGLED)))
-        given = {"share": _given(shares or {}, names), "origin": _given(origins or {}, names) or ""}
+        given = {"share": _given(shares, names), "origin": _given(origins, names) or ""}
         profiles.append(_profile(name, actions, root).model_copy(update=given))
-    return tuple(sorted(profiles, key=lambda profile: -(profile.share or 0.0)))
+    return profiles
 
 
 def _given(known: Mapping[str, Given], names: tuple[str, ...]) -> Given | None:
@@ -109,34 +120,39 @@ def _beside_ncu() -> Iterator[Path]:
             yield home / "extras" / "python"
 
 
-def _check_frame(report: Path) -> None:
-    """The file's frame as NVIDIA documents it (extras/FileFormat): a magic, a header, blocks of a header and a payload."""
+def _check_frame(report: Path) -> int:
+    """How many results the file holds, by its frame as NVIDIA documents it (extras/FileFormat): a magic, a header, blocks of a
+    header and a payload. ncu writes block by block and no sum: a file that ends between two of them is a shorter report."""
     try:
         data = report.read_bytes()
     except OSError as why:
         raise Unavailable(f"no report of Nsight Compute at {report} ({why.strerror}); profile the kernels again") from why
     if data[:4] != _MAGIC:
         raise Unavailable(f"{report} is no report of Nsight Compute; give the .ncu-rep file that ncu wrote")
+    results = 0
     try:
         at = start = 8 + struct.unpack_from("<I", data, 4)[0]
         while at < len(data):
             length = struct.unpack_from("<I", data, at)[0]
-            payload = _payload_size(data[at + 4 : at + 4 + length])
+            block, payload = _block(data[at + 4 : at + 4 + length])
+            results += block
             at += 4 + length + payload
     except (struct.error, IndexError):
         at = start = -1
     if at != len(data) or at == start:
         raise Unavailable(f"{report} is cut short: ncu did not finish writing it; profile the kernels again")
+    return results
 
 
-def _payload_size(header: bytes) -> int:
-    """Field 5 of a block's header, a protocol buffer."""
-    at = size = 0
+def _block(header: bytes) -> tuple[int, int]:
+    """Results in a block and bytes of its payload: fields 2 and 5 of its header, a protocol buffer."""
+    at = 0
+    fields = {2: 0, 5: 0}
     while at < len(header):
         key, at = _varint(header, at)
         if key & 7 == 0:
             value, at = _varint(header, at)
-            size = value if key >> 3 == 5 else size
+            fields[key >> 3] = value
         elif key & 7 == 2:
             value, at = _varint(header, at)
             at += value
@@ -144,7 +160,7 @@ def _payload_size(header: bytes) -> int:
             at += 8 if key & 7 == 1 else 4
     if at > len(header):
         raise IndexError
-    return size
+    return fields[2], fields[5]
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:

@@ -82,7 +82,8 @@ def test_constants_that_the_tensor_pipe_loads_are_no_matrix_operations(
     tmp_path: Path, matrix: float, flops: float | None
 ) -> None:
     """As an H200 counts an FP32 kernel whose constants nvcc loads by HFMA2: the pipe is busy, none of its operations is."""
-    dmma, hmma = (f"sm__pipe_tensor_{kind}_cycles_active.avg.pct_of_peak_sustained_elapsed" for kind in ("op_dmma", "type_hmma"))
+    dmma = "sm__pipe_tensor_op_dmma_cycles_active.avg.pct_of_peak_sustained_elapsed"
+    hmma = "sm__pipe_tensor_type_hmma_hgmma_cycles_active.avg.pct_of_peak_sustained_elapsed"
     counted = TRIAD | {
         "sm__inst_executed_pipe_tensor.avg.pct_of_peak_sustained_active": 5.3,
         f"breakdown:{SM}": f"sm__inst_executed.avg.pct_of_peak_sustained_elapsed,{dmma},{hmma}",
