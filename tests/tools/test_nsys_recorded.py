@@ -74,7 +74,7 @@ def tried(path: Path) -> SystemProfile | str:
         return str(refused)
 
 
-OLDER = [                                  # what files of 2021 to 2023 lack or have under another name
+OLDER = [                                  # what files of 2022 (schema 2.9) lack or have under another name
     *dropped(KERNEL, "greenContextId"),
     *dropped(COPY, "greenContextId", "copyCount"),
     *dropped(SET, "greenContextId"),
