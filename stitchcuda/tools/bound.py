@@ -18,7 +18,7 @@ import torch
 
 from stitchcuda.state import OutputError, Record
 from stitchcuda.tools import narrow, yardstick
-from stitchcuda.tools.yardstick import CLASSES, Differences, differences
+from stitchcuda.tools.yardstick import CLASSES, Differences, Truth, Values, differences
 
 FACTOR = 10.0                              # times the reference's own error
 ULPS = 4.0                                 # of the output's scale
@@ -56,20 +56,20 @@ def eps(dtype: torch.dtype) -> float:
     return float(torch.finfo(dtype).eps) if dtype.is_floating_point or dtype.is_complex else 0.0
 
 
-def measured(own: torch.Tensor, exact: torch.Tensor) -> Measure:
+def measured(own: torch.Tensor, exact: torch.Tensor | Truth) -> Measure:
     """How far the reference's own result is from float64."""
     unit = eps(own.dtype)
     if unit == 0.0:
         return Measure(unit, 0.0, 0.0, torch.zeros(CLASSES, dtype=torch.int64), torch.zeros(CLASSES, dtype=torch.float64), 0.0)
     found = differences(own, exact)
     if unit >= _COARSE:
-        found = Differences((found.off - unit / 2 * found.size).clamp_(min=0.0), found.size, found.scale)
-    size = found.size_norm()
+        found = Differences(Values((found.off.values - unit / 2 * found.size.values).clamp_(min=0.0)), found.size)
+    size, scale = found.size.norm, found.size.largest
     counts, errors = yardstick.by_class(found, unit / 2)
     return Measure(
         unit=unit,
-        worst=found.worst() / found.scale if found.scale else 0.0,
-        norm=found.norm() / size if size else 0.0,
+        worst=found.off.largest / scale if scale else 0.0,
+        norm=found.off.norm / size if size else 0.0,
         counts=counts,
         errors=errors,
         slices=yardstick.typical_slice(found),
@@ -106,11 +106,16 @@ def pooled(measures: list[Measure]) -> Bound:
 
 
 def judge(
-    name: str, given: torch.Tensor, expected: torch.Tensor, exact: torch.Tensor, allowed: Bound, own: Measure | None = None
+    name: str,
+    given: torch.Tensor,
+    expected: torch.Tensor,
+    exact: torch.Tensor | Truth,
+    allowed: Bound,
+    own: Measure | None = None,
 ) -> OutputError:
     """One output of a program against float64. Shape, dtype and the pattern of NaN and infinities are judged first.
 
-    `own`: what `measured` says of `expected`, if it is known already.
+    `exact` may be what is known of it already. `own`: what `measured` says of `expected`, if it is known already.
     """
     def refused(note: str) -> OutputError:
         return OutputError(
@@ -130,17 +135,18 @@ def judge(
         )
     if problem := _nonfinite(given, expected):
         return refused(problem)
-    found = differences(given, exact)
+    known = yardstick.truth(exact)
+    found = known.against(given)
     if narrow.applies(eps(expected.dtype)):
-        allowed = _at_least(allowed, pooled([own or measured(expected, exact)]))
-    worst, norm = found.worst(), found.norm()
-    max_bound, norm_bound = allowed.max_relative * found.scale, allowed.norm_relative * found.size_norm()
+        allowed = _at_least(allowed, pooled([own or measured(expected, known)]))
+    worst, norm = found.off.largest, found.off.norm
+    max_bound, norm_bound = allowed.max_relative * found.size.largest, allowed.norm_relative * found.size.norm
     note = ""
     if worst > max_bound or norm > norm_bound:
-        note = _where(given, exact, found)
-    elif hidden := _in_a_class(given, exact, found, allowed):
+        note = _where(given, known.exact, found)
+    elif hidden := _in_a_class(given, known.exact, found, allowed):
         worst, max_bound, note = hidden
-    elif hidden := _in_a_slice(expected, exact, found, allowed):
+    elif hidden := _in_a_slice(expected, known, found, allowed):
         norm, norm_bound, note = hidden
     return OutputError(
         name=name, max_error=worst, max_bound=max_bound, norm_error=norm, norm_bound=norm_bound, ok=not note, note=note
@@ -213,49 +219,51 @@ def _in_a_class(
     given: torch.Tensor, exact: torch.Tensor, found: Differences, allowed: Bound
 ) -> tuple[float, float, str] | None:
     """(error, what is allowed, where) of the element that exceeds most what its magnitude allows; None where none does."""
-    if not allowed.classes or found.scale == 0.0 or found.worst() <= min(allowed.classes) * found.scale:
+    scale, off = found.size.largest, found.off.values
+    if not allowed.classes or scale == 0.0 or found.off.largest <= min(allowed.classes) * scale:
         return None
-    limits = torch.tensor(allowed.classes, dtype=torch.float64).mul_(found.scale)
-    limit = limits[yardstick.classes(found.size, found.scale)]
-    excess = found.off / limit
+    limits = torch.tensor(allowed.classes, dtype=torch.float64).mul_(scale)
+    limit = limits[yardstick.classes(found.size.values, scale)]
+    excess = off / limit
     if float(excess.max()) <= 1.0:
         return None
     flat = int(excess.argmax())
-    error, most = float(found.off.flatten()[flat]), float(limit.flatten()[flat])
+    error, most = float(off.flatten()[flat]), float(limit.flatten()[flat])
     count = int((excess > 1).sum())
     beside = f"{count} of {excess.numel()} elements are off by more than values of their size may be"
-    note = f"{_zeros(given)}{_at(given, exact, flat)}; {beside} (the largest value, {found.scale:.3g}, does not excuse it)"
+    note = f"{_zeros(given)}{_at(given, exact, flat)}; {beside} (the largest value, {scale:.3g}, does not excuse it)"
     return error, most, note
 
 
 def _in_a_slice(
-    expected: torch.Tensor, exact: torch.Tensor, found: Differences, allowed: Bound
+    expected: torch.Tensor, exact: Truth, found: Differences, allowed: Bound
 ) -> tuple[float, float, str] | None:
     """(error in norm, what is allowed, which) of the slice that exceeds most what it may; None where none does."""
     unit = eps(expected.dtype)
-    overall = found.size_norm() / max(1.0, math.sqrt(found.size.numel()))
+    elements = found.off.values.numel()
+    overall = found.size.norm / max(1.0, math.sqrt(elements))
     own: Differences | None = None
-    for title, kept in yardstick.partitions(found.off.shape):
-        errors, sizes = (yardstick.slice_norms(values, kept) for values in found.squares)
-        typical = overall * math.sqrt(found.off.numel() / max(1, errors.numel()))
+    for title, kept in yardstick.partitions(found.off.values.shape):
+        errors, sizes = found.off.slices(kept), found.size.slices(kept)
+        typical = overall * math.sqrt(elements / max(1, errors.numel()))
         common = torch.clamp(2.0 ** _reach(unit) * sizes, max=typical)
         ulps = _ulps(unit) * unit * torch.maximum(sizes, common)
         enough = allowed.slice_relative * sizes + (0.0 if narrow.applies(unit) else ulps)
         if not bool(((errors > enough) & (sizes > 0)).any()):
             continue
-        own = own or differences(expected, exact)
-        owns = yardstick.slice_norms(own.squares[0], kept)
+        own = own or exact.against(expected)
+        owns = own.off.slices(kept)
         if narrow.applies(unit):
             like = yardstick.around(owns, sizes, narrow.LIKE) * sizes
             limit = torch.maximum(narrow.slices_allowed(like, sizes, typical, unit), enough)
         else:
             like = yardstick.around(owns, sizes) * sizes
             limit = FACTOR * like + torch.maximum(allowed.slice_relative * sizes, ulps)
-        excess = torch.where((sizes > 0) & yardstick.spread(found.squares[1], kept), errors / limit, torch.zeros_like(errors))
+        excess = torch.where((sizes > 0) & found.size.spread(kept), errors / limit, torch.zeros_like(errors))
         if float(excess.max()) <= 1.0:
             continue
         flat = int(excess.argmax())
-        index = torch.unravel_index(torch.tensor(flat), [found.off.shape[axis] for axis in kept])
+        index = torch.unravel_index(torch.tensor(flat), [found.off.values.shape[axis] for axis in kept])
         place = title.format(", ".join(str(int(part)) for part in index))
         error, size, most = float(errors[flat]), float(sizes[flat]), float(limit[flat])
         note = (
@@ -287,9 +295,10 @@ def _nonfinite(given: torch.Tensor, expected: torch.Tensor) -> str:
 
 def _where(given: torch.Tensor, exact: torch.Tensor, found: Differences) -> str:
     """Where the worst element is and what it holds, with how many are far off: what a model needs to find the mistake."""
-    far = int((found.off > 1e-2 * (found.scale or 1.0)).sum())
-    worst = _at(given, exact, int(found.off.argmax()))
-    return f"{_zeros(given)}{worst}; {far} of {found.off.numel()} elements off by over 1 % of the scale"
+    off = found.off.values
+    far = int((off > 1e-2 * (found.size.largest or 1.0)).sum())
+    worst = _at(given, exact, int(off.argmax()))
+    return f"{_zeros(given)}{worst}; {far} of {off.numel()} elements off by over 1 % of the scale"
 
 
 def _at(given: torch.Tensor, exact: torch.Tensor, flat: int) -> str:

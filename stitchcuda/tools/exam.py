@@ -21,7 +21,8 @@ from stitchcuda.errors import BadInput
 from stitchcuda.fusion.manifest import FreeSize, free_sizes
 from stitchcuda.sandbox.removal import remove
 from stitchcuda.tools import bound, wire
-from stitchcuda.tools.bound import Bound, Measure, measured, pooled
+from stitchcuda.tools.answer_key import AnswerKeys, Key
+from stitchcuda.tools.bound import Bound, Measure, pooled
 from stitchcuda.tools.variants import MASKS_AS_GIVEN, SMALL, VALUES
 from stitchcuda.tools.worker import WorkerFailed
 
@@ -80,6 +81,7 @@ class Exam:
     variants: list[str] = field(default_factory=lambda: _random.sample(VALUES, len(VALUES)))
     _bounds: dict[int, dict[str, Bound]] = field(default_factory=dict)
     _measures: dict[Path, list[Measure]] = field(default_factory=dict)
+    _keys: AnswerKeys = field(default_factory=AnswerKeys)
 
     def bounds(self, count: int) -> dict[str, Bound]:
         """What is allowed per output, pooled over the first `count` input sets."""
@@ -105,8 +107,12 @@ class Exam:
     def measures(self, one: InputSet) -> list[Measure]:
         """The reference's own errors, in the order of its names."""
         if one.expected not in self._measures:
-            self._measures[one.expected] = [measured(own, true) for own, true in zip(*one.answers(), strict=True)]
+            self._measures[one.expected] = self.key(one).measures
         return self._measures[one.expected]
+
+    def key(self, one: InputSet) -> Key:
+        """Inputs and answers, of a set of this exam or beside it."""
+        return self._keys.of(one.expected, lambda: (wire.read_tensors(one.inputs), *one.answers()))
 
     def transient(self, state_names: Sequence[str]) -> list[str]:
         """Buffers that the reference's forward changes and its state_dict does not hold (non-persistent ones)."""
@@ -140,9 +146,9 @@ def draw(ask: Ask, folder: Path, *, kept: frozenset[str] = frozenset(), alike: G
     return Exam(folder=folder, state=state, renewed=not answer["note"], note=answer["note"], kept=kept, alike=alike)
 
 
-def extend(ask: Ask, exam: Exam, count: int) -> None:
+def extend(ask: Ask, exam: Exam, count: int, *, tell: Callable[[InputSet], object] = lambda one: None) -> None:
     """Draw secret seeds until the exam has `count` input sets: the first as given, the others varied where the reference
-    stands it (what it does not stand is noted)."""
+    stands it (what it does not stand is noted). Each of them is told of as soon as it is there."""
     while len(exam.sets) < count:
         number = len(exam.sets)
         seed = exam.sets[0].seed if number == _TOUCHED else None
@@ -151,6 +157,7 @@ def extend(ask: Ask, exam: Exam, count: int) -> None:
         if number == _TOUCHED and one.variant.startswith("exchanged") and _answered_alike(exam, one):
             one = drawn(ask, exam, f"{number}", seed=seed, variants=variants[variants.index("touched") :])
         exam.sets.append(one)
+        tell(one)
         if number == _TOUCHED:
             for position in _never_varied(exam):
                 exam.remark(f"input {position} was never varied")

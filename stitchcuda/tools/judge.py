@@ -15,6 +15,7 @@ import secrets
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,19 @@ from stitchcuda.errors import BadInput, Unavailable
 from stitchcuda.sandbox.limits import Limits, for_data
 from stitchcuda.sandbox.removal import remove
 from stitchcuda.state import CheckResult, Settings, TimingResult
-from stitchcuda.tools import ceiling, degenerate, deliveries, integrity, lacking, origin, sitting, skipping, timing, turns
+from stitchcuda.tools import (
+    ceiling,
+    degenerate,
+    deliveries,
+    host_memory,
+    integrity,
+    lacking,
+    origin,
+    sitting,
+    skipping,
+    timing,
+    turns,
+)  # fmt: skip
 from stitchcuda.tools.builder import Builder, Home, simulator_home
 from stitchcuda.tools.builder_worker import handed_out
 from stitchcuda.tools.early_builds import EarlyBuilds
@@ -190,11 +203,10 @@ class JudgeProcess:
         ahead: list[Worker] = []           # born while others are busy: a CUDA context takes its time
         try:
             with self._worker(program, exam, build) as worker:
-                self._complete(exam, seeds)
                 worker.expire_in(self._limits.check_s)
                 one = Trial(worker, exam, self._construction(), self._target, self._limits)
                 try:
-                    one.load(program, cache=self._cache, arch=self._arch)
+                    self._load(one, program, exam, seeds)
                 except WorkerFailed as failure:
                     return sitting.failed(one, lacking.reconsidered(self._ask, exam, one.state, failure, terms))
                 if early:
@@ -232,6 +244,18 @@ class JudgeProcess:
                 early.close()
             if fresh:
                 exam.close()
+
+    def _load(self, one: Trial, program: Path, exam: Exam, seeds: int) -> None:
+        """Build and construct the program while the reference answers the exam's other questions, of which it needs none.
+
+        Raises `WorkerFailed` for the program, and before that whatever is wrong with the reference.
+        """
+        with ThreadPoolExecutor(1) as beside:
+            completed = beside.submit(self._complete, exam, seeds)
+            try:
+                one.load(program, cache=self._cache, arch=self._arch)
+            finally:
+                completed.result()
 
     @contextlib.contextmanager
     def _seat(self, program: Path, exam: Exam, build: OnBuild, ahead: list[Worker]) -> Iterator[Seat]:
@@ -275,7 +299,9 @@ class JudgeProcess:
         return exam
 
     def _complete(self, exam: Exam, seeds: int) -> None:
-        extend(self._ask, exam, seeds)
+        with ThreadPoolExecutor(1) as beside:
+            # Measured while the reference answers the next; what that raises, `bounds` raises again.
+            extend(self._ask, exam, seeds, tell=lambda one: beside.submit(exam.measures, one))
         if self._says_enough is None and seeds > 1:
             refusal, notes = degenerate.reasons(self._ask, exam)
             if refusal:
@@ -367,6 +393,7 @@ def main() -> None:
     """Serve one client until its end of the pipe closes."""
     requests, answers = take_over_stdio()
     nursery = Nursery()                    # before any secret exists, and before any thread
+    host_memory.keep_freed()
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     order = json.loads(requests.readline())
     die_with(requests, Path(order["scratch"]))

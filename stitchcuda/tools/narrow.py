@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import torch
 
 from stitchcuda.tools import yardstick
-from stitchcuda.tools.yardstick import Differences, differences
+from stitchcuda.tools.yardstick import Differences, Truth, truth
 
 ULPS = 1.0                                 # of an element, beside twice its rounding
 INSIDE = 5.0                               # times the largest error that roundings inside add, and times that of slices alike
@@ -53,16 +53,17 @@ class Share:
     carried: float                         # how many elements carry the output's norm
 
 
-def share(own: torch.Tensor, exact: torch.Tensor, found: Differences) -> Share:
-    size = found.size_norm()
+def share(own: torch.Tensor, exact: torch.Tensor | Truth, found: Differences) -> Share:
+    size = found.size.norm
     if size == 0.0:
         return Share(0.0, 0.0, 1.0, 1.0)
-    least, error = differences(exact.to(own.dtype), exact).norm(), found.norm()
+    known = truth(exact)
+    least, error = known.against(known.exact.to(own.dtype)).off.norm, found.off.norm
     return Share(
         rounding=min(least, error) / size,
         inside=math.sqrt(max(0.0, error**2 - least**2)) / size,
         even=_even(found),
-        carried=size**4 / max(1e-300, float(found.squares[1].square().sum())),
+        carried=found.size.carried(),
     )
 
 
@@ -84,8 +85,8 @@ def slices_allowed(like: torch.Tensor, sizes: torch.Tensor, typical: float, unit
 
 def _even(found: Differences) -> float:
     even = 1.0
-    for _, kept in yardstick.partitions(found.off.shape):
-        errors, sizes = (yardstick.slice_norms(squares, kept) for squares in found.squares)
+    for _, kept in yardstick.partitions(found.off.values.shape):
+        errors, sizes = found.off.slices(kept), found.size.slices(kept)
         there = sizes > 0
         relative = (errors[there] / sizes[there]).square()
         if relative.numel() and float(relative.max()) > 0:

@@ -24,12 +24,13 @@ from stitchcuda.errors import Unavailable
 from stitchcuda.sandbox import command, limits, seal
 from stitchcuda.simulator.includes import foreign, inside
 from stitchcuda.state import BuildResult, KernelUsage, Record
-from stitchcuda.tools import architecture, bindings, compiler_log, compilers, libraries, program_sources, sass, toolkit
+from stitchcuda.tools import architecture, bindings, compiler_log, compilers, libraries, passes, program_sources, sass, toolkit
 from stitchcuda.tools.bindings import Binding
 from stitchcuda.tools.extension_build import beside, with_front
 from stitchcuda.tools.libraries import Libraries
 from stitchcuda.tools.toolkit import Toolkit
 
+_HEAVY = "<tvm/ffi/"                       # headers whose two readings by nvcc are worth doing at once
 _SECONDS = 300.0                           # for one source; the slowest seen, CUTLASS-sized templates, takes half of it
 _BLAMES_SOURCE = re.compile(r"(\(\d+\)|:\d+:\d+): (fatal )?error")
 
@@ -220,9 +221,12 @@ def _made(source: Path, order: tuple[str, ...], suffix: str, tool: str, place: _
             return known
         temporary = Path(scratch) / f"made{suffix}"
         finished = None
+        within = functools.partial(_run, readable=readable, scratch=Path(scratch))
         if place.binding.torch is not None and suffix == ".o":
-            within = functools.partial(_run, readable=readable, scratch=Path(scratch))
             finished = with_front(order, headers, place.binding.torch, temporary, within)
+        elif source.suffix == ".cu" and suffix == ".o" and _HEAVY in source.read_text("utf-8", "replace"):
+            (halves := Path(scratch) / "halves").mkdir()
+            finished = passes.compiled(order, temporary, halves, within)
         if finished is None:
             finished = _run((*order, "-o", str(temporary)), root, readable, Path(scratch))
         if finished.timed_out:

@@ -19,7 +19,17 @@ from typing import Any
 import torch
 
 from stitchcuda.state import Target
-from stitchcuda.tools import orders, origin, rotation, simulated_device, simulated_runtime, tampering, timed_calls, wire
+from stitchcuda.tools import (
+    host_memory,
+    orders,
+    origin,
+    rotation,
+    simulated_device,
+    simulated_runtime,
+    tampering,
+    timed_calls,
+    wire,
+)  # fmt: skip
 from stitchcuda.tools.adoption import Adoption
 from stitchcuda.tools.failures import ProgramError, failure
 from stitchcuda.tools.interceptor import Interceptor
@@ -322,6 +332,8 @@ class ProgramWorker:
 
 def main(channel: Channel, scratch: Path, target: Target) -> None:
     """Answer the judge until it hangs up."""
+    if target == "cuda":                   # elsewhere the memory of a program is what is bounded, and what is looked at
+        host_memory.keep_freed()
     tellers: tuple[_Teller, ...] = ()
 
     def tell(replaced: _Teller, looked: _Teller) -> None:

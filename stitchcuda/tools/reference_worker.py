@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 
 from stitchcuda.errors import BadInput
 from stitchcuda.state import Precision, Target
-from stitchcuda.tools import ceiling, contents, origin, shortage, timed_calls, variants, wire
+from stitchcuda.tools import ceiling, contents, host_memory, origin, shortage, timed_calls, variants, wire
 from stitchcuda.tools.reference import WEIGHT_SEED, Reference, load_reference, run, run64, told
 from stitchcuda.tools.renewal import constant, far, renewed
 from stitchcuda.tools.stopwatch import DeviceClock, eager
@@ -360,6 +360,7 @@ class LostContext(Exception):
 
 def main(channel: Channel, scratch: Path, target: Target) -> None:
     """Answer the judge until it hangs up."""
+    host_memory.keep_freed()
     worker = ReferenceWorker(scratch, target)
     handlers = {
         "load": worker.load,

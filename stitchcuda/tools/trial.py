@@ -197,19 +197,19 @@ class Trial:
     ) -> tuple[list[OutputError], list[str]]:
         """(every output and updated buffer against its bound, sentences on everything that is wrong). `exam`: whose set it is,
         if not of the one that is sat."""
-        expected, exact = given.answers()
-        measures = (exam or self._exam).measures(given)
+        whose = exam or self._exam
+        known, measures = whose.key(given), whose.measures(given)
         errors: list[OutputError] = []
         reasons: list[str] = []
         outputs = [name for name in given.names if not name.startswith(("buffer:", "input:"))]
         if set(answer.values) != set(outputs):
             reasons.append(f"the program returns {_listed(answer.values)} where the reference returns {_listed(outputs)}")
-        before_inputs = wire.read_tensors(given.inputs)
+        before_inputs = known.inputs
         state = dict(zip(self.built.state_names, wire.read_tensors(self._exam.state), strict=False))
         before_state = {name: state[name] for name in self.state_names}
         if len(answer.inputs) < len(before_inputs):
             reasons.append(f"the program's worker gave back {len(answer.inputs)} of {len(before_inputs)} inputs")
-        for name, own, true, measure in zip(given.names, expected, exact, measures, strict=True):
+        for name, own, true, measure in zip(given.names, known.expected, known.truths, measures, strict=True):
             kind, _, key = name.partition(":")
             if kind == "buffer":
                 if answer.state is None:

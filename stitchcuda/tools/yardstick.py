@@ -21,38 +21,86 @@ _NEIGHBOURS = 8                            # slices of the next larger and small
 _SPREAD = 8.0                              # elements that must carry a slice's norm for it to be looked at
 
 
+class Values:
+    """Absolute values, and what is summed over them: looked at by one pass each, once."""
+
+    def __init__(self, values: torch.Tensor) -> None:
+        self.values = values               # float64, none below zero
+        self._norms: dict[tuple[int, ...], torch.Tensor] = {}
+        self._fourth: dict[tuple[int, ...], torch.Tensor] = {}
+
+    @cached_property
+    def largest(self) -> float:
+        return float(self.values.max()) if self.values.numel() else 0.0
+
+    @cached_property
+    def norm(self) -> float:
+        return float(self.values.norm()) if self.values.numel() else 0.0
+
+    def slices(self, kept: tuple[int, ...]) -> torch.Tensor:
+        """Euclidean norms of the slices indexed by the axes `kept`, in row-major order."""
+        self._look()
+        return self._norms[kept]
+
+    def spread(self, kept: tuple[int, ...]) -> torch.Tensor:
+        """For every slice, whether enough elements carry its norm for its error to be more than luck."""
+        if kept not in self._fourth:
+            fourth = self.values.square().square_()
+            self._fourth = {one: _slice_norms(fourth, one) for _, one in partitions(self.values.shape)}
+        total, peaked = self.slices(kept) ** 2, self._fourth[kept]
+        return (peaked > 0) & (total >= math.sqrt(_SPREAD) * peaked)
+
+    def carried(self) -> float:
+        """How many elements carry the norm."""
+        return self.norm**4 / max(1e-300, float(self.values.square().square_().sum()))
+
+    def _look(self) -> None:
+        if not self._norms:
+            squares = self.values.square()
+            self._norms = {kept: _slice_norms(squares, kept) for _, kept in partitions(self.values.shape)}
+
+
+class Truth:
+    """A float64 result, with what follows from it alone: many answers are compared with one."""
+
+    def __init__(self, exact: torch.Tensor) -> None:
+        self.exact = exact
+
+    @cached_property
+    def size(self) -> Values:
+        """Magnitudes, of an output that is finite everywhere."""
+        return Values(self._wide.abs())
+
+    @cached_property
+    def _wide(self) -> torch.Tensor:
+        return self.exact.to(torch.complex128 if self.exact.dtype.is_complex else torch.float64)
+
+    def against(self, given: torch.Tensor) -> Differences:
+        """How far `given` is from it."""
+        true = self._wide
+        seen = given.to(true.dtype, copy=True)
+        off = seen.sub_(true).abs_() if not true.dtype.is_complex else seen.sub_(true).abs()
+        if bool(torch.isfinite(off.sum())):  # one pass instead of two masks for the usual output
+            return Differences(Values(off), self.size)
+        lost = ~(torch.isfinite(true) & torch.isfinite(given.to(true.dtype)))
+        return Differences(Values(off.masked_fill_(lost, 0.0)), Values(true.abs().masked_fill_(lost, 0.0)))
+
+
 @dataclass
 class Differences:
     """One output against float64: absolute errors and magnitudes, zero where either is not finite."""
 
-    off: torch.Tensor
-    size: torch.Tensor
-    scale: float                           # largest magnitude
-
-    @cached_property
-    def squares(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """(off, size) squared: what norms of slices are sums of."""
-        return self.off.square(), self.size.square()
-
-    def worst(self) -> float:
-        return float(self.off.max()) if self.off.numel() else 0.0
-
-    def norm(self) -> float:
-        return float(self.off.norm()) if self.off.numel() else 0.0
-
-    def size_norm(self) -> float:
-        return float(self.size.norm()) if self.size.numel() else 0.0
+    off: Values
+    size: Values
 
 
-def differences(given: torch.Tensor, exact: torch.Tensor) -> Differences:
+def truth(exact: torch.Tensor | Truth) -> Truth:
+    return exact if isinstance(exact, Truth) else Truth(exact)
+
+
+def differences(given: torch.Tensor, exact: torch.Tensor | Truth) -> Differences:
     """|given - exact| and |exact| in float64, elementwise."""
-    wide = torch.complex128 if exact.dtype.is_complex else torch.float64
-    true, seen = exact.to(wide), given.to(wide)
-    off, size = (seen - true).abs(), true.abs()
-    if not bool(torch.isfinite(off.sum())):  # one pass instead of two masks for the usual output
-        lost = ~(torch.isfinite(true) & torch.isfinite(seen))
-        off, size = off.masked_fill(lost, 0.0), size.masked_fill(lost, 0.0)
-    return Differences(off, size, float(size.max()) if size.numel() else 0.0)
+    return truth(exact).against(given)
 
 
 def classes(size: torch.Tensor, scale: float) -> torch.Tensor:
@@ -70,13 +118,14 @@ def by_class(found: Differences, rounding: float) -> tuple[torch.Tensor, torch.T
     """
     counts = torch.zeros(CLASSES, dtype=torch.int64)
     errors = torch.zeros(CLASSES, dtype=torch.float64)
-    if found.scale == 0.0:
+    scale, size = found.size.largest, found.size.values
+    if scale == 0.0:
         return counts, errors
-    which = classes(found.size, found.scale).flatten()
+    which = classes(size, scale).flatten()
     counts += torch.bincount(which, minlength=CLASSES)
-    counts[-1] -= int((found.size == 0).sum())
-    excess = (found.off - rounding * found.size).clamp_(min=0.0).flatten()
-    return counts, errors.scatter_reduce_(0, which, excess, "amax") / found.scale
+    counts[-1] -= int((size == 0).sum())
+    excess = torch.sub(found.off.values, size, alpha=rounding).clamp_(min=0.0).flatten()
+    return counts, errors.scatter_reduce_(0, which, excess, "amax") / scale
 
 
 def partitions(shape: torch.Size) -> Iterator[tuple[str, tuple[int, ...]]]:
@@ -92,8 +141,8 @@ def partitions(shape: torch.Size) -> Iterator[tuple[str, tuple[int, ...]]]:
         yield "plane {}", tuple(axes[:2])
 
 
-def slice_norms(squares: torch.Tensor, kept: tuple[int, ...]) -> torch.Tensor:
-    """Euclidean norms of the slices indexed by the axes `kept`, in row-major order, from the squares of all elements."""
+def _slice_norms(squares: torch.Tensor, kept: tuple[int, ...]) -> torch.Tensor:
+    """From the squares of all elements."""
     rest = [axis for axis in range(squares.dim()) if axis not in kept]
     return squares.sum(dim=rest).sqrt_().flatten()
 
@@ -101,8 +150,8 @@ def slice_norms(squares: torch.Tensor, kept: tuple[int, ...]) -> torch.Tensor:
 def typical_slice(found: Differences) -> float:
     """The relative error in norm of the median slice, for the worst way to cut: what a slice may have by nature."""
     typical = 0.0
-    for _, kept in partitions(found.off.shape):
-        errors, sizes = (slice_norms(squares, kept) for squares in found.squares)
+    for _, kept in partitions(found.off.values.shape):
+        errors, sizes = found.off.slices(kept), found.size.slices(kept)
         there = sizes > 0
         if bool(there.any()):
             typical = max(typical, float((errors[there] / sizes[there]).median()))
@@ -117,9 +166,3 @@ def around(errors: torch.Tensor, sizes: torch.Tensor, neighbours: int = _NEIGHBO
     padded = torch.nn.functional.pad(relative[order][None, None], (neighbours, neighbours))
     smooth = torch.nn.functional.max_pool1d(padded, window, stride=1).flatten()
     return torch.empty_like(relative).scatter_(0, order, smooth)
-
-
-def spread(squares: torch.Tensor, kept: tuple[int, ...]) -> torch.Tensor:
-    """For every slice, whether enough elements carry its norm for its error to be more than luck."""
-    total, peaked = slice_norms(squares, kept) ** 2, slice_norms(squares.square(), kept)
-    return (peaked > 0) & (total >= math.sqrt(_SPREAD) * peaked)

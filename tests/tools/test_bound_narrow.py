@@ -134,11 +134,11 @@ def used(given: Tensor, one: Asked, allowed: bound.Bound) -> float:
     """The largest part of what is allowed that an output needs, in norm, at the worst element or in its class."""
     itself = bound.pooled([bound.measured(one.own, one.exact)])
     found = differences(given, one.exact)
-    limits = torch.tensor(allowed.classes, dtype=torch.float64) * found.scale
+    limits = torch.tensor(allowed.classes, dtype=torch.float64) * found.size.largest
     return max(
-        found.worst() / (allowed.max_relative * found.scale),
-        found.norm() / (max(allowed.norm_relative, itself.norm_relative) * found.size_norm()),
-        float((found.off / limits[classes(found.size, found.scale)]).max()),
+        found.off.largest / (allowed.max_relative * found.size.largest),
+        found.off.norm / (max(allowed.norm_relative, itself.norm_relative) * found.size.norm),
+        float((found.off.values / limits[classes(found.size.values, found.size.largest)]).max()),
     )
 
 
@@ -234,5 +234,5 @@ def test_float32_keeps_its_bound() -> None:
     exact = torch.randn(64, 64, dtype=torch.float64)
     own = (exact * (1 + 3e-7)).float()
     allowed, found = bound.bound([own], [exact]), differences(own, exact)
-    assert allowed.norm_relative == pytest.approx(10 * found.norm() / found.size_norm() + 4 * 2**-23)
-    assert allowed.max_relative == pytest.approx(10 * found.worst() / found.scale + 4 * 2**-23)
+    assert allowed.norm_relative == pytest.approx(10 * found.off.norm / found.size.norm + 4 * 2**-23)
+    assert allowed.max_relative == pytest.approx(10 * found.off.largest / found.size.largest + 4 * 2**-23)
