@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ GIVEN = "as given"
 _TOUCHED = 3                               # the number of the set that is the first one with a few places exchanged or changed
 _LAYOUT = 4                                # the number of the set in another layout: the loop's exams never come that far
 _LARGER = 2                                # times the given size: what another size may cost
+_MEASURING = ThreadPoolExecutor(4)         # no thread of it starts before it is used
 _random = secrets.SystemRandom()
 
 
@@ -81,6 +83,7 @@ class Exam:
     variants: list[str] = field(default_factory=lambda: _random.sample(VALUES, len(VALUES)))
     _bounds: dict[int, dict[str, Bound]] = field(default_factory=dict)
     _measures: dict[Path, list[Measure]] = field(default_factory=dict)
+    _soon: dict[Path, Future[list[Measure]]] = field(default_factory=dict)
     _keys: AnswerKeys = field(default_factory=AnswerKeys)
 
     def bounds(self, count: int) -> dict[str, Bound]:
@@ -107,8 +110,13 @@ class Exam:
     def measures(self, one: InputSet) -> list[Measure]:
         """The reference's own errors, in the order of its names."""
         if one.expected not in self._measures:
-            self._measures[one.expected] = self.key(one).measures
+            soon = self._soon.pop(one.expected, None)
+            self._measures[one.expected] = soon.result() if soon is not None else self.key(one).measures
         return self._measures[one.expected]
+
+    def measure_soon(self, one: InputSet) -> None:
+        """Begin with that, for `measures` to wait for."""
+        self._soon[one.expected] = _MEASURING.submit(lambda: self.key(one).measures)
 
     def key(self, one: InputSet) -> Key:
         """Inputs and answers, of a set of this exam or beside it."""

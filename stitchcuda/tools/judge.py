@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import json
 import os
 import secrets
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ from stitchcuda.tools import (
 from stitchcuda.tools.builder import Builder, Home, simulator_home
 from stitchcuda.tools.builder_worker import handed_out
 from stitchcuda.tools.early_builds import EarlyBuilds
+from stitchcuda.tools.errands import Errands
 from stitchcuda.tools.exam import Exam, Lost, declared_sizes, draw, extend, reloaded, resized
 from stitchcuda.tools.lacking import Terms
 from stitchcuda.tools.lifeline import die_with, take_over_stdio
@@ -75,7 +77,8 @@ class JudgeProcess:
         self._exams: dict[Terms, Exam] = {}
         self._terms: dict[str, Terms] = {}  # on which a program was judged the last time
         self._work: dict[str, Any] | None = None
-        self._in_turn = False
+        self._gpu: turns.Turn | None = None
+        self._asking = threading.RLock()   # one question to the reference at a time
         self._says_enough: tuple[str, ...] | None = None  # notes on outputs that say little; None: not looked at yet
 
     def baseline(self, message: dict[str, Any]) -> dict[str, Any]:
@@ -87,16 +90,16 @@ class JudgeProcess:
         """Judge one program; `fresh` draws parameters and input sets that no program has seen."""
         seeds, fresh = int(message["seeds"]), bool(message["fresh"])
         started = time.monotonic()
-        with self._copy(message["program"]) as program:
-            result, self._terms[message["program"]] = self._screened(program, seeds, fresh=fresh)
+        with Errands() as errands, self._copy(message["program"]) as program:
+            result, self._terms[message["program"]] = self._screened(program, seeds, errands, fresh=fresh)
         return result.model_copy(update={"seconds": time.monotonic() - started}).model_dump(mode="json")
 
-    def _screened(self, program: Path, seeds: int, *, fresh: bool) -> tuple[CheckResult, Terms]:
+    def _screened(self, program: Path, seeds: int, errands: Errands, *, fresh: bool) -> tuple[CheckResult, Terms]:
         findings = screen(program)
         refused = tuple(f"the source itself: {one.sentence}" for one in findings if one.severity == "refused")
         if refused:
             return CheckResult(ok=False, tier="timed" if self._target == "cuda" else "simulated", reasons=refused), Terms()
-        result, terms = lacking.agreed(lambda terms: self._check(program, seeds, fresh=fresh, terms=terms))
+        result, terms = lacking.agreed(lambda terms: self._check(program, seeds, errands, fresh=fresh, terms=terms))
         noted = tuple(f"the source: {one.sentence}" for one in findings)
         return result.model_copy(update={"notes": (*result.notes, *noted)}), terms
 
@@ -112,27 +115,29 @@ class JudgeProcess:
     def time(self, message: dict[str, Any]) -> dict[str, Any]:
         """Reference, previous program and program in one interleaving; `twice` for a winner, each time in new workers."""
         self._need_gpu("timing")
-        result = self._interleaved(message["program"], message["previous"])
-        if message["twice"] and not result.refused:
-            result = timing.confirmed(result, self._interleaved(message["program"], message["previous"]))
+        of, before = message["program"], message["previous"]
+        with Errands() as errands:
+            result = self._interleaved(of, before, errands)
+            if message["twice"] and not result.refused:
+                result = timing.confirmed(result, self._interleaved(of, before, errands))
         return result.model_dump(mode="json")
 
-    def _interleaved(self, of: str, before: str) -> TimingResult:
+    def _interleaved(self, of: str, before: str, errands: Errands) -> TimingResult:
         for integers in (True, False):     # an integer that is an index may be out of range elsewhere
             try:
-                result = self._timed_together(of, before, integers=integers)
+                result = self._timed_together(of, before, errands, integers=integers)
                 # A busy machine may part honest clocks once, a lie parts them each time.
-                return self._timed_together(of, before, integers=integers) if result.disputed else result
+                return self._timed_together(of, before, errands, integers=integers) if result.disputed else result
             except timing.Unfit as failure:
                 self._drop_reference()
                 failed = failure
         raise BadInput(f"The reference cannot be timed: {failed}")
 
-    def _timed_together(self, of: str, before: str, *, integers: bool) -> TimingResult:
+    def _timed_together(self, of: str, before: str, errands: Errands, *, integers: bool) -> TimingResult:
         with contextlib.ExitStack() as stack:
             try:
-                program, exam, one = self._ready(stack, of)
-                previous = program if before == of else self._ready(stack, before)[0]
+                program, exam, one = self._ready(stack, of, errands)
+                previous = program if before == of else self._ready(stack, before, errands)[0]
                 with self._turn(alone=True):
                     return self._timed(stack, previous, program, exam, one, integers=integers)
             except timing.Unfit:
@@ -162,12 +167,12 @@ class JudgeProcess:
     def rehearse(self, message: dict[str, Any]) -> dict[str, Any]:
         """The reference, or a program, called in a process of its own under another command (`rehearsal.py`)."""
         self._the_reference()              # which takes turns on the GPU, and must be fit to be called
-        with contextlib.ExitStack() as stack:
+        with Errands() as errands, contextlib.ExitStack() as stack:
             rehearsal = Rehearsal(message, self._target, self._settings.precision, self._limits)
             if message["program"]:
                 try:
                     shared = handed_out(self._cache, self._home.place)
-                    worker, exam, one = self._ready(stack, message["program"])
+                    worker, exam, one = self._ready(stack, message["program"], errands)
                     with self._turn(worker):   # libraries are often ordered at the first call only
                         one.call(exam.sets[0], same_addresses=False)
                     stack.enter_context(rehearsal.of_program(self._scratch, shared, worker, exam, one))
@@ -178,13 +183,13 @@ class JudgeProcess:
             with self._turn(alone=True):
                 return rehearsal.run()._asdict() | {"kernels": rehearsal.kernels}
 
-    def _ready(self, stack: contextlib.ExitStack, program: str) -> tuple[Worker, Exam, Trial]:
+    def _ready(self, stack: contextlib.ExitStack, program: str, errands: Errands) -> tuple[Worker, Exam, Trial]:
         """A worker with the program loaded, on the terms on which it was judged."""
 
         def ready(terms: Terms) -> tuple[Worker, Exam, Trial]:
             exam = self._exam(1, fresh=False, terms=terms)
             copy = stack.enter_context(self._copy(program))
-            worker = stack.enter_context(self._worker(copy, exam))
+            worker = stack.enter_context(errands.lent(self._worker(copy, exam)))
             one = Trial(worker, exam, self._construction(), self._target, self._limits)
             try:
                 one.load(copy, cache=self._cache, arch=self._arch)
@@ -194,19 +199,26 @@ class JudgeProcess:
 
         return lacking.agreed(ready, self._terms.get(program, Terms()))[0]
 
-    def _check(self, program: Path, seeds: int, *, fresh: bool, terms: Terms) -> CheckResult:
+    def _check(self, program: Path, seeds: int, errands: Errands, *, fresh: bool, terms: Terms) -> CheckResult:
         """Raises `OtherTerms` for a program that has not all of the reference's state under its names."""
         exam = self._exam(1, fresh=fresh, terms=terms)
         # The simulator's kernels have their switches anyway.
         early = EarlyBuilds(self._builder, self._new_builder()) if fresh and self._target == "cuda" else None
         build = early.build if early else self._builder.build
         ahead: list[Worker] = []           # born while others are busy: a CUDA context takes its time
+        seat = functools.partial(self._seat, program, exam, build, ahead, errands)
         try:
-            with self._worker(program, exam, build) as worker:
+            with errands.lent(self._worker(program, exam, build)) as worker:
+                # While the program is built the reference answers all other questions, of which loading needs none.
+                completed = errands.ask(lambda: self._complete(exam, seeds))
+                again = errands.ask(lambda: reloaded(self._ask, exam) if fresh else None)
                 worker.expire_in(self._limits.check_s)
                 one = Trial(worker, exam, self._construction(), self._target, self._limits)
                 try:
-                    self._load(one, program, exam, seeds)
+                    try:
+                        one.load(program, cache=self._cache, arch=self._arch)
+                    finally:
+                        completed.result() # what is wrong with the reference comes first
                 except WorkerFailed as failure:
                     return sitting.failed(one, lacking.reconsidered(self._ask, exam, one.state, failure, terms))
                 if early:
@@ -218,11 +230,11 @@ class JudgeProcess:
                 with self._turn(worker):
                     result = sitting.sit(
                         one, exam, seeds, final=fresh, profile=self._target == "cuda", others=others,
-                        reload=lambda: reloaded(self._ask, exam) if fresh else None,
+                        reload=again.result,
                     )  # fmt: skip
             if not result.ok:
                 lacking.regroup(one.state, terms, one.guessed, more=any(one.spare))
-            elif unread := lacking.unread(lambda: self._seat(program, exam, build, ahead), self._ask, exam, one.state, terms):
+            elif unread := lacking.unread(seat, self._ask, exam, one.state, terms):
                 result = sitting.failed(one, unread, outputs=result.outputs, seeds=result.seeds)
             if not (fresh and result.ok):
                 return result
@@ -235,32 +247,21 @@ class JudgeProcess:
                 result = result.model_copy(update=dict(shares))
             # Whether it has kernels is not for the worker to say.
             times = origin.own_times(one.traced, one.own)
-            skipped = skipping.examine(lambda: self._seat(program, exam, build, ahead), exam, seeds, work=times)
+            skipped = skipping.examine(seat, exam, seeds, work=times)
             return integrity.judged(result, skipped, one.own_launches, times)
         finally:
             for one_ahead in ahead:
-                one_ahead.close()
+                errands.tidy(one_ahead.close)
             if early:
-                early.close()
+                errands.tidy(early.close)
+            errands.answered()
             if fresh:
-                exam.close()
-
-    def _load(self, one: Trial, program: Path, exam: Exam, seeds: int) -> None:
-        """Build and construct the program while the reference answers the exam's other questions, of which it needs none.
-
-        Raises `WorkerFailed` for the program, and before that whatever is wrong with the reference.
-        """
-        with ThreadPoolExecutor(1) as beside:
-            completed = beside.submit(self._complete, exam, seeds)
-            try:
-                one.load(program, cache=self._cache, arch=self._arch)
-            finally:
-                completed.result()
+                errands.tidy(exam.close)
 
     @contextlib.contextmanager
-    def _seat(self, program: Path, exam: Exam, build: OnBuild, ahead: list[Worker]) -> Iterator[Seat]:
+    def _seat(self, program: Path, exam: Exam, build: OnBuild, ahead: list[Worker], errands: Errands) -> Iterator[Seat]:
         """The program in a new worker, or one born `ahead`, built so that single kernels can be left out."""
-        with ahead.pop() if ahead else self._worker(program, exam, build) as worker:
+        with errands.lent(ahead.pop() if ahead else self._worker(program, exam, build)) as worker:
             worker.expire_in(self._limits.check_s)
             one = Trial(worker, exam, self._construction(), self._target, self._limits)
             one.load(program, cache=self._cache, arch=self._arch, masked=True)
@@ -276,16 +277,12 @@ class JudgeProcess:
     @contextlib.contextmanager
     def _turn(self, worker: Worker | None = None, *, alone: bool = False) -> Iterator[None]:
         """A turn on the GPU, `alone` or beside others that do not time; inside of one it is this one."""
-        if self._target != "cuda" or self._in_turn:
+        if self._target != "cuda":
             yield
             return
-        gpu = self._facts["gpu"]
-        with turns.alone(gpu) if alone else turns.together(gpu, *([worker.extend] if worker else [])):
-            self._in_turn = True
-            try:
-                yield
-            finally:
-                self._in_turn = False
+        assert self._gpu is not None       # who takes a turn has a reference
+        with self._gpu.taken(solely=alone, waited=worker.extend if worker else lambda seconds: None):
+            yield
 
     def _exam(self, seeds: int, *, fresh: bool, terms: Terms) -> Exam:
         exam = None if fresh else self._exams.get(terms)
@@ -299,9 +296,7 @@ class JudgeProcess:
         return exam
 
     def _complete(self, exam: Exam, seeds: int) -> None:
-        with ThreadPoolExecutor(1) as beside:
-            # Measured while the reference answers the next; what that raises, `bounds` raises again.
-            extend(self._ask, exam, seeds, tell=lambda one: beside.submit(exam.measures, one))
+        extend(self._ask, exam, seeds, tell=exam.measure_soon)
         if self._says_enough is None and seeds > 1:
             refusal, notes = degenerate.reasons(self._ask, exam)
             if refusal:
@@ -341,10 +336,11 @@ class JudgeProcess:
 
     def _ask(self, do: str, **fields: Any) -> dict[str, Any]:
         """Ask the reference worker. What goes wrong with a reference is the user's to mend: `BadInput`."""
-        reference = self._the_reference()
         try:
-            with self._turn():
-                return reference.ask(do, seconds=self._limits.baseline_s, doing=_DOING.get(do, do), **fields)
+            with self._asking:
+                reference = self._the_reference()
+                with self._turn():
+                    return reference.ask(do, seconds=self._limits.baseline_s, doing=_DOING.get(do, do), **fields)
         except WorkerFailed as failure:
             if failure.kind == "error":
                 raise RuntimeError(f"the reference worker failed:\n{failure}") from failure
@@ -367,6 +363,7 @@ class JudgeProcess:
                     init=str(init),
                     patience=self._limits.load_s,
                 ) | {"init": str(init)}
+                self._gpu = turns.Turn(self._facts["gpu"])
                 with self._turn():
                     self._reference.ask("examine", seconds=self._limits.baseline_s, doing="running forward")
             except WorkerFailed as failure:

@@ -19,6 +19,7 @@ from stitchcuda.errors import Unavailable
 from stitchcuda.tools import kernel_names, ncu_figures
 from stitchcuda.tools.kernel_profile import KernelProfile, RuleResult, SourceLine
 from stitchcuda.tools.ncu_command import find_ncu
+from stitchcuda.tools.own_path import own_path
 
 Given = TypeVar("Given")
 INSTALL = "pip install 'ncu-report>=2025.3'"
@@ -263,7 +264,7 @@ def _lines(action: Any, root: Path | None) -> tuple[SourceLine, ...]:
     hottest = sorted(weights, key=lambda place: -weights[place])[:_MOST_LINES]
     return tuple(
         SourceLine(
-            file=file.removeprefix(f"{root}/") if root is not None else file,
+            file=own_path(file, root),
             line=line,
             share=weights[file, line] / total,
             stall=max(reasons.get((file, line), {"": 0.0}).items(), key=lambda item: item[1])[0],
@@ -276,9 +277,13 @@ def _lines(action: Any, root: Path | None) -> tuple[SourceLine, ...]:
 
 def _text_under(root: Path | None, file: str) -> str:
     """The program's own file, and no other that a report may name."""
-    if root is None or not Path(file).resolve().is_relative_to(root.resolve()) or not Path(file).is_file():
+    if root is None:
         return ""
-    return Path(file).read_text(errors="replace")
+    folder = root.parent if root.is_file() else root
+    place = folder / own_path(file, root)
+    if not place.resolve().is_relative_to(folder.resolve()) or not place.is_file():
+        return ""
+    return place.read_text(errors="replace")
 
 
 def _line_of(text: str, number: int) -> str:

@@ -21,6 +21,8 @@ Run = Callable[[Sequence[str], Path], Finished]
 
 _PLAIN = re.compile(r"[\w@%+=:,./ -]*")    # words that mean themselves, in nvcc's printing and in a shell
 _ASSIGNED = re.compile(r"(PATH|LD_LIBRARY_PATH|CICC_PATH|NVVMIR_LIBRARY_DIR)=(.*)")
+_MARK = "@@{}@@"                           # for a path in a dry run that is kept
+_dry_runs: dict[tuple[str, ...], str] = {}
 _MODULE = "--gen_module_id_file"           # asks the host's half to write the name that both halves read
 
 
@@ -41,15 +43,32 @@ def compiled(order: Sequence[str], made: Path, scratch: Path, run: Run) -> Finis
     """
     if not all(_PLAIN.fullmatch(word) for word in (*order, str(made), str(scratch))):
         return None
-    asked = (order[0], "--dryrun", "--keep", "--keep-dir", str(scratch), *order[1:], "-o", str(made))
-    said = run(asked, scratch)
-    found = parsed(said.output) if said.code == 0 else None
+    found = _planned(order, made, scratch, run)
     if found is None:
         return None
     name = hashlib.sha256("\0".join((*order, Path(order[-1]).read_text("utf-8", "replace"))).encode()).hexdigest()
     stem = re.sub(r"\W", "_", Path(order[-1]).name)
     Path(found.module).write_text(f"_{name[:8]}_{len(stem)}_{stem}_{name[8:16]}")
     return run(("/bin/sh", "-c", script(found)), scratch)
+
+
+def _planned(order: Sequence[str], made: Path, scratch: Path, run: Run) -> Passes | None:
+    """The passes of a dry run; the same order for another file of the same name differs in three paths and in nothing else."""
+    places = (str(scratch), str(made), order[-1])
+    key = (*order[:-1], Path(order[-1]).name, made.name)
+    if key not in _dry_runs:
+        asked = (order[0], "--dryrun", "--keep", "--keep-dir", str(scratch), *order[1:], "-o", str(made))
+        said = run(asked, scratch)
+        if said.code != 0:
+            return None
+        dry = said.output
+        for number, place in enumerate(places):
+            dry = dry.replace(place, _MARK.format(number))
+        _dry_runs[key] = dry
+    dry = _dry_runs[key]
+    for number, place in enumerate(places):
+        dry = dry.replace(_MARK.format(number), place)
+    return parsed(dry)
 
 
 def parsed(dry: str) -> Passes | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from stitchcuda.tools.system_profile import ELSEWHERE, KernelTime, Origin, SystemProfile
+from stitchcuda.tools.system_profile import NO_PLACE, KernelTime, Origin, SystemProfile
 
 SOURCES: Mapping[str, str] = {"nsys": "Nsight Systems", "cupti": "CUPTI", "events": "CUDA events"}
 _SHOWN = 5                                 # regions and kernels in the lines; the long tail says nothing
@@ -45,7 +45,7 @@ def _host_bound(profile: SystemProfile) -> str:
 
 def _device_bound(profile: SystemProfile) -> str:
     kernel = profile.by_name()[0]
-    regions = [region for region in profile.regions if region.name != ELSEWHERE]
+    regions = [region for region in profile.regions if region.name not in NO_PLACE]
     if kernel.share < _SMALL and (not regions or regions[0].share < _SMALL):
         largest = f"the largest, {kernel.short}, takes {percent(kernel.share)}"
         return f"no single place: {count(profile.launches)} kernels share {ms(profile.busy_ms or 0.0)}; {largest}"

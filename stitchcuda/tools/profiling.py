@@ -22,7 +22,9 @@ from stitchcuda.state import Record
 from stitchcuda.tools import ncu_command, ncu_report, nsys_command, nsys_export, sanitizer
 from stitchcuda.tools.check import Judge
 from stitchcuda.tools.cupti_trace import read_trace
+from stitchcuda.tools.kernel_names import base_name
 from stitchcuda.tools.kernel_profile import KernelProfile
+from stitchcuda.tools.origin import own_kernels
 from stitchcuda.tools.report_reader import read_apart
 from stitchcuda.tools.sanitizer import TOOLS, Sanitized
 from stitchcuda.tools.sanitizer_log import Tool
@@ -84,12 +86,16 @@ def kernel_profiles(judge: Judge, program: Path | None, system: SystemProfile) -
 
 def sanitized(judge: Judge, program: Path, tools: Sequence[Tool] = TOOLS) -> tuple[Sanitized, ...]:
     """What compute-sanitizer's tools find in one call of a program's own kernels."""
-    found = []
+    found: list[Sanitized] = []
+    kernels = [base_name(name) for name in own_kernels(program)] if program.is_dir() else []
     for tool in tools:
         with _folder() as folder:
             rehearsed = _Rehearsed(judge, program, folder, how="plain", calls=1, warm=0)
             try:
-                found.append(sanitizer.sanitize([], tool, run=rehearsed, seconds=_SECONDS, root=program))
+                pool = max((one.pool for one in found), default=0)
+                found.append(
+                    sanitizer.sanitize([], tool, run=rehearsed, kernels=kernels, seconds=_SECONDS, root=program, pool=pool)
+                )
             except Unavailable as reason:
                 found.append(Sanitized(tool=tool, skipped=str(reason)))
     return tuple(found)

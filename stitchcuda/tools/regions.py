@@ -16,10 +16,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode, resolve_name
 
-from stitchcuda.tools.system_profile import REGION_PREFIX
-
-ROOT = "(root)"
-"""The name of the module itself, for what no submodule does."""
+from stitchcuda.tools.system_profile import REGION_PREFIX, ROOT
 
 Push = Callable[[str], object]
 Pop = Callable[[], object]

@@ -28,7 +28,14 @@ _PLACES = (
     "/usr/local/cuda*/extras/compute-sanitizer",
 )
 _PRINTED = 1000                            # reports; the same ones are merged afterwards
-_WHOLE_POOL = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+# Inside one large allocation of torch's memory pool memcheck sees no border between tensors. Without any pool nothing can be
+# allocated while a CUDA graph is recorded; CUDA's own pool, whose pieces the tools know, can be.
+_POOLS: tuple[tuple[dict[str, str], str], ...] = (
+    ({"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}, ""),
+    ({"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"}, "CUDA graphs are recorded: tensors lay in CUDA's memory pool"),
+    ({}, "CUDA graphs are recorded: tensors lay in torch's memory pool, in which no border between them is seen"),
+)
+_IN_CAPTURE = re.compile(r"when stream is capturing|cudaErrorStreamCapture")
 
 _REMEDIES = (
     (r"terminated before first instrumented API call", "the program ended before it used CUDA"),
@@ -51,6 +58,7 @@ class Sanitized(Record):
     findings: tuple[Finding, ...] = ()     # the same ones merged, the most frequent first
     errors: int | None = None              # as the tool counts them
     note: str = ""                         # what a reader must know, such as that the program itself failed
+    pool: int = 0                          # which of the memory pools it needed: what to begin with the next time
     seconds: float = 0.0
 
     @property
@@ -77,19 +85,24 @@ def sanitize(
     read: Sequence[Path] = (),
     write: Sequence[Path] = (),
     root: Path | None = None,
+    pool: int = 0,
 ) -> Sanitized:
     """Run `target` under one tool. Never raises for what the tool says.
 
     `kernels`: function names (not mangled, no parameters) to look at; () for all. Paths under `root` become relative. torch's
-    memory pool is switched off for the run: inside one large allocation memcheck sees no border between tensors.
+    memory pool is switched off, and for a program that cannot do without one it is run again, with another (`pool`).
     """
     sanitizer = sanitizer or find_sanitizer()
     if sanitizer is None:
         why = "compute-sanitizer is neither on the PATH nor where NVIDIA installs it; it comes with the CUDA toolkit"
         return Sanitized(tool=tool, skipped=why)
-    environment = {**(env if env is not None else os.environ), **_WHOLE_POOL}
     order = command(sanitizer, target, tool, kernels)
-    finished = run(order, seconds=seconds, cwd=cwd, env=environment, read=read, write=write)
+    for number in range(pool, len(_POOLS)):
+        setting, pooled = _POOLS[number]
+        environment = {**(env if env is not None else os.environ), **setting}
+        finished = run(order, seconds=seconds, cwd=cwd, env=environment, read=read, write=write)
+        if finished.timed_out or not _IN_CAPTURE.search(finished.output):
+            break
     findings = sanitizer_log.findings(finished.output, tool, root)
     errors = sanitizer_log.errors(finished.output)
     why = "" if errors is not None or findings else _explain(finished, tool)
@@ -98,7 +111,10 @@ def sanitize(
         note = f"{tool} did not come to its end; there may be more"
     elif not why and errors == 0 and finished.code != 0:
         note = f"the program itself ended with {finished.code} under {tool}"
-    return Sanitized(tool=tool, skipped=why, findings=findings, errors=errors, note=note, seconds=finished.seconds)
+    note = "; ".join(filter(None, (note, pooled)))
+    return Sanitized(
+        tool=tool, skipped=why, findings=findings, errors=errors, note=note, pool=number, seconds=finished.seconds
+    )  # fmt: skip
 
 
 def command(sanitizer: Path, target: Sequence[str], tool: Tool, kernels: Sequence[str] = ()) -> tuple[str, ...]:

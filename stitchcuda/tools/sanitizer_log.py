@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from stitchcuda.state import Record
+from stitchcuda.tools.own_path import own_path
 
 Tool = Literal["memcheck", "racecheck", "initcheck", "synccheck"]
 
@@ -211,7 +212,7 @@ def _places(rest: list[str], root: Path | None) -> list[_Place]:
         if found := _AT.match(line) or _FRAME.match(line):
             places.append(_place(found.group(1), root))
         elif (found := _IN.match(line)) and places and not places[-1].file:
-            places[-1] = places[-1]._replace(file=_relative(found.group(1), root), line=int(found.group(2)))
+            places[-1] = places[-1]._replace(file=own_path(found.group(1), root), line=int(found.group(2)))
     return places
 
 
@@ -221,15 +222,11 @@ def _place(text: str, root: Path | None) -> _Place:
     found = _OLD_PLACE.match(text) or _OLD_FRAME.match(text) or _NEW_PLACE.match(text)
     assert found is not None               # the last pattern matches any text
     function, file, line = found.group("function") or "", found.group("file") or "", found.group("line")
-    return _Place(function.removeprefix("void ").strip(), _relative(file, root), int(line) if line else None)
+    return _Place(function.removeprefix("void ").strip(), own_path(file, root), int(line) if line else None)
 
 
 def _spoken(place: _Place) -> str:
     return f"{place.file}:{place.line}" if place.file else place.function or "an unknown place"
-
-
-def _relative(file: str, root: Path | None) -> str:
-    return file.removeprefix(f"{root}/") if root is not None else file
 
 
 def _severity(word: str | None) -> Literal["error", "warning", "info"]:

@@ -20,6 +20,11 @@ REGION_PREFIX = "stitchcuda:region:"
 """What the text of a region's NVTX range begins with; its name follows."""
 ELSEWHERE = "(elsewhere)"
 """The region of what was launched in a call, but in no region's range."""
+ROOT = "(root)"
+"""The module itself, for what no submodule of it does."""
+GRAPH = "(CUDA graph)"
+"""The region of what a CUDA graph launched, whose launch is in no region of its own: what was recorded is launched at once."""
+NO_PLACE = (ELSEWHERE, ROOT, GRAPH)
 
 Source = Literal["nsys", "cupti", "events"]
 Origin = Literal["own", "vendor", "framework", "copy", "graph"]

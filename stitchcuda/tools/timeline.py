@@ -15,6 +15,8 @@ from typing import Any, Literal, NamedTuple
 from stitchcuda.tools.cover import Cover
 from stitchcuda.tools.system_profile import (
     ELSEWHERE,
+    GRAPH,
+    NO_PLACE,
     CopyTime,
     Gaps,
     HostCall,
@@ -137,7 +139,9 @@ def _place(
         call = within[launch.process].at(launch.start)
         if call is not None:
             region = inside[launch.process, launch.thread].at(launch.start) or ELSEWHERE
-            placed[call].append(_Placed(work, region, launch.start, work.of_graph or "GraphLaunch" in launch.name))
+            of_graph = work.of_graph or "GraphLaunch" in launch.name
+            region = GRAPH if of_graph and region in NO_PLACE else region
+            placed[call].append(_Placed(work, region, launch.start, of_graph))
     return placed, lost
 
 

@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import os
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -31,6 +32,31 @@ def together(device: str, waited: Callable[[float], None] = lambda seconds: None
             stack.enter_context(_locked(device, "use", fcntl.LOCK_SH))
         waited(time.monotonic() - started)
         yield
+
+
+class Turn:
+    """One process' turn on one device, which its threads share: whoever comes second is in it already."""
+
+    def __init__(self, device: str) -> None:
+        self._device = device
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._held = contextlib.ExitStack()
+
+    @contextlib.contextmanager
+    def taken(self, *, solely: bool, waited: Callable[[float], None] = lambda seconds: None) -> Iterator[None]:
+        """Alone on the device (`solely`), or together with other processes. Inside of a turn the first word counts."""
+        with self._lock:
+            if not self._inside:
+                self._held.enter_context(alone(self._device) if solely else together(self._device, waited))
+            self._inside += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._inside -= 1
+                if not self._inside:
+                    self._held.close()
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ from stitchcuda.state import CheckResult, Settings
 from stitchcuda.tools import lacking
 from stitchcuda.tools.adoption import Adoption
 from stitchcuda.tools.check import Judge
+from stitchcuda.tools.errands import Errands
 from stitchcuda.tools.exam import Exam
 from stitchcuda.tools.failures import OtherState, ProgramError
 from stitchcuda.tools.lacking import Terms
@@ -323,12 +324,12 @@ def test_a_program_is_timed_on_the_terms_it_was_judged_on(tmp_path: Path) -> Non
     path.write_text(HONEST["transposed and square"][0])
     bench = Bench(tmp_path, REFERENCE)
     try:
-        with contextlib.ExitStack() as stack:
-            _, exam, one = bench._judge._ready(stack, str(path))
+        with Errands() as errands, contextlib.ExitStack() as stack:
+            _, exam, one = bench._judge._ready(stack, str(path), errands)
             assert exam.kept == {"linear.weight", "linear.bias"} - set(one.guessed)
         bench._judge._terms[str(path)] = Terms(kept=frozenset({"linear.weight", "linear.bias"}), stage=2)
-        with contextlib.ExitStack() as stack:
-            _, exam, one = bench._judge._ready(stack, str(path))
+        with Errands() as errands, contextlib.ExitStack() as stack:
+            _, exam, one = bench._judge._ready(stack, str(path), errands)
             assert one.judged(exam.sets[0], one.call(exam.sets[0], same_addresses=True), exam.bounds(1))[1] == []
     finally:
         bench.close()

@@ -87,6 +87,28 @@ def test_errors_of_the_halves_are_nvccs(tmp_path: Path) -> None:
     assert quick.output.strip() == (plain.stdout + plain.stderr).strip()
 
 
+def test_a_dry_run_serves_all_files_of_one_name(tmp_path: Path) -> None:
+    assert KIT is not None
+    orders: list[str] = []
+
+    def run(order: Sequence[str], folder: Path) -> command.Finished:
+        orders.append("dry" if "--dryrun" in order else "run")
+        return in_sandbox(order, folder)
+
+    for name in ("first_kernel", "second_kernel"):
+        (folder := tmp_path / name / "in").mkdir(parents=True)
+        (scratch := tmp_path / name / "scratch").mkdir()
+        (folder / "same.cu").write_text(f"__global__ void {name}(float* x) {{ *x = 1.0f; }}\n")
+        target = ("-gencode", "arch=compute_90a,code=sm_90a", "-DNO_OTHER_TEST_HAS_THIS")
+        order = (str(KIT.nvcc), *target, "-c", str(folder / "same.cu"))
+        done = passes.compiled(order, scratch / "made.o", scratch, lambda asked, _, at=tmp_path / name: run(asked, at))
+        assert done is not None
+        assert done.code == 0, done.output
+        assert name.encode() in (scratch / "made.o").read_bytes()
+    assert orders == ["dry", "run", "run"]
+
+
+
 def test_a_dry_run_of_another_shape_is_left_to_nvcc() -> None:
     assert passes.parsed("#$ gcc -E -x c++ a.cu\n#$ something --new\n") is None
 

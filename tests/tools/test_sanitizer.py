@@ -261,6 +261,25 @@ def test_memcheck_sees_every_tensor_s_border(tmp_path: Path) -> None:
     assert seen == [{"A": "1", "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}]
 
 
+def test_a_program_that_records_graphs_gets_a_memory_pool(tmp_path: Path) -> None:
+    """Without one nothing can be allocated while a graph is recorded; the pool that works is what the next tool begins with."""
+    settings: list[dict[str, str]] = []
+
+    def recording(order: Sequence[str], *, env: Mapping[str, str] | None = None, **_: object) -> Finished:
+        settings.append(dict(env or {}))
+        if "PYTORCH_NO_CUDA_MEMORY_CACHING" in settings[-1]:
+            said = "RuntimeError: CUDA error: operation not permitted when stream is capturing\n"
+            return Finished(1, f"{said}========= ERROR SUMMARY: 0 errors\n", 1.0)
+        return Finished(0, "========= ERROR SUMMARY: 0 errors\n", 1.0)
+
+    first = sanitize(("program",), run=recording, sanitizer=tmp_path, env={})
+    assert settings == [{"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}, {"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"}]
+    assert (first.clean, first.pool) == (True, 1)
+    assert first.note == "CUDA graphs are recorded: tensors lay in CUDA's memory pool"
+    sanitize(("program",), run=recording, sanitizer=tmp_path, env={}, pool=first.pool)
+    assert settings[2:] == [{"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"}]
+
+
 def test_without_compute_sanitizer_it_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sanitizer, "find_sanitizer", lambda: None)
     assert "comes with the CUDA toolkit" in sanitize(("program",), run=run).skipped

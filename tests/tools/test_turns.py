@@ -82,3 +82,37 @@ def test_who_came_late_is_told_how_late() -> None:
     held.__enter__()
     assert waits(together, "a", lambda: held.__exit__(None, None, None))
     assert 0.2 < late[0] < 10
+
+
+def test_threads_of_one_process_share_its_turn() -> None:
+    """Or one would wait for somebody who waits for the other."""
+    turn, inside, enough = turns.Turn("a"), threading.Event(), threading.Event()
+
+    def beside() -> None:
+        with turn.taken(solely=False):
+            inside.set()
+            enough.wait(10)
+
+    def other() -> None:
+        with turns.alone("a"):
+            timed.set()
+
+    timed, thread = threading.Event(), threading.Thread(target=beside)
+    with turn.taken(solely=False):
+        somebody = threading.Thread(target=other)
+        somebody.start()                   # from here on nobody new gets a turn
+        assert not timed.wait(0.3)
+        thread.start()
+        assert inside.wait(10)
+    assert not timed.wait(0.3)             # the thread is still in it
+    enough.set()
+    assert timed.wait(10)
+    somebody.join(10)
+    thread.join(10)
+
+
+def test_a_turn_alone_holds_what_is_asked_inside() -> None:
+    turn = turns.Turn("a")
+    with turn.taken(solely=True), turn.taken(solely=False):
+        assert waits(turns.together, "b", lambda: None) is False
+    assert waits(turns.alone, "a", lambda: None) is False

@@ -1,0 +1,20 @@
+"""A source file as its program's author knows it: libraries are built from copies, and tools name the copy's path.
+
+Where to look next: `ncu_report.py` and `sanitizer_log.py`, which read such paths.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path, PurePath
+
+
+def own_path(file: str, root: Path | None) -> str:
+    """The path below `root`, a program's folder or file, whose end is the longest end of `file`; else `file` as it is."""
+    if root is None:
+        return file
+    folder, parts = root.parent if root.is_file() else root, PurePath(file).parts
+    for first in range(len(parts)):
+        tail = PurePath(*parts[first:])
+        if not tail.is_absolute() and ".." not in parts[first:] and (folder / tail).is_file():
+            return str(tail)
+    return file.removeprefix(f"{folder}/")
