@@ -85,9 +85,11 @@ def kernel_profiles(judge: Judge, program: Path | None, system: SystemProfile) -
 
 
 def sanitized(judge: Judge, program: Path, tools: Sequence[Tool] = TOOLS) -> tuple[Sanitized, ...]:
-    """What compute-sanitizer's tools find in one call of a program's own kernels."""
+    """What compute-sanitizer's tools find in one call of a program (a folder), in its own kernels."""
     found: list[Sanitized] = []
-    kernels = [base_name(name) for name in own_kernels(program)] if program.is_dir() else []
+    kernels = [base_name(name) for name in own_kernels(program)]
+    if not kernels:
+        return tuple(Sanitized(tool=tool, skipped="the program has no kernel of its own") for tool in tools)
     for tool in tools:
         with _folder() as folder:
             rehearsed = _Rehearsed(judge, program, folder, how="plain", calls=1, warm=0)

@@ -28,12 +28,12 @@ _PLACES = (
     "/usr/local/cuda*/extras/compute-sanitizer",
 )
 _PRINTED = 1000                            # reports; the same ones are merged afterwards
-# Inside one large allocation of torch's memory pool memcheck sees no border between tensors. Without any pool nothing can be
-# allocated while a CUDA graph is recorded; CUDA's own pool, whose pieces the tools know, can be.
+# Inside one large allocation of torch's memory pool memcheck sees no border between tensors. Without the pool nothing can be
+# allocated while a CUDA graph is recorded. CUDA's own pool (cudaMallocAsync) is no way out: what a graph allocates in it,
+# memcheck takes for out of bounds (2025.3).
 _POOLS: tuple[tuple[dict[str, str], str], ...] = (
     ({"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}, ""),
-    ({"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"}, "CUDA graphs are recorded: tensors lay in CUDA's memory pool"),
-    ({}, "CUDA graphs are recorded: tensors lay in torch's memory pool, in which no border between them is seen"),
+    ({}, "the program records CUDA graphs: its tensors lay in torch's memory pool, in which no border between them is seen"),
 )
 _IN_CAPTURE = re.compile(r"when stream is capturing|cudaErrorStreamCapture")
 

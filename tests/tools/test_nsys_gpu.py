@@ -23,7 +23,7 @@ PROGRAM = ROOT / "benchmarks" / "record_nsys.py"
 
 def _run(readable: Path, line: Sequence[str], *, read: Sequence[Path] = (), **more: Any) -> command.Finished:
     """In the sandbox, with the GPU and what the program is imported from."""
-    return command.run(line, read=(*read, readable), gpu=True, **more)
+    return command.run(line, read=(*read, readable), gpu=True, loopback=True, **more)
 
 
 def test_a_program_with_a_copy_a_graph_and_two_streams(tmp_path: Path) -> None:

@@ -152,7 +152,15 @@ def test_without_ncu_it_is_said_where_it_comes_from(alone: Path) -> None:
     assert "comes with the CUDA toolkit" in ncu.profile_kernels(Path(), judge(), SYSTEM)[0].skipped
 
 
+def test_a_program_without_kernels_of_its_own_is_not_looked_at(alone: Path, tmp_path: Path) -> None:
+    (tmp_path / "model_new.py").write_text("import torch\n")
+    found = memory_errors.sanitize(tmp_path, judge())
+    assert found.clean is None
+    assert set(found.skipped) == {f"{tool}: the program has no kernel of its own" for tool in sanitizer.TOOLS}
+
+
 def test_without_a_sanitizer_each_tool_says_so(alone: Path, tmp_path: Path) -> None:
+    (tmp_path / "own.cu").write_text("__global__ void own_kernel(float* x) {}\n")
     found = memory_errors.sanitize(tmp_path, judge())
     assert found.clean is None
     assert [one.partition(":")[0] for one in found.skipped] == list(sanitizer.TOOLS)
@@ -165,8 +173,13 @@ def test_a_memory_error_is_an_error_and_a_race_a_warning(alone: Path, tmp_path: 
     for name, log in (("memcheck", MEMCHECK), ("racecheck", RACECHECK)):
         (alone / name).write_text(log)
     tool = alone / "compute-sanitizer"
-    tool.write_text(f'#!/bin/sh\ncat "{alone}/$2" 2>/dev/null || echo "========= ERROR SUMMARY: 0 errors"\n')
+    (alone / "other").write_text(
+        "========= Program hit cudaErrorNotReady (error 600) due to \"device not ready\" on CUDA API call to cudaEventQuery.\n"
+        "=========\n========= ERROR SUMMARY: 1 error\n"
+    )
+    tool.write_text(f'#!/bin/sh\necho "$@" >> "{alone}/asked"\ncat "{alone}/$2" 2>/dev/null || cat "{alone}/other"\n')
     tool.chmod(0o755)
+    (tmp_path / "own.cu").write_text("__global__ void own_kernel(float* x) {}\n")
     gpu = GpuJudge()
     found = memory_errors.sanitize(tmp_path, cast(Judge, gpu))
     assert found.clean is False
@@ -174,7 +187,11 @@ def test_a_memory_error_is_an_error_and_a_race_a_warning(alone: Path, tmp_path: 
     assert found.errors
     assert all(one.startswith("memcheck") for one in found.errors)
     assert any(one.startswith("racecheck") for one in found.warnings)
+    assert any("cudaErrorNotReady" in one for one in found.warnings)
     assert gpu.environment == {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+    asked = (alone / "asked").read_text().splitlines()
+    assert len(asked) == 4
+    assert all("--kernel-name kernel_substring=own_kernel" in one for one in asked)
 
 
 def test_regions_of_a_program_and_its_reference_meet_in_their_modules() -> None:
