@@ -28,7 +28,7 @@ from stitchcuda.tools import nsys_command
 from stitchcuda.tools.nsys_export import read_export
 from stitchcuda.tools.profile_table import table
 from stitchcuda.tools.profile_text import bottleneck, lines
-from stitchcuda.tools.system_profile import CALL_RANGE, REGION_PREFIX, TRACED_RANGE
+from stitchcuda.tools.ranges import CALL_RANGE, REGION_PREFIX, TRACED_RANGE
 
 ROOT = Path(__file__).resolve().parent.parent
 CALLS = 3

@@ -15,7 +15,8 @@ from typing import Any, Literal
 
 from stitchcuda.errors import Unavailable
 from stitchcuda.tools.kernel_names import classify
-from stitchcuda.tools.system_profile import CALL_RANGE, REGION_PREFIX, TRACED_RANGE, SystemProfile
+from stitchcuda.tools.ranges import CALL_RANGE, REGION_PREFIX, TRACED_RANGE
+from stitchcuda.tools.system_profile import SystemProfile
 from stitchcuda.tools.timeline import ApiCall, Range, Recording, Work, profile_of
 
 _NS = 1e3                                  # in a microsecond

@@ -16,7 +16,8 @@ from typing import Any
 
 from stitchcuda.errors import Unavailable
 from stitchcuda.tools.kernel_names import base_name, classify, demangled
-from stitchcuda.tools.system_profile import CALL_RANGE, REGION_PREFIX, TRACED_RANGE, Origin, SystemProfile
+from stitchcuda.tools.ranges import CALL_RANGE, REGION_PREFIX, TRACED_RANGE
+from stitchcuda.tools.system_profile import Origin, SystemProfile
 from stitchcuda.tools.timeline import ApiCall, Range, Recording, Work, profile_of
 
 _MAGIC, _HEAD = b"SQLite format 3\0", 100  # what a file begins with, bytes of its header (sqlite.org/fileformat.html)

@@ -37,9 +37,9 @@ import torch
 
 from stitchcuda.tools import orders, wire
 from stitchcuda.tools.program_worker import ProgramWorker
+from stitchcuda.tools.ranges import CALL_RANGE, TRACED_RANGE
 from stitchcuda.tools.reference import load_reference
 from stitchcuda.tools.regions import Pop, Push, Regions
-from stitchcuda.tools.system_profile import CALL_RANGE, TRACED_RANGE
 
 Call = Callable[[], object]
 

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode, resolve_name
 
-from stitchcuda.tools.system_profile import REGION_PREFIX, ROOT
+from stitchcuda.tools.ranges import REGION_PREFIX, ROOT
 
 Push = Callable[[str], object]
 Pop = Callable[[], object]

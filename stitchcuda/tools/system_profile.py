@@ -11,17 +11,10 @@ import re
 from typing import Literal
 
 from stitchcuda.state import Record
+from stitchcuda.tools.ranges import ROOT
 
-CALL_RANGE = "stitchcuda:call"
-"""The text of the NVTX range around each profiled call."""
-TRACED_RANGE = "stitchcuda:traced"
-"""The same around further calls in which regions have ranges, which slow the host down."""
-REGION_PREFIX = "stitchcuda:region:"
-"""What the text of a region's NVTX range begins with; its name follows."""
 ELSEWHERE = "(elsewhere)"
 """The region of what was launched in a call, but in no region's range."""
-ROOT = "(root)"
-"""The module itself, for what no submodule of it does."""
 GRAPH = "(CUDA graph)"
 """The region of what a CUDA graph launched, whose launch is in no region of its own: what was recorded is launched at once."""
 NO_PLACE = (ELSEWHERE, ROOT, GRAPH)

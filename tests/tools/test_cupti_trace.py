@@ -13,7 +13,7 @@ from torch import nn
 from stitchcuda.errors import Unavailable
 from stitchcuda.tools import profiled
 from stitchcuda.tools.cupti_trace import read_trace
-from stitchcuda.tools.system_profile import CALL_RANGE, REGION_PREFIX, TRACED_RANGE
+from stitchcuda.tools.ranges import CALL_RANGE, REGION_PREFIX, TRACED_RANGE
 
 HOST, DEVICE = 100, 7
 

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -91,9 +92,9 @@ def test_a_dry_run_serves_all_files_of_one_name(tmp_path: Path) -> None:
     assert KIT is not None
     orders: list[str] = []
 
-    def run(order: Sequence[str], folder: Path) -> command.Finished:
+    def run(at: Path, order: Sequence[str], _: Path) -> command.Finished:
         orders.append("dry" if "--dryrun" in order else "run")
-        return in_sandbox(order, folder)
+        return in_sandbox(order, at)
 
     for name in ("first_kernel", "second_kernel"):
         (folder := tmp_path / name / "in").mkdir(parents=True)
@@ -101,7 +102,7 @@ def test_a_dry_run_serves_all_files_of_one_name(tmp_path: Path) -> None:
         (folder / "same.cu").write_text(f"__global__ void {name}(float* x) {{ *x = 1.0f; }}\n")
         target = ("-gencode", "arch=compute_90a,code=sm_90a", "-DNO_OTHER_TEST_HAS_THIS")
         order = (str(KIT.nvcc), *target, "-c", str(folder / "same.cu"))
-        done = passes.compiled(order, scratch / "made.o", scratch, lambda asked, _, at=tmp_path / name: run(asked, at))
+        done = passes.compiled(order, scratch / "made.o", scratch, partial(run, tmp_path / name))
         assert done is not None
         assert done.code == 0, done.output
         assert name.encode() in (scratch / "made.o").read_bytes()

@@ -17,7 +17,7 @@ from stitchcuda.sandbox.command import Finished
 from stitchcuda.tools import nsys_command
 from stitchcuda.tools.nsys_command import exported, find_nsys, record, recorded, under
 from stitchcuda.tools.nsys_export import read_export
-from stitchcuda.tools.system_profile import CALL_RANGE
+from stitchcuda.tools.ranges import CALL_RANGE
 from tests.tools.nsys_files import Export
 
 NSYS = """#!/bin/sh

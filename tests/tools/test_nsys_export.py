@@ -9,7 +9,8 @@ import pytest
 
 from stitchcuda.errors import Unavailable
 from stitchcuda.tools.nsys_export import read_export
-from stitchcuda.tools.system_profile import CALL_RANGE, ELSEWHERE, REGION_PREFIX, TRACED_RANGE, SystemProfile
+from stitchcuda.tools.ranges import CALL_RANGE, REGION_PREFIX, TRACED_RANGE
+from stitchcuda.tools.system_profile import ELSEWHERE, SystemProfile
 from tests.tools.nsys_files import MAIN, OTHER, STRANGER, Export, Version
 
 VERSIONS: tuple[Version, ...] = ("2022", "2026")

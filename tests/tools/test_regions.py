@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from stitchcuda.tools.ranges import REGION_PREFIX
 from stitchcuda.tools.regions import Regions, function_name, scope
-from stitchcuda.tools.system_profile import REGION_PREFIX
 
 
 class Block(nn.Module):

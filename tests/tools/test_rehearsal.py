@@ -12,7 +12,7 @@ import pytest
 from stitchcuda.errors import Unavailable
 from stitchcuda.state import Settings
 from stitchcuda.tools.check import Judge
-from stitchcuda.tools.system_profile import CALL_RANGE, TRACED_RANGE
+from stitchcuda.tools.ranges import CALL_RANGE, TRACED_RANGE
 from tests.simulator.programs import CACHE
 from tests.tools import programs
 
