@@ -8,6 +8,7 @@ Where to look next: `origin.py`.
 
 from __future__ import annotations
 
+import ast
 import ctypes
 import ctypes.util
 import re
@@ -15,6 +16,8 @@ import struct
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
+
+from stitchcuda.tools import masks
 
 _ELF = b"\x7fELF\x02\x01"
 _CUDA = 190                                # e_machine of a cubin
@@ -37,6 +40,26 @@ def in_library(library: Path) -> tuple[str, ...]:
     if not names:
         names |= dict.fromkeys(stub for name, kind, _ in _symbols(data, 0) if kind == _FUNCTION for stub in _stubbed(name))
     return tuple(demangled(name) for name in names)
+
+
+def in_sources(folder: Path) -> tuple[str, ...]:
+    """Names of the `__global__` functions in a program's sources, inline ones included: where no library can be asked."""
+    names: list[str] = []
+    for path in sorted(folder.rglob("*")):
+        if path.suffix in (".cu", ".cuh", ".py", ".h", ".hpp") and path.is_file():
+            text = path.read_text(errors="replace")
+            for part in _strings(text) if path.suffix == ".py" else [text]:
+                names += [name.split("#")[0] for name, _ in masks.definitions(part)]
+    return tuple(dict.fromkeys(names))
+
+
+def _strings(text: str) -> list[str]:
+    """The string literals of a Python source, in which inline CUDA stands; its comments are nobody's kernels."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError):
+        return []                          # such a program does not load either
+    return [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
 
 
 def base_name(kernel: str) -> str:

@@ -36,26 +36,6 @@ _ON_HOST = ("ProfilerStep", "Activity Buffer")
 _MOVES = re.compile(r"mem(cpy|set)|copy|CatArray|fill|gather|scatter|index|transpose|roll|flip|repeat|triu|tril", re.IGNORECASE)
 
 
-def own_kernels(folder: Path) -> tuple[str, ...]:
-    """Names of the `__global__` functions in a program's sources, inline ones included: where no library can be asked."""
-    names: list[str] = []
-    for path in sorted(folder.rglob("*")):
-        if path.suffix in (".cu", ".cuh", ".py", ".h", ".hpp") and path.is_file():
-            text = path.read_text(errors="replace")
-            for part in _strings(text) if path.suffix == ".py" else [text]:
-                names += [name.split("#")[0] for name, _ in masks.definitions(part)]
-    return tuple(dict.fromkeys(names))
-
-
-def _strings(text: str) -> list[str]:
-    """The string literals of a Python source, in which inline CUDA stands; its comments are nobody's kernels."""
-    try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError):
-        return []                          # such a program does not load either
-    return [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
-
-
 def built_kernels(libraries: Iterable[Path]) -> tuple[str, ...]:
     """Full names of the kernels in the libraries that the builder made for a program."""
     return tuple(dict.fromkeys(name for library in libraries for name in in_library(library)))

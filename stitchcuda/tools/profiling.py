@@ -22,9 +22,8 @@ from stitchcuda.state import Record
 from stitchcuda.tools import ncu_command, ncu_report, nsys_command, nsys_export, sanitizer
 from stitchcuda.tools.check import Judge
 from stitchcuda.tools.cupti_trace import read_trace
-from stitchcuda.tools.kernel_names import base_name
+from stitchcuda.tools.kernel_names import base_name, in_sources
 from stitchcuda.tools.kernel_profile import KernelProfile
-from stitchcuda.tools.origin import own_kernels
 from stitchcuda.tools.report_reader import read_apart
 from stitchcuda.tools.sanitizer import TOOLS, Sanitized
 from stitchcuda.tools.sanitizer_log import Tool
@@ -87,7 +86,7 @@ def kernel_profiles(judge: Judge, program: Path | None, system: SystemProfile) -
 def sanitized(judge: Judge, program: Path, tools: Sequence[Tool] = TOOLS) -> tuple[Sanitized, ...]:
     """What compute-sanitizer's tools find in one call of a program (a folder), in its own kernels."""
     found: list[Sanitized] = []
-    kernels = [base_name(name) for name in own_kernels(program)]
+    kernels = [base_name(name) for name in in_sources(program)]
     if not kernels:
         return tuple(Sanitized(tool=tool, skipped="the program has no kernel of its own") for tool in tools)
     for tool in tools:

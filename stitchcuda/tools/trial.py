@@ -21,6 +21,7 @@ from stitchcuda.tools import bound, origin, wire
 from stitchcuda.tools.bound import Bound
 from stitchcuda.tools.deliveries import Delivery
 from stitchcuda.tools.exam import Exam, InputSet, listed
+from stitchcuda.tools.kernel_names import in_sources
 from stitchcuda.tools.lacking import Held
 from stitchcuda.tools.lending import lent
 from stitchcuda.tools.wire import WireError
@@ -262,7 +263,7 @@ class Trial:
                 structure=given.structure,
             )
         built = origin.built_kernels(Path(str(one["path"])) for one in self._worker.built if one.get("path"))
-        self.own = built or origin.own_kernels(self._worker.code or Path())
+        self.own = built or in_sources(self._worker.code or Path())
         summary = origin.summary(self.traced, self.own)
         self.own_launches = summary["own_launches"]
         return summary

@@ -13,6 +13,7 @@ from torch._C import _profiler
 
 from stitchcuda.tools import origin, timing
 from stitchcuda.tools.interval import median_of
+from stitchcuda.tools.kernel_names import in_sources
 from tests.tools import programs
 
 
@@ -26,7 +27,7 @@ def test_own_kernels_are_found_in_every_spelling(tmp_path: Path) -> None:
     """
     programs.write(tmp_path, {"kernels/a.cu": text, "model_new.py": 'CUDA = "__global__ void inline_kernel(int n) {}"'})
     (tmp_path / "notes.py").write_text("# __global__ void gemm(int n) {}\nNAME = 1\n")
-    assert set(origin.own_kernels(tmp_path)) == {"plain_kernel", "bounded_kernel", "broken_line_kernel", "inline_kernel"}
+    assert set(in_sources(tmp_path)) == {"plain_kernel", "bounded_kernel", "broken_line_kernel", "inline_kernel"}
 
 
 @pytest.mark.parametrize(
