@@ -8,7 +8,6 @@ simulator), `skipping.py` (whose counts unmask a kernel under a borrowed name), 
 
 from __future__ import annotations
 
-import ast
 import re
 import secrets
 from collections.abc import Callable, Iterable, Mapping
@@ -18,7 +17,6 @@ from typing import Any
 import torch
 from torch._C import _profiler
 
-from stitchcuda.tools import masks
 from stitchcuda.tools.kernel_names import base_name, in_library
 from stitchcuda.tools.kernel_names import classify as classify
 
