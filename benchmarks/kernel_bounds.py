@@ -7,7 +7,7 @@ A streaming triad (memory), FMA chains at full occupancy (compute) and a few war
 benchmarks/kernel_bounds/. They run once under ncu, and in another process between CUDA events, each time with a cold L2; there
 a kernel's bytes and flops are counted from its sizes. Each reads arrays far larger than L2, all of them, once. Exits with 1 if
 a bound or limiter is another one, or a DRAM bandwidth more than 10 % off the counted one; then ncu's output is printed whole.
-`--small` halves the arrays. `--keep` writes the report and what it must say, as tests/tools/fixtures has them.
+`--small` halves the arrays. `--keep` writes the report and what it must say, as tests/tools/profiling/fixtures has them.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ from typing import Any
 
 from stitchcuda.errors import StitchError
 from stitchcuda.sandbox.command import Finished
-from stitchcuda.tools import kernel_text, ncu_command, ncu_report, toolkit
-from stitchcuda.tools.kernel_names import base_name
-from stitchcuda.tools.kernel_profile import KernelProfile
-from stitchcuda.tools.ncu_command import Chosen
+from stitchcuda.tools.building.kernel_names import base_name
+from stitchcuda.tools.machine import toolkit
+from stitchcuda.tools.profiling import kernel_text, ncu_command, ncu_report
+from stitchcuda.tools.profiling.kernel_profile import KernelProfile
+from stitchcuda.tools.profiling.ncu_command import Chosen
 
 SOURCES = Path(__file__).resolve().parent / "kernel_bounds"
 KNOWN = {

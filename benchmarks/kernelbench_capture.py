@@ -24,7 +24,7 @@ def examine(problem: Path) -> dict[str, object]:
     """Captures one problem in this process: operators, regions by kind, share of non-library bytes in fusible regions."""
     from stitchcuda.fusion.capture import capture
     from stitchcuda.fusion.partition import partition
-    from stitchcuda.tools.reference import load_reference
+    from stitchcuda.tools.running.reference import load_reference
 
     reference = load_reference(problem)
     args, kwargs = reference.inputs(0)

@@ -14,7 +14,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from stitchcuda.graph.graph import build_graph
     from stitchcuda.session import Session, optimize
-    from stitchcuda.tools.verify import verify
+    from stitchcuda.tools.judging.verify import verify
 
 __all__ = ["Session", "build_graph", "optimize", "verify"]
 
@@ -22,7 +22,7 @@ _HOMES = {
     "Session": "stitchcuda.session",
     "build_graph": "stitchcuda.graph.graph",
     "optimize": "stitchcuda.session",
-    "verify": "stitchcuda.tools.verify",
+    "verify": "stitchcuda.tools.judging.verify",
 }
 
 

@@ -163,8 +163,8 @@ def verify(
 
     def work() -> int:
         from stitchcuda.summary import verdict_lines
-        from stitchcuda.tools.device import resolve_target
-        from stitchcuda.tools.verify import verify as judge
+        from stitchcuda.tools.judging.verify import verify as judge
+        from stitchcuda.tools.machine.device import resolve_target
 
         for path, what in ((program, "program"), (reference, "reference")):
             try:
@@ -199,8 +199,8 @@ def profile(
 
     def work() -> int:
         from stitchcuda.state import Settings
-        from stitchcuda.tools import profile_report
-        from stitchcuda.tools.device import resolve_target
+        from stitchcuda.tools.machine.device import resolve_target
+        from stitchcuda.tools.profiling import profile_report
 
         for path in filter(None, (of, reference)):
             if not path.exists():
@@ -224,7 +224,7 @@ def doctor(workspace: Place = None, as_json: AsJson = False, debug: Debug = Fals
 
     def work() -> int:
         from stitchcuda.summary import checks_table
-        from stitchcuda.tools.doctor import REQUIRED, examine
+        from stitchcuda.tools.doctoring.doctor import REQUIRED, examine
 
         checks = examine(workspace)
         if as_json:
@@ -278,7 +278,7 @@ def complain(text: str, as_json: bool) -> None:
 
 def builds() -> Path:
     """The user's folder for builds of programs that belong to no session. Raises `Unavailable` where it cannot be made."""
-    from stitchcuda.tools.toolkit import user_cache
+    from stitchcuda.tools.machine.toolkit import user_cache
 
     cache = user_cache() / "verify"
     try:
@@ -314,7 +314,7 @@ def choose_model(model: str | None, base_url: str | None) -> tuple[str, str]:
 
 def told_device(device: str) -> str:
     """What programs will run on here, and why. Raises BadInput or Unavailable for a device that cannot be had."""
-    from stitchcuda.tools.device import device_facts, resolve_target
+    from stitchcuda.tools.machine.device import device_facts, resolve_target
 
     target = resolve_target(device)
     if target == "cuda":

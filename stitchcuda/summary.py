@@ -16,8 +16,8 @@ from stitchcuda.fusion.floor import Floor, floors
 from stitchcuda.session import Outcome, Session
 from stitchcuda.state import Attempt, CheckResult, Evidence, Plan, Region
 from stitchcuda.terminal import milliseconds
-from stitchcuda.tools.doctor import Check
-from stitchcuda.tools.verify import Verdict
+from stitchcuda.tools.doctoring.doctor import Check
+from stitchcuda.tools.judging.verify import Verdict
 
 _REGIONS = TypeAdapter(tuple[Region, ...])
 

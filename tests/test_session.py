@@ -18,7 +18,7 @@ from stitchcuda.errors import BadInput, ReplyPending, SessionBusy, Unavailable
 from stitchcuda.nodes.context import Event
 from stitchcuda.session import Session, optimize, resume, sessions
 from stitchcuda.state import Plan
-from stitchcuda.tools.device import device_facts
+from stitchcuda.tools.machine.device import device_facts
 from stitchcuda.workspace import SessionLock, Workspace
 
 from .graph.tiny import REFERENCE, SIM, Script, ScriptedEngineer, TinyHands, tiny_session

@@ -21,8 +21,9 @@ from packaging.requirements import Requirement
 from torch import Tensor, nn
 
 from stitchcuda.fusion.program import write_program
-from stitchcuda.tools import bound, truth
-from stitchcuda.tools.toolkit import find_toolkit
+from stitchcuda.tools.judging import bound
+from stitchcuda.tools.machine.toolkit import find_toolkit
+from stitchcuda.tools.running import truth
 
 from .fusion.pipeline import captured, stitched, write
 

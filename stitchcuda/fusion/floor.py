@@ -4,7 +4,7 @@
 
 Pure functions of the captured graph and `DeviceFacts`, whose ceilings are reached rates; `DeviceFacts.measured` says whether
 they were measured. Fusing regions with each other removes bytes that a region alone needs, so the program's floor is below the
-sum over its regions. Nothing is predicted here: see `cost.py`. The verifier's own refusal is `tools/ceiling.py`.
+sum over its regions. Nothing is predicted here: see `cost.py`. The verifier's own refusal is `tools/running/ceiling.py`.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from stitchcuda.errors import BadInput
 from stitchcuda.nodes.context import Context, Event, Hands
 from stitchcuda.nodes.hands import LocalHands
 from stitchcuda.state import Settings
-from stitchcuda.tools.device import resolve_target
+from stitchcuda.tools.machine.device import resolve_target
 from stitchcuda.workspace import SessionRecord, Workspace
 
 WANTED = "give a Python file with Model, get_inputs and get_init_inputs"

@@ -30,10 +30,10 @@ from stitchcuda.state import (
     State,
     TimingResult,
 )
-from stitchcuda.tools.baselines import BaselineTimes
-from stitchcuda.tools.check import ReferenceFacts
-from stitchcuda.tools.profiling import Counted
-from stitchcuda.tools.system_profile import SystemProfile
+from stitchcuda.tools.judging.check import ReferenceFacts
+from stitchcuda.tools.profiling.baselines import BaselineTimes
+from stitchcuda.tools.profiling.profiling import Counted
+from stitchcuda.tools.profiling.system_profile import SystemProfile
 from stitchcuda.workspace import SessionRecord, Workspace, get_tree, materialise, put_tree
 
 Event = dict[str, Any]

@@ -8,16 +8,16 @@ from __future__ import annotations
 from pathlib import Path
 
 from stitchcuda.state import BuildResult, CheckResult, DeviceFacts, ProfileResult, SanitizerResult, Settings, TimingResult
-from stitchcuda.tools.baselines import BaselineTimes, baselines
-from stitchcuda.tools.check import Judge, ReferenceFacts
-from stitchcuda.tools.device import device_facts
-from stitchcuda.tools.memory_errors import sanitize
-from stitchcuda.tools.ncu import profile_kernels
-from stitchcuda.tools.nsys import profile_system
-from stitchcuda.tools.nvcc import build
-from stitchcuda.tools.profiling import Counted
-from stitchcuda.tools.system_profile import SystemProfile
-from stitchcuda.tools.verify import policy_reasons
+from stitchcuda.tools.building.nvcc import build
+from stitchcuda.tools.judging.check import Judge, ReferenceFacts
+from stitchcuda.tools.judging.verify import policy_reasons
+from stitchcuda.tools.machine.device import device_facts
+from stitchcuda.tools.profiling.baselines import BaselineTimes, baselines
+from stitchcuda.tools.profiling.memory_errors import sanitize
+from stitchcuda.tools.profiling.ncu import profile_kernels
+from stitchcuda.tools.profiling.nsys import profile_system
+from stitchcuda.tools.profiling.profiling import Counted
+from stitchcuda.tools.profiling.system_profile import SystemProfile
 
 
 class LocalHands:

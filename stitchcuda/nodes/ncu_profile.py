@@ -1,13 +1,13 @@
 """The ncu_profile node: hardware counters of the kernels that take the time. Where they cannot be read, the record says why.
 
-Where to look next: `nsys_profile.py` (which kernels those are), `tools/profiling.py`.
+Where to look next: `nsys_profile.py` (which kernels those are), `tools/profiling/profiling.py`.
 """
 
 from __future__ import annotations
 
 from stitchcuda.nodes.context import Context
 from stitchcuda.state import State
-from stitchcuda.tools.system_profile import SystemProfile
+from stitchcuda.tools.profiling.system_profile import SystemProfile
 
 
 def ncu_profile(state: State, context: Context) -> State:

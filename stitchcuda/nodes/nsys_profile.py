@@ -1,6 +1,6 @@
 """The nsys_profile node: where the whole program's time goes. What looked, and why nothing better, is in the record.
 
-The whole profile goes into the workspace, a few lines of it into the state. Where to look next: `tools/profiling.py`.
+The whole profile goes into the workspace, a few lines of it into the state. Where to look next: `tools/profiling/profiling.py`.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ from __future__ import annotations
 from stitchcuda.nodes.context import Context
 from stitchcuda.nodes.verdict import predicted_ms
 from stitchcuda.state import Attempt, Baseline, Evidence, State
-from stitchcuda.tools import baselines
-from stitchcuda.tools.baselines import BaselineTimes
+from stitchcuda.tools.profiling import baselines
+from stitchcuda.tools.profiling.baselines import BaselineTimes
 
 RESTS_ON = {
     "measured": "measured on a GPU, with hardware counters",

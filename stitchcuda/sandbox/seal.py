@@ -2,7 +2,7 @@
 
 Whoever could write into the cache beside us (a child on a machine that denies the sandbox, another program of the same user)
 must not choose what a later program runs. It encrypts nothing, and it does not stop a writer that changes file and record
-alike; the sandbox does. Where to look next: `stitchcuda/simulator/compile.py`, `stitchcuda/tools/nvcc.py`.
+alike; the sandbox does. Where to look next: `stitchcuda/simulator/compile.py`, `stitchcuda/tools/building/nvcc.py`.
 """
 
 from __future__ import annotations

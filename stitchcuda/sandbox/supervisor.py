@@ -3,7 +3,7 @@
 It is trusted and runs nothing foreign. It ends when the child ends, when it is told to, when its own parent dies or when the
 other end of `control` closes; after each of these nothing of the child is left. Killed itself, it takes the child along: the
 kernel ends a process namespace with its process 1, and without a namespace the child asked to die with its parent.
-Where to look next: `entering.py`, `watch.py`; `launcher.py` and `tools/nursery.py` are who starts supervisors.
+Where to look next: `entering.py`, `watch.py`; `launcher.py` and `tools/judging/nursery.py` are who starts supervisors.
 """
 
 from __future__ import annotations

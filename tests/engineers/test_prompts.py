@@ -14,7 +14,7 @@ from stitchcuda.engineers import Draft
 from stitchcuda.engineers.diagnosis import diagnosis
 from stitchcuda.engineers.prompt import _environment, coder_prompt, planner_prompt, verifier_prompt
 from stitchcuda.state import BuildResult, Evidence, KernelUsage, ProfileResult, Review, Settings, TimingResult
-from stitchcuda.tools.toolkit import find_toolkit, missing
+from stitchcuda.tools.machine.toolkit import find_toolkit, missing
 
 from .briefs import ATTEMPT, NOT_BUILT, PLAN, PROGRAM, REFERENCE, RIGHT, WRONG, assignment, brief
 

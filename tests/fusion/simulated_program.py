@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from stitchcuda.tools.builder import simulator_home
-from stitchcuda.tools.builder_worker import BuilderWorker
-from stitchcuda.tools.interceptor import Interceptor
-from stitchcuda.tools.toolkit import runtime_cache
+from stitchcuda.tools.judging.builder import simulator_home
+from stitchcuda.tools.machine.toolkit import runtime_cache
+from stitchcuda.tools.running.builder_worker import BuilderWorker
+from stitchcuda.tools.running.interceptor import Interceptor
 
 
 def main(folder: Path) -> None:

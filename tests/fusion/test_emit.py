@@ -18,7 +18,7 @@ from stitchcuda.fusion.emit import emit, variants
 from stitchcuda.fusion.ir import Argument, Axis, Kernel, KernelSource, Step, Store
 from stitchcuda.simulator.headers import cuda_includes
 from stitchcuda.simulator.headers import tvm_ffi as tvm_ffi_paths
-from stitchcuda.tools.toolkit import find_toolkit
+from stitchcuda.tools.machine.toolkit import find_toolkit
 
 from .drawn import kernels
 from .kernels import Draft, batch_norm, chain, channel_bias, group_norm, layer_norm, softmax, total, transpose, usual

@@ -1,8 +1,8 @@
 """Random small modules, whole: captured, partitioned, lowered, printed by a random strategy, run, and judged against float64.
 
 Any mix of pointwise chains, broadcasting, reductions, softmaxes, normalisations, residuals, views, casts and updated buffers,
-on inputs of any element type and memory layout. The bound is the judge's (`stitchcuda/tools/bound.py`). On the simulator all
-drawn programs share one build; on a GPU every program builds itself, as its user's would.
+on inputs of any element type and memory layout. The bound is the judge's (`stitchcuda/tools/judging/bound.py`). On the
+simulator all drawn programs share one build; on a GPU every program builds itself, as its user's would.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ from stitchcuda.fusion.ir import Stitch
 from stitchcuda.fusion.lower import bind, lower
 from stitchcuda.fusion.partition import partition
 from stitchcuda.fusion.program import write_program
-from stitchcuda.tools import bound, truth
-from stitchcuda.tools.simulated_device import SimulatedDevice
-from stitchcuda.tools.traffic import Poison
+from stitchcuda.tools.judging import bound
+from stitchcuda.tools.running import truth
+from stitchcuda.tools.running.simulated_device import SimulatedDevice
+from stitchcuda.tools.running.traffic import Poison
 
 from .eager import Function
 from .pipeline import load

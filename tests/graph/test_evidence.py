@@ -7,9 +7,9 @@ from pathlib import Path
 from stitchcuda.engineers.prompt import planner_prompt
 from stitchcuda.session import Session
 from stitchcuda.state import ProfileResult, SanitizerResult
-from stitchcuda.tools.kernel_profile import KernelProfile
-from stitchcuda.tools.profiling import Counted
-from stitchcuda.tools.system_profile import SystemProfile
+from stitchcuda.tools.profiling.kernel_profile import KernelProfile
+from stitchcuda.tools.profiling.profiling import Counted
+from stitchcuda.tools.profiling.system_profile import SystemProfile
 from tests.graph.tiny import ScriptedEngineer, TinyHands, tiny_session
 from tests.test_session import H200
 from tests.tools.profiles import profile

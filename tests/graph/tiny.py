@@ -29,10 +29,10 @@ from stitchcuda.state import (
     TimingResult,
     Usage,
 )
-from stitchcuda.tools.baselines import BaselineTimes
-from stitchcuda.tools.check import ReferenceFacts
-from stitchcuda.tools.profiling import Counted
-from stitchcuda.tools.system_profile import SystemProfile
+from stitchcuda.tools.judging.check import ReferenceFacts
+from stitchcuda.tools.profiling.baselines import BaselineTimes
+from stitchcuda.tools.profiling.profiling import Counted
+from stitchcuda.tools.profiling.system_profile import SystemProfile
 from stitchcuda.workspace import Workspace
 
 SIM = DeviceFacts(

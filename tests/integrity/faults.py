@@ -128,7 +128,7 @@ def forged(name: str, deed: str) -> Fault:
     # Roundabout, since the screen is not what is tried here.
     patch = f'''
 import importlib
-wire = [importlib.import_module(name) for name in ["stitchcuda.tools.wire"]][0]
+wire = [importlib.import_module(name) for name in ["stitchcuda.tools.running.wire"]][0]
 send = wire.Channel.send
 
 def forge(channel, message, *rest):

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from stitchcuda.sandbox.limits import Limits
 from stitchcuda.state import Settings, Target
-from stitchcuda.tools.check import Judge
+from stitchcuda.tools.judging.check import Judge
 
 from . import faults, remains
 from .faults import Fault

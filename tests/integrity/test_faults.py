@@ -21,8 +21,8 @@ import pytest
 from stitchcuda.errors import Unavailable
 from stitchcuda.simulator.torch_extension import torch_memory
 from stitchcuda.state import CheckResult, Settings
-from stitchcuda.tools import device
-from stitchcuda.tools.check import Judge
+from stitchcuda.tools.judging.check import Judge
+from stitchcuda.tools.machine import device
 from tests.simulator.programs import CACHE, HOME
 
 from . import faults, hostile_runs, remains

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from stitchcuda.tools.nursery import Nursery
+from stitchcuda.tools.judging.nursery import Nursery
 
 from . import prison
 

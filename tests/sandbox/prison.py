@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from stitchcuda.sandbox.limits import Limits
-from stitchcuda.tools import nursery as nurseries
-from stitchcuda.tools.child import Child
-from stitchcuda.tools.nursery import Nursery
+from stitchcuda.tools.judging import nursery as nurseries
+from stitchcuda.tools.judging.child import Child
+from stitchcuda.tools.judging.nursery import Nursery
 
 
 @contextlib.contextmanager

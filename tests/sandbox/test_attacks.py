@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from stitchcuda.sandbox.protections import NAMES, WITHOUT
-from stitchcuda.tools.nursery import Nursery
+from stitchcuda.tools.judging.nursery import Nursery
 
 from . import prison
 from .attacks import ATTACKS, HONEST, NAMELESS, fill

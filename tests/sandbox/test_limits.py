@@ -10,8 +10,8 @@ import pytest
 
 from stitchcuda.sandbox import limits
 from stitchcuda.state import Settings
-from stitchcuda.tools.check import Judge
-from stitchcuda.tools.nursery import Nursery
+from stitchcuda.tools.judging.check import Judge
+from stitchcuda.tools.judging.nursery import Nursery
 from tests.tools import programs
 
 from .prison import Prisoner

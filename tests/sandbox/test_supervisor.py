@@ -15,7 +15,7 @@ import pytest
 
 from stitchcuda.sandbox import supervisor
 from stitchcuda.sandbox.protections import WITHOUT
-from stitchcuda.tools.nursery import Nursery
+from stitchcuda.tools.judging.nursery import Nursery
 
 from .prison import Prisoner, descendants, gone
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from stitchcuda.tools.exam import Ask
-from stitchcuda.tools.reference_worker import ReferenceWorker
+from stitchcuda.tools.judging.exam import Ask
+from stitchcuda.tools.running.reference_worker import ReferenceWorker
 
 TEMPLATE = """
 import torch

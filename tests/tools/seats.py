@@ -12,12 +12,12 @@ import torch
 from stitchcuda.sandbox.limits import Limits
 from stitchcuda.simulator.torch_extension import torch_memory
 from stitchcuda.state import Settings
-from stitchcuda.tools.exam import Exam
-from stitchcuda.tools.judge import JudgeProcess
-from stitchcuda.tools.lacking import Terms
-from stitchcuda.tools.nursery import Nursery
-from stitchcuda.tools.skipping import Seat
-from stitchcuda.tools.trial import Trial
+from stitchcuda.tools.judging.exam import Exam
+from stitchcuda.tools.judging.judge import JudgeProcess
+from stitchcuda.tools.judging.lacking import Terms
+from stitchcuda.tools.judging.nursery import Nursery
+from stitchcuda.tools.judging.skipping import Seat
+from stitchcuda.tools.judging.trial import Trial
 from tests.simulator.programs import CACHE, HOME
 
 

@@ -13,13 +13,13 @@ import torch
 
 from stitchcuda.sandbox.limits import Limits
 from stitchcuda.state import TimingResult
-from stitchcuda.tools import deliveries, timing
-from stitchcuda.tools.deliveries import Delivery
-from stitchcuda.tools.exam import Exam, InputSet, draw, extend
-from stitchcuda.tools.reference_worker import ReferenceWorker
-from stitchcuda.tools.timed_calls import TimedCalls, answer
-from stitchcuda.tools.trial import Construction, Trial
-from stitchcuda.tools.worker import WorkerFailed
+from stitchcuda.tools.judging import deliveries, timing
+from stitchcuda.tools.judging.deliveries import Delivery
+from stitchcuda.tools.judging.exam import Exam, InputSet, draw, extend
+from stitchcuda.tools.judging.trial import Construction, Trial
+from stitchcuda.tools.judging.worker import WorkerFailed
+from stitchcuda.tools.running.reference_worker import ReferenceWorker
+from stitchcuda.tools.running.timed_calls import TimedCalls, answer
 
 REFERENCE = '''
 import torch

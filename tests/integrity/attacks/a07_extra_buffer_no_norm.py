@@ -2,7 +2,8 @@
 # reference: honest/conv_bn_1x1_eval.py
 # runs: both
 # what: One more buffer of its own; the batch norm, an identity when constructed, is left out.
-"""CHEAT: the whole batch norm is left out (statistics, weight and bias are never read); one extra buffer makes the judge use freshly built parameters."""
+"""CHEAT: the whole batch norm is left out (statistics, weight and bias are never read); one extra buffer makes the judge use
+freshly built parameters."""
 import torch, torch.nn as nn
 from tvm_ffi.cpp import load_inline
 src = r"""

@@ -2,7 +2,8 @@
 # reference: honest/batch_norm_scaled.py
 # runs: both
 # what: One more buffer of its own; gamma and beta are left out and the running statistics never change.
-"""CHEAT running statistics never updated; hidden by one extra buffer. BatchNorm1d (training) + scale + tanh; keeps a workspace as a buffer (persistent, as register_buffer does by default)."""
+"""CHEAT running statistics never updated; hidden by one extra buffer. BatchNorm1d (training) + scale + tanh; keeps a workspace
+as a buffer (persistent, as register_buffer does by default)."""
 import torch, torch.nn as nn
 from tvm_ffi.cpp import load_inline
 src = r"""

