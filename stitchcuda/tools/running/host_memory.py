@@ -1,7 +1,7 @@
 """Lets this process keep host memory that it freed, to use it again: glibc gives large blocks back to the system each time.
 
 A fresh block of 64 MB costs 16,000 page faults, which is more than most of what is done with it: comparing an output of eight
-million elements takes half the time without them. Memory stays with the process, up to the most that it ever used at once.
+million elements takes half the time without them. Memory stays with the process, a few times the largest block at most.
 Not for processes whose memory is bounded closely. Where to look next: `judge.py`, `reference_worker.py`, `program_worker.py`.
 """
 
