@@ -18,7 +18,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from stitchcuda.errors import BadInput, Unavailable
 from stitchcuda.sandbox.limits import Limits, for_data
@@ -44,6 +44,14 @@ from stitchcuda.tools.running.builder_worker import handed_out
 
 _MOST_EXAMS = 4                            # kept for the programs of a session, each for other terms
 _GRACE_S = 5.0                             # for a reference's worker to say by itself that its time is over
+
+
+class Born(NamedTuple):
+    """A worker for one program before anything is loaded, and what to close when it is done with."""
+
+    copy: Path
+    worker: Worker
+    stack: contextlib.ExitStack
 
 
 class JudgeProcess:
@@ -106,27 +114,36 @@ class JudgeProcess:
         """Reference, previous program and program in one interleaving; `twice` for a winner, each time in new workers."""
         self._need_gpu("timing")
         of, before = message["program"], message["previous"]
+        born: list[Born] = []
         with Errands() as errands:
-            result = self._interleaved(of, before, errands)
-            if message["twice"] and not result.refused:
-                result = timing.confirmed(result, self._interleaved(of, before, errands))
+            try:
+                for _ in range(2 if message["twice"] else 1):
+                    born.append(self._born(of, errands, self._terms.get(of, Terms())))
+                result = self._interleaved(of, before, errands, born)
+                if message["twice"] and not result.refused:
+                    result = timing.confirmed(result, self._interleaved(of, before, errands, born))
+            finally:
+                for one in born:
+                    one.stack.close()
         return result.model_dump(mode="json")
 
-    def _interleaved(self, of: str, before: str, errands: Errands) -> TimingResult:
+    def _interleaved(self, of: str, before: str, errands: Errands, born: list[Born]) -> TimingResult:
         for integers in (True, False):     # an integer that is an index may be out of range elsewhere
             try:
-                result = self._timed_together(of, before, errands, integers=integers)
+                result = self._timed_together(of, before, errands, born, integers=integers)
                 # A busy machine may part honest clocks once, a lie parts them each time.
-                return self._timed_together(of, before, errands, integers=integers) if result.disputed else result
+                return self._timed_together(of, before, errands, born, integers=integers) if result.disputed else result
             except timing.Unfit as failure:
                 self._drop_reference()
                 failed = failure
         raise BadInput(f"The reference cannot be timed: {failed}")
 
-    def _timed_together(self, of: str, before: str, errands: Errands, *, integers: bool) -> TimingResult:
+    def _timed_together(
+        self, of: str, before: str, errands: Errands, born: list[Born], *, integers: bool
+    ) -> TimingResult:
         with contextlib.ExitStack() as stack:
             try:
-                program, exam, one = self._ready(stack, of, errands)
+                program, exam, one = self._ready(stack, of, errands, born)
                 previous = program if before == of else self._ready(stack, before, errands)[0]
                 with self._turn(alone=True):
                     return self._timed(stack, previous, program, exam, one, integers=integers)
@@ -173,13 +190,22 @@ class JudgeProcess:
             with self._turn(alone=True):
                 return rehearsal.run()._asdict() | {"kernels": rehearsal.kernels}
 
-    def _ready(self, stack: contextlib.ExitStack, program: str, errands: Errands) -> tuple[Worker, Exam, Trial]:
-        """A worker with the program loaded, on the terms on which it was judged."""
+    def _born(self, program: str, errands: Errands, terms: Terms) -> Born:
+        """A worker for a copy of the program. Nothing is loaded yet: a CUDA context takes its time."""
+        with contextlib.ExitStack() as stack:
+            copy = stack.enter_context(self._copy(program))
+            worker = stack.enter_context(errands.lent(self._worker(copy, self._exam(1, fresh=False, terms=terms))))
+            return Born(copy, worker, stack.pop_all())
+
+    def _ready(
+        self, stack: contextlib.ExitStack, program: str, errands: Errands, born: list[Born] | None = None
+    ) -> tuple[Worker, Exam, Trial]:
+        """A worker with the program loaded, on the terms on which it was judged; one of those that are `born`, if any is."""
 
         def ready(terms: Terms) -> tuple[Worker, Exam, Trial]:
             exam = self._exam(1, fresh=False, terms=terms)
-            copy = stack.enter_context(self._copy(program))
-            worker = stack.enter_context(errands.lent(self._worker(copy, exam)))
+            copy, worker, own = born.pop() if born else self._born(program, errands, terms)
+            stack.push(own)
             one = Trial(worker, exam, self._construction(), self._target, self._limits)
             try:
                 one.load(copy, cache=self._cache, arch=self._arch)

@@ -9,6 +9,7 @@ import pytest
 from stitchcuda.errors import BadInput
 from stitchcuda.tools.judging import sitting, timing
 from stitchcuda.tools.judging.errands import Errands
+from stitchcuda.tools.judging.judge import Born
 from stitchcuda.tools.judging.worker import WorkerFailed
 from tests.tools import programs
 from tests.tools.judging.test_timing import timed_result
@@ -63,17 +64,17 @@ def test_timing_is_tried_without_moved_integers(tmp_path: Path, monkeypatch: pyt
     bench = Bench(tmp_path, programs.REFERENCE, sets=1)
     tried: list[bool] = []
 
-    def timed(of: str, before: str, errands: Errands, *, integers: bool) -> object:
+    def timed(of: str, before: str, errands: Errands, born: list[Born], *, integers: bool) -> object:
         tried.append(integers)
         if integers or len(tried) > 2:
             raise timing.Unfit("error", "the reference raised IndexError")
         return timed_result(1.0)
 
     monkeypatch.setattr(bench._judge, "_timed_together", timed)
-    assert bench._judge._interleaved("a", "b", Errands()) == timed_result(1.0)
+    assert bench._judge._interleaved("a", "b", Errands(), []) == timed_result(1.0)
     assert tried == [True, False]
     with pytest.raises(BadInput, match="The reference cannot be timed: the reference raised IndexError"):
-        bench._judge._interleaved("a", "b", Errands())
+        bench._judge._interleaved("a", "b", Errands(), [])
     assert issubclass(timing.Unfit, WorkerFailed)
 
 
@@ -82,6 +83,6 @@ def test_a_disputed_timing_is_made_once_more(tmp_path: Path, monkeypatch: pytest
     disputed = timed_result(1.0).model_copy(update={"refused": ("the clocks disagree",), "disputed": True})
     answers = [disputed, timed_result(2.0), disputed, disputed, timed_result(3.0)]
     monkeypatch.setattr(bench._judge, "_timed_together", lambda *_, **__: answers.pop(0))
-    assert bench._judge._interleaved("a", "b", Errands()) == timed_result(2.0)
-    assert bench._judge._interleaved("a", "b", Errands()).refused == ("the clocks disagree",)
+    assert bench._judge._interleaved("a", "b", Errands(), []) == timed_result(2.0)
+    assert bench._judge._interleaved("a", "b", Errands(), []).refused == ("the clocks disagree",)
     assert answers == [timed_result(3.0)]

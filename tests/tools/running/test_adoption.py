@@ -335,6 +335,27 @@ def test_a_program_is_timed_on_the_terms_it_was_judged_on(tmp_path: Path) -> Non
         bench.close()
 
 
+def test_workers_that_are_born_ahead_are_used_first_and_closed(tmp_path: Path) -> None:
+    path = tmp_path / "foreign.py"
+    path.write_text(REFERENCE.replace("class Model(", "class ModelNew("))
+    bench = Bench(tmp_path, REFERENCE)
+    try:
+        with Errands() as errands:
+            born = [bench._judge._born(str(path), errands, Terms()) for _ in range(2)]
+            ahead = [one.worker for one in born]
+            copies = [one.copy for one in born]
+            for expected in (ahead[1], ahead[0], None):
+                with contextlib.ExitStack() as stack:
+                    worker, exam, one = bench._judge._ready(stack, str(path), errands, born)
+                    assert worker is expected if expected else worker not in ahead
+                    assert one.judged(exam.sets[0], one.call(exam.sets[0], same_addresses=True), exam.bounds(1))[1] == []
+            assert born == []
+        assert not any(copy.exists() for copy in copies)
+        assert not any(worker.scratch.exists() for worker in ahead)
+    finally:
+        bench.close()
+
+
 @pytest.fixture(scope="module")
 def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
     folder = tmp_path_factory.mktemp("adoption")
