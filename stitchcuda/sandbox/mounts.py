@@ -6,8 +6,10 @@ and CAP_SYS_ADMIN in a mount namespace of its own. Where to look next: `files.py
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
+from collections.abc import Iterator
 
 from stitchcuda.sandbox import files, kernel
 from stitchcuda.sandbox.policy import Policy
@@ -67,30 +69,29 @@ def freeze_proc() -> None:
 def freeze_proc_but_own() -> None:
     """The caller's own folder stays writable: CUDA's driver names its threads there and gives up where it cannot. A mount
     also pins that folder, so that landlock's rule for it holds."""
-    own = os.path.realpath("/proc/self")
-    tree = kernel.call("open_tree", _HERE, os.fsencode(own), _CLONE | _RECURSIVE | _CLOSE_ON_EXEC)
-    try:
-        writable = _Attributes(0, _READ_ONLY, 0, 0)
-        kernel.call("mount_setattr", tree, b"", _EMPTY_PATH, ctypes.byref(writable), ctypes.sizeof(writable))
+    with _mounted_again(os.path.realpath("/proc/self"), _Attributes(0, _READ_ONLY, 0, 0)):
         _restrict("/proc", _READ_ONLY)
-        kernel.call("move_mount", tree, b"", _HERE, os.fsencode(own), _FROM_EMPTY_PATH)
-    finally:
-        os.close(tree)
 
 
 def freeze_proc_but_processes() -> None:
     """The folders of processes stay writable, those to come included: of a namespace whose processes are all the child's."""
     for name in os.listdir("/proc"):
-        place = os.fsencode(f"/proc/{name}")
-        if name.isdigit() or os.path.islink(place):
-            continue
-        tree = kernel.call("open_tree", _HERE, place, _CLONE | _RECURSIVE | _CLOSE_ON_EXEC)
-        try:
-            frozen = _Attributes(_READ_ONLY, 0, 0, 0)
-            kernel.call("mount_setattr", tree, b"", _EMPTY_PATH | _RECURSIVE, ctypes.byref(frozen), ctypes.sizeof(frozen))
-            kernel.call("move_mount", tree, b"", _HERE, place, _FROM_EMPTY_PATH)
-        finally:
-            os.close(tree)
+        if not name.isdigit() and not os.path.islink(f"/proc/{name}"):
+            with _mounted_again(f"/proc/{name}", _Attributes(_READ_ONLY, 0, 0, 0)):
+                pass
+
+
+@contextlib.contextmanager
+def _mounted_again(place: str, attributes: _Attributes) -> Iterator[None]:
+    """The place on top of itself with other attributes, once the block has run on it as it was."""
+    tree = kernel.call("open_tree", _HERE, os.fsencode(place), _CLONE | _RECURSIVE | _CLOSE_ON_EXEC)
+    try:
+        given = ctypes.byref(attributes), ctypes.sizeof(attributes)
+        kernel.call("mount_setattr", tree, b"", _EMPTY_PATH | _RECURSIVE, *given)
+        yield
+        kernel.call("move_mount", tree, b"", _HERE, os.fsencode(place), _FROM_EMPTY_PATH)
+    finally:
+        os.close(tree)
 
 
 def _trees(policy: Policy) -> dict[str, tuple[int, bool]]:

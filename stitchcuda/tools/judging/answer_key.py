@@ -10,7 +10,6 @@ import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 
 import torch
@@ -30,8 +29,7 @@ class Key:
     expected: list[torch.Tensor]
     truths: list[Truth]
 
-    @cached_property
-    def measures(self) -> list[Measure]:
+    def measured(self) -> list[Measure]:
         """The reference's own errors."""
         return [measured(own, true) for own, true in zip(self.expected, self.truths, strict=True)]
 

@@ -83,8 +83,7 @@ class Exam:
     sets: list[InputSet] = field(default_factory=list)
     variants: list[str] = field(default_factory=lambda: _random.sample(VALUES, len(VALUES)))
     _bounds: dict[int, dict[str, Bound]] = field(default_factory=dict)
-    _measures: dict[Path, list[Measure]] = field(default_factory=dict)
-    _soon: dict[Path, Future[list[Measure]]] = field(default_factory=dict)
+    _measures: dict[Path, Future[list[Measure]]] = field(default_factory=dict)
     _keys: AnswerKeys = field(default_factory=AnswerKeys)
 
     def bounds(self, count: int) -> dict[str, Bound]:
@@ -110,14 +109,13 @@ class Exam:
 
     def measures(self, one: InputSet) -> list[Measure]:
         """The reference's own errors, in the order of its names."""
-        if one.expected not in self._measures:
-            soon = self._soon.pop(one.expected, None)
-            self._measures[one.expected] = soon.result() if soon is not None else self.key(one).measures
-        return self._measures[one.expected]
+        self.measure_soon(one)
+        return self._measures[one.expected].result()
 
     def measure_soon(self, one: InputSet) -> None:
-        """Begin with that, for `measures` to wait for."""
-        self._soon[one.expected] = _MEASURING.submit(lambda: self.key(one).measures)
+        """Begin with that, unless it was begun before."""
+        if one.expected not in self._measures:
+            self._measures[one.expected] = _MEASURING.submit(lambda: self.key(one).measured())
 
     def key(self, one: InputSet) -> Key:
         """Inputs and answers, of a set of this exam or beside it."""
