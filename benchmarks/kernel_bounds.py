@@ -19,17 +19,15 @@ import os
 import re
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from stitchcuda.errors import StitchError
-from stitchcuda.sandbox.command import Finished
+from stitchcuda.sandbox.command import Finished, unconfined
 from stitchcuda.tools.building.kernel_names import base_name
 from stitchcuda.tools.machine import toolkit
 from stitchcuda.tools.profiling import kernel_text, ncu_command, ncu_report
@@ -173,14 +171,7 @@ class Outside:
         read: Sequence[Path] = (),
         write: Sequence[Path] = (),
     ) -> Finished:
-        started = time.monotonic()
-        try:
-            done = subprocess.run(command, cwd=cwd, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                                  timeout=seconds, check=False)  # fmt: skip
-            finished = Finished(done.returncode, done.stdout, time.monotonic() - started)
-        except subprocess.TimeoutExpired as late:
-            text = late.output.decode(errors="replace") if isinstance(late.output, bytes) else late.output or ""
-            finished = Finished(-9, text, seconds, timed_out=True)
+        finished = unconfined(command, seconds=seconds, cwd=cwd, env=env)
         self.said.append(f"$ {' '.join(command)}\n{finished.output}")
         return finished
 

@@ -97,20 +97,6 @@ def program() -> None:
         torch.cuda.profiler.stop()  # type: ignore[no-untyped-call, unused-ignore]
 
 
-def as_it_is(
-    line: Sequence[str],
-    *,
-    seconds: float,
-    cwd: Path | None = None,
-    env: Mapping[str, str] | None = None,
-    read: Sequence[Path] = (),
-    write: Sequence[Path] = (),
-) -> Finished:
-    began = time.monotonic()
-    done = subprocess.run(line, cwd=cwd, env=env, capture_output=True, text=True, timeout=seconds, check=False)
-    return Finished(done.returncode, done.stdout + done.stderr, time.monotonic() - began)
-
-
 def in_the_sandbox(
     line: Sequence[str],
     *,
@@ -129,7 +115,7 @@ def recorded(folder: Path, nsys: Path, *, sandboxed: bool) -> Path:
     if sandboxed:
         env |= {"HOME": str(folder)}
     line = [sys.executable, str(Path(__file__).resolve()), "--program"]
-    run = in_the_sandbox if sandboxed else as_it_is
+    run = in_the_sandbox if sandboxed else command.unconfined
     return nsys_command.record(line, folder, run, nsys=nsys, seconds=SECONDS, env=env)
 
 

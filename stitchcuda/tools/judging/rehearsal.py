@@ -10,11 +10,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,7 +19,7 @@ from typing import Any
 import stitchcuda
 from stitchcuda.sandbox import command
 from stitchcuda.sandbox.command import Finished
-from stitchcuda.sandbox.limits import Limits, clean_environment, kill_group
+from stitchcuda.sandbox.limits import Limits, clean_environment
 from stitchcuda.state import Precision, Target
 from stitchcuda.tools.judging.exam import Exam
 from stitchcuda.tools.judging.lending import handed, lent
@@ -85,7 +82,7 @@ class Rehearsal:
             environment.pop("CUDA_VISIBLE_DEVICES", None)  # the judge's own, which sees none
             environment |= self._own
             if self._read is None:
-                finished = _run(line, self._seconds, self._out, environment)
+                finished = command.unconfined(line, seconds=self._seconds, cwd=self._out, env=environment)
             else:
                 finished = command.run(
                     line, seconds=self._seconds, cwd=self._out, env=environment, read=self._read, write=(self._out,),
@@ -99,22 +96,3 @@ def _handed(answer: dict[str, Any], folder: Path) -> dict[str, Any]:
     if "path" not in answer or answer.get("shared"):
         return answer
     return answer | {"path": str(handed(folder, Path(answer["path"])))}
-
-
-def _run(line: Sequence[str], seconds: float, cwd: Path, environment: Mapping[str, str]) -> Finished:
-    """A command of the user's own: without a sandbox, but with an end."""
-    started = time.monotonic()
-    process = subprocess.Popen(
-        line, cwd=cwd, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )  # fmt: skip
-    try:
-        said, late = process.communicate(timeout=seconds)[0], False
-    except subprocess.TimeoutExpired:
-        kill_group(process.pid)
-        said, late = process.communicate()[0], True
-    except BaseException:
-        kill_group(process.pid)
-        raise
-    code = -signal.SIGKILL if late else process.returncode
-    return Finished(code, said.decode("utf-8", "replace"), time.monotonic() - started, late)

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 import sys
-import time
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
 from stitchcuda.errors import Unavailable
 from stitchcuda.sandbox import command
-from stitchcuda.sandbox.command import Finished
+from stitchcuda.sandbox.command import Finished, unconfined
 from stitchcuda.tools.profiling import nsys_command
 from stitchcuda.tools.profiling.nsys_command import exported, find_nsys, record, recorded, under
 from stitchcuda.tools.profiling.nsys_export import read_export
@@ -49,21 +46,6 @@ def fake(folder: Path, profile: str = REPORT, export: str = 'cp "$(dirname "$out
     return place
 
 
-def plain(
-    command: Sequence[str],
-    *,
-    seconds: float,
-    cwd: Path | None = None,
-    env: Mapping[str, str] | None = None,
-    read: Sequence[Path] = (),
-    write: Sequence[Path] = (),
-) -> Finished:
-    """`sandbox.command.run` without the sandbox: quicker."""
-    began = time.monotonic()
-    done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=seconds, check=False)
-    return Finished(done.returncode, done.stdout + done.stderr, time.monotonic() - began)
-
-
 def sample(folder: Path) -> None:
     """What the script's export finds, beside the report."""
     folder.mkdir(exist_ok=True)
@@ -95,14 +77,14 @@ def test_a_place_with_a_percent_sign_is_meant_as_it_is() -> None:
 def test_an_import_that_fails_for_want_of_libraries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nsys_command, "_LIBRARIES", {"libno-such-dw.so.1": "libdw1", "libno-such-elf.so.1": "libelf1"})
     with pytest.raises(Unavailable) as caught:
-        record(["true"], tmp_path, plain, nsys=fake(tmp_path, ONLY_RAW), seconds=60)
+        record(["true"], tmp_path, unconfined, nsys=fake(tmp_path, ONLY_RAW), seconds=60)
     assert str(caught.value) == (
         "nsys recorded, but cannot read its own recording: its importer needs libdw1 and libelf1; install them "
         "(apt install libdw1 libelf1)"
     )
     monkeypatch.setattr(nsys_command, "_LIBRARIES", {"libc.so.6": "libc6"})
     with pytest.raises(Unavailable, match="is not beside it or does not start; install NVIDIA's whole nsight-systems"):
-        record(["true"], tmp_path, plain, nsys=fake(tmp_path, ONLY_RAW), seconds=60)
+        record(["true"], tmp_path, unconfined, nsys=fake(tmp_path, ONLY_RAW), seconds=60)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +101,7 @@ def test_an_import_that_fails_for_want_of_libraries(tmp_path: Path, monkeypatch:
 )
 def test_a_recording_that_fails(tmp_path: Path, profile: str, program: str, said: str) -> None:
     with pytest.raises(Unavailable) as caught:
-        record(["sh", "-c", program], tmp_path, plain, nsys=fake(tmp_path, profile), seconds=60)
+        record(["sh", "-c", program], tmp_path, unconfined, nsys=fake(tmp_path, profile), seconds=60)
     assert str(caught.value).startswith(said)
     assert "\n" not in str(caught.value)
 
@@ -127,9 +109,9 @@ def test_a_recording_that_fails(tmp_path: Path, profile: str, program: str, said
 def test_an_older_report_of_the_same_name_does_not_pass_for_this_one(tmp_path: Path) -> None:
     (tmp_path / "report.nsys-rep").write_text("of yesterday")
     with pytest.raises(Unavailable, match="the profiled program ended with code 3"):
-        record(["sh", "-c", "exit 3"], tmp_path, plain, nsys=fake(tmp_path, NOTHING), seconds=60)
+        record(["sh", "-c", "exit 3"], tmp_path, unconfined, nsys=fake(tmp_path, NOTHING), seconds=60)
     with pytest.raises(Unavailable, match="nsys recorded nothing"):
-        record(["true"], tmp_path, plain, nsys=fake(tmp_path, NOTHING), seconds=60)
+        record(["true"], tmp_path, unconfined, nsys=fake(tmp_path, NOTHING), seconds=60)
 
 
 def test_a_recording_that_does_not_end(tmp_path: Path) -> None:
@@ -147,9 +129,9 @@ def test_an_export_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     report = tmp_path / "report.nsys-rep"
     report.write_text("recorded")
     with pytest.raises(Unavailable, match="nsys export failed with code 2: cannot open it"):
-        exported(fake(tmp_path, export="echo cannot open it; exit 2"), report, plain)
+        exported(fake(tmp_path, export="echo cannot open it; exit 2"), report, unconfined)
     with pytest.raises(Unavailable, match="nsys export failed with code 0: it said nothing"):
-        exported(fake(tmp_path, export=":"), report, plain)
+        exported(fake(tmp_path, export=":"), report, unconfined)
 
 
 def executable(place: Path, text: str = "#!/bin/sh\n") -> Path:
@@ -205,4 +187,4 @@ def test_beside_the_real_ncu(machine: Path) -> None:
 def test_without_nsys(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nsys_command, "find_nsys", lambda: None)
     with pytest.raises(Unavailable, match=r"nsys\) is not on this machine: install NVIDIA's nsight-systems"):
-        record(["true"], machine, plain, seconds=60)
+        record(["true"], machine, unconfined, seconds=60)
