@@ -5,6 +5,7 @@ Where to look next: `builder_worker.py` (who builds), `worker.py` (who passes th
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -35,8 +36,8 @@ def simulator_home(kept: Path) -> Home:
 
 
 class Builder:
-    """One builder process at a time. `start` makes it; `cache` and `arch` are what it builds into and for, and our own
-    libraries for the simulator into `home`."""
+    """One builder process, one order at a time, from any thread. `start` makes it; `cache` and `arch` are what it builds into
+    and for, and our own libraries for the simulator into `home`."""
 
     def __init__(self, start: Callable[[], Worker], *, cache: Path, arch: str, home: Home | None = None) -> None:
         self._start = start
@@ -44,6 +45,7 @@ class Builder:
         self._given = {"cache": str(cache), "arch": arch, "home": str(self._home.place or "")}
         self._worker: Worker | None = None
         self._stopped = False
+        self._turn = threading.Lock()      # a program's worker and one with switches may order at once
 
     def build(self, order: Mapping[str, Any], root: Path | None, seconds: float) -> dict[str, Any]:
         """The builder's answer to an order of the program in `root`. Raises RuntimeError for our own defects only."""
@@ -51,7 +53,8 @@ class Builder:
             return {"error": "an order to build before any program was loaded", "kind": "build"}
         started = time.monotonic()
         try:
-            answer = self._asked(order, root, seconds)
+            with self._turn:
+                answer = self._asked(order, root, seconds)
         except WorkerFailed as failure:
             kind = "build" if failure.kind == "timeout" else "unavailable"
             return {"error": str(failure), "kind": kind}

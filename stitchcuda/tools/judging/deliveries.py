@@ -64,6 +64,7 @@ class Deliveries:
     _ask: Ask | None = None
     _compare: Compare | None = None
     _turned: dict[tuple[int, int], InputSet] = field(default_factory=dict)
+    _drawn: dict[int, tuple[InputSet, int]] = field(default_factory=dict)  # answers to sets as they are; how many finite
     _sample: int = field(default_factory=lambda: secrets.randbits(31))
 
     @contextlib.contextmanager
@@ -131,11 +132,13 @@ class Deliveries:
         """Whether the reference takes the planned contents as well as those drawn. Its answers are kept."""
         try:
             for number, turn in self.planned:
-                drawn = self._answered(self.sets[number], 0, [])
-                moved = self._answered(self.sets[number], turn, self.moving)
-                if moved[0].names != drawn[0].names or moved[1] < drawn[1]:
+                if number not in self._drawn:
+                    self._drawn[number] = self._answered(self.sets[number], 0, [])
+                drawn, finite = self._drawn[number]
+                moved, as_finite = self._answered(self.sets[number], turn, self.moving)
+                if moved.names != drawn.names or as_finite < finite:
                     return False
-                self._turned[number, turn] = moved[0]
+                self._turned[number, turn] = moved
         except BadInput:
             return False
         return True

@@ -36,7 +36,8 @@ class EarlyBuilds:
         self._orders: queue.SimpleQueue[tuple[dict[str, Any], Path, float, threading.Event] | None] = queue.SimpleQueue()
         self._made: dict[str, threading.Event] = {}
         self._thread: threading.Thread | None = None
-        self._failed = False               # then there will be no seat with switches
+        self._failed = False               # then nothing more is made early
+        self._closed = False
 
     def build(self, order: Mapping[str, Any], root: Path | None, seconds: float) -> dict[str, Any]:
         """As `Builder.build`."""
@@ -45,6 +46,8 @@ class EarlyBuilds:
         if order.get("skip"):
             if (made := self._made.get(key)) is not None:
                 made.wait(seconds)
+            if self._closed:               # who orders it is not needed any more, and others want the builder
+                return {"error": "the verdict is over", "kind": "build"}
         elif root is not None and key not in self._made and not self._failed:
             made = self._made[key] = threading.Event()
             self._orders.put(({**order, "skip": True}, root, seconds, made))
@@ -53,11 +56,15 @@ class EarlyBuilds:
                 self._thread.start()
         answer = self._builder.build(order, root, max(0.01, seconds - (time.monotonic() - started)))
         if "path" not in answer:
-            self.close()
+            self._end()
         return answer
 
     def close(self) -> None:
-        """End what is still being made. Safe to call twice."""
+        """End what is still being made; from now on no order with switches is taken. Safe to call twice, from any thread."""
+        self._closed = True
+        self._end()
+
+    def _end(self) -> None:
         self._failed = True
         self._second.stop()
         self._orders.put(None)

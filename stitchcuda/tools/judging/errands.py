@@ -1,4 +1,4 @@
-"""What the judge has done beside the main line of a verdict: questions to the reference ahead of time, and tidying up.
+"""What the judge has done beside the main line of a verdict: questions to the reference, work that is due soon, tidying up.
 
 Ending a process with a CUDA context takes a tenth of a second, removing an exam's files as long, and the reference can answer
 while a program is being built. Nothing that a verdict rests on is decided here. Where to look next: `judge.py`.
@@ -17,11 +17,11 @@ _T = TypeVar("_T")
 
 
 class Errands:
-    """A context manager: at its end everything is done, and what failed without anybody having asked is raised."""
+    """One for the judge's life, or a context manager that ends with everything done. Not for several threads at once."""
 
     def __init__(self) -> None:
         self._questions = ThreadPoolExecutor(1)
-        self._tidying = ThreadPoolExecutor(2)
+        self._others = ThreadPoolExecutor(4)
         self._tidied: list[Future[None]] = []
 
     def ask(self, question: Callable[[], _T]) -> Future[_T]:
@@ -33,8 +33,23 @@ class Errands:
         self._questions.shutdown(cancel_futures=True)
         self._questions = ThreadPoolExecutor(1)
 
+    def begin(self, work: Callable[[], _T]) -> Future[_T]:
+        """At once, beside anything else. Who wants what comes of it, or needs it over, waits for it."""
+        return self._others.submit(work)
+
     def tidy(self, work: Callable[[], None]) -> None:
-        self._tidied.append(self._tidying.submit(work))
+        """Do it soon. Raises what failed of it by now, since nobody else asks."""
+        self._tidied.append(self._others.submit(work))
+        done = [one for one in self._tidied if one.done()]
+        self._tidied = [one for one in self._tidied if one not in done]
+        for one in done:
+            one.result()
+
+    def quiet(self) -> None:
+        """Wait until everything is tidied up. Raises what failed of it."""
+        waiting, self._tidied = self._tidied, []
+        for one in waiting:
+            one.result()
 
     @contextlib.contextmanager
     def lent(self, worker: Worker) -> Iterator[Worker]:
@@ -49,6 +64,5 @@ class Errands:
 
     def __exit__(self, *raised: object) -> None:
         self._questions.shutdown(cancel_futures=True)
-        self._tidying.shutdown()
-        for one in self._tidied:
-            one.result()
+        self._others.shutdown()
+        self.quiet()

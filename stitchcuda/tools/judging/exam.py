@@ -223,6 +223,7 @@ def reloaded(ask: Ask, exam: Exam) -> Exam | None:
         return None
     other = Exam(folder=exam.folder, state=state, renewed=True, kept=exam.kept, alike=exam.alike)
     other.sets.append(drawn(ask, other, "again", seed=exam.sets[0].seed, variants=[GIVEN]))
+    other.measure_soon(other.sets[0])
     return other
 
 

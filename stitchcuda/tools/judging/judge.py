@@ -17,6 +17,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,6 +27,7 @@ from stitchcuda.sandbox.removal import remove
 from stitchcuda.state import CheckResult, Settings, TimingResult
 from stitchcuda.tools.judging import degenerate, deliveries, integrity, lacking, sitting, skipping, timing
 from stitchcuda.tools.judging.builder import Builder, Home, simulator_home
+from stitchcuda.tools.judging.deliveries import Deliveries
 from stitchcuda.tools.judging.early_builds import EarlyBuilds
 from stitchcuda.tools.judging.errands import Errands
 from stitchcuda.tools.judging.exam import Exam, Lost, declared_sizes, draw, extend, reloaded, resized
@@ -43,6 +45,8 @@ from stitchcuda.tools.running import ceiling, host_memory, origin
 from stitchcuda.tools.running.builder_worker import handed_out
 
 _MOST_EXAMS = 4                            # kept for the programs of a session, each for other terms
+_TIMINGS = 2                               # of a winner
+_LARGE = 2**30                             # bytes of a call, parameters included: no second copy in memory without need
 _GRACE_S = 5.0                             # for a reference's worker to say by itself that its time is over
 
 
@@ -52,6 +56,39 @@ class Born(NamedTuple):
     copy: Path
     worker: Worker
     stack: contextlib.ExitStack
+
+
+class Ahead:
+    """Workers that are born before they are needed, for timing the program `of`: a CUDA context takes its time."""
+
+    def __init__(self, of: str = "") -> None:
+        self._of = of
+        self._born: list[Born] = []
+
+    def add(self, one: Born) -> None:
+        self._born.append(one)
+
+    def __len__(self) -> int:
+        return len(self._born)
+
+    def taken(self, of: str) -> list[Born]:
+        """Those for this program, which are the caller's now; others are closed."""
+        if of != self._of:
+            self.close()
+        born, self._born = self._born, []
+        return born
+
+    def close(self) -> None:
+        while self._born:
+            self._born.pop().stack.close()
+
+
+class Seated(NamedTuple):
+    """A program that is being loaded into a new worker, with switches for its kernels."""
+
+    worker: Worker
+    trial: Trial
+    loading: Future[None]
 
 
 class JudgeProcess:
@@ -77,6 +114,8 @@ class JudgeProcess:
         self._work: dict[str, Any] | None = None
         self._gpu: turns.Turn | None = None
         self._asking = threading.RLock()   # one question to the reference at a time
+        self._errands = Errands()
+        self._ahead = Ahead()
         self._says_enough: tuple[str, ...] | None = None  # notes on outputs that say little; None: not looked at yet
 
     def baseline(self, message: dict[str, Any]) -> dict[str, Any]:
@@ -88,16 +127,21 @@ class JudgeProcess:
         """Judge one program; `fresh` draws parameters and input sets that no program has seen."""
         seeds, fresh = int(message["seeds"]), bool(message["fresh"])
         started = time.monotonic()
-        with Errands() as errands, self._copy(message["program"]) as program:
-            result, self._terms[message["program"]] = self._screened(program, seeds, errands, fresh=fresh)
+        self._ahead.close()
+        self._ahead = Ahead(message["program"])
+        with self._copy(message["program"]) as program:
+            result, self._terms[message["program"]] = self._screened(program, seeds, fresh=fresh)
+        if not (result.ok and fresh and self._target == "cuda"):
+            self._ahead.close()
+            self._errands.quiet()          # a timing that follows waits for that itself
         return result.model_copy(update={"seconds": time.monotonic() - started}).model_dump(mode="json")
 
-    def _screened(self, program: Path, seeds: int, errands: Errands, *, fresh: bool) -> tuple[CheckResult, Terms]:
+    def _screened(self, program: Path, seeds: int, *, fresh: bool) -> tuple[CheckResult, Terms]:
         findings = screen(program)
         refused = tuple(f"the source itself: {one.sentence}" for one in findings if one.severity == "refused")
         if refused:
             return CheckResult(ok=False, tier="timed" if self._target == "cuda" else "simulated", reasons=refused), Terms()
-        result, terms = lacking.agreed(lambda terms: self._check(program, seeds, errands, fresh=fresh, terms=terms))
+        result, terms = lacking.agreed(lambda terms: self._check(program, seeds, fresh=fresh, terms=terms))
         noted = tuple(f"the source: {one.sentence}" for one in findings)
         return result.model_copy(update={"notes": (*result.notes, *noted)}), terms
 
@@ -114,51 +158,58 @@ class JudgeProcess:
         """Reference, previous program and program in one interleaving; `twice` for a winner, each time in new workers."""
         self._need_gpu("timing")
         of, before = message["program"], message["previous"]
-        born: list[Born] = []
-        with Errands() as errands:
-            try:
-                for _ in range(2 if message["twice"] else 1):
-                    born.append(self._born(of, errands, self._terms.get(of, Terms())))
-                result = self._interleaved(of, before, errands, born)
-                if message["twice"] and not result.refused:
-                    result = timing.confirmed(result, self._interleaved(of, before, errands, born))
-            finally:
-                for one in born:
-                    one.stack.close()
+        timings = _TIMINGS if message["twice"] else 1
+        born = self._ahead.taken(of)
+        try:
+            while len(born) < timings:
+                born.append(self._born(of, self._exam(1, fresh=False, terms=self._terms.get(of, Terms()))))
+            result = self._interleaved(of, before, born)
+            if message["twice"] and not result.refused:
+                result = timing.confirmed(result, self._interleaved(of, before, born))
+        finally:
+            for one in born:
+                one.stack.close()
+            self._errands.quiet()
         return result.model_dump(mode="json")
 
-    def _interleaved(self, of: str, before: str, errands: Errands, born: list[Born]) -> TimingResult:
+    def _interleaved(self, of: str, before: str, born: list[Born]) -> TimingResult:
         for integers in (True, False):     # an integer that is an index may be out of range elsewhere
             try:
-                result = self._timed_together(of, before, errands, born, integers=integers)
+                result = self._timed_together(of, before, born, integers=integers)
                 # A busy machine may part honest clocks once, a lie parts them each time.
-                return self._timed_together(of, before, errands, born, integers=integers) if result.disputed else result
+                return self._timed_together(of, before, born, integers=integers) if result.disputed else result
             except timing.Unfit as failure:
                 self._drop_reference()
                 failed = failure
         raise BadInput(f"The reference cannot be timed: {failed}")
 
-    def _timed_together(
-        self, of: str, before: str, errands: Errands, born: list[Born], *, integers: bool
-    ) -> TimingResult:
+    def _timed_together(self, of: str, before: str, born: list[Born], *, integers: bool) -> TimingResult:
         with contextlib.ExitStack() as stack:
+            drawn: list[Future[Deliveries]] = []
+
+            def draw(exam: Exam, one: Trial) -> None:
+                """Contents that no one has seen, while the program is being loaded."""
+                folder = self._folder()
+                stack.callback(remove, folder)
+                stack.callback(self._errands.answered)
+                question = functools.partial(deliveries.draw, self._ask, exam, folder, one.delivered, integers=integers)
+                drawn.append(self._errands.ask(question))
+
             try:
-                program, exam, one = self._ready(stack, of, errands, born)
-                previous = program if before == of else self._ready(stack, before, errands)[0]
+                program, exam, _ = self._ready(stack, of, born, beside=draw)
+                previous = program if before == of else self._ready(stack, before)[0]
+                given = drawn[-1].result()
+                self._errands.quiet()
                 with self._turn(alone=True):
-                    return self._timed(stack, previous, program, exam, one, integers=integers)
+                    return self._timed(previous, program, exam, given)
             except timing.Unfit:
                 raise
             except WorkerFailed as failure:
                 # It was judged correct before: whatever goes wrong under the clock is the program's doing.
                 return timing.refused(f"while it was timed, {failure}")
 
-    def _timed(
-        self, stack: contextlib.ExitStack, previous: Worker, program: Worker, exam: Exam, one: Trial, *, integers: bool
-    ) -> TimingResult:
-        """Timing on contents that no one has seen, and whether memory could be that fast."""
-        given = deliveries.draw(self._ask, exam, self._folder(), one.delivered, integers=integers)
-        stack.callback(given.close)
+    def _timed(self, previous: Worker, program: Worker, exam: Exam, given: Deliveries) -> TimingResult:
+        """The figures, and whether memory could be that fast."""
         result = timing.interleaved(
             self._the_reference(), previous, program, given, self._limits,
             threads=lambda: timing.threads_below(program.pid), core=timing.quick_core(),
@@ -174,12 +225,13 @@ class JudgeProcess:
     def rehearse(self, message: dict[str, Any]) -> dict[str, Any]:
         """The reference, or a program, called in a process of its own under another command (`rehearsal.py`)."""
         self._the_reference()              # which takes turns on the GPU, and must be fit to be called
-        with Errands() as errands, contextlib.ExitStack() as stack:
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._errands.quiet)
             rehearsal = Rehearsal(message, self._target, self._settings.precision, self._limits)
             if message["program"]:
                 try:
                     shared = handed_out(self._cache, self._home.place)
-                    worker, exam, one = self._ready(stack, message["program"], errands)
+                    worker, exam, one = self._ready(stack, message["program"])
                     with self._turn(worker):   # libraries are often ordered at the first call only
                         one.call(exam.sets[0], same_addresses=False)
                     stack.enter_context(rehearsal.of_program(self._scratch, shared, worker, exam, one))
@@ -187,26 +239,33 @@ class JudgeProcess:
                     raise Unavailable(f"the program could not be rehearsed: {failure}") from failure
             else:
                 rehearsal.of_reference(Path(self._path), secrets.randbits(31))
+            self._errands.quiet()
             with self._turn(alone=True):
                 return rehearsal.run()._asdict() | {"kernels": rehearsal.kernels}
 
-    def _born(self, program: str, errands: Errands, terms: Terms) -> Born:
-        """A worker for a copy of the program. Nothing is loaded yet: a CUDA context takes its time."""
+    def _born(self, program: str | Path, exam: Exam) -> Born:
+        """A worker for a copy of the program. Nothing is loaded yet."""
         with contextlib.ExitStack() as stack:
-            copy = stack.enter_context(self._copy(program))
-            worker = stack.enter_context(errands.lent(self._worker(copy, self._exam(1, fresh=False, terms=terms))))
+            copy = stack.enter_context(self._copy(str(program)))
+            worker = stack.enter_context(self._errands.lent(self._worker(copy, exam)))
             return Born(copy, worker, stack.pop_all())
 
     def _ready(
-        self, stack: contextlib.ExitStack, program: str, errands: Errands, born: list[Born] | None = None
-    ) -> tuple[Worker, Exam, Trial]:
-        """A worker with the program loaded, on the terms on which it was judged; one of those that are `born`, if any is."""
+        self, stack: contextlib.ExitStack, program: str, born: list[Born] | None = None,
+        *, beside: Callable[[Exam, Trial], None] = lambda exam, one: None,
+    ) -> tuple[Worker, Exam, Trial]:  # fmt: skip
+        """A worker with the program loaded, on the terms on which it was judged; one of those that are `born`, if any is.
+
+        `beside` is called before it is loaded, with what is known by then.
+        """
 
         def ready(terms: Terms) -> tuple[Worker, Exam, Trial]:
             exam = self._exam(1, fresh=False, terms=terms)
-            copy, worker, own = born.pop() if born else self._born(program, errands, terms)
+            copy, worker, own = born.pop() if born else self._born(program, exam)
             stack.push(own)
             one = Trial(worker, exam, self._construction(), self._target, self._limits)
+            self._make_room(exam)
+            beside(exam, one)
             try:
                 one.load(copy, cache=self._cache, arch=self._arch)
             except WorkerFailed as failure:
@@ -215,19 +274,20 @@ class JudgeProcess:
 
         return lacking.agreed(ready, self._terms.get(program, Terms()))[0]
 
-    def _check(self, program: Path, seeds: int, errands: Errands, *, fresh: bool, terms: Terms) -> CheckResult:
+    def _check(self, program: Path, seeds: int, *, fresh: bool, terms: Terms) -> CheckResult:
         """Raises `OtherTerms` for a program that has not all of the reference's state under its names."""
         exam = self._exam(1, fresh=fresh, terms=terms)
+        self._make_room(exam)
         # The simulator's kernels have their switches anyway.
         early = EarlyBuilds(self._builder, self._new_builder()) if fresh and self._target == "cuda" else None
         build = early.build if early else self._builder.build
-        ahead: list[Worker] = []           # born while others are busy: a CUDA context takes its time
-        seat = functools.partial(self._seat, program, exam, build, ahead, errands)
+        seated: list[Seated] = []          # ahead of time
+        seat = functools.partial(self._seat, program, exam, build, seated)
         try:
-            with errands.lent(self._worker(program, exam, build)) as worker:
+            with self._errands.lent(self._worker(program, exam, build)) as worker:
                 # While the program is built the reference answers all other questions, of which loading needs none.
-                completed = errands.ask(lambda: self._complete(exam, seeds))
-                again = errands.ask(lambda: reloaded(self._ask, exam) if fresh else None)
+                completed = self._errands.ask(lambda: self._complete(exam, seeds))
+                again = self._errands.ask(lambda: reloaded(self._ask, exam) if fresh else None)
                 worker.expire_in(self._limits.check_s)
                 one = Trial(worker, exam, self._construction(), self._target, self._limits)
                 try:
@@ -237,8 +297,10 @@ class JudgeProcess:
                         completed.result() # what is wrong with the reference comes first
                 except WorkerFailed as failure:
                     return sitting.failed(one, lacking.reconsidered(self._ask, exam, one.state, failure, terms))
-                if early:
-                    ahead.append(self._worker(program, exam, build))
+                if early and not _large(exam):
+                    seated.append(self._seated(program, exam, build))
+                while early and len(self._ahead) < _TIMINGS:
+                    self._ahead.add(self._born(program, exam))
                 try:
                     others = resized(self._ask, exam, declared_sizes(program)) if fresh else []
                 except WorkerFailed as failure:
@@ -248,6 +310,7 @@ class JudgeProcess:
                         one, exam, seeds, final=fresh, profile=self._target == "cuda", others=others,
                         reload=again.result,
                     )  # fmt: skip
+            self._make_room(exam)
             if not result.ok:
                 lacking.regroup(one.state, terms, one.guessed, more=any(one.spare))
             elif unread := lacking.unread(seat, self._ask, exam, one.state, terms):
@@ -266,23 +329,36 @@ class JudgeProcess:
             skipped = skipping.examine(seat, exam, seeds, work=times)
             return integrity.judged(result, skipped, one.own_launches, times)
         finally:
-            for one_ahead in ahead:
-                errands.tidy(one_ahead.close)
+            for unused in seated:
+                self._errands.tidy(unused.worker.close)
             if early:
-                errands.tidy(early.close)
-            errands.answered()
+                self._errands.tidy(early.close)
+            self._errands.answered()
             if fresh:
-                errands.tidy(exam.close)
+                self._errands.tidy(exam.close)
+
+    def _seated(self, program: Path, exam: Exam, build: OnBuild) -> Seated:
+        """Begin to load the program into a new worker, built so that single kernels can be left out."""
+        worker = self._worker(program, exam, build)
+        one = Trial(worker, exam, self._construction(), self._target, self._limits)
+        return Seated(worker, one, self._errands.begin(
+            lambda: one.load(program, cache=self._cache, arch=self._arch, masked=True)
+        ))  # fmt: skip
 
     @contextlib.contextmanager
-    def _seat(self, program: Path, exam: Exam, build: OnBuild, ahead: list[Worker], errands: Errands) -> Iterator[Seat]:
-        """The program in a new worker, or one born `ahead`, built so that single kernels can be left out."""
-        with errands.lent(ahead.pop() if ahead else self._worker(program, exam, build)) as worker:
+    def _seat(self, program: Path, exam: Exam, build: OnBuild, seated: list[Seated]) -> Iterator[Seat]:
+        """The program in a worker of its own with switches for its kernels: that which is `seated`, or a new one."""
+        worker, one, loading = seated.pop() if seated else self._seated(program, exam, build)
+        with self._errands.lent(worker):
             worker.expire_in(self._limits.check_s)
-            one = Trial(worker, exam, self._construction(), self._target, self._limits)
-            one.load(program, cache=self._cache, arch=self._arch, masked=True)
+            loading.result()
             with self._turn(worker):
                 yield Seat(worker, one)
+
+    def _make_room(self, exam: Exam) -> None:
+        """Before a large program is loaded, what is being closed must have given its memory back."""
+        if _large(exam):
+            self._errands.quiet()
 
     def _reference_work(self) -> dict[str, Any]:
         """What one call of the reference costs, and on a GPU its trace."""
@@ -397,6 +473,10 @@ class JudgeProcess:
     def _need_gpu(self, what: str) -> None:
         if self._target != "cuda":
             raise Unavailable(f"{what} needs a GPU; this session runs on the simulator")
+
+
+def _large(exam: Exam) -> bool:
+    return exam.bytes_of_a_call() > _LARGE
 
 
 _DOING = {"baseline": "being captured", "renew": "running with other parameters", "expect": "running on secret inputs"}

@@ -92,6 +92,9 @@ def test_an_early_build_ends_with_the_check() -> None:
     early.close()
     assert time.monotonic() - started < 5.0
     assert second.closed
+    assert early.build({"name": "a", "skip": True}, ROOT, 60.0)["error"] == "the verdict is over"
+    assert early.build({"name": "b", "skip": True}, ROOT, 60.0)["error"] == "the verdict is over"
+    assert early.build({"name": "a"}, ROOT, 60.0) == {"path": "a"}
     EarlyBuilds(Standing(set()), Standing(set())).close()  # nothing was ordered
 
 

@@ -8,8 +8,7 @@ import pytest
 
 from stitchcuda.errors import BadInput
 from stitchcuda.tools.judging import sitting, timing
-from stitchcuda.tools.judging.errands import Errands
-from stitchcuda.tools.judging.judge import Born
+from stitchcuda.tools.judging.judge import Ahead, Born
 from stitchcuda.tools.judging.worker import WorkerFailed
 from tests.tools import programs
 from tests.tools.judging.test_timing import timed_result
@@ -60,21 +59,65 @@ def test_what_a_program_may_rely_on_stays_in_every_call(tmp_path: Path) -> None:
         bench.close()
 
 
+def test_a_seat_that_was_begun_ahead_is_taken_first(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, programs.REFERENCE, sets=1)
+    (program := tmp_path / "new.py").write_text(programs.REFERENCE.replace("class Model(", "class ModelNew("))
+    judge = bench._judge
+    try:
+        ahead = [judge._seated(program, bench.exam, judge._builder.build)]
+        worker = ahead[0].worker
+        for expected in (True, False):
+            with judge._seat(program, bench.exam, judge._builder.build, ahead) as seat:
+                assert (seat.worker is worker) == expected
+                answer = seat.trial.call(bench.exam.sets[0], same_addresses=True)
+                assert seat.trial.judged(bench.exam.sets[0], answer, bench.exam.bounds(1))[1] == []
+        assert ahead == []
+        judge._errands.quiet()
+        assert not worker.scratch.exists()
+        (program := tmp_path / "broken.py").write_text("raise RuntimeError('no')")
+        seat_of_broken = judge._seat(program, bench.exam, judge._builder.build, [])
+        with pytest.raises(WorkerFailed, match="RuntimeError .broken.py line 1.: no"), seat_of_broken:
+            pass
+    finally:
+        bench.close()
+
+
+def test_workers_born_ahead_are_for_one_program(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, programs.REFERENCE, sets=1)
+    (program := tmp_path / "new.py").write_text(programs.REFERENCE.replace("class Model(", "class ModelNew("))
+    try:
+        ahead = Ahead(str(program))
+        born = [bench._judge._born(program, bench.exam) for _ in range(3)]
+        ahead.add(born[0])
+        ahead.add(born[1])
+        assert len(ahead) == 2
+        assert ahead.taken(str(program)) == born[:2]
+        assert ahead.taken(str(program)) == []
+        ahead.add(born[2])
+        assert ahead.taken("another") == []
+        for one in born[:2]:
+            one.stack.close()
+        bench._judge._errands.quiet()
+        assert not any(one.copy.exists() or one.worker.scratch.exists() for one in born)
+    finally:
+        bench.close()
+
+
 def test_timing_is_tried_without_moved_integers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench(tmp_path, programs.REFERENCE, sets=1)
     tried: list[bool] = []
 
-    def timed(of: str, before: str, errands: Errands, born: list[Born], *, integers: bool) -> object:
+    def timed(of: str, before: str, born: list[Born], *, integers: bool) -> object:
         tried.append(integers)
         if integers or len(tried) > 2:
             raise timing.Unfit("error", "the reference raised IndexError")
         return timed_result(1.0)
 
     monkeypatch.setattr(bench._judge, "_timed_together", timed)
-    assert bench._judge._interleaved("a", "b", Errands(), []) == timed_result(1.0)
+    assert bench._judge._interleaved("a", "b", []) == timed_result(1.0)
     assert tried == [True, False]
     with pytest.raises(BadInput, match="The reference cannot be timed: the reference raised IndexError"):
-        bench._judge._interleaved("a", "b", Errands(), [])
+        bench._judge._interleaved("a", "b", [])
     assert issubclass(timing.Unfit, WorkerFailed)
 
 
@@ -83,6 +126,6 @@ def test_a_disputed_timing_is_made_once_more(tmp_path: Path, monkeypatch: pytest
     disputed = timed_result(1.0).model_copy(update={"refused": ("the clocks disagree",), "disputed": True})
     answers = [disputed, timed_result(2.0), disputed, disputed, timed_result(3.0)]
     monkeypatch.setattr(bench._judge, "_timed_together", lambda *_, **__: answers.pop(0))
-    assert bench._judge._interleaved("a", "b", Errands(), []) == timed_result(2.0)
-    assert bench._judge._interleaved("a", "b", Errands(), []).refused == ("the clocks disagree",)
+    assert bench._judge._interleaved("a", "b", []) == timed_result(2.0)
+    assert bench._judge._interleaved("a", "b", []).refused == ("the clocks disagree",)
     assert answers == [timed_result(3.0)]
