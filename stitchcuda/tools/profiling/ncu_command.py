@@ -34,7 +34,8 @@ SECTIONS = (
 _MOST_KERNELS = 3
 _LEAST_SHARE = 0.05                        # of the device time; what takes less cannot give more
 _NO_KERNELS = ("copy", "graph")            # origins
-_MOST_LAUNCHES = 12                        # each is replayed some 40 times for these sections
+_MOST_LAUNCHES = 12                        # of an ncu without filter modes: each is replayed some 40 times for these sections
+_FILTER = "--filter-mode"                  # since 2023.2
 _SECONDS = 300.0
 _PLACES = ("/usr/local/cuda/bin", "/usr/local/cuda-*/bin", "/opt/nvidia/nsight-compute/*", "/usr/local/cuda*/nsight-compute-*")
 _PROFILED = re.compile(r'^==PROF== Profiling "([^"]+)"', re.MULTILINE)
@@ -152,23 +153,24 @@ def command(
     cache: Literal["all", "none"] = "all",
     replay: Literal["kernel", "application"] = "kernel",
     without: Sequence[str] = (),
+    filters: bool = True,
 ) -> tuple[str, ...]:
-    """The call that writes `report` for these kernels of `target`. No kernels: every one, up to the limit of launches.
+    """The call that writes `report` for these kernels of `target`, one launch of each grid and block. No kernels: every one.
 
     `cache="all"` flushes the caches before each pass, "none" leaves them as the program has them. Clocks are left alone, as a
-    user of the program has them. `without`: metrics that this ncu does not know.
+    user of the program has them. `without`: metrics that this ncu does not know; without `filters`, launches as they come.
     """
     metrics = ",".join(name for name in ncu_figures.wanted() if name not in without)
     names = sorted({re.sub(r"\W", ".", base_name(kernel.name)) for kernel in kernels})
     launches = min(_MOST_LAUNCHES, math.ceil(sum(kernel.launches for kernel in kernels)) or _MOST_LAUNCHES)
+    some = (_FILTER, "per-launch-config", "--launch-count", "1") if filters else ("--launch-count", str(launches))
     return (
         str(ncu), "--export", str(report), "--force-overwrite", "--target-processes", "all",
         "--profile-from-start", "off", "--clock-control", "none", "--cache-control", cache, "--replay-mode", replay,
         *(part for section in SECTIONS for part in ("--section", section)),
         "--metrics", metrics, "--apply-rules", "yes", "--import-source", "yes",
         *(("--kernel-name-base", "function", "--kernel-name", f"regex:^({'|'.join(names)})$") if names else ()),
-        "--launch-count", str(launches),
-        *target,
+        *some, *target,
     )  # fmt: skip
 
 
@@ -188,8 +190,8 @@ def profile(
 ) -> Profiled:
     """Profile these kernels of one run of `target`; reports are written to `folder`. Never raises for what ncu says.
 
-    Where launches of one kernel used up the limit, the others get a run of their own. Metrics that this ncu does not know are
-    left out and the run repeated. `seconds` is for each run.
+    Where launches of one kernel stood for another's, that gets a run of its own. What this ncu does not know is left out and the
+    run repeated. `seconds` is for each run.
     """
     ncu = ncu or find_ncu()
     if ncu is None:
@@ -198,21 +200,26 @@ def profile(
     reports: list[Path] = []
     seen: list[str] = []
     without: tuple[str, ...] = ()
+    filters = True
     notes: list[str] = []
     spent, why = 0.0, ""
     left = list(kernels)
     for number in range(2):
         report = folder / f"kernels-{number}.ncu-rep"
         report.unlink(missing_ok=True)
-        order = command(ncu, target, report, left, cache=cache, replay=replay, without=without)
-        finished = run(order, seconds=seconds, cwd=cwd, env=env, read=read, write=(folder,))
-        spent += finished.seconds
-        if not _PROFILED.search(finished.output) and (unknown := _unknown_metrics(finished.output)):
-            without = unknown
-            notes.append(f"this ncu does not know {', '.join(unknown)}")
-            order = command(ncu, target, report, left, cache=cache, replay=replay, without=without)
+        for _ in range(3):
+            order = command(ncu, target, report, left, cache=cache, replay=replay, without=without, filters=filters)
             finished = run(order, seconds=seconds, cwd=cwd, env=env, read=read, write=(folder,))
             spent += finished.seconds
+            if _PROFILED.search(finished.output):
+                break
+            if filters and _FILTER in finished.output:
+                filters = False
+                notes.append(f"this ncu does not know {_FILTER}: the first {_MOST_LAUNCHES} launches were profiled")
+            elif not without and (without := _unknown_metrics(finished.output)):
+                notes.append(f"this ncu does not know {', '.join(without)}")
+            else:
+                break
         why = explain(finished, report)
         if why:
             break

@@ -75,7 +75,9 @@ def test_the_call_asks_for_these_kernels_and_leaves_the_clocks_alone(tmp_path: P
     assert order[0] == "/x/ncu"
     assert order[-3:] == ("python", "-m", "program")
     assert value(order, "--kernel-name") == "regex:^(gemm|triad)$"
-    assert value(order, "--launch-count") == "3"
+    assert (value(order, "--filter-mode"), value(order, "--launch-count")) == ("per-launch-config", "1")
+    older = command(Path("/x/ncu"), ("program",), tmp_path / "r.ncu-rep", (TRIAD, GEMM), filters=False)
+    assert ("--filter-mode" in older, value(older, "--launch-count")) == (False, "3")
     assert (value(order, "--clock-control"), value(order, "--profile-from-start")) == ("none", "off")
     assert (value(order, "--cache-control"), value(order, "--replay-mode")) == ("none", "kernel")
     sections = {order[i + 1] for i, part in enumerate(order) if part == "--section"}
@@ -108,6 +110,19 @@ def test_a_metric_that_this_ncu_does_not_know_costs_a_second_run_and_not_the_pro
     came = profile(("program",), (TRIAD,), tmp_path, run=run, ncu=ncu)
     assert came.kernels == ("triad",)
     assert came.notes == (f"this ncu does not know {gone}",)
+
+
+def test_an_older_ncu_profiles_launches_as_they_come(tmp_path: Path) -> None:
+    gone = "sm__inst_executed_pipe_fp32.avg.pct_of_peak_sustained_active"
+    ncu = fake(tmp_path, 'case "$all" in *filter-mode*) echo "==ERROR== unrecognised option \'--filter-mode\'."; exit 1;; esac\n'
+                         f'case "$all" in *{gone}*) echo "==ERROR== Failed to find metric {gone}"; exit 1;; esac\n'
+                         'echo "==PROF== Profiling \\"triad\\" - 0: 100%"; echo NVR > "$report"')  # fmt: skip
+    came = profile(("program",), (TRIAD,), tmp_path, run=run, ncu=ncu)
+    assert came.kernels == ("triad",)
+    assert came.notes == (
+        "this ncu does not know --filter-mode: the first 12 launches were profiled", f"this ncu does not know {gone}"
+    )
+    assert came.seconds == 4.5
 
 
 @pytest.mark.parametrize(
