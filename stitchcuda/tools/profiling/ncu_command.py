@@ -190,8 +190,8 @@ def profile(
 ) -> Profiled:
     """Profile these kernels of one run of `target`; reports are written to `folder`. Never raises for what ncu says.
 
-    Where launches of one kernel stood for another's, that gets a run of its own. What this ncu does not know is left out and the
-    run repeated. `seconds` is for each run.
+    Where launches of one kernel stood for another's, that gets a run of its own. What this ncu does not know is left out and
+    the run repeated. `seconds` is for each run.
     """
     ncu = ncu or find_ncu()
     if ncu is None:

@@ -76,7 +76,7 @@ def test_a_seat_that_was_begun_ahead_is_taken_first(tmp_path: Path) -> None:
         assert not worker.scratch.exists()
         (program := tmp_path / "broken.py").write_text("raise RuntimeError('no')")
         seat_of_broken = judge._seat(program, bench.exam, judge._builder.build, [])
-        with pytest.raises(WorkerFailed, match="RuntimeError .broken.py line 1.: no"), seat_of_broken:
+        with pytest.raises(WorkerFailed, match=r"RuntimeError \(broken.py line 1\): no"), seat_of_broken:
             pass
     finally:
         bench.close()

@@ -114,7 +114,8 @@ def test_a_metric_that_this_ncu_does_not_know_costs_a_second_run_and_not_the_pro
 
 def test_an_older_ncu_profiles_launches_as_they_come(tmp_path: Path) -> None:
     gone = "sm__inst_executed_pipe_fp32.avg.pct_of_peak_sustained_active"
-    ncu = fake(tmp_path, 'case "$all" in *filter-mode*) echo "==ERROR== unrecognised option \'--filter-mode\'."; exit 1;; esac\n'
+    refused = "echo '==ERROR== unrecognised option --filter-mode.'; exit 1"
+    ncu = fake(tmp_path, f'case "$all" in *filter-mode*) {refused};; esac\n'
                          f'case "$all" in *{gone}*) echo "==ERROR== Failed to find metric {gone}"; exit 1;; esac\n'
                          'echo "==PROF== Profiling \\"triad\\" - 0: 100%"; echo NVR > "$report"')  # fmt: skip
     came = profile(("program",), (TRIAD,), tmp_path, run=run, ncu=ncu)
