@@ -11,7 +11,8 @@ from stitchcuda.tools.building.kernel_names import base_name
 from stitchcuda.tools.profiling.kernel_profile import STALLS, KernelProfile, RuleResult, SourceLine
 
 _SCALES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "K"))
-_MESSAGE = 300                             # characters of a rule's message that a model is shown
+_MESSAGE = 300                             # characters of a rule's message that are shown
+_RULES = 3                                 # of ncu's that a person is shown
 
 
 def bottleneck(profile: KernelProfile) -> str:
@@ -58,12 +59,14 @@ def for_model(profile: KernelProfile, *, stalls: int = 3, rules: int = 2, lines:
 
 
 def for_person(profile: KernelProfile) -> str:
-    """Everything that was found, one fact a line."""
+    """What is worth a line on a screen; the JSON has all of it."""
+    more = len(profile.rules) - _RULES
     share = f", {100 * profile.share:.0f} % of the device time" if profile.share is not None else ""
     origin = f" ({profile.origin}{share})" if profile.origin else ""
     return "\n".join((
         f"{profile.name}{origin}",
-        *(f"  {line}" for line in for_model(profile, stalls=6, rules=len(profile.rules), lines=len(profile.lines))),
+        *(f"  {line}" for line in for_model(profile, rules=_RULES, lines=5)),
+        *([f"  {more} more of ncu's rules: --json has them"] if more > 0 else []),
     ))  # fmt: skip
 
 

@@ -109,6 +109,11 @@ def test_a_person_reads_whose_kernel_it_is_and_what_it_takes() -> None:
     first, *rest = kernel_text.for_person(PROFILE).splitlines()
     assert first == "void ns::triad<float>(float*, float const*) (own, 42 % of the device time)"
     assert len(rest) == len(kernel_text.for_model(PROFILE))
+    many = PROFILE.model_copy(update={"rules": PROFILE.rules * 5})
+    *_, last, more = kernel_text.for_person(many).splitlines()
+    assert last.startswith("  ncu: Uncoalesced")
+    assert more == "  2 more of ncu's rules: --json has them"
+    assert kernel_text.for_person(many).count("ncu: Uncoalesced") == 3
 
 
 def test_a_profile_survives_being_stored() -> None:
