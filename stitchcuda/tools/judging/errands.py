@@ -21,7 +21,8 @@ class Errands:
 
     def __init__(self) -> None:
         self._questions = ThreadPoolExecutor(1)
-        self._others = ThreadPoolExecutor(4)
+        self._begun = ThreadPoolExecutor(4)
+        self._tidying = ThreadPoolExecutor(2)  # of its own: what was begun may end only when it is tidied up
         self._tidied: list[Future[None]] = []
 
     def ask(self, question: Callable[[], _T]) -> Future[_T]:
@@ -35,11 +36,11 @@ class Errands:
 
     def begin(self, work: Callable[[], _T]) -> Future[_T]:
         """At once, beside anything else. Who wants what comes of it, or needs it over, waits for it."""
-        return self._others.submit(work)
+        return self._begun.submit(work)
 
     def tidy(self, work: Callable[[], None]) -> None:
         """Do it soon. Raises what failed of it by now, since nobody else asks."""
-        self._tidied.append(self._others.submit(work))
+        self._tidied.append(self._tidying.submit(work))
         done = [one for one in self._tidied if one.done()]
         self._tidied = [one for one in self._tidied if one not in done]
         for one in done:
@@ -64,5 +65,6 @@ class Errands:
 
     def __exit__(self, *raised: object) -> None:
         self._questions.shutdown(cancel_futures=True)
-        self._others.shutdown()
+        self._tidying.shutdown()
+        self._begun.shutdown()
         self.quiet()

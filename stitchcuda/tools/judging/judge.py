@@ -17,7 +17,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -89,6 +89,12 @@ class Seated(NamedTuple):
     worker: Worker
     trial: Trial
     loading: Future[None]
+
+    def close(self) -> None:
+        """For a seat that nobody took. Who waits for its loading sees it die, and is done before anything is closed."""
+        self.worker.child.kill()
+        wait([self.loading])
+        self.worker.close()
 
 
 class JudgeProcess:
@@ -329,10 +335,10 @@ class JudgeProcess:
             skipped = skipping.examine(seat, exam, seeds, work=times)
             return integrity.judged(result, skipped, one.own_launches, times)
         finally:
-            for unused in seated:
-                self._errands.tidy(unused.worker.close)
             if early:
                 self._errands.tidy(early.close)
+            for unused in seated:
+                self._errands.tidy(unused.close)
             self._errands.answered()
             if fresh:
                 self._errands.tidy(exam.close)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -78,6 +79,23 @@ def test_a_seat_that_was_begun_ahead_is_taken_first(tmp_path: Path) -> None:
         seat_of_broken = judge._seat(program, bench.exam, judge._builder.build, [])
         with pytest.raises(WorkerFailed, match=r"RuntimeError \(broken.py line 1\): no"), seat_of_broken:
             pass
+    finally:
+        bench.close()
+
+
+@pytest.mark.parametrize("after", [0.0, 0.5])
+def test_a_seat_that_nobody_takes_is_closed_while_it_is_being_loaded(tmp_path: Path, after: float) -> None:
+    bench = Bench(tmp_path, programs.REFERENCE, sets=1)
+    (program := tmp_path / "new.py").write_text("import time\nprint('here', flush=True)\ntime.sleep(60)\n")
+    try:
+        seats = [bench._judge._seated(program, bench.exam, bench._judge._builder.build) for _ in range(4)]
+        time.sleep(after)
+        assert not any(one.loading.done() for one in seats)
+        for one in seats:
+            bench._judge._errands.tidy(one.close)
+        bench._judge._errands.quiet()
+        assert [type(one.loading.exception()) for one in seats] == [WorkerFailed] * 4
+        assert not any(one.worker.scratch.exists() for one in seats)
     finally:
         bench.close()
 
