@@ -34,6 +34,7 @@ from stitchcuda.tools.judging.exam import Exam, Lost, declared_sizes, draw, exte
 from stitchcuda.tools.judging.lacking import Terms
 from stitchcuda.tools.judging.lifeline import die_with, take_over_stdio
 from stitchcuda.tools.judging.nursery import Nursery
+from stitchcuda.tools.judging.processes import Others, threads_below
 from stitchcuda.tools.judging.rehearsal import Rehearsal
 from stitchcuda.tools.judging.screen import screen
 from stitchcuda.tools.judging.skipping import Seat
@@ -46,6 +47,7 @@ from stitchcuda.tools.running.builder_worker import handed_out
 
 _MOST_EXAMS = 4                            # kept for the programs of a session, each for other terms
 _TIMINGS = 2                               # of a winner
+_IDLE_S = 0.3                              # for which a program is not called: whether it works by itself
 _LARGE = 2**30                             # bytes of a call, parameters included: no second copy in memory without need
 _GRACE_S = 5.0                             # for a reference's worker to say by itself that its time is over
 
@@ -216,10 +218,14 @@ class JudgeProcess:
 
     def _timed(self, previous: Worker, program: Worker, exam: Exam, given: Deliveries) -> TimingResult:
         """The figures, and whether memory could be that fast."""
+        others = Others({"previous": previous.pid, "program": program.pid})
         result = timing.interleaved(
             self._the_reference(), previous, program, given, self._limits,
-            threads=lambda: timing.threads_below(program.pid), core=timing.quick_core(),
+            threads=lambda: threads_below(program.pid), core=timing.quick_core(), hold=others.held,
         )  # fmt: skip
+        if others.denied:
+            note = "limited: the program's process could not be stopped while the reference was timed"
+            result = result.model_copy(update={"notes": (*result.notes, note)})
         asked = {"given": str(given.sets[0].inputs), "structure": given.sets[0].structure, "state": str(exam.state)}
         facts = self._ask("ceiling", matters=False, **asked)
         return ceiling.judged(
@@ -289,33 +295,50 @@ class JudgeProcess:
         build = early.build if early else self._builder.build
         seated: list[Seated] = []          # ahead of time
         seat = functools.partial(self._seat, program, exam, build, seated)
-        try:
-            with self._errands.lent(self._worker(program, exam, build)) as worker:
-                # While the program is built the reference answers all other questions, of which loading needs none.
-                completed = self._errands.ask(lambda: self._complete(exam, seeds))
-                again = self._errands.ask(lambda: reloaded(self._ask, exam) if fresh else None)
-                worker.expire_in(self._limits.check_s)
-                one = Trial(worker, exam, self._construction(), self._target, self._limits)
+
+        def nobody_sits() -> None:
+            for unused in seated:
+                self._errands.tidy(unused.close)
+
+        with contextlib.ExitStack() as stack:
+            if fresh:
+                stack.callback(self._errands.tidy, exam.close)
+            stack.callback(self._errands.answered)
+            stack.callback(nobody_sits)
+            if early:
+                stack.callback(self._errands.tidy, early.close)
+            worker = self._worker(program, exam, build)
+            sitter = stack.enter_context(contextlib.ExitStack())
+            sitter.callback(self._errands.tidy, worker.close)
+            # While the program is built the reference answers all other questions, of which loading needs none.
+            completed = self._errands.ask(lambda: self._complete(exam, seeds))
+            again = self._errands.ask(lambda: reloaded(self._ask, exam) if fresh else None)
+            worker.expire_in(self._limits.check_s)
+            one = Trial(worker, exam, self._construction(), self._target, self._limits)
+            try:
                 try:
-                    try:
-                        one.load(program, cache=self._cache, arch=self._arch)
-                    finally:
-                        completed.result() # what is wrong with the reference comes first
-                except WorkerFailed as failure:
-                    return sitting.failed(one, lacking.reconsidered(self._ask, exam, one.state, failure, terms))
-                if early and not _large(exam):
-                    seated.append(self._seated(program, exam, build))
-                while early and len(self._ahead) < _TIMINGS:
-                    self._ahead.add(self._born(program, exam))
-                try:
-                    others = resized(self._ask, exam, declared_sizes(program)) if fresh else []
-                except WorkerFailed as failure:
-                    return sitting.failed(one, failure)
-                with self._turn(worker):
-                    result = sitting.sit(
-                        one, exam, seeds, final=fresh, profile=self._target == "cuda", others=others,
-                        reload=again.result,
-                    )  # fmt: skip
+                    one.load(program, cache=self._cache, arch=self._arch)
+                finally:
+                    completed.result()     # what is wrong with the reference comes first
+            except WorkerFailed as failure:
+                return sitting.failed(one, lacking.reconsidered(self._ask, exam, one.state, failure, terms))
+            if early and not _large(exam):
+                seated.append(self._seated(program, exam, build))
+            while early and len(self._ahead) < _TIMINGS:
+                self._ahead.add(self._born(program, exam))
+            try:
+                others = resized(self._ask, exam, declared_sizes(program)) if fresh else []
+            except WorkerFailed as failure:
+                return sitting.failed(one, failure)
+            with self._turn(worker):
+                result = sitting.sit(
+                    one, exam, seeds, final=fresh, profile=self._target == "cuda", others=others, reload=again.result,
+                )  # fmt: skip
+            idle = None
+            if early and result.ok:
+                sitter.pop_all()     # closed when it has been left alone
+                idle = self._idle(one, worker)
+            sitter.close()
             self._make_room(exam)
             if not result.ok:
                 lacking.regroup(one.state, terms, one.guessed, more=any(one.spare))
@@ -333,15 +356,21 @@ class JudgeProcess:
             # Whether it has kernels is not for the worker to say.
             times = origin.own_times(one.traced, one.own)
             skipped = skipping.examine(seat, exam, seeds, work=times)
-            return integrity.judged(result, skipped, one.own_launches, times)
-        finally:
-            if early:
-                self._errands.tidy(early.close)
-            for unused in seated:
-                self._errands.tidy(unused.close)
-            self._errands.answered()
-            if fresh:
-                self._errands.tidy(exam.close)
+            result = integrity.judged(result, skipped, one.own_launches, times)
+            if idle and (reason := idle.result()):
+                result = result.model_copy(update={"ok": False, "reasons": (*result.reasons, reason)})
+            return result
+
+    def _idle(self, one: Trial, worker: Worker) -> Future[str]:
+        """A reason if the program does anything while nobody calls it; its worker is left alone for a while, then closed."""
+        watched = self._errands.begin(lambda: one.idle(_IDLE_S))
+
+        def close() -> None:
+            wait([watched])                # one thread at a time asks a worker, or closes it
+            worker.close()
+
+        self._errands.tidy(close)
+        return watched
 
     def _seated(self, program: Path, exam: Exam, build: OnBuild) -> Seated:
         """Begin to load the program into a new worker, built so that single kernels can be left out."""

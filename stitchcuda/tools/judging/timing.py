@@ -16,7 +16,6 @@ import os
 import random
 import time
 from collections.abc import Callable
-from pathlib import Path
 from statistics import median
 
 from stitchcuda.sandbox.limits import Limits
@@ -48,6 +47,8 @@ _CONFIRMED = 1.25                          # two timings in two pairs of process
 
 Now = Callable[[], float]
 """Seconds by the judge's clock."""
+Hold = Callable[[str], contextlib.AbstractContextManager[None]]
+"""Inside nobody works but the worker of this name, and the reference's."""
 
 
 class Unfit(WorkerFailed):
@@ -65,6 +66,7 @@ class Interleaving:
         now: Now,
         draw: random.Random,
         core: int | None,
+        hold: Hold,
     ) -> None:
         self.workers = workers
         self.figures = {name: Figures() for name in workers}
@@ -77,11 +79,16 @@ class Interleaving:
         self._bounds = bounds
         self._now = now
         self._draw = draw
+        self._hold = hold
         self._waiting: list[Delivery] = []
         self._prepared: set[str] = set()
 
     def warm(self, name: str) -> float:
         """Prepare a worker and call it until nothing is new to it; milliseconds of a call. The program delivers at once."""
+        with self._hold(name):
+            return self._warmed(name)
+
+    def _warmed(self, name: str) -> float:
         with self._deliveries.message(self.workers[name].desk) as message:
             prepared = self._ask(name, mode="prepare", core=self.core, **message)
         self._prepared.add(name)
@@ -130,10 +137,11 @@ class Interleaving:
         calls = self._calls(count)
         if deliver:
             calls[-1][:2] = deliver
-        self._move(name)                   # also pays for the switch between the processes' contexts, 0.13 ms on an H200
-        before = self._now()
-        device, rest = self._times(name, calls, run=run)
-        span = 1e3 * (self._now() - before)
+        with self._hold(name):
+            self._move(name)               # also pays for the switch between the processes' contexts, 0.13 ms on an H200
+            before = self._now()
+            device, rest = self._times(name, calls, run=run)
+            span = 1e3 * (self._now() - before)
         figures = self.figures[name]
         figures.calls = count
         if not run:
@@ -236,9 +244,10 @@ def interleaved(
     draw: random.Random | None = None,
     threads: Callable[[], int | None] = lambda: None,
     core: int | None = None,
+    hold: Hold = lambda name: contextlib.nullcontext(),
 ) -> TimingResult:
     """Time three workers; `previous` may be the program's own worker. `threads` counts those of the program's process, `core`
-    is where all workers' main threads shall run.
+    is where all workers' main threads shall run, and while one is timed the other programs stand still: `hold`.
 
     What must not be believed stands in `refused`. Where memory does not hold all at once they go one after another, and a
     note says so. Raises `WorkerFailed`.
@@ -248,7 +257,7 @@ def interleaved(
         del workers["previous"]
     notes = list(deliveries.notes)
     draw = draw or random.SystemRandom()
-    turns = Interleaving(workers, deliveries, bounds, now, draw, core)
+    turns = Interleaving(workers, deliveries, bounds, now, draw, core, hold)
     groups = [list(workers)]
     try:
         try:
@@ -259,7 +268,7 @@ def interleaved(
             for name in workers:
                 turns.release(name)
             notes.append("timed one after another: memory does not hold them at once")
-            turns = Interleaving(workers, deliveries, bounds, now, draw, core)
+            turns = Interleaving(workers, deliveries, bounds, now, draw, core, hold)
             groups, warm = [[name] for name in workers], {}
         calls = 0
         before = after = None
@@ -317,27 +326,6 @@ def quick_core() -> int:
         return max(sorted(allowed), key=speed)
     finally:
         os.sched_setaffinity(0, allowed)
-
-
-def threads_below(pid: int) -> int:
-    """Threads of a process and of everything it started, as the system counts them."""
-    parents: dict[int, list[int]] = {}
-    counts: dict[int, int] = {}
-    for folder in Path("/proc").iterdir():
-        if not folder.name.isdigit():
-            continue
-        try:
-            fields = (folder / "stat").read_text().rsplit(")", 1)[1].split()
-        except (FileNotFoundError, ProcessLookupError, PermissionError):
-            continue                       # it ended meanwhile, or is none of ours
-        parents.setdefault(int(fields[1]), []).append(int(folder.name))
-        counts[int(folder.name)] = int(fields[17])
-    total, waiting = 0, [pid]
-    while waiting:
-        one = waiting.pop()
-        total += counts.get(one, 0)
-        waiting += parents.get(one, [])
-    return total
 
 
 def _result(turns: Interleaving, calls: int, together: bool, notes: list[str], grown: list[str]) -> TimingResult:

@@ -269,6 +269,17 @@ class Trial:
         self.own_launches = summary["own_launches"]
         return summary
 
+    def idle(self, seconds: float) -> str:
+        """What it did on the device in so many seconds in which nobody called it, as a reason; "" for nothing (GPU only)."""
+        try:
+            said = self._worker.ask("idle", seconds=seconds + self._limits.call_s, doing="doing nothing", budget_s=seconds)
+        except WorkerFailed as failure:
+            return str(failure)
+        worked = said.get("worked")
+        if not isinstance(worked, list):
+            return "it does not say what it does while nobody calls it"
+        return f"it works on the device while nobody calls it ({str(worked[0])[:_MOST_NAMED]})" if worked else ""
+
     @property
     def protections(self) -> Protections:
         """What the sandbox has in force around the program."""

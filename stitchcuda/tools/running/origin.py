@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Callable, Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,10 @@ from stitchcuda.tools.building.kernel_names import classify as classify
 _prepare = torch._C._autograd._prepare_profiler
 _enable = torch._C._autograd._enable_profiler
 _disable = torch._C._autograd._disable_profiler
+_sleep = time.sleep
 _Mark = _profiler._RecordFunctionFast
 _ACTIVITIES = {torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA}
-_NEXT = "spin_kernel"                       # what torch.cuda._sleep launches
+_NEXT, _TORCHS = "spin_kernel", "at::cuda::"  # what torch.cuda._sleep launches, and where it lies
 _HEAD_START = 1_000_000                    # cycles, about half a millisecond
 _COPY = "Memcpy DtoD"                      # plain and of one layout: everything else is a kernel
 _WARM_CALLS = 3
@@ -61,6 +63,11 @@ def record(
     return first
 
 
+def idle(seconds: float) -> list[str]:
+    """Names of what the device did for this process while nobody called, in so many seconds."""
+    return [str(row[0]) for row in _recorded(lambda: _sleep(seconds))["rows"]]
+
+
 def _recorded(call: Callable[[], object]) -> dict[str, Any]:
     config = _profiler.ProfilerConfig(
         _profiler.ProfilerState.KINETO, False, False, False, False, False, _profiler._ExperimentalConfig()
@@ -90,15 +97,24 @@ def _recorded(call: Callable[[], object]) -> dict[str, Any]:
             asked.add(event.correlation_id())
     if sorted(said) != sorted((begun, ended)):
         raise RuntimeError("the recording of this call was ended while it went on")
-    next_ones = [row for row in rows if _NEXT in row[0]]
+    ours = _ours(rows)
     late = [
         row[0] for row in rows
-        if next_ones and row[3] != next_ones[-1][3] and row[1] + row[2] > next_ones[-1][1]
+        if ours and row[3] != rows[ours[-1]][3] and row[1] + row[2] > rows[ours[-1]][1]
     ]  # fmt: skip
-    kept = [(row, number) for row, number in zip(rows, correlated, strict=True) if _NEXT not in row[0]]
+    kept = [one for place, one in enumerate(zip(rows, correlated, strict=True)) if place not in ours]
     copies = [place for place, (row, number) in enumerate(kept) if number in asked and row[0].startswith(_COPY)]
     replayed = [place for place, (_, number) in enumerate(kept) if number in graphs]
     return {"rows": [row for row, _ in kept], "replays": len(graphs), "late": late, "copies": copies, "replayed": replayed}
+
+
+def _ours(rows: Sequence[Sequence[Any]]) -> list[int]:
+    """Where the two launches around the call are: the first and the last of this name in the caller's stream. A program may
+    call its kernels so as well."""
+    known = [(row[1], place) for place, row in enumerate(rows) if row[0].startswith(_TORCHS) and _NEXT in row[0]]
+    named = sorted(known or [(row[1], place) for place, row in enumerate(rows) if _NEXT in row[0]])
+    same = [place for _, place in named if rows[place][3] == rows[named[0][1]][3]]
+    return [same[0], same[-1]] if len(same) > 1 else same
 
 
 def _say(text: str) -> None:

@@ -260,6 +260,10 @@ class ProgramWorker:
         with torch.no_grad(), interceptor.running():
             return origin.record(lambda: timed_calls.read(program(*args, **kwargs)), restore=self._restore, renew=renew)
 
+    def idle(self, message: dict[str, Any]) -> dict[str, Any]:
+        """What goes on on the device while nobody calls (GPU only)."""
+        return {"worked": origin.idle(message["budget_s"])}
+
     def time(self, message: dict[str, Any]) -> dict[str, Any]:
         """Timed calls (GPU only), as `timed_calls.answer` says."""
         program, interceptor = self.loaded()
@@ -352,6 +356,7 @@ def main(channel: Channel, scratch: Path, target: Target) -> None:
         "disturb": worker.disturb,
         "repeat": worker.repeat,
         "profile": worker.profile,
+        "idle": worker.idle,
         "time": worker.time,
     }
     # Before there is a program that could put others in their place. What it did to this process is added here, where nothing

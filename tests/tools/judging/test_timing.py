@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
 import random
-import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -269,16 +269,24 @@ def test_new_threads_are_refused(stage: Stage) -> None:
     assert result.refused == ("the program's process has 5 threads after the timed calls and had 4 before them",)
 
 
-def test_threads_are_counted_from_outside() -> None:
-    before = timing.threads_below(os.getpid())
-    stop = threading.Event()
-    thread = threading.Thread(target=stop.wait)
-    thread.start()
-    try:
-        assert timing.threads_below(os.getpid()) == before + 1
-    finally:
-        stop.set()
-        thread.join()
+def test_a_thread_that_keeps_the_device_busy_between_calls_gains_nothing(stage: Stage) -> None:
+    """Each turn of the device is slower while the program may work and is not called; it may not."""
+    clock, free = VirtualClock(stage.time), [True]
+    theirs = stage.honest(clock, 1.0)
+
+    def reference(*args: Any) -> Any:
+        stage.time.ms += 0.5 * free[0]
+        return theirs(*args)
+
+    @contextlib.contextmanager
+    def hold(name: str) -> Iterator[None]:
+        free[0] = name == "program"
+        yield
+        free[0] = True
+
+    stage.honest = lambda clock, ms: reference  # type: ignore[method-assign]
+    assert stage.timed(theirs, clock, hold=hold).speedup == pytest.approx(1.0, rel=0.02)
+    assert stage.timed(theirs, clock).speedup == pytest.approx(1.5, rel=0.02)
 
 
 def test_one_after_another_where_memory_is_short(stage: Stage) -> None:

@@ -180,3 +180,15 @@ def test_a_recording_that_is_begun_anew_is_told(monkeypatch: pytest.MonkeyPatch,
             origin.record(call, restore=lambda: None)
     else:
         assert origin.record(call, restore=lambda: None) == {"rows": [], "replays": 0, "late": [], "copies": [], "replayed": []}
+
+
+def test_the_frame_of_a_recording_is_found_whatever_kernels_are_called() -> None:
+    """Rows of (name, start, duration, stream): first and last of this name in the caller's stream; others are the program's."""
+    torchs = "at::cuda::(anonymous namespace)::spin_kernel(long)"
+    first, third, last = [torchs, 10, 5, 7], [torchs, 30, 1, 7], [torchs, 40, 1, 7]
+    rows = [["mine", 20, 5, 7], first, ["spin_kernel(long long)", 5, 90, 13], last, third]
+    assert origin._ours(rows) == [1, 3]
+    elsewhere = [["spin_kernel(long)", *one[1:]] for one in (first, third, last)]  # a torch that calls it otherwise
+    assert origin._ours(elsewhere) == [0, 2]
+    assert origin._ours([["mine", 20, 5, 7]]) == []
+    assert origin._ours([first, last]) == [0, 1]
