@@ -24,7 +24,7 @@ from stitchcuda.graph.opening import check_unchanged, open_context, open_hands, 
 from stitchcuda.graph.runtime import Given, Request, with_tuples
 from stitchcuda.nodes.context import Context, Event, Hands
 from stitchcuda.nodes.verdict import missing, predicted_ms
-from stitchcuda.state import Attempt, Plan, Policy, Precision, Record, Settings, State, Status, Tier, Usage
+from stitchcuda.state import Attempt, Evidence, Plan, Policy, Precision, Record, Settings, State, Status, Tier, Usage
 from stitchcuda.workspace import SessionLock, SessionRecord, Workspace
 
 Listener = Callable[[Event], None]
@@ -174,6 +174,10 @@ class Session:
             head = walk[-1].parent
         return tuple(reversed(walk))
 
+    def _evidence(self) -> Iterator[Evidence]:
+        for one in self.attempts():
+            yield Evidence.model_validate_json(self.home.store.get(one.evidence))
+
     @property
     def program(self) -> Path | None:
         """The folder of the verified program; None until the session is done or when no task was kept."""
@@ -210,7 +214,7 @@ class Session:
             report=str(self.home.root / report) if report else None,
             usage=state.get("usage", Usage()),
             stop_reason=why or state.get("stop_reason"),
-            missing=missing(final) if final else (),
+            missing=missing([final] if final else self._evidence()),
         )
 
     def run(

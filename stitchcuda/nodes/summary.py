@@ -6,7 +6,7 @@ Every figure states its tier; what nothing timed is called a prediction.
 from __future__ import annotations
 
 from stitchcuda.nodes.context import Context
-from stitchcuda.nodes.verdict import predicted_ms
+from stitchcuda.nodes.verdict import missing, predicted_ms
 from stitchcuda.state import Attempt, Baseline, Evidence, State
 from stitchcuda.tools.profiling import baselines
 from stitchcuda.tools.profiling.baselines import BaselineTimes
@@ -49,17 +49,19 @@ def summary(state: State, context: Context, history: tuple[Attempt, ...]) -> str
         if digest := state.get("baselines"):
             found = context.load(BaselineTimes, digest)
             lines += ["## Baselines", "", "```", baselines.text(found).rstrip(), "```", ""]
-        lines += _profiles(baseline, final)
+    lines += _profiles(context, baseline, final, history)
     notes = state.get("notes", ())
     if notes:
         lines += ["## Notes", "", *(f"- {note}" for note in notes), ""]
     return "\n".join(lines)
 
 
-def _profiles(baseline: Baseline, final: Evidence) -> list[str]:
+def _profiles(context: Context, baseline: Baseline, final: Evidence | None, history: tuple[Attempt, ...]) -> list[str]:
     """Where the time goes before and after, what the counters and compute-sanitizer say, and who did not look and why."""
-    shown = (("reference", baseline.system), ("program", final.system), ("its kernels", final.kernels))
+    shown = [("reference", baseline.system)]
     lines = []
+    if final:
+        shown += [("program", final.system), ("its kernels", final.kernels)]
     for what, profile in shown:
         if profile is None:
             continue
@@ -68,7 +70,9 @@ def _profiles(baseline: Baseline, final: Evidence) -> list[str]:
             continue
         why = f" (in place of {profile.tool}: {profile.why})" if profile.why else ""
         lines += [f"- {what}, by {profile.source}{why}: {profile.bottleneck}", *(f"  - {line}" for line in profile.lines)]
-    found = final.sanitizer
+    if not final:
+        lines += [f"- programs: {one}" for one in missing(context.load(Evidence, one.evidence) for one in history)]
+    found = final.sanitizer if final else None
     if found is not None:
         told = [*(f"found by {one}" for one in (*found.errors, *found.warnings)), *(f"skipped: {one}" for one in found.skipped)]
         clean = f"- compute-sanitizer ({', '.join(found.tools)}): nothing wrong" if found.clean else "- compute-sanitizer:"

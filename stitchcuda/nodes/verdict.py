@@ -27,14 +27,17 @@ def tier_of(evidence: Evidence) -> Tier | None:
     return "measured" if counted else "timed" if evidence.timing else evidence.check.tier
 
 
-def missing(evidence: Evidence) -> tuple[str, ...]:
-    """"TOOL: why" for each that did not look at a program on a GPU, or something lesser in its place."""
-    said = [
-        f"{profile.tool}: {profile.skipped or f'{profile.source} in its place, since {profile.why}'}"
-        for profile in (evidence.system, evidence.kernels)
-        if profile is not None and (profile.skipped or profile.why)
-    ]
-    return (*said, *(evidence.sanitizer.skipped if evidence.sanitizer else ()))
+def missing(found: Iterable[Evidence]) -> tuple[str, ...]:
+    """"TOOL: why" for each that did not look at one of these programs on a GPU, or something lesser in its place; each once."""
+    said = []
+    for evidence in found:
+        said += [
+            f"{profile.tool}: {profile.skipped or f'{profile.source} in its place, since {profile.why}'}"
+            for profile in (evidence.system, evidence.kernels)
+            if profile is not None and (profile.skipped or profile.why)
+        ]
+        said += evidence.sanitizer.skipped if evidence.sanitizer else ()
+    return tuple(dict.fromkeys(said))
 
 
 def diagnosis_of(evidence: Evidence) -> str:

@@ -10,13 +10,13 @@ from stitchcuda.state import ProfileResult, SanitizerResult
 from stitchcuda.tools.profiling.kernel_profile import KernelProfile
 from stitchcuda.tools.profiling.profiling import Counted
 from stitchcuda.tools.profiling.system_profile import SystemProfile
-from tests.graph.tiny import ScriptedEngineer, TinyHands, tiny_session
+from tests.graph.tiny import Script, ScriptedEngineer, TinyHands, tiny_session
 from tests.test_session import H200
 from tests.tools.profiles import profile
 
 SEEN = profile(("own_kernel(float*)", "own", "(root)", 1, 0.5))
 LESSER = "nsys: it is not on this machine"
-SCRIPT = {"a": ["saves 0.2"], "b": ["saves 0.3"]}
+SCRIPT: Script = {"a": ["saves 0.2"], "b": ["saves 0.3"]}
 
 
 class SeeingHands(TinyHands):
@@ -43,8 +43,8 @@ class SeeingHands(TinyHands):
         return SanitizerResult(clean=not errors, tools=("memcheck",), errors=errors)
 
 
-def ended(folder: Path, hands: SeeingHands) -> tuple[Session, ScriptedEngineer, str]:
-    engineer = ScriptedEngineer(SCRIPT)
+def ended(folder: Path, hands: SeeingHands, script: Script = SCRIPT) -> tuple[Session, ScriptedEngineer, str]:
+    engineer = ScriptedEngineer(script)
     session = tiny_session(folder).run(device="cuda", engineer=engineer, hands=hands)
     report = session.outcome().report
     assert report is not None
@@ -77,6 +77,16 @@ def test_without_counters_it_is_timed_and_says_why(tmp_path: Path) -> None:
     notes = session.state()["notes"]
     assert f"nsys_profile: cupti in place of nsys ({LESSER})" in notes
     assert "ncu_profile skipped: the driver keeps them" in notes
+
+
+def test_who_did_not_look_is_said_where_nothing_was_kept_too(tmp_path: Path) -> None:
+    hands = SeeingHands(counters="the driver keeps them", why=LESSER)
+    session, _, report = ended(tmp_path, hands, {"a": ["saves 0.0"], "b": ["saves 0.0"]})
+    outcome = session.outcome()
+    assert (outcome.tier, outcome.accepted, session.state()["final"]) == (None, False, None)
+    assert outcome.missing == (f"nsys: cupti in its place, since {LESSER}", "ncu: the driver keeps them")
+    assert f"- programs: nsys: cupti in its place, since {LESSER}\n- programs: ncu: the driver keeps them" in report
+    assert f"- reference, by cupti (in place of nsys: {LESSER}): the softmax" in report
 
 
 def test_a_winner_with_memory_errors_is_given_up(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import contextlib
 import os
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from statistics import median
 
 from stitchcuda.sandbox.limits import Limits
@@ -298,18 +298,31 @@ def refused(reason: str) -> TimingResult:
     )  # fmt: skip
 
 
-def confirmed(first: TimingResult, second: TimingResult) -> TimingResult:
-    """A winner's timing with that of the same program in new processes: the slower figures count, a note gives both.
+def parted(timings: Sequence[TimingResult]) -> bool:
+    """Whether a winner's two timings in new processes say so different things that a third has to decide."""
+    return len(timings) == 2 and _apart(timings)
 
-    Machines are busy at times, so two that differ are no reason to refuse; nobody gains by being quick in one of them alone.
+
+def _apart(timings: Sequence[TimingResult]) -> bool:
+    ratios = [one.ratio for one in timings]
+    return max(ratios) > _CONFIRMED * min(ratios)
+
+
+def confirmed(timings: Sequence[TimingResult]) -> TimingResult:
+    """Timings of one program, each in new processes: of two the slower figures count, of three the middle ones; a note says so.
+
+    Machines are busy at times, so that they differ is no reason to refuse; nobody gains by being quick in one of them alone.
     """
-    slower = second if second.ratio <= first.ratio else first
-    low, high = sorted((first.ratio, second.ratio))
-    told = f"timed twice: ratio {first.ratio:.3f}, then {second.ratio:.3f}"
-    if high > _CONFIRMED * low:
-        told = f"limited: {told}; the slower counts: the machine is busy, or the program's time varies from process to process"
-    reasons = tuple(dict.fromkeys((*first.refused, *second.refused)))
-    return slower.model_copy(update={"refused": reasons, "notes": tuple(dict.fromkeys((*first.notes, *second.notes, told)))})
+    if len(timings) == 1:
+        return timings[0]
+    middle = sorted(timings, key=lambda one: one.ratio)[(len(timings) - 1) // 2]
+    told = f"timed {'twice' if len(timings) == 2 else '3 times'}: ratio {', then '.join(f'{one.ratio:.3f}' for one in timings)}"
+    if _apart(timings):
+        why = "the machine is busy, or the program's time varies from process to process"
+        told = f"limited: {told}; the {'slower' if len(timings) == 2 else 'middle one'} counts: {why}"
+    reasons = tuple(dict.fromkeys(reason for one in timings for reason in one.refused))
+    notes = tuple(dict.fromkeys((*(note for one in timings for note in one.notes), told)))
+    return middle.model_copy(update={"refused": reasons, "notes": notes})
 
 
 def quick_core() -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 from collections.abc import Iterator
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from stitchcuda.sandbox.limits import Limits
 from stitchcuda.state import TimingResult
 from stitchcuda.tools.judging import deliveries, timing
 from stitchcuda.tools.judging.worker import WorkerFailed
+from tests.tools import programs
+from tests.tools.seats import Bench
 from tests.tools.stage import Local, Stage, VirtualClock
 
 
@@ -428,11 +431,43 @@ def test_of_two_timings_the_slower_counts() -> None:
     def timed(ratio: float, *refused: str) -> TimingResult:
         return timed_result(1 / ratio).model_copy(update={"refused": refused})
 
-    assert timing.confirmed(timed(2.0), timed(1.97)).ratio == pytest.approx(1.97)
-    assert timing.confirmed(timed(2.0), timed(1.97)).refused == ()
-    assert timing.confirmed(timed(2.0, "a"), timed(2.1, "a")).refused == ("a",)
-    for one, other in ((2.0, 1.2), (1.2, 2.0)):
-        apart = timing.confirmed(timed(one), timed(other))
-        assert apart.ratio == pytest.approx(1.2)
-        assert apart.refused == ()
-        assert apart.notes[0].startswith(f"limited: timed twice: ratio {one:.3f}, then {other:.3f}; the slower counts")
+    assert timing.confirmed([timed(2.0)]) == timed(2.0)
+    assert not timing.parted([timed(2.0)])
+    assert timing.confirmed([timed(2.0), timed(1.97)]).ratio == pytest.approx(1.97)
+    assert timing.confirmed([timed(2.0), timed(1.97)]).refused == ()
+    assert not timing.parted([timed(2.0), timed(1.97)])
+    assert timing.confirmed([timed(2.0, "a"), timed(2.1, "a")]).refused == ("a",)
+    for three in permutations((2.0, 0.11, 1.9)):
+        results = [timed(ratio) for ratio in three]
+        assert not timing.parted(results)
+        decided = timing.confirmed(results)
+        assert decided.ratio == pytest.approx(1.9)
+        assert decided.refused == ()
+        first, then, last = three
+        told = f"limited: timed 3 times: ratio {first:.3f}, then {then:.3f}, then {last:.3f}; the middle one counts"
+        assert decided.notes[0].startswith(told)
+    assert timing.parted([timed(2.0), timed(1.2)])
+    assert timing.parted([timed(1.2), timed(2.0)])
+
+
+def test_a_third_timing_decides_where_two_differ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(tmp_path, programs.REFERENCE, sets=1)
+    (program := tmp_path / "new.py").write_text(programs.REFERENCE.replace("class Model(", "class ModelNew("))
+    judge, asked = bench._judge, {"program": str(program), "previous": str(program)}
+    monkeypatch.setattr(judge, "_need_gpu", lambda what: None)
+    try:
+        for given, twice, ratio in (
+            ((0.5, 0.51), True, 1 / 0.51),
+            ((0.5, 9.0, 0.52), True, 1 / 0.52),
+            ((9.0, 0.5, 0.52), True, 1 / 0.52),
+            ((0.5,), False, 2.0),
+        ):
+            answers = [timed_result(ms) for ms in given]
+            monkeypatch.setattr(judge, "_interleaved", lambda of, before, born, answers=answers: answers.pop(0))
+            assert judge.time({**asked, "twice": twice})["ratio"] == pytest.approx(ratio)
+            assert answers == []
+        refused = timed_result(0.5).model_copy(update={"refused": ("the clocks disagree",)})
+        monkeypatch.setattr(judge, "_interleaved", lambda *_: refused)
+        assert judge.time({**asked, "twice": True})["refused"] == ["the clocks disagree"]
+    finally:
+        bench.close()
