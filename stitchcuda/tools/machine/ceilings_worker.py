@@ -146,7 +146,7 @@ def _product(device: str, dtype: torch.dtype, size: int) -> Callable[[], object]
     generator = torch.Generator(device).manual_seed(0)
     if dtype == torch.int8:
         left, right = (torch.randint(-128, 128, (size, size), dtype=dtype, device=device, generator=generator) for _ in "ab")
-        return lambda: torch._int_mm(left, right)
+        return lambda: torch._int_mm(left, right.t())  # column by column: Hopper's int8 products read both along k
     wide = torch.float64 if dtype == torch.float64 else torch.float32
     a, b = (torch.randn(size, size, dtype=wide, device=device, generator=generator).to(dtype) for _ in "ab")
     out = torch.empty_like(a)
