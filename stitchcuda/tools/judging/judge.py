@@ -124,6 +124,7 @@ class JudgeProcess:
         self._asking = threading.RLock()   # one question to the reference at a time
         self._errands = Errands()
         self._ahead = Ahead()
+        self._hurried = self._target == "cuda"  # a context and a build with switches take their time; the simulator has neither
         self._says_enough: tuple[str, ...] | None = None  # notes on outputs that say little; None: not looked at yet
 
     def baseline(self, message: dict[str, Any]) -> dict[str, Any]:
@@ -139,7 +140,7 @@ class JudgeProcess:
         self._ahead = Ahead(message["program"])
         with self._copy(message["program"]) as program:
             result, self._terms[message["program"]] = self._screened(program, seeds, fresh=fresh)
-        if not (result.ok and fresh and self._target == "cuda"):
+        if not (result.ok and fresh and self._hurried):
             self._ahead.close()
             self._errands.quiet()          # a timing that follows waits for that itself
         return result.model_copy(update={"seconds": time.monotonic() - started}).model_dump(mode="json")
@@ -290,8 +291,7 @@ class JudgeProcess:
         """Raises `OtherTerms` for a program that has not all of the reference's state under its names."""
         exam = self._exam(1, fresh=fresh, terms=terms)
         self._make_room(exam)
-        # The simulator's kernels have their switches anyway.
-        early = EarlyBuilds(self._builder, self._new_builder()) if fresh and self._target == "cuda" else None
+        early = EarlyBuilds(self._builder, self._new_builder()) if fresh and self._hurried else None
         build = early.build if early else self._builder.build
         seated: list[Seated] = []          # ahead of time
         seat = functools.partial(self._seat, program, exam, build, seated)

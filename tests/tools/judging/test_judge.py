@@ -100,6 +100,33 @@ def test_a_seat_that_nobody_takes_is_closed_while_it_is_being_loaded(tmp_path: P
         bench.close()
 
 
+def test_what_is_done_ahead_for_a_gpu_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The way of a last verification on a GPU, which is in a hurry, with the simulator's workers."""
+    bench = Bench(tmp_path, programs.REFERENCE, sets=1)
+    right = programs.REFERENCE.replace("class Model(", "class ModelNew(")
+    spins = "it works on the device while nobody calls it (spin)"
+    judge, program, idle = bench._judge, tmp_path / "new.py", [""]
+    judge._hurried = True
+    monkeypatch.setattr("stitchcuda.tools.judging.trial.Trial.idle", lambda self, seconds: idle[0])
+    try:
+        for text, idle[0], reason in (
+            (right, "", ""),
+            (right, spins, "nobody calls it"),
+            (right.replace("* gain", "* gain + 1"), "", "output is wrong"),
+            (right.replace("return torch", "__import__('os').abort()\n        return torch"), "", "SIGABRT"),
+            (f"import no_such_module\n{right}", "", "no_such_module"),
+        ):
+            program.write_text(text)
+            result = judge.check({"program": str(program), "seeds": 2, "fresh": True})
+            assert result["ok"] == (not reason)
+            assert reason in " ".join(result["reasons"])
+            assert len(judge._ahead) == (2 if result["ok"] else 0)
+        judge._errands.quiet()
+        assert [path.name for path in judge._scratch.iterdir() if path.name.startswith("program-")] == []
+    finally:
+        bench.close()
+
+
 def test_workers_born_ahead_are_for_one_program(tmp_path: Path) -> None:
     bench = Bench(tmp_path, programs.REFERENCE, sets=1)
     (program := tmp_path / "new.py").write_text(programs.REFERENCE.replace("class Model(", "class ModelNew("))
