@@ -6,7 +6,7 @@
 A version is named by all that goes into it, and only builders, which are ours, write there. A folder that is somebody else's or
 that others may write to is not used, nor one that cannot be written; the workspace's cache serves instead then, and a note says
 so. What lies in a version is sealed (`sandbox/seal.py`) and checked before each use. It knows no compiler.
-Where to look next: `build.py` and `torch_extension.py`, which build there; `tools/judging/judge.py`, which chooses the home.
+Where to look next: `build.py` and `torch_extension.py`, which build there; `tools/judging/chambers.py`, which chooses the home.
 """
 
 from __future__ import annotations

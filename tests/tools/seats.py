@@ -39,19 +39,19 @@ class Bench:
             "runtime": str(folder / "runtime"),
         }  # fmt: skip
         self._judge = JudgeProcess(order, nursery)
-        self._judge._the_reference()
-        self.exam: Exam = self._judge._exam(sets, fresh=False, terms=Terms())
+        self._judge.room.the_reference()
+        self.exam: Exam = self._judge.room.exam(sets, fresh=False, terms=Terms())
         self.seats = 0
 
     @contextlib.contextmanager
     def seat(self, program: Path) -> Iterator[Seat]:
         """The program in a new worker."""
         judge = self._judge
-        with judge._worker(program, self.exam) as worker:
-            trial = Trial(worker, self.exam, judge._construction(), "sim", judge._limits)
-            trial.load(program, cache=judge._cache, arch="sm_90")
+        with judge.room.worker(program, self.exam) as worker:
+            trial = Trial(worker, self.exam, judge.room.construction(), "sim", judge.room.limits)
+            trial.load(program, cache=judge.room.cache, arch="sm_90")
             self.seats += 1
             yield Seat(worker, trial)
 
     def close(self) -> None:
-        self._judge._drop_reference()
+        self._judge.room.drop_reference()

@@ -2,7 +2,7 @@
 
 An output is degenerate when it is constant, smaller than its own bound (zeros would pass), the same for other inputs or, where
 the reference has parameters, the same for other parameters. A reference all of whose outputs are is refused; some are a note.
-Pure functions on what the reference worker wrote; they run nothing. Where to look next: `judge.py`, `exam.py`.
+Pure functions on what the reference worker wrote; they run nothing. Where to look next: `chambers.py`, `exam.py`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What the judge has done beside the main line of a verdict: questions to the reference, work that is due soon, tidying up.
 
 Ending a process with a CUDA context takes a tenth of a second, removing an exam's files as long, and the reference can answer
-while a program is being built. Nothing that a verdict rests on is decided here. Where to look next: `judge.py`.
+while a program is being built. Nothing that a verdict rests on is decided here. Where to look next: `examination.py`.
 """
 
 from __future__ import annotations

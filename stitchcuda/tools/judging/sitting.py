@@ -1,7 +1,7 @@
 """One program sits an exam: every question that correctness rests on, in order. Decides correctness.
 
-A program's failure is a `CheckResult`, never an exception. Where to look next: `trial.py` (how a question is asked), `judge.py`
-(who sits which exam), `integrity.py` (what comes after).
+A program's failure is a `CheckResult`, never an exception. Where to look next: `trial.py` (how a question is asked),
+`examination.py` (who sits which exam), `integrity.py` (what comes after).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Links, special files and what cannot be read are refused in a sentence each: following a link would read a file of ours into a
 place the program can see. Folders are looked through before anything is copied, and no further than a program may be large.
-Nothing is run. Where to look next: `judge.py`.
+Nothing is run. Where to look next: `chambers.py`.
 """
 
 from __future__ import annotations

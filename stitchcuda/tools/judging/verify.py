@@ -2,7 +2,7 @@
 
 Policies: `stitched` wants own kernels to hold at least 5 % of the work, or a declared host-side task (then the verdict is
 labelled host-only); `strict` wants no framework compute at all. Could not judge is an error (`Unavailable`), never a
-verdict. Where to look next: `check.py` (who runs what), `judge.py` (who decides on correctness).
+verdict. Where to look next: `check.py` (who runs what), `examination.py` (who decides on correctness).
 """
 
 from __future__ import annotations

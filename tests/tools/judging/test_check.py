@@ -225,7 +225,7 @@ def test_an_unusable_reference_is_bad_input(nursery: Nursery, tmp_path: Path, ca
     judge = JudgeProcess(order, nursery)
     with pytest.raises(BadInput, match=said):
         judge.baseline({})
-    judge._drop_reference()
+    judge.room.drop_reference()
 
 
 def test_a_reference_that_crashes_is_bad_input(tmp_path: Path, cache: Path) -> None:

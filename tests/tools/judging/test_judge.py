@@ -9,7 +9,7 @@ import pytest
 
 from stitchcuda.errors import BadInput
 from stitchcuda.tools.judging import sitting, timing
-from stitchcuda.tools.judging.judge import Ahead, Born
+from stitchcuda.tools.judging.chambers import Ahead, Born
 from stitchcuda.tools.judging.worker import WorkerFailed
 from tests.tools import programs
 from tests.tools.judging.test_timing import timed_result
@@ -65,18 +65,18 @@ def test_a_seat_that_was_begun_ahead_is_taken_first(tmp_path: Path) -> None:
     (program := tmp_path / "new.py").write_text(programs.REFERENCE.replace("class Model(", "class ModelNew("))
     judge = bench._judge
     try:
-        ahead = [judge._seated(program, bench.exam, judge._builder.build)]
+        ahead = [judge.examination._seated(program, bench.exam, judge.room.builder.build)]
         worker = ahead[0].worker
         for expected in (True, False):
-            with judge._seat(program, bench.exam, judge._builder.build, ahead) as seat:
+            with judge.examination._seat(program, bench.exam, judge.room.builder.build, ahead) as seat:
                 assert (seat.worker is worker) == expected
                 answer = seat.trial.call(bench.exam.sets[0], same_addresses=True)
                 assert seat.trial.judged(bench.exam.sets[0], answer, bench.exam.bounds(1))[1] == []
         assert ahead == []
-        judge._errands.quiet()
+        judge.room.errands.quiet()
         assert not worker.scratch.exists()
         (program := tmp_path / "broken.py").write_text("raise RuntimeError('no')")
-        seat_of_broken = judge._seat(program, bench.exam, judge._builder.build, [])
+        seat_of_broken = judge.examination._seat(program, bench.exam, judge.room.builder.build, [])
         with pytest.raises(WorkerFailed, match=r"RuntimeError \(broken.py line 1\): no"), seat_of_broken:
             pass
     finally:
@@ -88,12 +88,12 @@ def test_a_seat_that_nobody_takes_is_closed_while_it_is_being_loaded(tmp_path: P
     bench = Bench(tmp_path, programs.REFERENCE, sets=1)
     (program := tmp_path / "new.py").write_text("import time\nprint('here', flush=True)\ntime.sleep(60)\n")
     try:
-        seats = [bench._judge._seated(program, bench.exam, bench._judge._builder.build) for _ in range(4)]
+        seats = [bench._judge.examination._seated(program, bench.exam, bench._judge.room.builder.build) for _ in range(4)]
         time.sleep(after)
         assert not any(one.loading.done() for one in seats)
         for one in seats:
-            bench._judge._errands.tidy(one.close)
-        bench._judge._errands.quiet()
+            bench._judge.room.errands.tidy(one.close)
+        bench._judge.room.errands.quiet()
         assert [type(one.loading.exception()) for one in seats] == [WorkerFailed] * 4
         assert not any(one.worker.scratch.exists() for one in seats)
     finally:
@@ -106,7 +106,7 @@ def test_what_is_done_ahead_for_a_gpu_leaves_nothing_behind(tmp_path: Path, monk
     right = programs.REFERENCE.replace("class Model(", "class ModelNew(")
     spins = "it works on the device while nobody calls it (spin)"
     judge, program, idle = bench._judge, tmp_path / "new.py", [""]
-    judge._hurried = True
+    judge.room.hurried = True
     monkeypatch.setattr("stitchcuda.tools.judging.trial.Trial.idle", lambda self, seconds: idle[0])
     try:
         for text, idle[0], reason in (
@@ -120,9 +120,9 @@ def test_what_is_done_ahead_for_a_gpu_leaves_nothing_behind(tmp_path: Path, monk
             result = judge.check({"program": str(program), "seeds": 2, "fresh": True})
             assert result["ok"] == (not reason)
             assert reason in " ".join(result["reasons"])
-            assert len(judge._ahead) == (2 if result["ok"] else 0)
-        judge._errands.quiet()
-        assert [path.name for path in judge._scratch.iterdir() if path.name.startswith("program-")] == []
+            assert len(judge.room.ahead) == (2 if result["ok"] else 0)
+        judge.room.errands.quiet()
+        assert [path.name for path in judge.room.scratch.iterdir() if path.name.startswith("program-")] == []
     finally:
         bench.close()
 
@@ -132,7 +132,7 @@ def test_workers_born_ahead_are_for_one_program(tmp_path: Path) -> None:
     (program := tmp_path / "new.py").write_text(programs.REFERENCE.replace("class Model(", "class ModelNew("))
     try:
         ahead = Ahead(str(program))
-        born = [bench._judge._born(program, bench.exam) for _ in range(3)]
+        born = [bench._judge.room.born(program, bench.exam) for _ in range(3)]
         ahead.add(born[0])
         ahead.add(born[1])
         assert len(ahead) == 2
@@ -142,7 +142,7 @@ def test_workers_born_ahead_are_for_one_program(tmp_path: Path) -> None:
         assert ahead.taken("another") == []
         for one in born[:2]:
             one.stack.close()
-        bench._judge._errands.quiet()
+        bench._judge.room.errands.quiet()
         assert not any(one.copy.exists() or one.worker.scratch.exists() for one in born)
     finally:
         bench.close()
@@ -158,11 +158,11 @@ def test_timing_is_tried_without_moved_integers(tmp_path: Path, monkeypatch: pyt
             raise timing.Unfit("error", "the reference raised IndexError")
         return timed_result(1.0)
 
-    monkeypatch.setattr(bench._judge, "_timed_together", timed)
-    assert bench._judge._interleaved("a", "b", []) == timed_result(1.0)
+    monkeypatch.setattr(bench._judge.clocking, "_timed_together", timed)
+    assert bench._judge.clocking._interleaved("a", "b", []) == timed_result(1.0)
     assert tried == [True, False]
     with pytest.raises(BadInput, match="The reference cannot be timed: the reference raised IndexError"):
-        bench._judge._interleaved("a", "b", [])
+        bench._judge.clocking._interleaved("a", "b", [])
     assert issubclass(timing.Unfit, WorkerFailed)
 
 
@@ -170,7 +170,7 @@ def test_a_disputed_timing_is_made_once_more(tmp_path: Path, monkeypatch: pytest
     bench = Bench(tmp_path, programs.REFERENCE, sets=1)
     disputed = timed_result(1.0).model_copy(update={"refused": ("the clocks disagree",), "disputed": True})
     answers = [disputed, timed_result(2.0), disputed, disputed, timed_result(3.0)]
-    monkeypatch.setattr(bench._judge, "_timed_together", lambda *_, **__: answers.pop(0))
-    assert bench._judge._interleaved("a", "b", []) == timed_result(2.0)
-    assert bench._judge._interleaved("a", "b", []).refused == ("the clocks disagree",)
+    monkeypatch.setattr(bench._judge.clocking, "_timed_together", lambda *_, **__: answers.pop(0))
+    assert bench._judge.clocking._interleaved("a", "b", []) == timed_result(2.0)
+    assert bench._judge.clocking._interleaved("a", "b", []).refused == ("the clocks disagree",)
     assert answers == [timed_result(3.0)]

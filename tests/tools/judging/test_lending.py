@@ -127,7 +127,7 @@ def test_a_program_does_not_fill_the_cache(bench: Bench, tmp_path: Path) -> None
         orders.append(len(order["cpp"]))
         return {"error": "no", "kind": "build"}
 
-    with Worker(bench._judge._nursery, "program", tmp_path, "sim", Limits(), on_build=build) as worker:
+    with Worker(bench._judge.room.nursery, "program", tmp_path, "sim", Limits(), on_build=build) as worker:
         assert {worker._made({"cpp": "a"}, 1.0)["error"] for _ in range(300)} == {"no"}
         assert len(orders) == 300          # the same again leaves nothing new
         for _ in range(3):

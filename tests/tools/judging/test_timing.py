@@ -463,11 +463,11 @@ def test_a_third_timing_decides_where_two_differ(tmp_path: Path, monkeypatch: py
             ((0.5,), False, 2.0),
         ):
             answers = [timed_result(ms) for ms in given]
-            monkeypatch.setattr(judge, "_interleaved", lambda of, before, born, answers=answers: answers.pop(0))
+            monkeypatch.setattr(judge.clocking, "_interleaved", lambda of, before, born, answers=answers: answers.pop(0))
             assert judge.time({**asked, "twice": twice})["ratio"] == pytest.approx(ratio)
             assert answers == []
         refused = timed_result(0.5).model_copy(update={"refused": ("the clocks disagree",)})
-        monkeypatch.setattr(judge, "_interleaved", lambda *_: refused)
+        monkeypatch.setattr(judge.clocking, "_interleaved", lambda *_: refused)
         assert judge.time({**asked, "twice": True})["refused"] == ["the clocks disagree"]
     finally:
         bench.close()

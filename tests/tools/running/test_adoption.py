@@ -324,11 +324,11 @@ def test_a_program_is_timed_on_the_terms_it_was_judged_on(tmp_path: Path) -> Non
     bench = Bench(tmp_path, REFERENCE)
     try:
         with contextlib.ExitStack() as stack:
-            _, exam, one = bench._judge._ready(stack, str(path))
+            _, exam, one = bench._judge.room.ready(stack, str(path))
             assert exam.kept == {"linear.weight", "linear.bias"} - set(one.guessed)
-        bench._judge._terms[str(path)] = Terms(kept=frozenset({"linear.weight", "linear.bias"}), stage=2)
+        bench._judge.room.terms[str(path)] = Terms(kept=frozenset({"linear.weight", "linear.bias"}), stage=2)
         with contextlib.ExitStack() as stack:
-            _, exam, one = bench._judge._ready(stack, str(path))
+            _, exam, one = bench._judge.room.ready(stack, str(path))
             assert one.judged(exam.sets[0], one.call(exam.sets[0], same_addresses=True), exam.bounds(1))[1] == []
     finally:
         bench.close()
@@ -339,16 +339,16 @@ def test_workers_that_are_born_ahead_are_used_first_and_closed(tmp_path: Path) -
     path.write_text(REFERENCE.replace("class Model(", "class ModelNew("))
     bench = Bench(tmp_path, REFERENCE)
     try:
-        born = [bench._judge._born(path, bench.exam) for _ in range(2)]
+        born = [bench._judge.room.born(path, bench.exam) for _ in range(2)]
         ahead = [one.worker for one in born]
         copies = [one.copy for one in born]
         for expected in (ahead[1], ahead[0], None):
             with contextlib.ExitStack() as stack:
-                worker, exam, one = bench._judge._ready(stack, str(path), born)
+                worker, exam, one = bench._judge.room.ready(stack, str(path), born)
                 assert worker is expected if expected else worker not in ahead
                 assert one.judged(exam.sets[0], one.call(exam.sets[0], same_addresses=True), exam.bounds(1))[1] == []
         assert born == []
-        bench._judge._errands.quiet()
+        bench._judge.room.errands.quiet()
         assert not any(copy.exists() for copy in copies)
         assert not any(worker.scratch.exists() for worker in ahead)
     finally:

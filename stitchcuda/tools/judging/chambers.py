@@ -1,0 +1,262 @@
+"""What every verdict needs, whoever gives it: the reference's worker, exams, workers for programs, turns on the GPU, errands.
+
+Of the judge's process. It decides nothing: correctness is `examination.py`'s, times are `clocking.py`'s. Where to look next:
+`exam.py` (what is secret), `worker.py`, `trial.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from stitchcuda.errors import BadInput
+from stitchcuda.sandbox.limits import Limits, for_data
+from stitchcuda.sandbox.removal import remove
+from stitchcuda.state import Settings
+from stitchcuda.tools.judging import degenerate, lacking
+from stitchcuda.tools.judging.builder import Builder, Home, simulator_home
+from stitchcuda.tools.judging.errands import Errands
+from stitchcuda.tools.judging.exam import Exam, Lost, draw, extend
+from stitchcuda.tools.judging.lacking import Terms
+from stitchcuda.tools.judging.nursery import Nursery
+from stitchcuda.tools.judging.snapshot import snapshot
+from stitchcuda.tools.judging.trial import Construction, Trial
+from stitchcuda.tools.judging.worker import OnBuild, Worker, WorkerFailed
+from stitchcuda.tools.machine import turns
+from stitchcuda.tools.running.builder_worker import handed_out
+
+TIMINGS = 2
+"""Of a winner, each in new processes."""
+
+_MOST_EXAMS = 4                            # kept for the programs of a session, each for other terms
+_LARGE = 2**30                             # bytes of a call, parameters included: no second copy in memory without need
+_GRACE_S = 5.0                             # for a reference's worker to say by itself that its time is over
+
+
+class Born(NamedTuple):
+    """A worker for one program before anything is loaded, and what to close when it is done with."""
+
+    copy: Path
+    worker: Worker
+    stack: contextlib.ExitStack
+
+
+class Ahead:
+    """Workers that are born before they are needed, for timing the program `of`: a CUDA context takes its time."""
+
+    def __init__(self, of: str = "") -> None:
+        self._of = of
+        self._born: list[Born] = []
+
+    def add(self, one: Born) -> None:
+        self._born.append(one)
+
+    def __len__(self) -> int:
+        return len(self._born)
+
+    def taken(self, of: str) -> list[Born]:
+        """Those for this program, which are the caller's now; others are closed."""
+        if of != self._of:
+            self.close()
+        born, self._born = self._born, []
+        return born
+
+    def close(self) -> None:
+        while self._born:
+            self._born.pop().stack.close()
+
+
+class Chambers:
+    """One reference with its exams, and workers for the programs that sit them."""
+
+    def __init__(self, order: dict[str, Any], nursery: Nursery) -> None:
+        self.settings = Settings(**order["settings"])
+        self.limits = Limits(**order["limits"])
+        self.scratch = Path(order["scratch"])
+        self.path = order["reference"]
+        self.cache = Path(order["cache"])
+        self.arch = order["arch"]
+        self.target = self.settings.target
+        self.nursery = nursery
+        self.home = simulator_home(Path(order["runtime"])) if self.target == "sim" else Home()
+        self.builder = self.new_builder()
+        for folder in handed_out(self.cache, self.home.place):
+            folder.mkdir(parents=True, exist_ok=True)
+        self._reference: Worker | None = None
+        self._facts: dict[str, Any] = {}
+        self._exams: dict[Terms, Exam] = {}
+        self.terms: dict[str, Terms] = {}  # on which a program was judged the last time
+        self._work: dict[str, Any] | None = None
+        self._gpu: turns.Turn | None = None
+        self._asking = threading.RLock()   # one question to the reference at a time
+        self.errands = Errands()
+        self.ahead = Ahead()
+        self.hurried = self.target == "cuda"  # a context and a build with switches take their time; the simulator has neither
+        self._says_enough: tuple[str, ...] | None = None  # notes on outputs that say little; None: not looked at yet
+
+    @contextlib.contextmanager
+    def copy(self, program: str) -> Iterator[Path]:
+        """What is judged is a copy that nobody else can change, gone afterwards."""
+        place = self.scratch / f"program-{secrets.token_hex(8)}"
+        try:
+            yield snapshot(Path(program), place)
+        finally:
+            remove(place)
+
+    @contextlib.contextmanager
+    def turn(self, worker: Worker | None = None, *, alone: bool = False) -> Iterator[None]:
+        """A turn on the GPU, `alone` or beside others that do not time; inside of one it is this one."""
+        if self.target != "cuda":
+            yield
+            return
+        assert self._gpu is not None       # who takes a turn has a reference
+        with self._gpu.taken(solely=alone, waited=worker.extend if worker else lambda seconds: None):
+            yield
+
+    def born(self, program: str | Path, exam: Exam) -> Born:
+        """A worker for a copy of the program. Nothing is loaded yet."""
+        with contextlib.ExitStack() as stack:
+            copy = stack.enter_context(self.copy(str(program)))
+            worker = stack.enter_context(self.errands.lent(self.worker(copy, exam)))
+            return Born(copy, worker, stack.pop_all())
+
+    def ready(
+        self, stack: contextlib.ExitStack, program: str, born: list[Born] | None = None,
+        *, beside: Callable[[Exam, Trial], None] = lambda exam, one: None,
+    ) -> tuple[Worker, Exam, Trial]:  # fmt: skip
+        """A worker with the program loaded, on the terms on which it was judged; one of those that are `born`, if any is.
+
+        `beside` is called before it is loaded, with what is known by then.
+        """
+
+        def ready(terms: Terms) -> tuple[Worker, Exam, Trial]:
+            exam = self.exam(1, fresh=False, terms=terms)
+            copy, worker, own = born.pop() if born else self.born(program, exam)
+            stack.push(own)
+            one = Trial(worker, exam, self.construction(), self.target, self.limits)
+            self.make_room(exam)
+            beside(exam, one)
+            try:
+                one.load(copy, cache=self.cache, arch=self.arch)
+            except WorkerFailed as failure:
+                raise lacking.reconsidered(self.ask, exam, one.state, failure, terms) from failure
+            return worker, exam, one
+
+        return lacking.agreed(ready, self.terms.get(program, Terms()))[0]
+
+    def exam(self, seeds: int, *, fresh: bool, terms: Terms) -> Exam:
+        exam = None if fresh else self._exams.get(terms)
+        if exam is None:
+            exam = draw(self.ask, self.folder(), kept=terms.kept, alike=terms.alike)
+            if not fresh:
+                self._exams[terms] = exam
+                if len(self._exams) > _MOST_EXAMS:
+                    self._exams.pop(next(one for one in self._exams if one != Terms() and one != terms)).close()
+        self.complete(exam, seeds)
+        return exam
+
+    def complete(self, exam: Exam, seeds: int) -> None:
+        extend(self.ask, exam, seeds, tell=exam.measure_soon)
+        if self._says_enough is None and seeds > 1:
+            refusal, notes = degenerate.reasons(self.ask, exam)
+            if refusal:
+                raise BadInput(refusal)
+            self._says_enough = tuple(notes)
+        for note in self._says_enough or ():
+            exam.remark(note)
+
+    def new_builder(self) -> Builder:
+        return Builder(
+            lambda: Worker(self.nursery, "builder", self.scratch, self.target, self.limits),
+            cache=self.cache, arch=self.arch, home=self.home,
+        )  # fmt: skip
+
+    def worker(self, program: Path, exam: Exam, build: OnBuild | None = None) -> Worker:
+        """A fresh worker for a program, which may read its own copy, our libraries, and what is lent to it (`lending.py`)."""
+        bounds = for_data(self.limits, exam.bytes_of_a_call())
+        read = (program if program.is_dir() else program.parent, *handed_out(self.cache, self.home.place))
+        build = build or self.builder.build
+        return Worker(self.nursery, "program", self.scratch, self.target, bounds, on_build=build, read=read)
+
+    def folder(self) -> Path:
+        """Where an exam's files go, which no program can read."""
+        return self.scratch / f"exam-{secrets.token_hex(8)}"
+
+    def construction(self) -> Construction:
+        facts = self._facts
+        return Construction(
+            init=Path(facts["init"]),
+            init_structure=facts["init_structure"],
+            init_seed=facts["init_seed"],
+            training=facts["training"],
+            state_names=facts["state_names"],
+            state=lacking.told(facts["state"]),
+            precision=self.settings.precision,
+        )
+
+    def ask(self, do: str, **fields: Any) -> dict[str, Any]:
+        """Ask the reference worker. What goes wrong with a reference is the user's to mend: `BadInput`."""
+        try:
+            with self._asking:
+                reference = self.the_reference()
+                with self.turn():
+                    return reference.ask(do, seconds=self.limits.baseline_s, doing=_DOING.get(do, do), **fields)
+        except WorkerFailed as failure:
+            if failure.kind == "error":
+                raise RuntimeError(f"the reference worker failed:\n{failure}") from failure
+            if failure.kind != "bad_input":
+                self.drop_reference()
+                raise Lost(str(failure)) from failure
+            raise BadInput(str(failure)) from failure
+
+    def the_reference(self) -> Worker:
+        if self._reference is None:
+            self._reference = Worker(self.nursery, "reference", self.scratch, self.target, self.limits)
+            init = self.scratch / "init"
+            try:
+                self._facts = self._reference.ask(
+                    "load",
+                    seconds=self.limits.load_s + _GRACE_S,
+                    doing="loading",
+                    path=self.path,
+                    precision=self.settings.precision,
+                    init=str(init),
+                    patience=self.limits.load_s,
+                ) | {"init": str(init)}
+                self._gpu = turns.Turn(self._facts["gpu"])
+                with self.turn():
+                    self._reference.ask("examine", seconds=self.limits.baseline_s, doing="running forward")
+            except WorkerFailed as failure:
+                self.drop_reference()
+                if failure.kind == "error":
+                    raise RuntimeError(f"the reference worker failed:\n{failure}") from failure
+                raise BadInput(str(failure)) from failure
+        return self._reference
+
+    def drop_reference(self) -> None:
+        if self._reference is not None:
+            self._reference.close()
+            self._reference = None
+
+    def reference_work(self) -> dict[str, Any]:
+        """What one call of the reference costs, and on a GPU its trace."""
+        if self._work is None:
+            self._work = self.ask("work", seed=secrets.randbits(31))
+        return self._work
+
+    def make_room(self, exam: Exam) -> None:
+        """Before a large program is loaded, what is being closed must have given its memory back."""
+        if large(exam):
+            self.errands.quiet()
+
+
+def large(exam: Exam) -> bool:
+    """Whether a second copy in memory is too much to ask for."""
+    return exam.bytes_of_a_call() > _LARGE
+
+
+_DOING = {"baseline": "being captured", "renew": "running with other parameters", "expect": "running on secret inputs"}

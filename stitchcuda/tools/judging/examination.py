@@ -1,0 +1,173 @@
+"""Judges one program's correctness from beginning to end: sources, exam, kernels left out, what it does while nobody calls.
+
+Of the judge's process. Where to look next: `sitting.py` (what is asked and compared), `skipping.py`, `chambers.py` (with what).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, wait
+from pathlib import Path
+from typing import NamedTuple
+
+from stitchcuda.state import CheckResult
+from stitchcuda.tools.judging import integrity, lacking, sitting, skipping
+from stitchcuda.tools.judging.chambers import TIMINGS, Ahead, Chambers, large
+from stitchcuda.tools.judging.early_builds import EarlyBuilds
+from stitchcuda.tools.judging.exam import Exam, declared_sizes, reloaded, resized
+from stitchcuda.tools.judging.lacking import Terms
+from stitchcuda.tools.judging.screen import screen
+from stitchcuda.tools.judging.skipping import Seat
+from stitchcuda.tools.judging.trial import Trial
+from stitchcuda.tools.judging.worker import OnBuild, Worker, WorkerFailed
+from stitchcuda.tools.running import origin
+
+_IDLE_S = 0.3                              # for which a program is not called: whether it works by itself
+
+
+class Seated(NamedTuple):
+    """A program that is being loaded into a new worker, with switches for its kernels."""
+
+    worker: Worker
+    trial: Trial
+    loading: Future[None]
+
+    def close(self) -> None:
+        """For a seat that nobody took. Who waits for its loading sees it die, and is done before anything is closed."""
+        self.worker.child.kill()
+        wait([self.loading])
+        self.worker.close()
+
+
+class Examination:
+    """Of any program of one reference, one after the other."""
+
+    def __init__(self, room: Chambers) -> None:
+        self._room = room
+
+    def check(self, of: str, seeds: int, *, fresh: bool) -> CheckResult:
+        """Judge the program of this path; `fresh` draws parameters and input sets that no program has seen."""
+        started = time.monotonic()
+        self._room.ahead.close()
+        self._room.ahead = Ahead(of)
+        with self._room.copy(of) as program:
+            result, self._room.terms[of] = self._screened(program, seeds, fresh=fresh)
+        if not (result.ok and fresh and self._room.hurried):
+            self._room.ahead.close()
+            self._room.errands.quiet()     # a timing that follows waits for that itself
+        return result.model_copy(update={"seconds": time.monotonic() - started})
+
+    def _screened(self, program: Path, seeds: int, *, fresh: bool) -> tuple[CheckResult, Terms]:
+        findings = screen(program)
+        refused = tuple(f"the source itself: {one.sentence}" for one in findings if one.severity == "refused")
+        if refused:
+            return CheckResult(ok=False, tier="timed" if self._room.target == "cuda" else "simulated", reasons=refused), Terms()
+        result, terms = lacking.agreed(lambda terms: self._check(program, seeds, fresh=fresh, terms=terms))
+        noted = tuple(f"the source: {one.sentence}" for one in findings)
+        return result.model_copy(update={"notes": (*result.notes, *noted)}), terms
+
+    def _check(self, program: Path, seeds: int, *, fresh: bool, terms: Terms) -> CheckResult:
+        """Raises `OtherTerms` for a program that has not all of the reference's state under its names."""
+        exam = self._room.exam(1, fresh=fresh, terms=terms)
+        self._room.make_room(exam)
+        early = EarlyBuilds(self._room.builder, self._room.new_builder()) if fresh and self._room.hurried else None
+        build = early.build if early else self._room.builder.build
+        seated: list[Seated] = []          # ahead of time
+        seat = functools.partial(self._seat, program, exam, build, seated)
+
+        def nobody_sits() -> None:
+            for unused in seated:
+                self._room.errands.tidy(unused.close)
+
+        with contextlib.ExitStack() as stack:
+            if fresh:
+                stack.callback(self._room.errands.tidy, exam.close)
+            stack.callback(self._room.errands.answered)
+            stack.callback(nobody_sits)
+            if early:
+                stack.callback(self._room.errands.tidy, early.close)
+            worker = self._room.worker(program, exam, build)
+            sitter = stack.enter_context(contextlib.ExitStack())
+            sitter.callback(self._room.errands.tidy, worker.close)
+            # While the program is built the reference answers all other questions, of which loading needs none.
+            completed = self._room.errands.ask(lambda: self._room.complete(exam, seeds))
+            again = self._room.errands.ask(lambda: reloaded(self._room.ask, exam) if fresh else None)
+            worker.expire_in(self._room.limits.check_s)
+            one = Trial(worker, exam, self._room.construction(), self._room.target, self._room.limits)
+            try:
+                try:
+                    one.load(program, cache=self._room.cache, arch=self._room.arch)
+                finally:
+                    completed.result()     # what is wrong with the reference comes first
+            except WorkerFailed as failure:
+                return sitting.failed(one, lacking.reconsidered(self._room.ask, exam, one.state, failure, terms))
+            if early and not large(exam):
+                seated.append(self._seated(program, exam, build))
+            while early and len(self._room.ahead) < TIMINGS:
+                self._room.ahead.add(self._room.born(program, exam))
+            try:
+                others = resized(self._room.ask, exam, declared_sizes(program)) if fresh else []
+            except WorkerFailed as failure:
+                return sitting.failed(one, failure)
+            with self._room.turn(worker):
+                result = sitting.sit(
+                    one, exam, seeds, final=fresh, profile=self._room.target == "cuda", others=others, reload=again.result,
+                )  # fmt: skip
+            idle = None
+            if early and result.ok:
+                sitter.pop_all()     # closed when it has been left alone
+                idle = self._idle(one, worker)
+            sitter.close()
+            self._room.make_room(exam)
+            if not result.ok:
+                lacking.regroup(one.state, terms, one.guessed, more=any(one.spare))
+            elif unread := lacking.unread(seat, self._room.ask, exam, one.state, terms):
+                result = sitting.failed(one, unread, outputs=result.outputs, seeds=result.seeds)
+            if not (fresh and result.ok):
+                return result
+            work = self._room.reference_work()
+            result = result.model_copy(update={"whole": int(work["work"])})
+            if one.traced:
+                most = len(exam.sets[0].names) + str(exam.sets[0].structure).count("'tensor':")
+                alone = origin.computed(work, one.traced, one.own, most=most)
+                shares = zip(("replaced", "exchanged"), max(origin.taken(work, one.traced, one.own), alone), strict=True)
+                result = result.model_copy(update=dict(shares))
+            # Whether it has kernels is not for the worker to say.
+            times = origin.own_times(one.traced, one.own)
+            skipped = skipping.examine(seat, exam, seeds, work=times)
+            result = integrity.judged(result, skipped, one.own_launches, times)
+            if idle and (reason := idle.result()):
+                result = result.model_copy(update={"ok": False, "reasons": (*result.reasons, reason)})
+            return result
+
+    def _idle(self, one: Trial, worker: Worker) -> Future[str]:
+        """A reason if the program does anything while nobody calls it; its worker is left alone for a while, then closed."""
+        watched = self._room.errands.begin(lambda: one.idle(_IDLE_S))
+
+        def close() -> None:
+            wait([watched])                # one thread at a time asks a worker, or closes it
+            worker.close()
+
+        self._room.errands.tidy(close)
+        return watched
+
+    def _seated(self, program: Path, exam: Exam, build: OnBuild) -> Seated:
+        """Begin to load the program into a new worker, built so that single kernels can be left out."""
+        worker = self._room.worker(program, exam, build)
+        one = Trial(worker, exam, self._room.construction(), self._room.target, self._room.limits)
+        return Seated(worker, one, self._room.errands.begin(
+            lambda: one.load(program, cache=self._room.cache, arch=self._room.arch, masked=True)
+        ))  # fmt: skip
+
+    @contextlib.contextmanager
+    def _seat(self, program: Path, exam: Exam, build: OnBuild, seated: list[Seated]) -> Iterator[Seat]:
+        """The program in a worker of its own with switches for its kernels: that which is `seated`, or a new one."""
+        worker, one, loading = seated.pop() if seated else self._seated(program, exam, build)
+        with self._room.errands.lent(worker):
+            worker.expire_in(self._room.limits.check_s)
+            loading.result()
+            with self._room.turn(worker):
+                yield Seat(worker, one)
