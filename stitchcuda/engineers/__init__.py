@@ -60,6 +60,7 @@ class Engineer(Protocol):
     """Planner, coder and verifier behind one door. Calls are synchronous and may raise `StitchError`."""
 
     name: str
+    reads_profiles: bool                 # attempts are profiled for who does; what a session ends with always is
 
     def plan(self, brief: Brief) -> Plan: ...
 

@@ -35,6 +35,7 @@ class BuiltinEngineer:
     """Planner, coder and verifier by rule. Keeps nothing between calls."""
 
     name = "builtin"
+    reads_profiles = False
 
     def plan(self, brief: Brief) -> Plan:
         """CUDA graph replay, then regions by predicted saving. No tasks for a program that could not be captured.

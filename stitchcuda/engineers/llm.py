@@ -20,6 +20,8 @@ class ChatEngineer:
     Raises `Unavailable` from the constructor when a key is missing, and from each call when the endpoint cannot be used.
     """
 
+    reads_profiles = True
+
     def __init__(self, settings: Settings, *, progress: Progress | None = None) -> None:
         provider, _, model = settings.model.partition(":")
         if provider != "openai" or not model:

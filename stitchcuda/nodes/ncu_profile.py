@@ -6,7 +6,8 @@ Where to look next: `nsys_profile.py` (which kernels those are), `tools/profilin
 from __future__ import annotations
 
 from stitchcuda.nodes.context import Context
-from stitchcuda.state import State
+from stitchcuda.nodes.verdict import UNREAD
+from stitchcuda.state import ProfileResult, State
 from stitchcuda.tools.profiling.system_profile import SystemProfile
 
 
@@ -16,6 +17,8 @@ def ncu_profile(state: State, context: Context) -> State:
     assert work.program is not None
     if work.kernels:
         return {}
+    if work.system and work.system.skipped == UNREAD:
+        return {"work": work.model_copy(update={"kernels": ProfileResult(tool="ncu", skipped=UNREAD)})}
     system = context.load(SystemProfile, work.system.digest) if work.system and work.system.digest else None
     result = context.keep(*context.hands.profile_kernels(context.program_folder(work.program), system))
     update: State = {"work": work.model_copy(update={"kernels": result})}

@@ -6,7 +6,8 @@ The whole profile goes into the workspace, a few lines of it into the state. Whe
 from __future__ import annotations
 
 from stitchcuda.nodes.context import Context
-from stitchcuda.state import State
+from stitchcuda.nodes.verdict import UNREAD
+from stitchcuda.state import ProfileResult, State
 
 
 def nsys_profile(state: State, context: Context) -> State:
@@ -15,6 +16,8 @@ def nsys_profile(state: State, context: Context) -> State:
     assert work.program is not None
     if work.system:
         return {}
+    if not context.engineer.reads_profiles and context.settings.target == "cuda":
+        return {"work": work.model_copy(update={"system": ProfileResult(tool="nsys", skipped=UNREAD)})}
     result = context.keep(*context.hands.profile_system(context.program_folder(work.program)))
     update: State = {"work": work.model_copy(update={"system": result})}
     if result.skipped:

@@ -9,6 +9,8 @@ from collections.abc import Iterable
 
 from stitchcuda.state import Attempt, Baseline, Evidence, Tier, Work
 
+UNREAD = "not for this engineer, which goes by times; what the session ends with is profiled"
+
 
 def evidence_of(work: Work) -> Evidence:
     """What the tools said about the attempt under way; its tier is set."""
@@ -34,7 +36,7 @@ def missing(found: Iterable[Evidence]) -> tuple[str, ...]:
         said += [
             f"{profile.tool}: {profile.skipped or f'{profile.source} in its place, since {profile.why}'}"
             for profile in (evidence.system, evidence.kernels)
-            if profile is not None and (profile.skipped or profile.why)
+            if profile is not None and (profile.skipped or profile.why) and profile.skipped != UNREAD
         ]
         said += evidence.sanitizer.skipped if evidence.sanitizer else ()
     return tuple(dict.fromkeys(said))

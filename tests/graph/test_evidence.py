@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from stitchcuda.engineers.prompt import planner_prompt
+from stitchcuda.nodes.verdict import UNREAD
 from stitchcuda.session import Session
-from stitchcuda.state import ProfileResult, SanitizerResult
+from stitchcuda.state import Evidence, ProfileResult, SanitizerResult
 from stitchcuda.tools.profiling.kernel_profile import KernelProfile
 from stitchcuda.tools.profiling.profiling import Counted
 from stitchcuda.tools.profiling.system_profile import SystemProfile
@@ -77,6 +80,20 @@ def test_without_counters_it_is_timed_and_says_why(tmp_path: Path) -> None:
     notes = session.state()["notes"]
     assert f"nsys_profile: cupti in place of nsys ({LESSER})" in notes
     assert "ncu_profile skipped: the driver keeps them" in notes
+
+
+def test_attempts_are_not_profiled_for_an_engineer_that_goes_by_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ScriptedEngineer, "reads_profiles", False)
+    hands = SeeingHands(counters="the driver keeps them")
+    session, _, report = ended(tmp_path, hands)
+    assert (hands.calls.count("reference profile"), hands.calls.count("profile")) == (1, 1)
+    assert session.outcome().missing == ("ncu: the driver keeps them",)
+    assert "- program, by nsys: the softmax" in report
+    assert not any(UNREAD in note for note in session.state()["notes"])
+    unread = Evidence.model_validate_json(session.home.store.get(session.attempts()[0].evidence))
+    assert unread.system is not None
+    assert unread.kernels is not None
+    assert (unread.system.skipped, unread.kernels.skipped, unread.tier) == (UNREAD, UNREAD, "timed")
 
 
 def test_who_did_not_look_is_said_where_nothing_was_kept_too(tmp_path: Path) -> None:
