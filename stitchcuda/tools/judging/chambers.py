@@ -200,18 +200,18 @@ class Chambers:
 
     def ask(self, do: str, **fields: Any) -> dict[str, Any]:
         """Ask the reference worker. What goes wrong with a reference is the user's to mend: `BadInput`."""
-        try:
-            with self._asking:
+        with self._asking:
+            try:
                 reference = self.the_reference()
                 with self.turn():
                     return reference.ask(do, seconds=self.limits.baseline_s, doing=_DOING.get(do, do), **fields)
-        except WorkerFailed as failure:
-            if failure.kind == "error":
-                raise RuntimeError(f"the reference worker failed:\n{failure}") from failure
-            if failure.kind != "bad_input":
-                self.drop_reference()
-                raise Lost(str(failure)) from failure
-            raise BadInput(str(failure)) from failure
+            except WorkerFailed as failure:
+                if failure.kind == "error":
+                    raise RuntimeError(f"the reference worker failed:\n{failure}") from failure
+                if failure.kind != "bad_input":
+                    self.drop_reference()
+                    raise Lost(str(failure)) from failure
+                raise BadInput(str(failure)) from failure
 
     def the_reference(self) -> Worker:
         if self._reference is None:
@@ -227,7 +227,7 @@ class Chambers:
                     init=str(init),
                     patience=self.limits.load_s,
                 ) | {"init": str(init)}
-                self._gpu = turns.Turn(self._facts["gpu"])
+                self._gpu = self._gpu or turns.Turn(self._facts["gpu"])  # one for this process, which may be in it
                 with self.turn():
                     self._reference.ask("examine", seconds=self.limits.baseline_s, doing="running forward")
             except WorkerFailed as failure:

@@ -73,6 +73,7 @@ class Clocking:
                 previous = program if before == of else self._room.ready(stack, before)[0]
                 given = drawn[-1].result()
                 self._room.errands.quiet()
+                self._room.the_reference()  # a new one, if the contents were too much for it
                 with self._room.turn(alone=True):
                     return self._timed(previous, program, exam, given)
             except timing.Unfit:

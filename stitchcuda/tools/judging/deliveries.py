@@ -18,7 +18,6 @@ from typing import Any, Protocol
 import torch
 
 from stitchcuda.errors import BadInput
-from stitchcuda.sandbox.removal import remove
 from stitchcuda.tools.judging.exam import GIVEN, Ask, Exam, InputSet, drawn, places
 from stitchcuda.tools.judging.lending import lent
 from stitchcuda.tools.running import contents, wire
@@ -142,9 +141,6 @@ class Deliveries:
         except BadInput:
             return False
         return True
-
-    def close(self) -> None:
-        remove(self.folder)
 
     def _answered(self, given: InputSet, turn: int, moving: list[list[int]]) -> tuple[InputSet, int]:
         """The contents as the reference answers them, and how many of its values are finite."""

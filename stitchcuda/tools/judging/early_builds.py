@@ -36,8 +36,9 @@ class EarlyBuilds:
         self._orders: queue.SimpleQueue[tuple[dict[str, Any], Path, float, threading.Event] | None] = queue.SimpleQueue()
         self._made: dict[str, threading.Event] = {}
         self._thread: threading.Thread | None = None
-        self._failed = False               # then nothing more is made early
+        self.failed = False                # then nothing more is made early
         self._closed = False
+        self._turn = threading.Lock()      # orders come from two threads
 
     def build(self, order: Mapping[str, Any], root: Path | None, seconds: float) -> dict[str, Any]:
         """As `Builder.build`."""
@@ -48,12 +49,8 @@ class EarlyBuilds:
                 made.wait(seconds)
             if self._closed:               # who orders it is not needed any more, and others want the builder
                 return {"error": "the verdict is over", "kind": "build"}
-        elif root is not None and key not in self._made and not self._failed:
-            made = self._made[key] = threading.Event()
-            self._orders.put(({**order, "skip": True}, root, seconds, made))
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._work, daemon=True)
-                self._thread.start()
+        elif root is not None:
+            self._begin(key, {**order, "skip": True}, root, seconds)
         answer = self._builder.build(order, root, max(0.01, seconds - (time.monotonic() - started)))
         if "path" not in answer:
             self._end()
@@ -64,10 +61,21 @@ class EarlyBuilds:
         self._closed = True
         self._end()
 
+    def _begin(self, key: str, order: dict[str, Any], root: Path, seconds: float) -> None:
+        with self._turn:
+            if key in self._made or self.failed:
+                return
+            made = self._made[key] = threading.Event()
+            self._orders.put((order, root, seconds, made))
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, daemon=True)
+                self._thread.start()
+
     def _end(self) -> None:
-        self._failed = True
+        with self._turn:
+            self.failed = True
+            self._orders.put(None)
         self._second.stop()
-        self._orders.put(None)
         if self._thread is not None:
             self._thread.join()
 
@@ -75,10 +83,10 @@ class EarlyBuilds:
         while (one := self._orders.get()) is not None:
             order, root, seconds, made = one
             try:
-                if not self._failed:
+                if not self.failed:
                     self._second.build(order, root, seconds)
             except Exception:
-                self._failed = True        # a defect or a full disk: who needs the library orders it again, and says so
+                self.failed = True        # a defect or a full disk: who needs the library orders it again, and says so
             finally:
                 made.set()
         self._second.close()

@@ -1,14 +1,14 @@
 """What the judge has done beside the main line of a verdict: questions to the reference, work that is due soon, tidying up.
 
 Ending a process with a CUDA context takes a tenth of a second, removing an exam's files as long, and the reference can answer
-while a program is being built. Nothing that a verdict rests on is decided here. Where to look next: `examination.py`.
+while a program is being built. Who wants a result says so and waits. Where to look next: `examination.py`.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TypeVar
 
 from stitchcuda.tools.judging.worker import Worker
@@ -17,7 +17,7 @@ _T = TypeVar("_T")
 
 
 class Errands:
-    """One for the judge's life, or a context manager that ends with everything done. Not for several threads at once."""
+    """One for the judge's life. Not for several threads at once."""
 
     def __init__(self) -> None:
         self._questions = ThreadPoolExecutor(1)
@@ -39,16 +39,14 @@ class Errands:
         return self._begun.submit(work)
 
     def tidy(self, work: Callable[[], None]) -> None:
-        """Do it soon. Raises what failed of it by now, since nobody else asks."""
+        """Do it soon; `quiet` says what failed."""
+        self._tidied = [one for one in self._tidied if not one.done() or one.exception()]
         self._tidied.append(self._tidying.submit(work))
-        done = [one for one in self._tidied if one.done()]
-        self._tidied = [one for one in self._tidied if one not in done]
-        for one in done:
-            one.result()
 
     def quiet(self) -> None:
-        """Wait until everything is tidied up. Raises what failed of it."""
+        """Wait until everything is tidied up. Raises the first thing that failed."""
         waiting, self._tidied = self._tidied, []
+        wait(waiting)
         for one in waiting:
             one.result()
 
@@ -59,12 +57,3 @@ class Errands:
             yield worker
         finally:
             self.tidy(worker.close)
-
-    def __enter__(self) -> Errands:
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        self._questions.shutdown(cancel_futures=True)
-        self._tidying.shutdown()
-        self._begun.shutdown()
-        self.quiet()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import re
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, wait
@@ -25,6 +26,7 @@ from stitchcuda.tools.judging.trial import Trial
 from stitchcuda.tools.judging.worker import OnBuild, Worker, WorkerFailed
 from stitchcuda.tools.running import origin
 
+_MEMORY = re.compile(r"ran out of memory|used more memory than it may")
 _IDLE_S = 0.3                              # for which a program is not called: whether it works by itself
 
 
@@ -53,11 +55,15 @@ class Examination:
         started = time.monotonic()
         self._room.ahead.close()
         self._room.ahead = Ahead(of)
-        with self._room.copy(of) as program:
-            result, self._room.terms[of] = self._screened(program, seeds, fresh=fresh)
-        if not (result.ok and fresh and self._room.hurried):
-            self._room.ahead.close()
-            self._room.errands.quiet()     # a timing that follows waits for that itself
+        timed_next = False
+        try:
+            with self._room.copy(of) as program:
+                result, self._room.terms[of] = self._screened(program, seeds, fresh=fresh)
+            timed_next = result.ok and fresh and self._room.hurried
+        finally:
+            if not timed_next:             # which waits for that itself
+                self._room.ahead.close()
+                self._room.errands.quiet()
         return result.model_copy(update={"seconds": time.monotonic() - started})
 
     def _screened(self, program: Path, seeds: int, *, fresh: bool) -> tuple[CheckResult, Terms]:
@@ -65,15 +71,23 @@ class Examination:
         refused = tuple(f"the source itself: {one.sentence}" for one in findings if one.severity == "refused")
         if refused:
             return CheckResult(ok=False, tier="timed" if self._room.target == "cuda" else "simulated", reasons=refused), Terms()
-        result, terms = lacking.agreed(lambda terms: self._check(program, seeds, fresh=fresh, terms=terms))
+        hurried = fresh and self._room.hurried
+        result, terms = lacking.agreed(lambda terms: self._check(program, seeds, fresh=fresh, terms=terms, hurried=hurried))
+        if hurried and any(map(_MEMORY.search, result.reasons)):  # for what was done ahead, perhaps
+            self._room.ahead.close()
+            self._room.errands.quiet()
+            result, terms = lacking.agreed(lambda terms: self._check(program, seeds, fresh=fresh, terms=terms, hurried=False))
         noted = tuple(f"the source: {one.sentence}" for one in findings)
         return result.model_copy(update={"notes": (*result.notes, *noted)}), terms
 
-    def _check(self, program: Path, seeds: int, *, fresh: bool, terms: Terms) -> CheckResult:
-        """Raises `OtherTerms` for a program that has not all of the reference's state under its names."""
+    def _check(self, program: Path, seeds: int, *, fresh: bool, terms: Terms, hurried: bool) -> CheckResult:
+        """Raises `OtherTerms` for a program that has not all of the reference's state under its names.
+
+        `hurried`: what takes its time on a GPU is begun ahead, which takes more memory.
+        """
         exam = self._room.exam(1, fresh=fresh, terms=terms)
         self._room.make_room(exam)
-        early = EarlyBuilds(self._room.builder, self._room.new_builder()) if fresh and self._room.hurried else None
+        early = EarlyBuilds(self._room.builder, self._room.new_builder()) if hurried else None
         build = early.build if early else self._room.builder.build
         seated: list[Seated] = []          # ahead of time
         seat = functools.partial(self._seat, program, exam, build, seated)
@@ -104,23 +118,39 @@ class Examination:
                     completed.result()     # what is wrong with the reference comes first
             except WorkerFailed as failure:
                 return sitting.failed(one, lacking.reconsidered(self._room.ask, exam, one.state, failure, terms))
-            if early and not large(exam):
+            if early and not early.failed and not large(exam):
                 seated.append(self._seated(program, exam, build))
-            while early and len(self._room.ahead) < TIMINGS:
-                self._room.ahead.add(self._room.born(program, exam))
+                while len(self._room.ahead) < TIMINGS:
+                    self._room.ahead.add(self._room.born(program, exam))
             try:
                 others = resized(self._room.ask, exam, declared_sizes(program)) if fresh else []
             except WorkerFailed as failure:
                 return sitting.failed(one, failure)
             with self._room.turn(worker):
                 result = sitting.sit(
-                    one, exam, seeds, final=fresh, profile=self._room.target == "cuda", others=others, reload=again.result,
+                    one, exam, seeds, final=fresh, profile=self._room.target == "cuda", others=others,
+                    still=lambda: wait([ahead.loading for ahead in seated]),
                 )  # fmt: skip
-            idle = None
-            if early and result.ok:
-                sitter.pop_all()     # closed when it has been left alone
-                idle = self._idle(one, worker)
-            sitter.close()
+
+            idle: Future[str] | None = None
+
+            def leave() -> None:
+                """The last questions of a last verification, beside which nobody else asks this worker."""
+                nonlocal result
+                if idle is not None and (reason := idle.result()):
+                    result = result.model_copy(update={"ok": False, "reasons": (*result.reasons, reason)})
+                if fresh and result.ok:
+                    worker.expire_in(self._room.limits.check_s)
+                    with self._room.turn(worker):
+                        result = sitting.remarked(result, one, exam, seeds, reload=again.result)
+                sitter.close()
+
+            if fresh and result.ok and self._room.hurried:
+                self._room.reference_work()  # is recorded before the program is left alone, when it may do what it likes
+                idle = self._room.errands.begin(lambda: self._left_alone(one))
+                sitter.callback(wait, [idle])  # one thread at a time asks a worker, or closes it
+            if not (beside := bool(seated)):
+                leave()
             self._room.make_room(exam)
             if not result.ok:
                 lacking.regroup(one.state, terms, one.guessed, more=any(one.spare))
@@ -139,20 +169,13 @@ class Examination:
             times = origin.own_times(one.traced, one.own)
             skipped = skipping.examine(seat, exam, seeds, work=times)
             result = integrity.judged(result, skipped, one.own_launches, times)
-            if idle and (reason := idle.result()):
-                result = result.model_copy(update={"ok": False, "reasons": (*result.reasons, reason)})
+            if beside:
+                leave()
             return result
 
-    def _idle(self, one: Trial, worker: Worker) -> Future[str]:
-        """A reason if the program does anything while nobody calls it; its worker is left alone for a while, then closed."""
-        watched = self._room.errands.begin(lambda: one.idle(_IDLE_S))
-
-        def close() -> None:
-            wait([watched])                # one thread at a time asks a worker, or closes it
-            worker.close()
-
-        self._room.errands.tidy(close)
-        return watched
+    def _left_alone(self, one: Trial) -> str:
+        with self._room.turn():
+            return one.idle(_IDLE_S)
 
     def _seated(self, program: Path, exam: Exam, build: OnBuild) -> Seated:
         """Begin to load the program into a new worker, built so that single kernels can be left out."""

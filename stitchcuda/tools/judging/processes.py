@@ -1,7 +1,8 @@
 """The processes that a worker consists of: how many threads they have, and how they stand still while somebody else is timed.
 
 A thread of a program's could keep the device or the cores busy whenever the program is not called, so that whoever is timed
-beside it looks slow. A stopped process starts nothing. Nothing is decided here. Where to look next: `timing.py`.
+beside it looks slow. A stopped process starts nothing; what it has on the device already goes on. Nothing is decided here.
+Where to look next: `timing.py`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ def below(pid: int) -> dict[int, int]:
         if not folder.name.isdigit():
             continue
         try:
-            fields = (folder / "stat").read_text().rsplit(")", 1)[1].split()
+            fields = (folder / "stat").read_text(errors="replace").rsplit(")", 1)[1].split()
         except (FileNotFoundError, ProcessLookupError, PermissionError):
             continue                       # it ended meanwhile, or is none of ours
         parents.setdefault(int(fields[1]), []).append(int(folder.name))
@@ -44,7 +45,7 @@ class Others:
 
     def __init__(self, supervisors: dict[str, int]) -> None:
         self._pids = {name: [one for one in below(pid) if one != pid] for name, pid in supervisors.items()}
-        self.denied = False                # the system does not let us
+        self.denied = not all(self._pids.values())  # the system does not show them to us, or does not let us
         for pid in (pid for pids in self._pids.values() for pid in pids):
             try:
                 os.kill(pid, 0)
@@ -68,5 +69,5 @@ class Others:
 
 def _tell(pids: Collection[int], what: signal.Signals) -> None:
     for pid in pids:
-        with contextlib.suppress(ProcessLookupError):  # it ended: who asks it something is told
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # it ended: who asks it something is told
             os.kill(pid, what)

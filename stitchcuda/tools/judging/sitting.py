@@ -22,13 +22,13 @@ _MORE_S = 1.0
 
 def sit(
     trial: Trial, exam: Exam, seeds: int, *, final: bool, profile: bool, others: Sequence[InputSet] = (),
-    reload: Callable[[], Exam | None] = lambda: None,
+    still: Callable[[], object] = lambda: None,
 ) -> CheckResult:  # fmt: skip
     """Run the exam's first `seeds` input sets; stops at the first that fails. Worker failures become reasons.
 
     The first set is called twice, at old and at new addresses, which also says whether the program is deterministic. `final`:
     all sets are, many more calls follow before the last look, and `others` (of other sizes) are tried. `profile`: shares come
-    from the device's own clock (GPU). `reload` draws other parameters, for the report on a program that is right so far.
+    from the device's own clock (GPU), once `still` says that nobody else of ours works there.
     """
     worst: dict[str, OutputError] = {}
     reasons: list[str] = []
@@ -78,13 +78,9 @@ def sit(
         if not reasons and first is not None:
             reasons = _overwritten(trial, exam.sets[0], first)
         if not reasons and profile:
+            still()
             shares = trial.profile(exam.sets[0])
             reasons = _traced(shares)
-        for given in (one for one in exam.sets[:seeds] if one.lenient and not reasons):
-            trial.remark(trial.beyond(given, bounds))
-            done += 1
-        if not reasons and trial.state_names and (other := reload()) is not None:
-            trial.remark(trial.with_other_parameters(other))
     except WorkerFailed as failure:
         return failed(trial, failure, outputs=tuple(worst.values()), seeds=done)
     return CheckResult(
@@ -107,6 +103,25 @@ def sit(
         protections=trial.protections.on,
         unprotected=tuple(f"{name}: {why}" for name, why in trial.protections.denied),
     )
+
+
+def remarked(
+    result: CheckResult, trial: Trial, exam: Exam, seeds: int, *, reload: Callable[[], Exam | None]
+) -> CheckResult:
+    """What else there is to say of a program that is right: what it makes of inputs in another layout, and of other parameters
+    (`reload` draws them) after its first calls. Its worker need not survive that: these are the last questions.
+    """
+    bounds, done = exam.bounds(seeds), 0
+    try:
+        for given in (one for one in exam.sets[:seeds] if one.lenient):
+            trial.remark(trial.beyond(given, bounds))
+            done += 1
+        if trial.state_names and (other := reload()) is not None:
+            trial.remark(trial.with_other_parameters(other))
+    except WorkerFailed as failure:
+        return failed(trial, failure, outputs=result.outputs, seeds=result.seeds)
+    new = [note for note in trial.notes if note not in result.notes]
+    return result.model_copy(update={"seeds": result.seeds + done, "notes": (*result.notes, *new)})
 
 
 def _traced(shares: dict[str, Any]) -> list[str]:

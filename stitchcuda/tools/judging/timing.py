@@ -160,6 +160,10 @@ class Interleaving:
 
         Returns how long the next may be.
         """
+        with self._hold("program"):
+            return self._rows(longest, deliver)
+
+    def _rows(self, longest: int, deliver: tuple[int, int] | None) -> int:
         for measured in (False, True) if longest >= _SHORTEST_ROW else ():
             calls = self._calls(self._draw.randint((3 * longest + 3) // 4, longest))
             if deliver and measured:

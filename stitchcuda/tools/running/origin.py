@@ -64,8 +64,8 @@ def record(
 
 
 def idle(seconds: float) -> list[str]:
-    """Names of what the device did for this process while nobody called, in so many seconds."""
-    return [str(row[0]) for row in _recorded(lambda: _sleep(seconds))["rows"]]
+    """What the device did for this process first while nobody called, in so many seconds: its name, if it did anything."""
+    return [str(row[0]) for row in _recorded(lambda: _sleep(seconds))["rows"][:1]]
 
 
 def _recorded(call: Callable[[], object]) -> dict[str, Any]:

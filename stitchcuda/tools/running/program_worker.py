@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import inspect
+import os
 import secrets
 import sys
 import time
@@ -261,8 +262,15 @@ class ProgramWorker:
             return origin.record(lambda: timed_calls.read(program(*args, **kwargs)), restore=self._restore, renew=renew)
 
     def idle(self, message: dict[str, Any]) -> dict[str, Any]:
-        """What goes on on the device while nobody calls (GPU only)."""
-        return {"worked": origin.idle(message["budget_s"])}
+        """What goes on on the device while nobody calls (GPU only), on one core, so that it looks as it does under the clock."""
+        cores = os.sched_getaffinity(0)
+        with contextlib.suppress(OSError):
+            os.sched_setaffinity(0, {min(cores)})
+        try:
+            return {"worked": origin.idle(message["budget_s"])}
+        finally:
+            with contextlib.suppress(OSError):
+                os.sched_setaffinity(0, cores)
 
     def time(self, message: dict[str, Any]) -> dict[str, Any]:
         """Timed calls (GPU only), as `timed_calls.answer` says."""

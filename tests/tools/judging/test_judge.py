@@ -112,15 +112,17 @@ def test_what_is_done_ahead_for_a_gpu_leaves_nothing_behind(tmp_path: Path, monk
         for text, idle[0], reason in (
             (right, "", ""),
             (right, spins, "nobody calls it"),
+            (right.replace("return torch", "x.is_contiguous() or __import__('os').abort()\n        return torch"), "", ""),
             (right.replace("* gain", "* gain + 1"), "", "output is wrong"),
             (right.replace("return torch", "__import__('os').abort()\n        return torch"), "", "SIGABRT"),
             (f"import no_such_module\n{right}", "", "no_such_module"),
         ):
             program.write_text(text)
-            result = judge.check({"program": str(program), "seeds": 2, "fresh": True})
+            result = judge.check({"program": str(program), "seeds": 5, "fresh": True})
             assert result["ok"] == (not reason)
             assert reason in " ".join(result["reasons"])
             assert len(judge.room.ahead) == (2 if result["ok"] else 0)
+            assert ("inputs are not taken: the program crashed" in " ".join(result["notes"])) == ("is_contiguous" in text)
         judge.room.errands.quiet()
         assert [path.name for path in judge.room.scratch.iterdir() if path.name.startswith("program-")] == []
     finally:

@@ -107,6 +107,22 @@ def test_a_program_that_is_the_previous_one_as_well_is_not_stopped_for_itself(tw
         pass                               # it is gone
 
 
+def test_a_process_may_be_called_anything() -> None:
+    code = "import ctypes, time; ctypes.CDLL(None).prctl(15, b'\\xff\\xfe) 1 2'); print(flush=True); time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as odd:
+        assert odd.stdout is not None
+        odd.stdout.readline()
+        try:
+            assert below(odd.pid) == {odd.pid: 1}
+        finally:
+            odd.kill()
+
+
+def test_who_shows_no_processes_is_denied(two: tuple[Counting, Counting], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stitchcuda.tools.judging.processes.below", lambda pid: {pid: 0})
+    assert Others({"program": two[0].pid}).denied
+
+
 def test_what_the_system_denies_is_said(two: tuple[Counting, Counting], monkeypatch: pytest.MonkeyPatch) -> None:
     def denied(pid: int, what: int) -> None:
         raise PermissionError

@@ -291,6 +291,25 @@ def test_a_thread_that_keeps_the_device_busy_between_calls_gains_nothing(stage: 
     assert stage.timed(theirs, clock, hold=hold).speedup == pytest.approx(1.0, rel=0.02)
     assert stage.timed(theirs, clock).speedup == pytest.approx(1.5, rel=0.02)
 
+def test_rows_are_called_while_the_others_stand_still_too(stage: Stage) -> None:
+    """Else a busy previous program would slow rows alone, and the two clocks would part."""
+    clock, free = VirtualClock(stage.time), [True]
+    theirs = stage.honest(clock, 0.5)
+
+    def program(*args: Any) -> Any:
+        stage.time.ms += 1.0 * free[0]
+        return theirs(*args)
+
+    @contextlib.contextmanager
+    def hold(name: str) -> Iterator[None]:
+        free[0] = False
+        yield
+        free[0] = True
+
+    result = stage.timed(program, clock, hold=hold)
+    assert result.refused == ()
+    assert result.ratio == pytest.approx(4.0)
+
 
 def test_one_after_another_where_memory_is_short(stage: Stage) -> None:
     clock = VirtualClock(stage.time)
