@@ -262,7 +262,7 @@ class ProgramWorker:
             return origin.record(lambda: timed_calls.read(program(*args, **kwargs)), restore=self._restore, renew=renew)
 
     def idle(self, message: dict[str, Any]) -> dict[str, Any]:
-        """What goes on on the device while nobody calls (GPU only), on one core, so that it looks as it does under the clock."""
+        """What goes on on the device while nobody calls (GPU only), on one core, as it is under the clock."""
         cores = os.sched_getaffinity(0)
         with contextlib.suppress(OSError):
             os.sched_setaffinity(0, {min(cores)})
