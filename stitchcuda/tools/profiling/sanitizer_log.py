@@ -1,7 +1,7 @@
 """Reads what compute-sanitizer prints, in the wording of CUDA 11 to 13; equal findings become one with a count.
 
 Text, not `--xml`: it says the same in every version, also when the run was cut off. Lines of the program itself, which come in
-between, are passed over. Where to look next: `sanitizer.py`.
+between, are passed over; one that looks like the tool's gives a finding at worst. Where to look next: `sanitizer.py`.
 """
 
 from __future__ import annotations
@@ -16,29 +16,32 @@ from stitchcuda.tools.profiling.own_path import own_path
 
 Tool = Literal["memcheck", "racecheck", "initcheck", "synccheck"]
 
+_HEX, _COUNT, _LINE_NUMBER = r"0x[0-9a-fA-F]{1,16}", r"\d[\d,]{0,18}", r"\d{1,9}"  # no more: a program can print anything
+_XYZ = r"\d{1,10}, *\d{1,10}, *\d{1,10}"
+
 _LINE = re.compile(r"^=========(.*)$", re.MULTILINE)
-_ACCESS = re.compile(r"^(Invalid|Uninitialized|Misaligned) (?:(__\w+__) )?(?:memory )?(\w+)(?: of size ([\d,]+))?")
+_ACCESS = re.compile(rf"^(Invalid|Uninitialized|Misaligned) (?:(__\w+__) )?(?:memory )?(\w+)(?: of size ({_COUNT}))?")
 _BARRIER = re.compile(r"^Barrier error detected\.\s*(.*)$")
 _RACE = re.compile(r"^(?:(Error|Warning|Info|Fatal):\s*)?Race reported between (\w+) access at (.+)$", re.IGNORECASE)
-_OTHER_ACCESS = re.compile(r"^and (\w+) access at (.+?)(?: \[([\d,]+) hazards?\])?$")
-_HAZARD = re.compile(r"^(?:(Error|Warning|Info|Fatal):\s*)?(?:\([^)]*\) )?Potential (\w+) hazard detected at (__\w+__) (0x\w+) "
-                     r"in block \(([\d, ]+)\)", re.IGNORECASE)  # fmt: skip
-_HAZARD_SIDE = re.compile(r"^(?:Write|Read) Thread \(([\d, ]+)\) at (.+)$")
+_OTHER_ACCESS = re.compile(rf"^and (\w+) access at (.+?)(?: \[({_COUNT}) hazards?\])?$")
+_HAZARD = re.compile(r"^(?:(Error|Warning|Info|Fatal):\s*)?(?:\([^)]*\) )?Potential (\w+) hazard detected at (__\w+__) "
+                     rf"({_HEX}) in block \(({_XYZ})\)", re.IGNORECASE)  # fmt: skip
+_HAZARD_SIDE = re.compile(rf"^(?:Write|Read) Thread \(({_XYZ})\) at (.+)$")
 _API = re.compile(r"^Program hit (\w+)(?: \(error \d+\))?(?: due to \"([^\"]*)\")? on CUDA API call to (\w+)")
-_LEAK = re.compile(r"^Leaked ([\d,]+) bytes at (0x\w+)")
-_UNUSED = re.compile(r"^Unused memory in allocation (0x\w+) of size ([\d,]+)")
+_LEAK = re.compile(rf"^Leaked ({_COUNT}) bytes at ({_HEX})\b")
+_UNUSED = re.compile(rf"^Unused memory in allocation ({_HEX}) of size ({_COUNT})")
 _HOST = re.compile(r"^(?:Host API (?:uninitialized )?memory access|Uninitialized access at|Host API memory access error)")
 _OTHER = re.compile(r"^(?:(?:Error|Warning|Fatal):\s+)?(?:Illegal|Invalid|Missing|Malloc|Free|Double|Stream-ordered)\b")
 _AT = re.compile(r"^at (.+)$")
-_IN = re.compile(r"^in (\S+):(\d+)$")
-_BY = re.compile(r"^by thread \(([\d, ]+)\) in block \(([\d, ]+)\)")
-_ADDRESS = re.compile(r"^(?:Address|Access (?:at|to)) (0x\w+)(?: is (.+))?$")
+_IN = re.compile(rf"^in (\S+):({_LINE_NUMBER})$")
+_BY = re.compile(rf"^by thread \(({_XYZ})\) in block \(({_XYZ})\)")
+_ADDRESS = re.compile(rf"^(?:Address|Access (?:at|to)) ({_HEX})(?: is (.+))?$")
 _NEAREST = re.compile(r"^and is (.+)$")
 _FRAME = re.compile(r"^Device Frame:\s*(.+)$")
-_NEW_PLACE = re.compile(r"^(?P<function>.*?)(?:\+0x[0-9a-f]+)?(?: in (?P<file>\S+):(?P<line>\d+))?$")
-_OLD_PLACE = re.compile(r"^0x[0-9a-f]+(?: in (?:(?P<file>\S+?):(?P<line>\d+):)?(?P<function>.+))?$")
-_OLD_FRAME = re.compile(r"^(?:(?P<file>\S+?):(?P<line>\d+):)(?P<function>.+)$")
-_SUMMARY = re.compile(r"^ ?(?:ERROR SUMMARY: ([\d,]+) errors?|RACECHECK SUMMARY: ([\d,]+) hazards? displayed)", re.MULTILINE)
+_NEW_PLACE = re.compile(rf"^(?P<function>.*?)(?:\+0x[0-9a-f]+)?(?: in (?P<file>\S+):(?P<line>{_LINE_NUMBER}))?$")
+_OLD_PLACE = re.compile(rf"^0x[0-9a-f]+(?: in (?:(?P<file>\S+?):(?P<line>{_LINE_NUMBER}):)?(?P<function>.+))?$")
+_OLD_FRAME = re.compile(rf"^(?:(?P<file>\S+?):(?P<line>{_LINE_NUMBER}):)(?P<function>.+)$")
+_SUMMARY = re.compile(rf"^ ?(?:ERROR SUMMARY: ({_COUNT}) errors?|RACECHECK SUMMARY: ({_COUNT}) hazards? displayed)")
 _SOURCES = (".cu", ".cuh")
 _PROBE = "cuGetProcAddress"                # libraries ask for entry points that older drivers do not have
 
@@ -218,7 +221,8 @@ def _places(rest: list[str], root: Path | None) -> list[_Place]:
 
 def _place(text: str, root: Path | None) -> _Place:
     """A function, its file and line, from any version's way to write them; a trailing "[0x520]" or "(name : 0x60)" is cut."""
-    text = re.sub(r" (?:\[0x[0-9a-f]+\]|\(.* : 0x[0-9a-f]+\))$", "", text.strip())
+    text = re.sub(r" \[0x[0-9a-f]+\]$", "", text.strip())
+    text = text.partition(" (")[0] if re.search(r" : 0x[0-9a-f]+\)$", text) else text
     found = _OLD_PLACE.match(text) or _OLD_FRAME.match(text) or _NEW_PLACE.match(text)
     assert found is not None               # the last pattern matches any text
     function, file, line = found.group("function") or "", found.group("file") or "", found.group("line")

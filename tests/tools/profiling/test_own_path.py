@@ -31,3 +31,8 @@ def test_own_files_go_by_their_place_in_the_program(file: str, told: str, tmp_pa
 
 def test_a_path_below_a_folder_that_is_gone() -> None:
     assert own_path("/gone/program/one.cu", Path("/gone/program")) == "one.cu"
+
+
+@pytest.mark.parametrize("file", [f"/{'a' * 300}.cu", f"{'a/' * 5000}b.cu", "nul\0.cu"])
+def test_what_no_file_is_called_stays_as_it_is(file: str, tmp_path: Path) -> None:
+    assert own_path(file, tmp_path) == file

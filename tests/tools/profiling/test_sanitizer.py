@@ -185,6 +185,32 @@ def test_what_the_program_prints_is_no_finding() -> None:
     assert errors(log) == 0
 
 
+READ = "========= Invalid __global__ read of size 4 bytes\n=========     "
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        "========= Leaked 5 bytes at 0xzz\n",
+        "========= Leaked , bytes at 0x1\n",
+        f"========= Leaked {'9' * 5000} bytes at 0x{'f' * 5000}\n",
+        "========= Unused memory in allocation 0xqq of size ,\n",
+        f"========= Potential RAW hazard detected at __shared__ 0xqq in block ({'1,' * 3}) :\n",
+        "========= ERROR SUMMARY: , errors\n",
+        f"========= ERROR SUMMARY: {'9' * 5000} errors\n",
+        f"{READ}Address 0xqq is out of bounds\n",
+        f"{READ}by thread (1,2) in block (,,)\n",
+        f"{READ}at kernel(int)+0x10 in /{'a' * 300}.cu:3\n",
+        f"{READ}at kernel(int)+0x10 in {'a/' * 100_000}a.cu:3\n",
+        f"{READ}at kernel+0x10 in a.cu:{'9' * 5000}\n",
+        f"{READ}at {' (' * 100_000}\n",
+    ],
+)
+def test_what_the_program_prints_in_the_tool_s_manner_is_no_end_of_it(log: str, tmp_path: Path) -> None:
+    assert errors(log) is None
+    assert all(one.address is None and one.block is None for one in findings(log, "memcheck", tmp_path))
+
+
 @pytest.mark.parametrize("log", [MEMCHECK, RACECHECK, INITCHECK, SYNCCHECK])
 def test_a_log_that_was_cut_off_anywhere_gives_what_it_holds(log: str) -> None:
     whole = sum(one.count for one in findings(log, "memcheck"))
