@@ -15,12 +15,12 @@ from typing import Any, Literal
 
 from stitchcuda.errors import Unavailable
 from stitchcuda.tools.building.kernel_names import classify
+from stitchcuda.tools.profiling.foreign_file import MOST_BYTES, open_foreign
 from stitchcuda.tools.profiling.system_profile import SystemProfile
 from stitchcuda.tools.profiling.timeline import ApiCall, Range, Recording, Work, profile_of
 from stitchcuda.tools.running.ranges import CALL_RANGE, REGION_PREFIX, TRACED_RANGE
 
 _NS = 1e3                                  # in a microsecond
-_MOST_BYTES = 2**29                        # of a file that a program's process could have written
 _COPIES = {"HtoD": "Host-to-Device", "DtoH": "Device-to-Host", "DtoD": "Device-to-Device", "PtoP": "Peer-to-Peer"}
 
 
@@ -30,19 +30,16 @@ def read_trace(path: Path, *, own: Iterable[str] = (), why: str) -> SystemProfil
     Raises `Unavailable` for a file that is missing or damaged, and for one without a call or without a kernel.
     """
     try:
-        if path.stat().st_size > _MOST_BYTES:
-            raise Unavailable(f"{path} is larger than {_MOST_BYTES >> 20} MiB: profile fewer calls")
-        events = json.loads(path.read_text())["traceEvents"]
+        with open_foreign(path) as file:
+            events = json.loads(file.read(MOST_BYTES))["traceEvents"]
         complete = [one for one in events if one.get("ph") == "X"]
         recording = _recording(complete, frozenset(own))
-    except OSError as error:
-        raise Unavailable(f"{path} cannot be read: {(error.strerror or str(error)).lower()}") from error
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        why_not = f"{type(error).__name__}: {error}"
+        profile = profile_of(recording, source="cupti", why=why)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
+        why_not = f"{type(error).__name__}: {str(error)[:200]}"
         raise Unavailable(f"{path} is no trace of torch.profiler, or was cut short ({why_not})") from error
     if not recording.work:
         raise Unavailable(f"{path}: torch.profiler recorded no kernel; CUPTI may be in use by another profiler")
-    profile = profile_of(recording, source="cupti", why=why)
     if not profile.kernels:
         raise Unavailable(f'{path}: nothing was launched in the {len(recording.calls)} ranges "{CALL_RANGE}"')
     return profile
@@ -87,8 +84,10 @@ def _work(event: Mapping[str, Any], own: frozenset[str]) -> Work:
 
 
 def _times(event: Mapping[str, Any]) -> tuple[int, int]:
-    start = round(float(event["ts"]) * _NS)
-    return start, start + round(float(event.get("dur", 0)) * _NS)
+    start, took = round(float(event["ts"]) * _NS), round(float(event.get("dur", 0)) * _NS)
+    if took < 0:
+        raise ValueError("something ends before it begins")
+    return start, start + took
 
 
 def _thread(event: Mapping[str, Any]) -> int:

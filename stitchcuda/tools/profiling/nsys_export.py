@@ -8,14 +8,16 @@ have been looked at. It writes nothing and starts nothing. Where to look next: `
 
 from __future__ import annotations
 
+import os
 import re
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from stitchcuda.errors import Unavailable
 from stitchcuda.tools.building.kernel_names import base_name, classify, demangled
+from stitchcuda.tools.profiling.foreign_file import open_foreign
 from stitchcuda.tools.profiling.system_profile import Origin, SystemProfile
 from stitchcuda.tools.profiling.timeline import ApiCall, Range, Recording, Work, profile_of
 from stitchcuda.tools.running.ranges import CALL_RANGE, REGION_PREFIX, TRACED_RANGE
@@ -31,6 +33,8 @@ _WORRYING = re.compile(r"CUPTI_ERROR|No CUDA events|dropped|\blost\b|missing|mig
 _OF_CUDA = re.compile(r"CUDA|CUPTI|buffer|event")
 _API_VERSION = re.compile(r"_v\d+(?=_|$)")
 _DAMAGED = "is cut short or damaged: export the recording again"
+_ODD = (sqlite3.Error, TypeError, ValueError, AttributeError, OverflowError)  # what a file leads to whose values are none
+_WORDS = {"text", "value", "label"}        # columns; all others hold integers
 # CUpti_ActivityMemcpyKind, for files without ENUM_CUDA_MEMCPY_OPER
 _KINDS = {1: "Host-to-Device", 2: "Device-to-Host", 8: "Device-to-Device", 9: "Host-to-Host", 10: "Peer-to-Peer"}
 
@@ -53,8 +57,8 @@ def read_export(
         try:
             recording = _recording(file, call, traced, prefix, frozenset(own))
             profile = profile_of(recording, notes=file.worries())
-        except sqlite3.DatabaseError as error:
-            raise Unavailable(f"{path} {_DAMAGED} ({error})") from error
+        except _ODD as error:
+            raise Unavailable(f"{path} {_DAMAGED} ({str(error)[:200]})") from error
         if not recording.work:
             raise Unavailable(f"{path}: no kernel was recorded{file.excuse()}; was it recorded with --trace=cuda on a GPU?")
         if not recording.calls:
@@ -70,11 +74,8 @@ class _File:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        try:
-            with path.open("rb") as file:
-                head, size = file.read(_HEAD), path.stat().st_size
-        except OSError as error:
-            raise Unavailable(f"{path} cannot be read: {(error.strerror or str(error)).lower()}") from error
+        with open_foreign(path) as file:
+            head, size = file.read(_HEAD), os.fstat(file.fileno()).st_size
         if not head:
             raise Unavailable(f"{path} is empty: export the recording again")
         if not head.startswith(_MAGIC):
@@ -86,12 +87,14 @@ class _File:
         self._connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
         self._connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
         try:
+            if (said := next(self._ask("PRAGMA quick_check(1)"))[0]) != "ok":
+                raise ValueError(" ".join(said.split()))
             names = [name for (name,) in self._ask("SELECT name FROM sqlite_master WHERE type = 'table'")]
             self._columns = {name: {row[1] for row in self._ask(f'PRAGMA table_info("{name}")')} for name in names}
             self.texts: dict[int, str] = dict(self.rows("StringIds", "id", "value"))
-        except sqlite3.DatabaseError as error:
+        except _ODD as error:
             self._connection.close()
-            raise Unavailable(f"{path} {_DAMAGED} ({error})") from error
+            raise Unavailable(f"{path} {_DAMAGED} ({str(error)[:200]})") from error
 
     def __enter__(self) -> _File:
         return self
@@ -100,7 +103,10 @@ class _File:
         self._connection.close()
 
     def rows(self, table: str, *columns: str, optional: tuple[str, ...] = ()) -> Iterator[Any]:
-        """Rows of a table with `columns` and `optional`, None for an optional one that it lacks; nothing if it is not there."""
+        """Rows of a table with `columns` and `optional`, None for an optional one that it lacks; nothing if it is not there.
+
+        Raises ValueError for a value of another kind than its column's; None is of any.
+        """
         here = self._columns.get(table)
         if here is None:
             return iter(())
@@ -108,7 +114,14 @@ class _File:
             unknown = "this version of Nsight Systems is not known here"
             raise Unavailable(f"{self.path}: {table} has no {', '.join(lacking)}: {unknown}")
         chosen = [*(f'"{column}"' for column in columns), *(f'"{one}"' if one in here else "NULL" for one in optional)]
-        return self._ask(f'SELECT {", ".join(chosen)} FROM "{table}"')
+        kinds = [str if column in _WORDS else int for column in (*columns, *optional)]
+        return self._checked(table, kinds, self._ask(f'SELECT {", ".join(chosen)} FROM "{table}"'))
+
+    def _checked(self, table: str, kinds: Sequence[type], rows: Iterator[Any]) -> Iterator[Any]:
+        for row in rows:
+            if any(value is not None and type(value) is not kind for value, kind in zip(row, kinds, strict=True)):
+                raise ValueError(f"{table} holds a value of another kind than its column's")
+            yield row
 
     def worries(self) -> list[str]:
         """What nsys itself warns of, as far as it bears on kernels."""
@@ -134,6 +147,12 @@ def _recording(file: _File, call: str, traced: str, prefix: str, own: frozenset[
     )
 
 
+def _in_order(table: str, start: int, end: int) -> None:
+    """Raises TypeError or ValueError for times that are none."""
+    if end < start:
+        raise ValueError(f"something in {table} ends before it begins")
+
+
 def _ranges(file: _File) -> Iterator[Range]:
     """Ranges that were pushed and popped. One that is still open has no end, and is none."""
     for start, end, kind, text, text_id, thread in file.rows(
@@ -149,6 +168,7 @@ def _api(file: _File) -> Iterator[ApiCall]:
     for start, end, name, correlation, thread in file.rows(
         _RUNTIME, "start", "end", "nameId", "correlationId", optional=("globalTid",)
     ):
+        _in_order(_RUNTIME, start, end)
         plain = _API_VERSION.sub("", file.texts.get(name, "(unknown)"))
         yield ApiCall(plain, start, end, (thread or 0) >> _PROCESS, thread or 0, correlation)
 
@@ -161,6 +181,7 @@ def _kernels(file: _File, own: frozenset[str]) -> Iterator[Work]:
         _KERNEL, "start", "end", "deviceId", "streamId", "correlationId", "demangledName",
         optional=("contextId", "globalPid", "mangledName", "graphNodeId", "graphId"),
     ):  # fmt: skip
+        _in_order(_KERNEL, start, end)
         if (spelled, mangled) not in kinds:
             symbol = file.texts.get(mangled, "") if mangled is not None else ""
             name = demangled(symbol) if symbol else file.texts.get(spelled, "(unknown)")
@@ -177,6 +198,7 @@ def _graphs(file: _File) -> Iterator[Work]:
     for start, end, device, stream, correlation, context, process, graph in file.rows(
         _GRAPH, "start", "end", "deviceId", "streamId", "correlationId", optional=("contextId", "globalPid", "graphId")
     ):
+        _in_order(_GRAPH, start, end)
         name = f"CUDA graph {graph}, as a whole"
         where = (device, context or 0, stream)
         yield Work("graph", name, "graph", start, end, (process or 0) >> _PROCESS, where, correlation, True)
@@ -189,6 +211,7 @@ def _copies(file: _File) -> Iterator[Work]:
             table, "start", "end", "deviceId", "streamId", "correlationId", "bytes",
             optional=("contextId", "globalPid", "copyKind", "graphNodeId"),
         ):  # fmt: skip
+            _in_order(table, start, end)
             name = "memset" if table == _SET else f"copy {kinds.get(kind, f'kind {kind}')}"
             where = (device, context or 0, stream)
             yield Work("copy", name, "copy", start, end, (process or 0) >> _PROCESS, where, correlation, bool(node), size)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,6 +24,7 @@ from stitchcuda.tools.building.kernel_names import base_name, in_sources
 from stitchcuda.tools.judging.check import Judge
 from stitchcuda.tools.profiling import ncu_command, ncu_report, nsys_command, nsys_export, sanitizer
 from stitchcuda.tools.profiling.cupti_trace import read_trace
+from stitchcuda.tools.profiling.foreign_file import open_foreign
 from stitchcuda.tools.profiling.kernel_profile import KernelProfile
 from stitchcuda.tools.profiling.report_reader import read_apart
 from stitchcuda.tools.profiling.sanitizer import TOOLS, Sanitized
@@ -31,7 +33,7 @@ from stitchcuda.tools.profiling.system_profile import SystemProfile
 
 CALLS, WARM = 5, 5                         # of each kind; warm ones come before
 _SECONDS = 300.0                           # for one rehearsal
-_MOST_CHARACTERS = 10_000                  # of a few times
+_MOST_BYTES = 10_000                       # of a few times
 
 
 def system_profile(judge: Judge, program: Path | None) -> SystemProfile:
@@ -137,23 +139,36 @@ def _by_nsys(judge: Judge, program: Path | None, folder: Path, why: str) -> Syst
     rehearsed, report = _Rehearsed(judge, program, folder, how="nsys"), folder / "report"
     done = rehearsed(nsys_command.under(nsys, report), seconds=_SECONDS)
     exported = nsys_command.exported(nsys, nsys_command.recorded(done, report), run)
-    return nsys_export.read_export(exported, own=rehearsed.kernels)
+    with _reading("the recording"):
+        return nsys_export.read_export(exported, own=rehearsed.kernels)
 
 
 def _by_cupti(judge: Judge, program: Path | None, folder: Path, why: str) -> SystemProfile:
     rehearsed = _Rehearsed(judge, program, folder, how="cupti")
     _succeeded(rehearsed([], seconds=_SECONDS))
-    return read_trace(folder / "trace.json", own=rehearsed.kernels, why=why)
+    with _reading("the trace"):
+        return read_trace(folder / "trace.json", own=rehearsed.kernels, why=why)
 
 
 def _by_events(judge: Judge, program: Path | None, folder: Path, why: str) -> SystemProfile:
     _succeeded(_Rehearsed(judge, program, folder, how="events")([], seconds=_SECONDS))
-    try:
-        with (folder / "events.json").open() as file:
-            times = [float(took) for took in json.loads(file.read(_MOST_CHARACTERS))["ms"]]
+    with _reading("the times of the events"):
+        with open_foreign(folder / "events.json", _MOST_BYTES) as file:
+            times = [float(took) for took in json.loads(file.read(_MOST_BYTES))["ms"]]
+        if not all(0 < took < math.inf for took in times):
+            raise ValueError("a time is none")
         return SystemProfile(source="events", why=why, calls=len(times), span_ms=median(times))
-    except (OSError, ValueError, KeyError, TypeError) as error:  # a program's process could have written it
-        raise Unavailable(f"the times of the events cannot be read ({type(error).__name__}: {error})") from error
+
+
+@contextlib.contextmanager
+def _reading(what: str) -> Iterator[None]:
+    """A program's process could have written it: whatever is odd in it is a reason to try the next tier, not the end."""
+    try:
+        yield
+    except Unavailable:
+        raise
+    except Exception as error:
+        raise Unavailable(f"{what} cannot be read ({type(error).__name__}: {str(error)[:200]})") from error
 
 
 def _succeeded(done: Finished) -> None:

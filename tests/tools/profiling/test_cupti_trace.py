@@ -97,6 +97,9 @@ def test_kernels_of_a_graph_belong_to_its_launch(tmp_path: Path) -> None:
         ('{"traceEvents": [{"ph": "X", "cat": "kernel", "na', "cut short"),
         ("[]", "no trace of torch.profiler"),
         ('{"traceEvents": []}', "recorded no kernel"),
+        ("[" * 200_000, "RecursionError"),
+        ('{"traceEvents": [{"ph": "X", "cat": "user_annotation", "name": "x", "tid": 1, "ts": 1e999}]}', "OverflowError"),
+        ('{"traceEvents": [{"ph": "X", "cat": "user_annotation", "name": "x", "tid": 1, "ts": 1, "dur": -1}]}', "ends before"),
     ],
 )
 def test_what_is_no_trace(content: str | None, said: str, tmp_path: Path) -> None:
@@ -105,6 +108,13 @@ def test_what_is_no_trace(content: str | None, said: str, tmp_path: Path) -> Non
         place.write_text(content)
     with pytest.raises(Unavailable, match=said):
         read_trace(place, why="")
+
+
+def test_names_that_are_none(trace: Trace, tmp_path: Path) -> None:
+    for event in trace.events:
+        event["name"] = 5 if event.get("cat") == "cuda_runtime" else event["name"]
+    with pytest.raises(Unavailable, match="is no trace of"):
+        read_trace(trace.written(tmp_path), why="")
 
 
 def test_work_outside_of_calls_is_none_of_theirs(trace: Trace, tmp_path: Path) -> None:

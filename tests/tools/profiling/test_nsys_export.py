@@ -220,6 +220,38 @@ def test_a_file_with_a_damaged_page(export: Export) -> None:
         read_export(export.path)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        "CUPTI_ACTIVITY_KIND_KERNEL SET end = NULL",
+        "CUPTI_ACTIVITY_KIND_KERNEL SET end = start - 1",
+        "CUPTI_ACTIVITY_KIND_KERNEL SET end = 9e300",
+        "CUPTI_ACTIVITY_KIND_KERNEL SET start = 'soon'",
+        "CUPTI_ACTIVITY_KIND_RUNTIME SET end = start - 1",
+        "CUPTI_ACTIVITY_KIND_MEMCPY SET end = start - 1",
+        "NVTX_EVENTS SET text = x'ff00'",
+        "NVTX_EVENTS SET globalTid = 'main'",
+        "StringIds SET value = NULL",
+    ],
+)
+def test_values_that_are_none_are_damage(change: str, tmp_path: Path) -> None:
+    export = Export(tmp_path / "report.sqlite", "2026")
+    two_calls(export)
+    with sqlite3.connect(export.path) as database:
+        database.execute(f"UPDATE {change}")
+    database.close()
+    with pytest.raises(Unavailable, match="cut short or damaged: export the recording again"):
+        read_export(export.path)
+
+
+def test_a_link_is_no_export(export: Export, tmp_path: Path) -> None:
+    """A program can have put it there."""
+    two_calls(export)
+    (link := tmp_path / "link.sqlite").symlink_to(export.path)
+    with pytest.raises(Unavailable, match="cannot be read"):
+        read_export(link)
+
+
 def test_a_recording_without_kernels_says_what_nsys_says(tmp_path: Path) -> None:
     export = Export(tmp_path / "report.sqlite", "2026")
     export.range(CALL_RANGE, 0, 100)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -104,7 +105,13 @@ def test_without_cupti_the_time_of_a_call_is_left(alone: Path) -> None:
     assert counted is None
 
 
-@pytest.mark.parametrize("said", ["", "[]", '{"ms": "fast"}', '{"ms": []}', '{"ms": [null]}'])
+@pytest.mark.parametrize(
+    "said",
+    [
+        "", "[]", '{"ms": "fast"}', '{"ms": []}', '{"ms": [null]}', '{"ms": [-1]}', '{"ms": [NaN]}', '{"ms": [1e999]}',
+        '{"ms": [1' + "0" * 400 + "]}", "[" * 9000,
+    ],
+)  # fmt: skip
 def test_times_that_are_none_are_no_profile(said: str, alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = GpuJudge(events=False)
 
@@ -117,6 +124,31 @@ def test_times_that_are_none_are_no_profile(said: str, alone: Path, monkeypatch:
     monkeypatch.setattr(gpu, "rehearse", forged)
     with pytest.raises(Unavailable, match="events: the times of the events cannot be read"):
         profiling.system_profile(cast(Judge, gpu), None)
+
+
+def test_a_pipe_in_place_of_the_times_is_not_waited_for(alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[Path] = []
+    monkeypatch.setattr(Path, "open", lambda place, *_, **__: opened.append(place))
+
+    def forged(*given: Any, how: str, **__: Any) -> tuple[Finished, tuple[str, ...]]:
+        os.mkfifo(given[2] / ("trace.json" if how == "cupti" else "events.json"))
+        return Finished(0, "", 1.0), ()
+
+    gpu = GpuJudge()
+    monkeypatch.setattr(gpu, "rehearse", forged)
+    with pytest.raises(Unavailable, match=r"CUPTI: \S+trace.json cannot be read.*; events: \S+events.json cannot be read"):
+        profiling.system_profile(cast(Judge, gpu), None)
+    assert not opened
+
+
+def test_a_trace_that_nothing_can_be_made_of_leaves_the_next_tier(alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*_: Any, **__: Any) -> None:
+        raise LookupError("of a kind that nobody thought of")
+
+    monkeypatch.setattr(profiling, "read_trace", failing)
+    found = profiling.system_profile(judge(cupti="{}"), None)
+    assert found.source == "events"
+    assert "CUPTI: the trace cannot be read (LookupError: of a kind that nobody thought of)" in found.why
 
 
 def test_with_nothing_at_all_all_reasons_are_given(alone: Path) -> None:
