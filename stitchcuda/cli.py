@@ -72,7 +72,7 @@ def optimize(
         from stitchcuda.terminal import watch
 
         chosen, why = choose_model(model, base_url)
-        if not reference.is_file():
+        if not is_there(reference, "reference") or reference.is_dir():
             raise BadInput(f"there is no file {reference}: give the path of a Python file with Model and get_inputs()")
         with watch(plain=quiet or as_json) as view:
             view.say(f"device: {told_device(device)}; engineer: {why}")
@@ -167,11 +167,7 @@ def verify(
         from stitchcuda.tools.machine.device import resolve_target
 
         for path, what in ((program, "program"), (reference, "reference")):
-            try:
-                there = path.exists()
-            except OSError as error:
-                raise BadInput(f"the {what} {path} cannot be looked at ({error.strerror})") from error
-            if not there:
+            if not is_there(path, what):
                 form = "a file or a program's folder" if what == "program" else "its file"
                 raise BadInput(f"there is no {what} {path}: give the path of {form}")
         target = resolve_target(device)
@@ -203,7 +199,7 @@ def profile(
         from stitchcuda.tools.profiling import profile_report
 
         for path in filter(None, (of, reference)):
-            if not path.exists():
+            if not is_there(path, "file"):
                 raise BadInput(f"there is no {path}: give the path of a reference, or of a program and --reference")
         if reference is None and is_program(of):
             raise BadInput(f"{of} is a program: add --reference REF, the file that it was made from")
@@ -289,9 +285,24 @@ def builds() -> Path:
     return cache
 
 
+def is_there(path: Path, what: str) -> bool:
+    """Whether there is such a file or folder. Raises `BadInput` for what cannot be looked at, and for pipes and devices."""
+    try:
+        there = path.exists()
+        plain = path.is_file() or path.is_dir()
+    except OSError as error:
+        raise BadInput(f"the {what} {path} cannot be looked at ({error.strerror}): give another path") from error
+    if there and not plain:
+        raise BadInput(f"the {what} {path} is neither a file nor a folder: give the path of one")
+    return there
+
+
 def is_program(path: Path) -> bool:
     """Whether this is a program and no reference: a folder, or a file that defines ModelNew."""
-    return path.is_dir() or "class ModelNew" in path.read_text(encoding="utf-8", errors="replace")
+    try:
+        return path.is_dir() or "class ModelNew" in path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise BadInput(f"the file {path} cannot be read ({error.strerror}): give one that can") from error
 
 
 def choose_model(model: str | None, base_url: str | None) -> tuple[str, str]:
@@ -315,11 +326,12 @@ def choose_model(model: str | None, base_url: str | None) -> tuple[str, str]:
 def told_device(device: str) -> str:
     """What programs will run on here, and why. Raises BadInput or Unavailable for a device that cannot be had."""
     from stitchcuda.tools.machine.device import device_facts, resolve_target
+    from stitchcuda.tools.machine.nvidia_smi import first_gpu
 
     target = resolve_target(device)
     if target == "cuda":
         return f"{device_facts(target).name} (programs are timed against eager there)"
-    missing = "nvidia-smi finds no GPU" if shutil.which("nvidia-smi") else "no NVIDIA driver found"
+    missing = first_gpu()[1] if shutil.which("nvidia-smi") else "no NVIDIA driver found"
     reason = "as asked" if device == "sim" else missing
     return f"simulator ({reason}: programs are checked for correctness, speed-ups are predictions)"
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from pydantic import TypeAdapter
 from rich.table import Table
+from rich.text import Text
 
 from stitchcuda.fusion.floor import Floor, floors
 from stitchcuda.session import Outcome, Session
@@ -100,7 +101,8 @@ def sessions_table(sessions: Iterable[Session]) -> Table:
     table = Table("session", "status", "accepted", "tier", "tasks", "attempts", "speed-up", "model", "started", box=None)
     for session in sessions:
         outcome = session.outcome()
-        table.add_row(
+        _add(
+            table,
             session.name,
             outcome.status,
             "yes" if outcome.accepted else "no",
@@ -125,7 +127,7 @@ def session_tables(session: Session) -> list[Table]:
     device = baseline.device if baseline else None
     rests_on = f"; floors by {'measured' if device.measured else 'nominal'} figures of {device.name}" if device else ""
     tasks = _tasks(plan, _floors(session), state.get("tasks_kept", ()), state.get("tasks_done", ()))
-    tasks.title = f"tasks{rests_on}"
+    tasks.title = Text(f"tasks{rests_on}", style="table.title")
     return [tasks, _attempts(attempts)]
 
 
@@ -144,7 +146,7 @@ def _tasks(plan: Plan | None, lights: Mapping[str, Floor], kept: Sequence[str], 
         status = "kept" if task.id in kept else "not kept" if task.id in done else "open"
         light = lights.get(task.region or "")
         floor = f"{milliseconds(light.ms)}, {light.binds}" if light else "-"
-        table.add_row(task.id, task.title, milliseconds(task.predicted_ms), floor, status, task.why)
+        _add(table, task.id, task.title, milliseconds(task.predicted_ms), floor, status, task.why)
     return table
 
 
@@ -155,7 +157,8 @@ def _attempts(attempts: Sequence[Attempt]) -> Table:
     for attempt in attempts:
         result = "not built" if not attempt.built else "wrong" if not attempt.correct else "kept" if attempt.kept else "correct"
         because = "; ".join(text for text in (attempt.diagnosis, attempt.route_reason) if text)
-        table.add_row(
+        _add(
+            table,
             attempt.id[:8],
             f"{attempt.task} #{attempt.ordinal}",
             result,
@@ -170,8 +173,13 @@ def _attempts(attempts: Sequence[Attempt]) -> Table:
 def checks_table(checks: Iterable[Check]) -> Table:
     table = Table("", "check", "found", "what to do", box=None)
     for check in checks:
-        table.add_row("ok" if check.ok else "--", check.name, check.detail, check.remedy)
+        _add(table, "ok" if check.ok else "--", check.name, check.detail, check.remedy)
     return table
+
+
+def _add(table: Table, *cells: str) -> None:
+    """A row of plain text: what others wrote may hold what rich takes for its markup."""
+    table.add_row(*map(Text, cells))
 
 
 def verdict_lines(verdict: Verdict) -> list[str]:

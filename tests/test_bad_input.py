@@ -117,6 +117,15 @@ def test_missing_file(tmp_path: Path) -> None:
     refused(stitchcuda("verify", tmp_path / "program", "--reference", tmp_path / "x.py"), "there is no program")
 
 
+@pytest.mark.parametrize("command", ["optimize", "profile", "verify"])
+def test_what_is_no_file(command: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    more = [tmp_path / "pipe", "--reference"] if command == "verify" else []
+    refused(stitchcuda(command, *more, tmp_path / "pipe"), str(tmp_path / "pipe"), "neither a file nor a folder")
+    more = ["x" * 300, "--reference"] if command == "verify" else []
+    refused(stitchcuda(command, *more, "x" * 300), "cannot be looked at (File name too long)")
+
+
 BAD_REFERENCES = {
     "syntax error": ("import torch\n\nclass Model(:\n    pass\n", ["reference.py", "line 3"]),
     "no Model": ("import torch\n\ndef get_inputs():\n    return []\n", ["Model"]),

@@ -14,14 +14,16 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from stitchcuda.cli import DEFAULT_CHAT_MODEL, choose_model
-from stitchcuda.errors import BadInput
+from stitchcuda.cli import DEFAULT_CHAT_MODEL, builds, choose_model, told_device
+from stitchcuda.errors import BadInput, Unavailable
 from stitchcuda.session import Outcome
 from stitchcuda.state import Usage
-from stitchcuda.summary import gain
+from stitchcuda.summary import checks_table, gain
 from stitchcuda.terminal import LiveView, PlainView, Progress, watch
+from stitchcuda.tools.doctoring.doctor_check import Check
 
 from .engineers.briefs import ATTEMPT, TASK
+from .tools.machine.test_toolkit import executable, homeless
 
 REFERENCE = """
 import torch
@@ -183,6 +185,27 @@ def test_a_speedup_is_printed_only_where_something_was_timed() -> None:
     told = gain(outcome(tier="simulated", predicted_speedup=1.7), "NVIDIA H200")
     assert told == "predicted 1.70× on NVIDIA H200 (a prediction: nothing was timed here)"
     assert gain(outcome(tier="compiled"), "NVIDIA H200") == "no speed-up is claimed"
+
+
+def test_a_table_shows_foreign_text_as_it_is() -> None:
+    given = Check(name="tool", ok=False, detail="boom [/bold] :boom: [red]x", remedy="pip install 'stitchcuda[toolkit]'")
+    out = io.StringIO()
+    Console(file=out, width=160).print(checks_table([given]))
+    assert given.detail in out.getvalue()
+    assert given.remedy in out.getvalue()
+
+
+def test_why_there_is_no_gpu_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    executable(tmp_path / "nvidia-smi", "echo No devices were found; exit 6")
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    assert told_device("auto").startswith("simulator (nvidia-smi finds none (No devices were found): ")
+    assert told_device("sim").startswith("simulator (as asked: ")
+
+
+def test_without_a_home_there_is_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    homeless(monkeypatch)
+    with pytest.raises(Unavailable, match="set XDG_CACHE_HOME"):
+        builds()
 
 
 SPENT = Usage(calls=2, input_tokens=1500, usd=None)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import os
+import re
 import shutil
 import socket
 import sys
@@ -22,17 +23,19 @@ from stitchcuda.sandbox import command
 from stitchcuda.sandbox.protections import NAMES, REMEDIES, WITHOUT
 from stitchcuda.simulator import homes
 from stitchcuda.tools.doctoring import doctor_cuda
-from stitchcuda.tools.doctoring.doctor_check import Check, said
+from stitchcuda.tools.doctoring.doctor_check import Check, numbers, said, tried
 from stitchcuda.tools.doctoring.doctor_profilers import PROC, profilers
-from stitchcuda.tools.machine.toolkit import find_toolkit, missing, runtime_cache, user_cache
+from stitchcuda.tools.machine.toolkit import Toolkit, find_toolkit, missing, runtime_cache, user_cache
 
 __all__ = ["REQUIRED", "Check", "examine"]
 
-REQUIRED = ("python", "torch", "g++", "toolkit", "tvm-ffi", "simulator", "workspace")
+REQUIRED = ("python", "torch", "g++", "toolkit", "nvcc", "tvm-ffi", "simulator", "workspace")
 """What optimize needs on any machine; the rest makes it measure, profile or chat."""
 
 ROOM = 2 * 1024**3  # bytes: a session's artefacts and builds, generously
 TRIAL_S = 120.0  # for building and running one kernel on the simulator; 2 cores take a few seconds
+COMPILE_S = 60.0  # for an empty kernel on a cold disk; it takes a second
+NVCC = (12, 0)  # the oldest that knows sm_90a
 GCC = 9  # the oldest g++ with the C++17 library that nvcc 13's headers want
 
 
@@ -41,22 +44,23 @@ def examine(workspace: Path | None = None, proc: Path = PROC) -> list[Check]:
 
     What only a GPU makes meaningful is left out where there is none. `proc` is where the kernel's and the driver's files are.
     """
+    place = workspace or Path(os.environ.get("STITCHCUDA_WORKSPACE") or ".stitchcuda")
     driver, gpu = doctor_cuda.look()
     return [
-        _python(),
-        _torch(),
-        _compiler(),
-        *_toolkit(),
-        _tvm_ffi(),
-        _simulator(),
-        _workspace(workspace or Path(os.environ.get("STITCHCUDA_WORKSPACE") or ".stitchcuda")),
-        _cache(),
-        _runtime(runtime_cache()),
+        *tried("python", _python),
+        *tried("torch", _torch),
+        *tried("g++", _compiler),
+        *tried("toolkit", _toolkit),
+        *tried("tvm-ffi", _tvm_ffi),
+        *tried("simulator", _simulator),
+        *tried("workspace", lambda: _workspace(place)),
+        *tried("cache", _cache),
+        *tried("runtime", lambda: _runtime(runtime_cache())),
         *gpu,
-        *doctor_cuda.fits(driver),
+        *tried("versions", lambda: doctor_cuda.fits(driver)),
         *profilers(driver, proc),
-        *_sandbox(),
-        _endpoint(),
+        *tried("sandbox", _sandbox),
+        *tried("endpoint", _endpoint),
     ]
 
 
@@ -75,13 +79,19 @@ def _torch() -> Check:
 
 
 def _compiler() -> Check:
-    compiler = os.environ.get("CXX") or shutil.which("g++")
+    wanted = os.environ.get("CXX") or "g++"
+    compiler = shutil.which(wanted)
+    if compiler is None and wanted != "g++":
+        remedy = "set CXX to the name or path of one program, without options or a second program, or unset it"
+        return Check(name="g++", ok=False, detail=f"CXX names no program: {wanted}", remedy=remedy)
     remedy = "install g++ (Debian and Ubuntu: apt install g++)"
     if compiler is None:
         return Check(name="g++", ok=False, detail="not found", remedy=remedy)
     ok, version = said(compiler, "-dumpfullversion", "-dumpversion")
-    major = int(version.split(".")[0]) if ok and version.split(".")[0].isdigit() else 0
-    if major < GCC:
+    if not ok or not version.split(".")[0].isdecimal():
+        detail = f"{compiler} tells no version: {' '.join(version.split())[:100] or 'no output'}"
+        return Check(name="g++", ok=False, detail=detail, remedy=remedy)
+    if int(version.split(".")[0]) < GCC:
         return Check(name="g++", ok=False, detail=f"{compiler} {version}: too old", remedy=f"install g++ {GCC} or newer")
     return Check(name="g++", ok=True, detail=f"{version} ({compiler})")
 
@@ -92,10 +102,23 @@ def _toolkit() -> list[Check]:
         why, _, remedy = missing().rpartition("; ")
         return [Check(name="toolkit", ok=False, detail=why, remedy=remedy or why)]
     origin = "NVIDIA's wheels" if toolkit.source == "wheels" else "on this system"
-    return [
-        Check(name="toolkit", ok=True, detail=f"{origin}: {toolkit.nvcc}"),
-        Check(name="nvcc", ok=True, detail=toolkit.version),
-    ]
+    return [Check(name="toolkit", ok=True, detail=f"{origin}: {toolkit.nvcc}"), *tried("nvcc", lambda: _nvcc(toolkit))]
+
+
+def _nvcc(toolkit: Toolkit) -> Check:
+    """Whether it is new enough and compiles a kernel that does nothing, for its own default target."""
+    oldest = f"{NVCC[0]}.{NVCC[1]}"
+    if (numbers(toolkit.version) or (0, 0)) < NVCC:
+        remedy = f"set CUDA_HOME to a toolkit of CUDA {oldest} or newer"
+        return Check(name="nvcc", ok=False, detail=f"{toolkit.version}: too old, {oldest} is the oldest", remedy=remedy)
+    with tempfile.TemporaryDirectory() as scratch:
+        source, cubin = Path(scratch, "empty.cu"), Path(scratch, "empty.cubin")
+        source.write_text("__global__ void empty() {}\n")
+        ok, text = said(toolkit.nvcc, "-std=c++17", "-cubin", "-o", cubin, source, seconds=COMPILE_S)
+        if not ok or not cubin.is_file():
+            detail = f"{toolkit.version} does not compile an empty kernel: {' '.join(text.split())[:200] or 'no output'}"
+            return Check(name="nvcc", ok=False, detail=detail, remedy="repair the toolkit, or set CUDA_HOME to another one")
+    return Check(name="nvcc", ok=True, detail=toolkit.version)
 
 
 def _tvm_ffi() -> Check:
@@ -103,7 +126,10 @@ def _tvm_ffi() -> Check:
     remedy = 'pip install "apache-tvm-ffi[cpp]"'
     if importlib.util.find_spec("tvm_ffi") is None:
         return Check(name="tvm-ffi", ok=False, detail="not installed", remedy=remedy)
-    version = importlib.metadata.version("apache-tvm-ffi")
+    try:
+        version = importlib.metadata.version("apache-tvm-ffi")
+    except importlib.metadata.PackageNotFoundError:
+        return Check(name="tvm-ffi", ok=False, detail="not whole: its package's metadata is gone", remedy=remedy)
     if importlib.util.find_spec("ninja") is None and shutil.which("ninja") is None:
         detail = f"{version}, without ninja: programs do not build outside of stitchcuda"
         return Check(name="tvm-ffi", ok=False, detail=detail, remedy=remedy)
@@ -113,7 +139,9 @@ def _tvm_ffi() -> Check:
 def _simulator() -> Check:
     ok, text = said(sys.executable, "-m", "stitchcuda.tools.doctoring.probe", seconds=TRIAL_S)
     if not ok:
-        return Check(name="simulator", ok=False, detail=text[-300:], remedy="fix g++ and the toolkit above first")
+        importing = re.search(r"^(?:ImportError|ModuleNotFoundError)\b", text, re.MULTILINE)
+        remedy = "a Python package is broken: reinstall it" if importing else "fix g++ and the toolkit above first"
+        return Check(name="simulator", ok=False, detail=text[-300:], remedy=remedy)
     return Check(name="simulator", ok=True, detail=f"a kernel was built and run on the CPU in {text} s")
 
 
@@ -123,34 +151,45 @@ def _workspace(folder: Path) -> Check:
 
 def _cache() -> Check:
     """What can be made again: builds, the toolkit's links, the simulator's libraries."""
-    try:
-        folder = user_cache()
-    except RuntimeError as error:
-        return Check(name="cache", ok=False, detail=str(error), remedy="set XDG_CACHE_HOME to a folder you may write to")
-    return _folder("cache", folder, "set XDG_CACHE_HOME to another folder")
+    return _folder("cache", user_cache(), "set XDG_CACHE_HOME to another folder")
 
 
 def _folder(name: str, folder: Path, remedy: str) -> Check:
     """Whether a folder, which need not be there, can be written and has room."""
-    place = folder.absolute()
-    while not os.path.lexists(place):
-        place = place.parent
     try:
-        with tempfile.NamedTemporaryFile(dir=place) as file:
-            file.write(b"x" * 4096)
-            file.flush()
+        free = shutil.disk_usage(_written(folder)).free
     except OSError as error:
-        return Check(name=name, ok=False, detail=f"{folder}: {(error.strerror or str(error)).lower()}", remedy=remedy)
-    free = shutil.disk_usage(place).free
+        return Check(name=name, ok=False, detail=f"{folder}: {_why(error)}", remedy=remedy)
     detail = f"{folder}, {free / 1e9:.1f} GB free"
     if free < ROOM:
         return Check(name=name, ok=False, detail=detail, remedy=f"free {ROOM / 1e9:.0f} GB, or {remedy}")
     return Check(name=name, ok=True, detail=detail)
 
 
+def _written(folder: Path) -> Path:
+    """The folder, or the nearest above it that is there, after a file was written there and removed. Raises `OSError`."""
+    place = folder.absolute()
+    while not os.path.lexists(place):
+        place = place.parent
+    with tempfile.NamedTemporaryFile(dir=place) as file:
+        file.write(b"x" * 4096)
+        file.flush()
+    return place
+
+
+def _why(error: OSError) -> str:
+    return (error.strerror or str(error)).lower()
+
+
 def _runtime(folder: Path) -> Check:
     """Where the simulator's own libraries are kept between workspaces; without it each workspace builds its own."""
-    if why := homes.objection(folder):
+    why = homes.objection(folder)
+    if not why:
+        try:
+            _written(folder)
+        except OSError as error:
+            why = f"{folder}: {_why(error)}"
+    if why:
         remedy = "mend that, or set STITCHCUDA_RUNTIME_CACHE to another folder; else each workspace builds its own, in 10 s"
         return Check(name="runtime", ok=False, detail=f"the simulator's libraries cannot be kept: {why}", remedy=remedy)
     kept = sum(path.is_dir() for path in folder.glob("[!.]*"))
@@ -181,12 +220,18 @@ def _endpoint() -> Check:
         if key:
             return Check(name="endpoint", ok=True, detail="OPENAI_API_KEY is set, for api.openai.com")
         return Check(name="endpoint", ok=False, detail="no OPENAI_API_KEY", remedy=remedy)
-    parts = urlsplit(url)
-    with_key = "with OPENAI_API_KEY" if key else "without a key"
     try:
-        port = parts.port or (443 if parts.scheme == "https" else 80)
-        socket.create_connection((parts.hostname or "", port), timeout=3).close()
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port or (443 if parts.scheme == "https" else 80)
+    except ValueError:
+        host = None
+    if not host:
+        detail = "OPENAI_BASE_URL is no address"  # it may hold a password, so it is not shown
+        return Check(name="endpoint", ok=False, detail=detail, remedy="correct it, such as http://localhost:8000/v1")
+    where = f"{parts.scheme}://{f'[{host}]' if ':' in host else host}:{port}"
+    try:
+        socket.create_connection((host, port), timeout=3).close()
     except (OSError, ValueError) as error:
-        detail = f"OPENAI_BASE_URL {url} does not answer ({error})"
+        detail = f"OPENAI_BASE_URL {where} does not answer ({error})"
         return Check(name="endpoint", ok=False, detail=detail, remedy="start that server, or correct OPENAI_BASE_URL")
-    return Check(name="endpoint", ok=True, detail=f"{url} listens, {with_key}")
+    return Check(name="endpoint", ok=True, detail=f"{where} listens, {'with OPENAI_API_KEY' if key else 'without a key'}")

@@ -1,12 +1,17 @@
-"""What doctor's checks are made of: one record, and asking a command. Knows nothing of GPUs. See `doctor.py`."""
+"""What doctor's checks are made of: one record, asking a command, and a check that fails itself. See `doctor.py`."""
 
 from __future__ import annotations
 
+import logging
 import re
-import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
+from stitchcuda.errors import StitchError
 from stitchcuda.state import Record
+from stitchcuda.tools.machine.asking import ask
+
+log = logging.getLogger(__name__)
 
 NOTHING_WITHOUT_GPU = "nothing to do without a GPU"
 
@@ -21,12 +26,21 @@ class Check(Record):
 
 
 def said(*command: str | Path, seconds: float = 20.0) -> tuple[bool, str]:
-    """Whether a command succeeded, and its output in one piece. A command that cannot be run says why in its place."""
+    """Whether a command succeeded, and its output in one piece. A command that does not answer says why in its place."""
+    answer = ask(*command, seconds=seconds)
+    return answer.ok, answer.text
+
+
+def tried(name: str, look: Callable[[], Check | list[Check]]) -> list[Check]:
+    """What a check finds; one that fails itself is a line of its own, so that the others are told."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=seconds, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return False, str(error)
-    return done.returncode == 0, (done.stdout + done.stderr).strip()
+        found = look()
+    except Exception as error:
+        log.debug("the check %s failed", name, exc_info=True)
+        what, _, remedy = str(error).rpartition("; ") if isinstance(error, StitchError) else ("", "", "")
+        detail = what or f"this could not be looked at: {type(error).__name__}: {error}"
+        return [Check(name=name, ok=False, detail=detail, remedy=remedy or "stitchcuda doctor --debug shows where it failed")]
+    return found if isinstance(found, list) else [found]
 
 
 def numbers(version: str) -> tuple[int, int] | None:

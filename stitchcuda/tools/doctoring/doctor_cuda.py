@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from stitchcuda.state import Record
-from stitchcuda.tools.doctoring.doctor_check import Check, numbers, said
+from stitchcuda.tools.doctoring.doctor_check import Check, numbers, said, tried
 from stitchcuda.tools.machine.toolkit import Toolkit, find_toolkit
 
 # The oldest driver branch for each CUDA major, and that newer minors of that major run on it ("minor version compatibility"):
@@ -57,7 +57,7 @@ def find_torch() -> Torch | None:
     told = Path(found.origin).parent / "version.py" if found and found.origin else None
     if told is None or not told.is_file():
         return None
-    text = told.read_text()
+    text = told.read_text(errors="replace")
     version = re.search(r"^__version__\s*=\s*'([^']+)'", text, re.MULTILINE)
     cuda = re.search(r"^cuda\b.*?=\s*'([\d.]+)'", text, re.MULTILINE)
     return Torch(version=version.group(1) if version else "of no version", cuda=cuda.group(1) if cuda else None)
@@ -80,6 +80,12 @@ def look() -> tuple[Driver | None, list[Check]]:
             Check(name="driver", ok=False, detail=f"nvidia-smi fails: {' '.join(text.split())[:200]}", remedy=repair),
             Check(name="gpu", ok=False, detail="none that answers", remedy=without),
         ]
+    if not all(numbers(row[3]) for row in rows):
+        strange = next(f"{name} ({capability})" for _, name, _, capability in rows if not numbers(capability))
+        return None, [
+            Check(name="driver", ok=True, detail=rows[0][0]),
+            Check(name="gpu", ok=False, detail=f"no compute capability is told of {strange}", remedy=without),
+        ]
     # "CUDA UMD Version" since driver 610
     newest = re.search(r"CUDA(?: UMD)? Version\s*:\s*([\d.]+)", said(smi)[1])
     driver = Driver(
@@ -98,14 +104,14 @@ def look() -> tuple[Driver | None, list[Check]]:
 def fits(driver: Driver | None) -> list[Check]:
     """Whether the versions here go together: nvcc and torch anywhere, the driver and the GPU where there is one."""
     toolkit, torch = find_toolkit(), find_torch()
-    checks = [_nvcc_torch(toolkit, torch)] if toolkit and torch else []
+    checks = tried("nvcc and torch", lambda: _nvcc_torch(toolkit, torch)) if toolkit and torch else []
     if driver is None:
         return checks
-    checks.append(_driver_cuda(driver, toolkit, torch))
+    checks += tried("driver and CUDA", lambda: _driver_cuda(driver, toolkit, torch))
     if toolkit:
-        checks.append(_nvcc_gpu(driver, toolkit))
+        checks += tried("nvcc and gpu", lambda: _nvcc_gpu(driver, toolkit))
     if torch:
-        checks.append(_torch_gpu(driver, torch))
+        checks += tried("torch and gpu", lambda: _torch_gpu(driver, torch))
     return checks
 
 
@@ -169,7 +175,7 @@ def _torch_gpu(driver: Driver, torch: Torch) -> Check:
         return Check(name=name, ok=False, detail=detail, remedy=_cuda_build(driver, torch))
     ok, text = said(sys.executable, "-c", _TRIAL, seconds=_TRIAL_S)
     if ok:
-        return Check(name=name, ok=True, detail=text.splitlines()[-1])
+        return Check(name=name, ok=True, detail=(text.splitlines() or ["it says nothing"])[-1])
     errors = [line for line in text.splitlines() if re.match(r"[\w.]*(Error|Exception)\b", line)]
     why = errors[-1] if errors else " ".join(text.split())[-200:]
     need, newest = numbers(torch.cuda), driver.cuda

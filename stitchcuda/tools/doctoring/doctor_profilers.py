@@ -11,7 +11,7 @@ import shutil
 from pathlib import Path
 
 from stitchcuda.tools.building import disassembly
-from stitchcuda.tools.doctoring.doctor_check import NOTHING_WITHOUT_GPU, Check, numbers, said
+from stitchcuda.tools.doctoring.doctor_check import NOTHING_WITHOUT_GPU, Check, numbers, said, tried
 from stitchcuda.tools.doctoring.doctor_cuda import Driver
 from stitchcuda.tools.machine.toolkit import find_toolkit
 from stitchcuda.tools.profiling import ncu_report
@@ -29,15 +29,18 @@ _WHOLE_USER_MAP = ["0", "0", "4294967295"]  # the first user namespace: the only
 
 def profilers(driver: Driver | None, proc: Path = PROC) -> list[Check]:
     """All of this file's checks, in the order in which a profile needs them. `proc` is where the kernel's files are read."""
-    checks = [_nsys(driver), _tool("ncu", find_ncu(), "cuda-nsight-compute", driver)]
+    checks = tried("nsys", lambda: _nsys(driver))
+    checks += tried("ncu", lambda: _tool("ncu", "Nsight Compute", find_ncu(), "cuda-nsight-compute", driver))
     if driver is not None:
-        checks.append(_counters(driver, proc))
-    sanitizer = _tool("compute-sanitizer", find_sanitizer(), "cuda-sanitizer", driver)
-    return [*checks, _ncu_report(), sanitizer, _disassemblers()]
+        checks += tried("counters", lambda: _counters(driver, proc))
+    checks += tried("ncu-report", _ncu_report)
+    name, title = "compute-sanitizer", "Compute Sanitizer"
+    checks += tried(name, lambda: _tool(name, title, find_sanitizer(), "cuda-sanitizer", driver))
+    return checks + tried("disassemblers", _disassemblers)
 
 
-def _tool(name: str, found: Path | None, package: str, driver: Driver | None) -> Check:
-    """A tool that is here or not."""
+def _tool(name: str, title: str, found: Path | None, package: str, driver: Driver | None) -> Check:
+    """A tool that is here or not; `title` is what it calls itself."""
     if found is None:
         return Check(name=name, ok=False, detail="not found", remedy=_install(package, driver))
     ok, text = said(found, "--version")
@@ -45,7 +48,10 @@ def _tool(name: str, found: Path | None, package: str, driver: Driver | None) ->
         detail = f"{found} does not run: {' '.join(text.split())[-200:]}"
         return Check(name=name, ok=False, detail=detail, remedy=_install(package, driver))
     version = re.search(r"\d{4}\.\d+[\d.]*", text)
-    return Check(name=name, ok=True, detail=f"{version.group(0) if version else ''} ({found})".strip())
+    if version is None or title not in text:
+        detail = f"{found} is not {title}: it says {' '.join(text.split())[:100] or 'nothing'}"
+        return Check(name=name, ok=False, detail=detail, remedy=_install(package, driver))
+    return Check(name=name, ok=True, detail=f"{version.group(0)} ({found})")
 
 
 def _install(package: str, driver: Driver | None) -> str:
@@ -60,7 +66,7 @@ def _install(package: str, driver: Driver | None) -> str:
 def _nsys(driver: Driver | None) -> Check:
     """nsys itself, and the importer without which it leaves a .qdstrm that nothing here reads."""
     found = find_nsys()
-    check = _tool("nsys", found, "cuda-nsight-systems", driver)
+    check = _tool("nsys", "Nsight Systems", found, "cuda-nsight-systems", driver)
     if not check.ok or found is None:
         return check
     importer = _importer(found)

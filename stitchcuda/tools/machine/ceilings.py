@@ -13,6 +13,7 @@ import hashlib
 import importlib.metadata
 import importlib.util
 import json
+import math
 import re
 import subprocess
 import sys
@@ -74,20 +75,21 @@ def host_of(gpu: Gpu) -> Host:
 
 
 def kept(host: Host, cache: Path | None = None) -> Reached | None:
-    """What was measured under the same names before; None where nothing was, or its file cannot be read any more."""
-    path = _place(host, cache)
+    """What was measured under the same names before; None where nothing was, or its file is not what was kept there."""
     try:
+        path = _place(host, cache)
         found = Reached.model_validate_json(path.read_bytes()) if path.is_file() else None
-    except (OSError, ValidationError):     # of another version or torn: it is measured again
+        whole = found is not None and found.host == host and sound(found, sheet_of(host.name)) == found
+    except (OSError, ValidationError, Unavailable):  # of another version, torn or changed: it is measured again
         return None
-    return found if found and found.host == host else None
+    return found if whole else None
 
 
 def keep(reached: Reached, cache: Path | None = None) -> str:
     """Keeps a measurement and returns "", or the reason why it could not be kept."""
     try:
         write_atomically(_place(reached.host, cache), reached.model_dump_json(indent=1).encode())
-    except (StitchError, OSError, RuntimeError) as error:
+    except (StitchError, OSError) as error:
         return f"the measured ceilings are not kept: {error}"
     return ""
 
@@ -99,7 +101,7 @@ def measure(host: Host, *, limit_s: float = LIMIT_S, command: tuple[str, ...] = 
     """
     run = command or (sys.executable, "-m", "stitchcuda.tools.machine.ceilings_worker", host.name)
     try:
-        done = subprocess.run(run, capture_output=True, text=True, timeout=limit_s)
+        done = subprocess.run(run, capture_output=True, text=True, errors="replace", timeout=limit_s)
     except subprocess.TimeoutExpired:
         raise Unavailable(f"the GPU's ceilings could not be measured: no answer within {limit_s:.0f} s") from None
     if done.returncode != 0:
@@ -113,16 +115,20 @@ def measure(host: Host, *, limit_s: float = LIMIT_S, command: tuple[str, ...] = 
 
 
 def sound(reached: Reached, sheet: Sheet | None) -> Reached:
-    """The measurement without the rates that cannot be, each with a note. Raises `Unavailable` for a bandwidth that cannot."""
+    """The measurement less the rates that cannot be, each with a note. Raises `Unavailable` for what is always needed."""
     bandwidth = reached.bandwidth_gbs
-    wrong = _unsteady("copy bandwidth", bandwidth)
+    needed = {"copy bandwidth": bandwidth, "operator's time": reached.operator_us}
+    needed |= {name: one for name, one in (("kernel's time", reached.kernel_us), ("L2 bandwidth", reached.l2_gbs)) if one}
+    wrong = next((why for name, one in needed.items() if (why := _impossible(name, one))), "")
+    wrong = wrong or ("" if reached.sm_count > 0 else f"{reached.sm_count} SMs cannot be")
+    wrong = wrong or _unsteady("copy bandwidth", bandwidth)
     wrong = wrong or (objection("a copy bandwidth in GB/s", bandwidth.value, sheet.bandwidth_gbs) if sheet else "")
     if wrong:
         raise Unavailable(f"the GPU's ceilings could not be measured: {wrong}")
     rates, notes = {}, list(reached.notes)
     for dtype, rate in reached.tflops.items():
         listed = sheet.tflops.get(dtype) if sheet else None
-        wrong = _unsteady(f"{dtype} rate", rate)
+        wrong = _impossible(f"{dtype} rate", rate) or _unsteady(f"{dtype} rate", rate)
         wrong = wrong or (objection(f"a {dtype} rate in TFLOP/s", rate.value, listed) if listed else "")
         if wrong:
             notes.append(f"left out: {wrong}")
@@ -187,6 +193,12 @@ def main() -> None:
 def _ended(why: str) -> int:
     print(f"ceilings: {why}", file=sys.stderr)
     return 2
+
+
+def _impossible(what: str, rate: Median) -> str:
+    if all(0 < figure < math.inf for figure in (rate.low, rate.value, rate.high)):
+        return ""
+    return f"the {what} of {rate.value:.4g} ({rate.low:.4g} to {rate.high:.4g}) cannot be"
 
 
 def _unsteady(what: str, rate: Median) -> str:

@@ -5,10 +5,11 @@ It knows no ceilings and takes no decision. Where to look next: `device.py`.
 
 from __future__ import annotations
 
+import re
 import shutil
-import subprocess
 
 from stitchcuda.state import Record
+from stitchcuda.tools.machine.asking import ask
 
 
 class Gpu(Record):
@@ -24,13 +25,13 @@ def first_gpu() -> tuple[Gpu | None, str]:
     program = shutil.which("nvidia-smi")
     if program is None:
         return None, "nvidia-smi is not on the PATH"
-    query = [program, "--query-gpu=name,compute_cap,driver_version", "--format=csv,noheader"]
-    try:
-        said = subprocess.run(query, capture_output=True, text=True, timeout=30)
-    except subprocess.TimeoutExpired:
-        return None, "nvidia-smi does not answer"
-    lines = [line for line in said.stdout.splitlines() if line.count(",") == 2]
-    if said.returncode != 0 or not lines:
-        return None, f"nvidia-smi finds none ({(said.stdout + said.stderr).strip().splitlines()[-1:] or ['no output']})"
+    said = ask(program, "--query-gpu=name,compute_cap,driver_version", "--format=csv,noheader", seconds=30)
+    if said.why:
+        return None, f"nvidia-smi fails: {said.why}"
+    lines = [line for line in said.out.splitlines() if line.count(",") == 2]
+    if not said.ok or not lines:
+        return None, f"nvidia-smi finds none ({(said.text.splitlines() or ['no output'])[-1].strip()})"
     name, capability, driver = (part.strip() for part in lines[0].split(","))
+    if not re.fullmatch(r"\d+\.\d+", capability):
+        return None, f"nvidia-smi tells no compute capability of {name} ({capability})"
     return Gpu(name=name, capability=capability, driver=driver), ""

@@ -13,11 +13,15 @@ import os
 import re
 import shutil
 import site
-import subprocess
 import sys
 from pathlib import Path
 
+from stitchcuda.errors import Unavailable
 from stitchcuda.state import Record
+from stitchcuda.tools.machine.asking import ask
+
+_WRITABLE = "set XDG_CACHE_HOME to a folder you may write to"
+_ANSWER_S = 60.0                           # for nvcc to say its version on a cold disk
 
 
 class Toolkit(Record):
@@ -32,20 +36,21 @@ class Toolkit(Record):
 
 def find_toolkit() -> Toolkit | None:
     """The toolkit that builds here, or None; `missing()` then says what was looked at. Looks once per environment."""
-    return _search(os.environ.get("PATH", ""), os.environ.get("CUDA_HOME", ""), os.environ.get("CUDA_PATH", ""))[0]
+    return _looked()[0]
 
 
 def missing() -> str:
     """Why there is no toolkit: one sentence with the remedy, or "" when there is one."""
-    toolkit, looked = _search(os.environ.get("PATH", ""), os.environ.get("CUDA_HOME", ""), os.environ.get("CUDA_PATH", ""))
-    if toolkit is not None:
-        return ""
-    return f"no CUDA toolkit ({'; '.join(looked)}); install one with: pip install 'stitchcuda[toolkit]'"
+    toolkit, looked, remedy = _looked()
+    return "" if toolkit else f"no CUDA toolkit ({'; '.join(looked)}); {remedy}"
 
 
 def user_cache() -> Path:
-    """The user's cache folder for things that can be made again."""
-    root = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    """The user's cache folder for things that can be made again. Raises `Unavailable` for a user without a home."""
+    try:
+        root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    except RuntimeError as error:
+        raise Unavailable(f"this user has no home for a cache; {_WRITABLE}") from error
     return Path(root) / "stitchcuda"
 
 
@@ -53,38 +58,48 @@ def runtime_cache() -> Path:
     """Where the simulator's own libraries are kept for all workspaces: STITCHCUDA_RUNTIME_CACHE, else in the user's cache."""
     try:
         return Path(os.environ.get("STITCHCUDA_RUNTIME_CACHE") or user_cache() / "runtime").expanduser().absolute()
-    except RuntimeError:                   # a user without a home, as in some containers: each workspace builds its own
+    except (RuntimeError, Unavailable):    # a user without a home, as in some containers: each workspace builds its own
         return Path(os.devnull) / "runtime"
 
 
+def _looked() -> tuple[Toolkit | None, tuple[str, ...], str]:
+    return _search(os.environ.get("PATH", ""), os.environ.get("CUDA_HOME", ""), os.environ.get("CUDA_PATH", ""))
+
+
 @functools.lru_cache(maxsize=8)
-def _search(path: str, cuda_home: str, cuda_path: str) -> tuple[Toolkit | None, tuple[str, ...]]:
+def _search(path: str, cuda_home: str, cuda_path: str) -> tuple[Toolkit | None, tuple[str, ...], str]:
+    """The toolkit, or where none was found and why, and the remedy."""
     looked: list[str] = []
+    remedy = "install one with: pip install 'stitchcuda[toolkit]'"
     if shutil.which("g++", path=path) is None:
-        return None, ("nvcc needs the host compiler g++, which is not on the PATH",)
+        return None, ("nvcc needs the host compiler g++, which is not on the PATH",), remedy
     on_path = shutil.which("nvcc", path=path)
     candidates = [("CUDA_HOME", Path(home) / "bin" / "nvcc") for home in (cuda_home, cuda_path) if home]
     candidates += [("PATH", Path(on_path))] if on_path else []
     candidates += [("/usr/local/cuda", Path("/usr/local/cuda/bin/nvcc"))]
     for where, nvcc in candidates:
-        if not nvcc.is_file():
-            looked.append(f"no nvcc in {where}")
-            continue
-        toolkit = _system(nvcc)
-        if toolkit is not None:
-            return toolkit, ()
-        looked.append(f"{nvcc} does not run or has no headers")
-    toolkit = _wheels()
+        try:
+            if not nvcc.is_file():
+                looked.append(f"no nvcc in {where}")
+                continue
+            return _system(nvcc), (), ""
+        except (OSError, Unavailable) as error:
+            looked.append(f"{nvcc}: {error}")
+    try:
+        toolkit = _wheels()
+    except (OSError, Unavailable) as error:
+        return None, (*looked, f"NVIDIA's wheels cannot be linked to in the cache: {error}"), _WRITABLE
     if toolkit is None:
         looked.append("no nvcc among the Python packages")
-    return toolkit, tuple(looked)
+    return toolkit, tuple(looked), remedy
 
 
-def _system(nvcc: Path) -> Toolkit | None:
-    version = _version(nvcc)
-    home = _home(nvcc)
-    if version is None or home is None:
-        return None
+def _system(nvcc: Path) -> Toolkit:
+    """Raises `Unavailable` with the reason why this nvcc is of no use."""
+    version, why = _version(nvcc)
+    home = None if why else _home(nvcc)
+    if home is None:
+        raise Unavailable(why or "it has no headers")
     includes = tuple(folder for folder in (home / "include", home / "targets/x86_64-linux/include") if folder.is_dir())
     return Toolkit(nvcc=nvcc, home=home, version=version, source="system", includes=includes)
 
@@ -98,7 +113,7 @@ def _wheels() -> Toolkit | None:
     for root in dict.fromkeys(roots):
         for folder in sorted((root / "nvidia").glob("cu[0-9]*"), reverse=True):
             nvcc = folder / "bin" / "nvcc"
-            version = _version(nvcc) if nvcc.is_file() else None
+            version = _version(nvcc)[0] if nvcc.is_file() else ""
             runtime = sorted((folder / "lib").glob("libcudart.so.*"))
             if version and runtime and (folder / "include" / "cuda_runtime.h").is_file():
                 home = _overlay(folder, runtime[-1], version)
@@ -133,16 +148,16 @@ def _home(nvcc: Path) -> Path | None:
     guess = nvcc.resolve().parent.parent
     if (guess / "include" / "cuda_runtime.h").is_file():
         return guess
-    said = subprocess.run([nvcc, "--dryrun", "-x", "cu", "-c", "/dev/null"], capture_output=True, text=True, timeout=60)
-    found = re.search(r"^#\$ TOP=(.+)$", said.stderr + said.stdout, re.MULTILINE)
+    said = ask(nvcc, "--dryrun", "-x", "cu", "-c", "/dev/null", seconds=_ANSWER_S)
+    found = re.search(r"^#\$ TOP=(.+)$", said.err + said.out, re.MULTILINE)
     top = Path(found.group(1).strip()).resolve() if found else guess
     return top if (top / "include" / "cuda_runtime.h").is_file() else None
 
 
-def _version(nvcc: Path) -> str | None:
-    try:
-        said = subprocess.run([nvcc, "--version"], capture_output=True, text=True, timeout=60)
-    except OSError:
-        return None
-    found = re.search(r"V(\d+\.\d+\.\d+)", said.stdout)
-    return found.group(1) if said.returncode == 0 and found else None
+def _version(nvcc: Path) -> tuple[str, str]:
+    """What nvcc says of its version, or "" and the reason."""
+    said = ask(nvcc, "--version", seconds=_ANSWER_S)
+    found = re.search(r"V(\d+\.\d+\.\d+)", said.out)
+    if not said.ok or found is None:
+        return "", said.why or f"it tells no version ({' '.join(said.text.split())[:100] or 'no output'})"
+    return found.group(1), ""

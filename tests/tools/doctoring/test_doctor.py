@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
 import shutil
@@ -12,11 +13,14 @@ from pathlib import Path
 
 import pytest
 
+from stitchcuda.errors import Unavailable
 from stitchcuda.sandbox.protections import NAMES as PROTECTIONS
 from stitchcuda.sandbox.protections import WITHOUT
 from stitchcuda.tools.doctoring import doctor
 from stitchcuda.tools.doctoring.doctor import Check, examine
+from stitchcuda.tools.doctoring.doctor_check import said, tried
 from stitchcuda.tools.machine import toolkit
+from tests.tools.machine.test_toolkit import executable, homeless
 
 NAMES = [
     "python",
@@ -114,6 +118,14 @@ def test_an_endpoint_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "does not answer" in doctor._endpoint().detail
 
 
+def test_an_address_is_shown_without_its_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    for address in ("http://me:secret@127.0.0.1:9/v1?key=secret", "http://[::1", "http://me:secret@h:99999/", "secret"):
+        monkeypatch.setenv("OPENAI_BASE_URL", address)
+        check = doctor._endpoint()
+        assert (check.ok, "secret" in str(check)) == (False, False)
+        assert check.detail.startswith(("OPENAI_BASE_URL http://127.0.0.1:9 does not answer", "OPENAI_BASE_URL is no address"))
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_a_workspace_that_may_not_be_written(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
@@ -148,3 +160,84 @@ def test_where_the_simulators_libraries_are_kept(tmp_path: Path, monkeypatch: py
     monkeypatch.delenv("STITCHCUDA_RUNTIME_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert toolkit.runtime_cache() == tmp_path / "stitchcuda" / "runtime"
+
+
+def test_libraries_are_not_kept_where_nothing_can_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "/proc/nope")
+    monkeypatch.delenv("STITCHCUDA_RUNTIME_CACHE", raising=False)
+    assert (doctor._cache().ok, doctor._runtime(toolkit.runtime_cache()).ok) == (False, False)
+
+
+def test_a_user_without_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    homeless(monkeypatch)
+    (check,) = tried("cache", doctor._cache)
+    assert (check.ok, check.detail, check.remedy[:18]) == (False, "this user has no home for a cache", "set XDG_CACHE_HOME")
+    assert not doctor._runtime(toolkit.runtime_cache()).ok
+
+
+def test_a_folder_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    check = doctor._workspace(Path(".stitchcuda"))
+    assert (check.ok, check.detail) == (False, ".stitchcuda: no such file or directory")
+
+
+@pytest.mark.parametrize(
+    ("compiler", "detail"), [("ccache g++", "CXX names no program: ccache g++"), ("true", "tells no version: no output")]
+)
+def test_a_compiler_that_is_none(monkeypatch: pytest.MonkeyPatch, compiler: str, detail: str) -> None:
+    monkeypatch.setenv("CXX", compiler)
+    check = doctor._compiler()
+    assert (check.ok, check.detail.endswith(detail), bool(check.remedy)) == (False, True, True)
+
+
+@pytest.mark.parametrize(
+    ("version", "body", "detail"),
+    [
+        ("9.0.176", "exit 0", "9.0.176: too old, 12.0 is the oldest"),
+        ("13.0.88", "echo gcc: fatal; exit 1", "13.0.88 does not compile an empty kernel: gcc: fatal"),
+        ("13.0.88", "exit 0", "13.0.88 does not compile an empty kernel: no output"),
+    ],
+)
+def test_an_nvcc_that_compiles_nothing(tmp_path: Path, version: str, body: str, detail: str) -> None:
+    nvcc = executable(tmp_path / "nvcc", body)
+    kit = toolkit.Toolkit(nvcc=nvcc, home=tmp_path, version=version, source="system", includes=())
+    check = doctor._nvcc(kit)
+    assert (check.ok, check.detail, "CUDA_HOME" in check.remedy) == (False, detail, True)
+
+
+def test_a_tvm_ffi_that_is_not_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(name: str) -> str:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", gone)
+    assert (doctor._tvm_ffi().ok, "pip install" in doctor._tvm_ffi().remedy) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("said", "remedy"),
+    [("ImportError: no torch in this torch", "reinstall"), ("CompileError: x does not compile", "fix g++ and the toolkit")],
+)
+def test_what_to_do_for_the_simulator(monkeypatch: pytest.MonkeyPatch, said: str, remedy: str) -> None:
+    monkeypatch.setattr(doctor, "said", lambda *command, seconds: (False, said))
+    assert remedy in doctor._simulator().remedy
+
+
+def test_a_check_that_fails_is_a_line() -> None:
+    def unlucky() -> Check:
+        raise KeyError("where")
+
+    def refused() -> Check:
+        raise Unavailable("no such thing here (really); make one")
+
+    (line,) = tried("one", unlucky)
+    assert (line.name, line.ok) == ("one", False)
+    assert line.detail == "this could not be looked at: KeyError: 'where'"
+    assert "--debug" in line.remedy
+    assert tried("two", refused) == [Check(name="two", ok=False, detail="no such thing here (really)", remedy="make one")]
+
+
+def test_a_command_that_does_not_answer(tmp_path: Path) -> None:
+    assert said(executable(tmp_path / "hangs", "exec sleep 60"), seconds=0.2) == (False, "no answer within 0.2 s")
+    assert said(tmp_path / "nothing") == (False, "it cannot be run (No such file or directory)")

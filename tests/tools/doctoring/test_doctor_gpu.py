@@ -212,6 +212,24 @@ def test_tools_that_are_missing_or_broken(tools: Path, monkeypatch: pytest.Monke
     assert broken.remedy == "apt install cuda-nsight-compute-13-0 (from NVIDIA's apt repository)"
 
 
+@pytest.mark.parametrize("says", ["GNU coreutils 9.1", "NVIDIA tool, copyright 2025.1", ""])
+def test_tools_that_are_not_what_they_are_called(tools: Path, says: str) -> None:
+    for name in ("nsys", "ncu", "compute-sanitizer"):
+        executable(tools / name, f"echo {says}")
+    checks = profilers(H200)
+    for name, title in (("nsys", "Nsight Systems"), ("ncu", "Nsight Compute"), ("compute-sanitizer", "Compute Sanitizer")):
+        check = named(checks, name)
+        assert (check.ok, check.detail) == (False, f"{tools}/{name} is not {title}: it says {says or 'nothing'}")
+        assert "apt install" in check.remedy
+
+
+def test_a_gpu_of_no_compute_capability(tools: Path) -> None:
+    driver(tools, capability="[N/A]")
+    found, lines = doctor_cuda.look()
+    assert (found, named(lines, "gpu").ok) == (None, False)
+    assert named(lines, "gpu").detail == "no compute capability is told of NVIDIA H200 ([N/A])"
+
+
 def nsight(folder: Path, tools: Path) -> Path:
     """An nsys laid out as inside Nsight Compute; where its importer belongs."""
     real = executable(folder / "host/target-linux-x64/nsys", "echo NVIDIA Nsight Systems version 2025.3.2.474-253236389321v0")

@@ -18,6 +18,7 @@ from stitchcuda.tools.machine.data_sheets import sheet_of
 from stitchcuda.tools.machine.device import device_facts
 from stitchcuda.tools.machine.interval import Median, median_of
 from stitchcuda.tools.machine.nvidia_smi import Gpu
+from tests.tools.machine.test_toolkit import homeless
 
 GPU = Gpu(name="NVIDIA H200", capability="9.0", driver="580.65.06")
 HOST = Host(name=GPU.name, capability="9.0", driver=GPU.driver, torch="2.11.0", cuda="13.0")
@@ -55,7 +56,7 @@ def test_what_the_worker_says_is_the_measurement() -> None:
     assert measure(HOST, command=(sys.executable, "-c", f"print({said!r})")) == reached()
 
 
-@pytest.mark.parametrize("bandwidth", [300.0, 5100.0])
+@pytest.mark.parametrize("bandwidth", [300.0, 5100.0, 1e30])
 def test_a_bandwidth_that_cannot_be_is_refused(bandwidth: float) -> None:
     with pytest.raises(Unavailable, match="of the data sheet's 4800"):
         sound(reached(bandwidth), sheet_of(GPU.name))
@@ -93,9 +94,38 @@ def test_what_is_kept_holds_until_gpu_driver_or_torch_change(tmp_path: Path) -> 
     assert keep(reached(), tmp_path) == ""
     assert kept(HOST, tmp_path) == reached()
     assert kept(HOST.model_copy(update={"driver": "590.1"}), tmp_path) is None
+    keep(reached(1e30), tmp_path)
+    assert kept(HOST, tmp_path) is None
     (path,) = (tmp_path / "ceilings").iterdir()
     path.write_text("torn")
     assert kept(HOST, tmp_path) is None
+
+
+@pytest.mark.parametrize("figure", ["0", "-5", "1e999", "NaN", "Infinity"])
+@pytest.mark.parametrize("name", ["bandwidth_gbs", "operator_us", "float32"])
+def test_what_is_kept_and_cannot_be_is_measured_anew(tmp_path: Path, name: str, figure: str) -> None:
+    keep(reached(), tmp_path)
+    (path,) = (tmp_path / "ceilings").iterdir()
+    held = json.loads(path.read_text())
+    part = held["tflops"] if name == "float32" else held
+    part[name] = dict.fromkeys(("value", "low", "high"), "here") | {"samples": 9}
+    path.write_text(json.dumps(held).replace('"here"', figure))
+    assert kept(HOST, tmp_path) is None
+
+
+@pytest.mark.parametrize("figure", [0.0, float("nan"), float("inf")])
+def test_a_figure_that_cannot_be_is_refused_without_a_data_sheet(figure: float) -> None:
+    with pytest.raises(Unavailable, match="cannot be"):
+        sound(reached(figure), None)
+    with pytest.raises(Unavailable, match="operator's time"):
+        sound(reached().model_copy(update={"operator_us": steady(figure)}), None)
+
+
+def test_without_a_home_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    homeless(monkeypatch)
+    assert kept(HOST) is None
+    assert "not kept: this user has no home" in keep(reached())
+    assert known(GPU, measuring=False)[0] is None
 
 
 def test_what_cannot_be_kept_is_said(tmp_path: Path) -> None:
