@@ -25,6 +25,7 @@ from collections.abc import Iterable
 from email.message import Message
 from email.parser import HeaderParser
 from pathlib import Path
+from typing import NoReturn
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name, parse_wheel_filename
@@ -38,7 +39,7 @@ README = """\
 StitchCUDA {version} for a GPU host without a network: Python {python}, x86-64 Linux.
 
 Needed there: that Python with pip and torch, g++, an NVIDIA driver and a CUDA toolkit.
-Run ./install.sh; it checks every file, installs, and ends with what "stitchcuda doctor" says.
+Run ./install.sh; it checks every file that manifest.json lists, installs, and ends with what "stitchcuda doctor" says.
   PYTHON=/path/to/python ./install.sh    into another Python, such as that of a virtual environment
   LIBRARIES=DIR ./install.sh             puts the shared libraries for nsys there and leaves the system as it is
 Where the system's Python refuses packages ("externally managed"), make a virtual environment that sees its torch:
@@ -57,26 +58,46 @@ def main() -> None:
     parser.add_argument("--project", type=Path, default=ROOT, help="the repository to bundle")
     asked = parser.parse_args()
     if not re.fullmatch(r"3\.\d+", asked.python):
-        sys.exit(f"gpu-bundle: --python {asked.python} is not a version such as 3.12")
-    left_out = bundle(asked.project, asked.out, asked.python, torch=asked.torch, toolkit=asked.toolkit)
-    files = [path for path in asked.out.rglob("*") if path.is_file()]
+        refuse(f"--python {asked.python} is not a version such as 3.12")
+    try:
+        out = Path(os.path.realpath(asked.out))
+        left_out = bundle(asked.project, out, asked.python, torch=asked.torch, toolkit=asked.toolkit)
+    except OSError as error:
+        refuse(f"the bundle cannot be made in {asked.out} ({error}): mend that, or give another folder with --out")
+    files = [path for path in out.rglob("*") if path.is_file()]
     size = sum(path.stat().st_size for path in files) / 1e6
-    print(f"{asked.out}: {len(files)} files, {size:.0f} MB, for Python {asked.python} on x86-64 Linux")
+    print(f"{out}: {len(files)} files, {size:.0f} MB, for Python {asked.python} on x86-64 Linux")
     for what in left_out:
         print(f"left out: {what}")
-    print(f"carry it to the GPU host and run there: {asked.out.name}/install.sh")
+    print(f"carry it to the GPU host and run there: {out.name}/install.sh")
+
+
+def refuse(why: str) -> NoReturn:
+    """Ends the program: one sentence, and exit code 2."""
+    print(f"gpu-bundle: {why}", file=sys.stderr)
+    sys.exit(2)
 
 
 def bundle(project: Path, out: Path, python: str, *, torch: bool = False, toolkit: bool = False) -> list[str]:
-    """Makes the folder `out`, in place of an older bundle, and returns what had to be left out. Exits where that cannot be."""
-    if out.exists() and not (out / "manifest.json").is_file():
-        sys.exit(f"gpu-bundle: {out} is there and is no bundle: give another folder with --out")
+    """Makes the folder `out`, a path without links, and returns what had to be left out. Exits where that cannot be.
+
+    An older bundle there is removed once the new one is in its place, and not before.
+    """
+    if out.exists() and not ((out / "manifest.json").is_file() and (out / "install.sh").is_file()):
+        refuse(f"{out} is there and is no bundle: give another folder with --out")
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=".gpu-bundle-") as scratch:
         partial = Path(scratch) / "bundle"
         left_out = fill(partial, project, python, torch=torch, toolkit=toolkit)
-        shutil.rmtree(out, ignore_errors=True)
-        partial.rename(out)
+        aside = Path(scratch) / "older"
+        try:
+            if out.exists():
+                out.rename(aside)
+            partial.rename(out)
+        except BaseException:
+            if aside.exists():
+                aside.rename(out)
+            raise
     return left_out
 
 
@@ -88,7 +109,7 @@ def fill(folder: Path, project: Path, python: str, *, torch: bool, toolkit: bool
     _, version = named(build(project, wheels))
     collect(wheels, wanted(project, torch=torch, toolkit=toolkit), python, project / "constraints.txt")
     if any(wheels.glob("torch-*+cpu-*.whl")):
-        sys.exit("gpu-bundle: pip found a CPU build of torch: point it to CUDA builds, or leave BUNDLE_TORCH away")
+        refuse("pip found a CPU build of torch: point it to CUDA builds, or leave BUNDLE_TORCH away")
     left_out = libraries(debs)
     if not torch:
         left_out.append("torch: the GPU host's own is used; BUNDLE_TORCH=1 brings it along")
@@ -112,7 +133,7 @@ def build(project: Path, wheels: Path) -> Path:
         copy = Path(scratch) / "project"
         left = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "dist", "gpu-bundle", "tests", "benchmarks")
         shutil.copytree(project, copy, ignore=left, symlinks=True)
-        pip("wheel", "--no-deps", "--wheel-dir", str(wheels), str(copy))
+        pip(f"no wheel of {project}", "wheel", "--no-deps", "--wheel-dir", str(wheels), str(copy))
     (made,) = wheels.glob("*.whl")
     return made
 
@@ -140,10 +161,10 @@ def collect(wheels: Path, requirements: list[Requirement], python: str, constrai
     for _ in range(_ROUNDS):
         if not missing:
             return
-        pip(*order, *missing)
+        pip(f"no wheels for Python {python} that go together, or pip does not reach its index", *order, *missing)
         missing = lacking(wheels, requirements, python)
     if missing:
-        sys.exit(f"gpu-bundle: no wheel for Python {python} of: {', '.join(missing)}")
+        refuse(f"no wheel for Python {python} of: {', '.join(missing)}")
 
 
 def lacking(wheels: Path, requirements: Iterable[Requirement], python: str) -> list[str]:
@@ -194,15 +215,15 @@ def download(folder: Path, package: str) -> bool:
     return done.returncode == 0
 
 
-def pip(*arguments: str) -> None:
-    """pip of this Python, quiet. Exits with what it says where it fails."""
+def pip(failed: str, *arguments: str) -> None:
+    """pip of this Python, quiet. Where it fails, exits with what that means and what pip says."""
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", *arguments]
     # The Makefile's constraints would hold for the tools that build our wheel too.
     environment = {name: value for name, value in os.environ.items() if name != "PIP_CONSTRAINT"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         errors = [line for line in done.stderr.splitlines() if line.startswith("ERROR")] or [done.stderr.strip()[-500:]]
-        sys.exit(f"gpu-bundle: pip {arguments[0]} failed: {'; '.join(errors)}")
+        refuse(f"{failed}: {'; '.join(errors)}")
 
 
 def metadata(wheel: Path) -> Message:
