@@ -17,13 +17,16 @@ _ERRORS = ("memcheck", "synccheck")
 
 
 def sanitize(program: Path, judge: Judge) -> SanitizerResult:
-    """Findings of all tools in one call; `skipped` names each that could not run, with the reason."""
+    """Findings of all tools in one call; `skipped` names each that could not run, with the reason.
+
+    `clean` is None where nothing was found, but no tool ran, or one that did came to no good end: a warning says so.
+    """
     found = profiling.sanitized(judge, program)
     ran = [one for one in found if not one.skipped]
     findings = [finding for one in ran for finding in one.findings if finding.severity != "info"]
     errors = [finding for finding in findings if finding.tool in _ERRORS and finding.kernel]
     return SanitizerResult(
-        clean=not findings if ran else None,
+        clean=False if findings else True if ran and all(one.clean for one in ran) else None,
         tools=tuple(one.tool for one in ran),
         errors=tuple(map(str, errors)),
         warnings=(

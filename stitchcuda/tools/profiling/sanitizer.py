@@ -56,7 +56,8 @@ class Sanitized(Record):
     tool: Tool
     skipped: str = ""                      # why nothing is known
     findings: tuple[Finding, ...] = ()     # the same ones merged, the most frequent first
-    errors: int | None = None              # as the tool counts them
+    errors: int | None = None              # as the tool counts them, or as the program prints in its manner
+    ended: bool = False                    # with a summary, in time and with exit code 0, which the program cannot print
     note: str = ""                         # what a reader must know, such as that the program itself failed
     pool: int = 0                          # which of the memory pools it needed: what to begin with the next time
     seconds: float = 0.0
@@ -64,7 +65,7 @@ class Sanitized(Record):
     @property
     def clean(self) -> bool:
         """It ran to its end and found nothing that is the program's doing."""
-        return not self.skipped and self.errors is not None and all(one.severity == "info" for one in self.findings)
+        return not self.skipped and self.ended and all(one.severity == "info" for one in self.findings)
 
 
 def find_sanitizer() -> Path | None:
@@ -109,11 +110,12 @@ def sanitize(
     note = ""
     if not why and (finished.timed_out or errors is None):
         note = f"{tool} did not come to its end; there may be more"
-    elif not why and errors == 0 and finished.code != 0:
-        note = f"the program itself ended with {finished.code} under {tool}"
+    elif not why and finished.code != 0:
+        note = f"{tool} or the program under it ended with {finished.code}; there may be more"
     note = "; ".join(filter(None, (note, pooled)))
     return Sanitized(
-        tool=tool, skipped=why, findings=findings, errors=errors, note=note, pool=number, seconds=finished.seconds
+        tool=tool, skipped=why, findings=findings, errors=errors, note=note, pool=number, seconds=finished.seconds,
+        ended=errors is not None and not finished.timed_out and finished.code == 0,
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""A folder that a program can write holds whatever it likes: only a bounded regular file is opened, and no pipe is waited for."""
+"""A folder that a program can write holds whatever it likes: only a bounded regular file is opened, no pipe is waited for."""
 
 from __future__ import annotations
 

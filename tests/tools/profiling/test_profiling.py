@@ -226,6 +226,22 @@ def test_a_memory_error_is_an_error_and_a_race_a_warning(alone: Path, tmp_path: 
     assert all("--kernel-name kernel_substring=own_kernel" in one for one in asked)
 
 
+@pytest.mark.parametrize(("code", "clean"), [(0, True), (255, None)])
+def test_a_program_is_clean_only_where_every_tool_ended_well(
+    code: int, clean: bool | None, alone: Path, tmp_path: Path
+) -> None:
+    alone.mkdir()
+    (tool := alone / "compute-sanitizer").write_text(
+        f'#!/bin/sh\necho "========= ERROR SUMMARY: 0 errors"\n[ "$2" != racecheck ] || exit {code}\n'
+    )
+    tool.chmod(0o755)
+    (tmp_path / "own.cu").write_text("__global__ void own_kernel(float* x) {}\n")
+    found = memory_errors.sanitize(tmp_path, judge())
+    assert (found.clean, found.tools) == (clean, sanitizer.TOOLS)
+    assert [one for one in found.warnings if f"ended with {code}" in one] == list(found.warnings)
+    assert bool(found.warnings) == (code != 0)
+
+
 def test_regions_of_a_program_and_its_reference_meet_in_their_modules() -> None:
     found = grouped(profile(
         ("a", "own", "blocks.*.attention.query: linear", 12, 1.0), ("b", "own", "blocks.*.attention: softmax", 6, 2.0),
