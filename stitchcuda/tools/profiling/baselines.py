@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import math
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -196,11 +197,21 @@ def _session(answers: Answers, modes: Sequence[Mode], limit_s: float) -> tuple[l
 
 
 def _kept(path: Path, known: BaselineTimes) -> tuple[BaselineTime, ...]:
+    """What is kept of this very reference and machine, as far as it can be true: the rest is timed again."""
     try:
         held = BaselineTimes.model_validate_json(path.read_bytes()) if path.is_file() else known
-    except (OSError, ValidationError):     # of another version or torn: it is timed again
+    except (OSError, ValidationError):     # of another version or torn
         return ()
-    return held.times
+    return tuple(time for time in held.times if _can_be_true(time)) if held.place == known.place else ()
+
+
+def _can_be_true(time: BaselineTime) -> bool:
+    if time.ms is None:
+        return bool(time.failed)
+    if time.low_ms is None or time.high_ms is None or time.eager_ms is None or time.agrees is None or time.failed:
+        return False
+    ordered = 0 < time.low_ms <= time.ms <= time.high_ms < math.inf
+    return ordered and 0 < time.eager_ms < math.inf and 0 <= time.compile_s < math.inf
 
 
 def _keep(path: Path, known: BaselineTimes, times: Sequence[BaselineTime]) -> tuple[str, ...]:

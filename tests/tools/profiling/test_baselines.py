@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import pytest
 import torch
 
 from stitchcuda.errors import BadInput
-from stitchcuda.tools.profiling.baselines import BaselineTime, BaselineTimes, baselines, text
+from stitchcuda.tools.profiling.baselines import BaselineTime, BaselineTimes, _kept, baselines, text
 from stitchcuda.tools.profiling.baselines_worker import HostClock, in_turns, timed
 from stitchcuda.tools.profiling.subject import Subject
 from tests.tools.references import source
@@ -53,6 +54,36 @@ def test_times_are_kept_and_a_failure_hinders_nothing(tmp_path: Path) -> None:
     again = baselines(path, device="cpu", modes=("eager",), cache=tmp_path).of("eager")
     assert again is not None
     assert again != eager
+
+
+GOOD: dict[str, Any] = {"mode": "eager", "ms": 5.0, "low_ms": 4.0, "high_ms": 6.0, "eager_ms": 5.0, "agrees": True}
+
+
+@pytest.mark.parametrize(
+    ("change", "header", "believed"),
+    [
+        ({}, {}, True),
+        ({}, {"name": "moved.py"}, True),
+        ({}, {"reference": "0" * 64}, False),
+        ({}, {"device": "NVIDIA OTHER"}, False),
+        ({"low_ms": None}, {}, False),
+        ({"eager_ms": None}, {}, False),
+        ({"agrees": None}, {}, False),
+        ({"ms": -1.0, "low_ms": -1.0}, {}, False),
+        ({"ms": 0.0, "low_ms": 0.0}, {}, False),
+        ({"ms": 3.0}, {}, False),
+        ({"ms": float("nan")}, {}, False),
+        ({"high_ms": float("inf")}, {}, False),
+        ({"ms": None}, {}, False),
+        ({"ms": None, "failed": "of memory"}, {}, True),
+    ],
+)
+def test_only_what_can_be_true_of_this_reference_is_believed(
+    change: dict[str, Any], header: dict[str, Any], believed: bool, tmp_path: Path
+) -> None:
+    known = BaselineTimes(reference="a" * 64, name="a.py", device="cpu", torch="2.11", cuda="13.0")
+    (place := tmp_path / "kept.json").write_text(json.dumps(known.model_dump() | header | {"times": [GOOD | change]}))
+    assert bool(_kept(place, known)) == believed
 
 
 def test_what_takes_too_long_is_given_up_alone_and_tried_again_with_more_time(tmp_path: Path) -> None:
