@@ -16,14 +16,15 @@ WIDTH = 100
 _ROWS = 10                                 # of regions and of kernels, each; the rest is one line
 _NAME = 46                                 # columns of the first cell
 _NONE = "-"
+_UNDER_RANGES = "* in calls in which ranges mark the regions and slow the host down: more than in a plain call"
 
 
 def table(profile: SystemProfile, *, rows: int = _ROWS) -> str:
     """Regions, then kernels, longest first, `rows` of each at most. One call, times on the device unless it says host."""
     blocks = []
     if profile.regions:
-        head = _row("region", ("device ms", "share", "launches", "host ms"))
-        blocks.append([head, *_regions(profile.regions, rows)])
+        head = _row("region", ("device ms", "share", "launches", "host ms*"))
+        blocks.append([head, *_regions(profile.regions, rows), _UNDER_RANGES])
     if profile.kernels:
         head = _row("kernel", ("device ms", "share", "launches", "whose"))
         blocks.append([head, *_kernels(profile.by_name(), rows)])

@@ -13,10 +13,11 @@ def test_one_profile() -> None:
     act = (("act", "framework", "mlp", 2, 0.15), ("act", "framework", ELSEWHERE, 1, 0.1))
     seen = profile(("gemm", "vendor", "mlp", 1, 0.75), *act)  # type: ignore[arg-type]
     assert table(seen).splitlines() == [
-        "region                                            device ms        share     launches      host ms",
+        "region                                            device ms        share     launches     host ms*",
         "mlp                                                   0.900         90 %            3        0.010",
         "(elsewhere)                                           0.100         10 %            1        0.010",
         "all                                                   1.000        100 %            4        0.020",
+        "* in calls in which ranges mark the regions and slow the host down: more than in a plain call",
         "",
         "kernel                                            device ms        share     launches        whose",
         "gemm                                                  0.750         75 %            1       vendor",
