@@ -246,7 +246,7 @@ class TimingResult(Record):
 class SanitizerResult(Record):
     """What compute-sanitizer found in one call of a program that is about to be handed out."""
 
-    clean: bool | None = None              # nothing that is the program's doing; None: no tool ran to its end
+    clean: bool | None = None              # nothing that is the program's doing; None: not every tool that ran ended well
     tools: tuple[str, ...] = ()            # that ran
     errors: tuple[str, ...] = ()           # a sentence for each: memory or barriers used wrongly
     warnings: tuple[str, ...] = ()         # the same for what may be meant: races, reads of what nothing wrote
