@@ -11,7 +11,6 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import os
-import re
 import shutil
 import socket
 import sys
@@ -19,6 +18,7 @@ import tempfile
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from stitchcuda.errors import Unavailable
 from stitchcuda.sandbox import command
 from stitchcuda.sandbox.protections import NAMES, REMEDIES, WITHOUT
 from stitchcuda.simulator import homes
@@ -137,11 +137,14 @@ def _tvm_ffi() -> Check:
 
 
 def _simulator() -> Check:
+    _current()
     ok, text = said(sys.executable, "-m", "stitchcuda.tools.doctoring.probe", seconds=TRIAL_S)
     if not ok:
-        importing = re.search(r"^(?:ImportError|ModuleNotFoundError)\b", text, re.MULTILINE)
-        remedy = "a Python package is broken: reinstall it" if importing else "fix g++ and the toolkit above first"
-        return Check(name="simulator", ok=False, detail=text[-300:], remedy=remedy)
+        whole, why = said(sys.executable, "-c", "import torch", seconds=TRIAL_S)
+        if not whole:
+            detail = f"torch cannot be imported: {(why.splitlines() or ['no output'])[-1][-200:]}"
+            return Check(name="simulator", ok=False, detail=detail, remedy='pip install --force-reinstall "torch>=2.8"')
+        return Check(name="simulator", ok=False, detail=text[-300:], remedy="fix g++ and the toolkit above first")
     return Check(name="simulator", ok=True, detail=f"a kernel was built and run on the CPU in {text} s")
 
 
@@ -168,13 +171,20 @@ def _folder(name: str, folder: Path, remedy: str) -> Check:
 
 def _written(folder: Path) -> Path:
     """The folder, or the nearest above it that is there, after a file was written there and removed. Raises `OSError`."""
-    place = folder.absolute()
+    place = folder if folder.is_absolute() else _current() / folder
     while not os.path.lexists(place):
         place = place.parent
     with tempfile.NamedTemporaryFile(dir=place) as file:
         file.write(b"x" * 4096)
         file.flush()
     return place
+
+
+def _current() -> Path:
+    try:
+        return Path.cwd()
+    except FileNotFoundError as error:
+        raise Unavailable("the current folder is gone; cd to one that is there") from error
 
 
 def _why(error: OSError) -> str:

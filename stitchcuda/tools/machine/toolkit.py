@@ -21,7 +21,7 @@ from stitchcuda.state import Record
 from stitchcuda.tools.machine.asking import ask
 
 _WRITABLE = "set XDG_CACHE_HOME to a folder you may write to"
-_ANSWER_S = 60.0                           # for nvcc to say its version on a cold disk
+_ANSWER_S = 20.0                           # for nvcc to say its version on a cold disk
 
 
 class Toolkit(Record):

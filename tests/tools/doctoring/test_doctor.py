@@ -179,8 +179,9 @@ def test_a_folder_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
-    check = doctor._workspace(Path(".stitchcuda"))
-    assert (check.ok, check.detail) == (False, ".stitchcuda: no such file or directory")
+    for look in (lambda: doctor._workspace(Path(".stitchcuda")), doctor._simulator):
+        (check,) = tried("it", look)
+        assert (check.ok, check.detail, check.remedy) == (False, "the current folder is gone", "cd to one that is there")
 
 
 @pytest.mark.parametrize(
@@ -216,12 +217,18 @@ def test_a_tvm_ffi_that_is_not_whole(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "remedy"),
-    [("ImportError: no torch in this torch", "reinstall"), ("CompileError: x does not compile", "fix g++ and the toolkit")],
+    ("importing", "detail", "remedy"),
+    [
+        ((True, ""), "CompileError: x", "fix g++ and the toolkit above first"),
+        ((False, "Traceback\nRuntimeError: a stub"), "torch cannot be imported: RuntimeError: a stub", "pip install"),
+    ],
 )
-def test_what_to_do_for_the_simulator(monkeypatch: pytest.MonkeyPatch, said: str, remedy: str) -> None:
-    monkeypatch.setattr(doctor, "said", lambda *command, seconds: (False, said))
-    assert remedy in doctor._simulator().remedy
+def test_what_to_do_for_the_simulator(
+    monkeypatch: pytest.MonkeyPatch, importing: tuple[bool, str], detail: str, remedy: str
+) -> None:
+    monkeypatch.setattr(doctor, "said", lambda *command, seconds: (False, "CompileError: x") if "-m" in command else importing)
+    check = doctor._simulator()
+    assert (check.ok, check.detail, remedy in check.remedy) == (False, detail, True)
 
 
 def test_a_check_that_fails_is_a_line() -> None:

@@ -85,7 +85,7 @@ def test_nothing_at_all_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_nvcc_that_is_none_is_passed_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, why: str
 ) -> None:
-    monkeypatch.setattr(toolkit, "_ANSWER_S", 0.2 if "sleep" in script else 60.0)
+    monkeypatch.setattr(toolkit, "_ANSWER_S", 0.2 if "sleep" in script else 20.0)
     monkeypatch.setattr(toolkit, "_wheels", lambda: None)
     named = executable(tmp_path / "bin" / "nvcc", script)
     with pytest.raises(Unavailable) as caught:
