@@ -22,7 +22,7 @@ from typing import Literal, get_args
 
 from pydantic import ValidationError
 
-from stitchcuda.errors import BadInput, StitchError
+from stitchcuda.errors import BadInput, StitchError, Unavailable
 from stitchcuda.state import Digest, Precision, Record
 from stitchcuda.tools.machine.ceilings import torch_versions
 from stitchcuda.tools.machine.nvidia_smi import first_gpu
@@ -118,12 +118,18 @@ def baselines(
         if gpu is None:
             return known.model_copy(update={"skipped": f"no GPU: {why}"})
         known = known.model_copy(update={"device": gpu.name, "driver": gpu.driver})
-    path = (cache or user_cache()) / "baselines" / f"{known.place}.json"
-    held = {} if again else {time.mode: time for time in _kept(path, known) if not time.failed or time.limit_s >= limit_s}
+    notes: tuple[str, ...] = ()
+    path: Path | None = None
+    try:
+        path = (cache or user_cache()) / "baselines" / f"{known.place}.json"
+    except Unavailable as error:           # nobody's home: timed all the same
+        notes = (f"baselines are not kept: {error}",)
+    held = {} if again or path is None else {time.mode: time for time in _kept(path, known) if not time.failed or time.limit_s >= limit_s}
     missing = [mode for mode in modes if mode not in held]
     fresh, skipped = _measured(reference, precision, device, missing, limit_s) if missing else ([], "")
     found = held | {time.mode: time for time in fresh}
-    notes = _keep(path, known, [time for time in found.values() if not time.passing]) if fresh else ()
+    if fresh and path is not None:
+        notes = _keep(path, known, [time for time in found.values() if not time.passing])
     times = tuple(found[mode] for mode in modes if mode in found)
     if skipped and times:
         notes = (*notes, skipped)

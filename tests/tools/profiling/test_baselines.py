@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from stitchcuda.errors import BadInput
+from stitchcuda.errors import BadInput, Unavailable
 from stitchcuda.tools.profiling.baselines import BaselineTime, BaselineTimes, _kept, baselines, text
 from stitchcuda.tools.profiling.baselines_worker import HostClock, in_turns, timed
 from stitchcuda.tools.profiling.subject import Subject
@@ -54,6 +54,17 @@ def test_times_are_kept_and_a_failure_hinders_nothing(tmp_path: Path) -> None:
     again = baselines(path, device="cpu", modes=("eager",), cache=tmp_path).of("eager")
     assert again is not None
     assert again != eager
+
+
+def test_without_a_home_baselines_are_timed_and_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody() -> Path:
+        raise Unavailable("this user has no home: set XDG_CACHE_HOME")
+
+    monkeypatch.setattr("stitchcuda.tools.profiling.baselines.user_cache", nobody)
+    monkeypatch.setattr("stitchcuda.tools.profiling.baselines._measured", lambda *_: ([a_time("eager", 2.0)], ""))
+    found = baselines(reference(tmp_path, LOUD), device="cpu", modes=("eager",))
+    assert found.notes == ("baselines are not kept: this user has no home: set XDG_CACHE_HOME",)
+    assert found.best is not None
 
 
 GOOD: dict[str, Any] = {"mode": "eager", "ms": 5.0, "low_ms": 4.0, "high_ms": 6.0, "eager_ms": 5.0, "agrees": True}
