@@ -11,7 +11,7 @@ import functools
 import re
 from pathlib import Path
 
-from stitchcuda.errors import Unavailable
+from stitchcuda.errors import BadInput, Unavailable
 from stitchcuda.sandbox import command, seal
 from stitchcuda.tools.machine.toolkit import Toolkit
 
@@ -19,8 +19,10 @@ from stitchcuda.tools.machine.toolkit import Toolkit
 def flags(kit: Toolkit, arch: str, *, cubin: bool) -> tuple[str, ...]:
     """For `arch` ("sm_90a"); for a cubin exactly one machine. A GPU that is newer than the toolkit gets PTX, and a note.
 
-    Raises `Unavailable` for one that the toolkit does not build for any more.
+    Raises `Unavailable` for one that the toolkit does not build for any more, `BadInput` for what is no architecture.
     """
+    if not re.fullmatch(r"sm_[1-9]\d{1,3}[af]?", arch):
+        raise BadInput(f"{arch[:100]!r} is no architecture of a GPU; name it as nvcc does, such as sm_90a")
     number = arch.removeprefix("sm_")
     known = _known(kit.nvcc)
     if known and (generation := int(re.sub(r"\D", "", number))) not in known:

@@ -25,12 +25,19 @@ _limits: list[int] = []
 _running = 0
 
 
-@functools.cache
-def host() -> str:
-    """The version of the C++ compiler that nvcc uses. Raises `Unavailable` without one."""
-    compiler = shutil.which(os.environ.get("CXX", "g++"))
+def host(name: str) -> str:
+    """The version of a C++ compiler: "gcc" is the one on the PATH that nvcc uses, whatever $CXX says.
+
+    Raises `Unavailable` without it.
+    """
+    compiler = shutil.which(name)
     if compiler is None:
-        raise Unavailable("no C++ compiler g++ on the PATH; install it with your system's package manager")
+        raise Unavailable(f"no C++ compiler {name} on the PATH; install it with your system's package manager")
+    return _version(compiler)
+
+
+@functools.cache
+def _version(compiler: str) -> str:
     return command.run((compiler, "-dumpfullversion"), seconds=30).output.strip()
 
 

@@ -110,7 +110,10 @@ def _read(files: Sequence[Path], ways: Sequence[tuple[Path, str]], scratch: Path
             outputs.append(finished.output)
         else:
             reader = _from_json if option == "-json" else _from_text
-            return [function for output in outputs for function in reader(output)]
+            try:
+                return [function for output in outputs for function in reader(output)]
+            except BadInput as why:
+                said = said or str(why)
     raise BadInput(f"the machine code in {files[0]} cannot be read; {said}")
 
 
@@ -135,15 +138,15 @@ def _from_json(text: str) -> Iterator[Function]:
     """nvdisasm's list: facts about the file, then one list of functions. Instructions have no addresses, but one size."""
     try:
         _, *lists = json.loads(text[text.index("[") :])
-    except ValueError as error:
-        raise BadInput(f"nvdisasm printed what is no JSON: {text[:200]!r}") from error
-    for one in (function for part in lists for function in part):
-        parts = one["sass-instructions"]
-        code = [
-            Instruction(place * _BYTES, part.get("predicate", ""), part["opcode"], part.get("operands", ""))
-            for place, part in enumerate(parts)
-        ]
-        yield Function(one["function-name"], code)
+        for one in (function for part in lists for function in part):
+            parts = one["sass-instructions"]
+            code = [
+                Instruction(place * _BYTES, str(part.get("predicate", "")), str(part["opcode"]), str(part.get("operands", "")))
+                for place, part in enumerate(parts)
+            ]
+            yield Function(str(one["function-name"]), code)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise BadInput(f"nvdisasm printed what is no list of functions: {text[:200]!r}") from error
 
 
 def _from_text(text: str) -> Iterator[Function]:

@@ -42,6 +42,11 @@ def in_library(library: Path) -> tuple[str, ...]:
     return tuple(demangled(name) for name in names)
 
 
+def undefined(object_file: Path) -> frozenset[str]:
+    """Symbols of an object that it has no type for: those that it calls, and others define."""
+    return frozenset(name for name, kind, _ in _symbols(object_file.read_bytes(), 0) if kind == 0 and name)
+
+
 def in_sources(folder: Path) -> tuple[str, ...]:
     """Names of the `__global__` functions in a program's sources, inline ones included: where no library can be asked."""
     names: list[str] = []
@@ -64,8 +69,24 @@ def _strings(text: str) -> list[str]:
 
 def base_name(kernel: str) -> str:
     """"scale" for "void ns::scale<float>(float*)": no return type, namespaces, template arguments or parameters."""
-    plain = kernel.removeprefix("void ").replace("(anonymous namespace)::", "")
-    return re.split(r"[<(]", plain)[0].split("::")[-1].strip()
+    plain = re.sub(r"\(anonymous namespace\)|<unnamed>", "", kernel.removeprefix("void "))
+    name, angles, round_ones = "", 0, 0
+    for letter in plain:
+        if letter in "()" and (angles or round_ones or name.rstrip().endswith("decltype")):
+            round_ones += 1 if letter == "(" else -1
+        elif round_ones:
+            continue                       # in which < may be a comparison
+        elif letter == "(":
+            break
+        elif letter == "<":
+            angles += 1
+        elif letter == ">" and angles:
+            angles -= 1
+        elif not angles:
+            name += letter
+    if ("(" in plain or "<" in plain) and not name.endswith(" "):
+        name = name.split(" ")[-1]         # behind the return type of a template; copies have blanks in their names
+    return name.split("::")[-1].strip()
 
 
 def classify(kernel: str, own: Iterable[str]) -> str:

@@ -21,6 +21,7 @@ from pydantic import Field
 
 from stitchcuda.simulator.source import masked
 from stitchcuda.state import Record
+from stitchcuda.tools.building import kernel_names
 from stitchcuda.tools.building.bindings import Binding
 from stitchcuda.tools.machine.toolkit import Toolkit
 
@@ -125,7 +126,7 @@ class Libraries(Record):
     folders: tuple[Path, ...] = ()         # where compilers and linker must be able to read
     version: str = ""                      # changes with what is found
     missing: dict[str, str] = Field(default={})  # by family, one sentence with the remedy
-    unlinked: str = ""                     # headers without their library, likewise
+    unlinked: dict[str, str] = Field(default={})  # by library whose headers alone are there, likewise
 
     def ldflags(self, given: Sequence[str]) -> tuple[str, ...]:
         """A program's own linker flags, without those that `link` says better."""
@@ -185,7 +186,7 @@ def find(headers: Iterable[str], where: Places, *, ldflags: Sequence[str] = ()) 
         folders=tuple(dict.fromkeys(folder for one in found.values() for folder in one.folders)),
         version=" ".join(f"{name} {one.version}" for name, one in found.items()),
         missing=missing,
-        unlinked="; ".join(one.unlinked for one in found.values() if one.unlinked),
+        unlinked={library: said for one in found.values() for library, said in one.unlinked.items()},
     )
 
 
@@ -208,13 +209,21 @@ def explained(log: str, found: Libraries, where: Places) -> str:
     return "\n".join((*(_sentence(family, where) for family in families), log))
 
 
+def unlinked(found: Libraries, objects: Iterable[Path]) -> str:
+    """Why the objects cannot be linked: one calls a library that is not there. Includes that a condition leaves out do not."""
+    if not found.unlinked:
+        return ""
+    calls = {name for path in objects for name in kernel_names.undefined(path)}
+    return "; ".join(said for library, said in found.unlinked.items() if any(name.startswith(library) for name in calls))
+
+
 class _Found(NamedTuple):
     includes: tuple[Path, ...]
     libraries: tuple[str, ...]
     link: tuple[str, ...]
     folders: tuple[Path, ...]
     version: str
-    unlinked: str
+    unlinked: dict[str, str]
 
 
 def _place(family: Family, libraries: tuple[str, ...], where: Places) -> _Found | None:
@@ -227,7 +236,7 @@ def _place(family: Family, libraries: tuple[str, ...], where: Places) -> _Found 
         headers = (include, *(root / one for one in family.also if (root / one).is_dir()))
         files = {one: file for one in libraries if (file := _library(root, one)) is not None}
         lacking = [one for one in libraries if one not in files]
-        lacks = f"{include} has {family.name}'s headers, but lib{lacking[0] if lacking else ''}.so is not with them"
+        lacks = f"{include} has {family.name}'s headers, but lib{{}}.so is not with them; {_remedy(family, where)}"
         found = _Found(
             includes=headers,
             libraries=tuple(files),
@@ -235,7 +244,7 @@ def _place(family: Family, libraries: tuple[str, ...], where: Places) -> _Found 
             folders=tuple(dict.fromkeys((*headers, *(file.parent for file in files.values())))),
             version=f"{hashlib.sha256((include / (family.version or family.probe)).read_bytes()).hexdigest()[:12]} "
             f"{','.join(str(file) for file in files.values())}",
-            unlinked=f"{lacks}; {_remedy(family, where)}" if lacking else "",
+            unlinked={one: lacks.replace("{}", one) for one in lacking},
         )
         if not lacking:
             return found

@@ -8,14 +8,15 @@ torch's headers cost), `builder_worker.py` (for whom).
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import functools
 import hashlib
-import json
 import os
 import re
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -34,6 +35,7 @@ from stitchcuda.tools.machine.toolkit import Toolkit
 _HEAVY = "<tvm/ffi/"                       # headers whose two readings by nvcc are worth doing at once
 _SECONDS = 300.0                           # for one source; the slowest seen, CUTLASS-sized templates, takes half of it
 _BLAMES_SOURCE = re.compile(r"(\(\d+\)|:\d+:\d+): (fatal )?error")
+_ABSENT = re.compile(r"fatal error: .*: No such file|cannot open source file")    # which may be installed later
 
 
 class Library(Record):
@@ -52,15 +54,27 @@ class _Object(Record):
     cached: bool = False
 
 
+class _Entry(Record):
+    """What is remembered of a compilation, beside its object."""
+
+    ok: bool
+    log: str
+
+
 def build(program: Path, *, arch: str, cache: Path, link: bool, machine: bool = False) -> BuildResult:
     """Build every CUDA source of a program folder for `arch` ("sm_90a"). Compiler errors are a result, not an exception.
 
     `link=False` makes cubins only; `link=True` makes the library that the program loads. Without a toolkit, or without any
     CUDA source in files of its own, the result says so in `skipped`. `machine`: a line on the machine code of each kernel.
+    Raises `Unavailable` where nothing can be built or kept, `BadInput` for an `arch` that is none.
     """
     started = time.monotonic()
+    program, cache = program.resolve(), cache.resolve()
     root = program if program.is_dir() else program.parent
     sources = program_sources.sources(program)
+    if (strange := next((path for path in sources if not program_sources.is_plain(path.relative_to(root))), None)) is not None:
+        said = f"{str(strange.relative_to(root))[:300]!r} is no name for a source file: use letters, digits and _ . + - @ = ,"
+        return BuildResult(ok=False, log=f"error: {said}")
     if (strange := next((path for path in sources if not path.is_file() or not inside(path, (root,))), None)) is not None:
         said = f"{strange.relative_to(root)}:1: error: no plain file of the program; a program is built from its own sources"
         return BuildResult(ok=False, log=said)
@@ -84,8 +98,9 @@ def build(program: Path, *, arch: str, cache: Path, link: bool, machine: bool = 
             kernels=kernels,
             notes=notes,
         )
-    place, found = _with_libraries(_Place(kit, arch, cache.resolve(), root, bindings.tvm()), cuda)
-    objects = _together(lambda source: _cuda(source, place, cubin=True), cuda)
+    place, found = _with_libraries(_Place(kit, arch, cache, root, bindings.tvm()), cuda)
+    with _writing(cache):
+        objects = _together(lambda source: _cuda(source, place, cubin=True), cuda)
     failed = "\n".join(one.log for one in objects if one.path is None)
     known = tuple(usage for one in objects if one.path is not None for usage in compiler_log.usage(one.log))
     binaries = [one.path for one in objects if one.path is not None]
@@ -117,9 +132,10 @@ def library(
 
     `root` is the program's folder: its headers count as sources, and errors show paths relative to it. `cuda_includes` are for
     CUDA sources alone, so that C++ beside rewritten ones is not compiled again.
-    Raises `Unavailable` without a toolkit.
+    Raises `Unavailable` without a toolkit, or where nothing can be written to the cache.
     """
     started = time.monotonic()
+    root, sources = root.absolute(), [source.absolute() for source in sources]
     kit = toolkit.find_toolkit()
     if kit is None:
         raise Unavailable(toolkit.missing())
@@ -127,7 +143,8 @@ def library(
     plain = _Place(kit, arch, cache.resolve(), root, binding or bindings.tvm(), included)
     place, found = _with_libraries(plain, sources, ldflags)
     wider = replace(place, includes=(*included, *cuda_includes))
-    ours = beside(sources, plain.binding.torch, plain.cache)
+    with _writing(plain.cache):
+        ours = beside(sources, plain.binding.torch, plain.cache)
 
     def compiled(source: Path) -> _Object:
         if source.suffix == ".cu":
@@ -136,13 +153,16 @@ def library(
             return _cxx(source, replace(plain, root=source.parent, binding=bindings.torch("stitchcuda_front"), includes=()))
         return _cxx(source, place, extra=tuple(cflags))
 
-    objects = _together(compiled, [*sorted(sources), *ours])
+    with _writing(plain.cache):
+        objects = _together(compiled, [*sorted(sources), *ours])
     failed = "\n".join(one.log for one in objects if one.path is None)
     if failed or any(one.path is None for one in objects):
         return Library(path=None, log=_explained(failed, place, found), seconds=time.monotonic() - started)
-    if found.unlinked:
-        return Library(path=None, log=f"error: linking failed\n{found.unlinked}", seconds=time.monotonic() - started)
-    linked = _link([one.path for one in objects if one.path is not None], place, found.ldflags(ldflags))
+    binaries = [one.path for one in objects if one.path is not None]
+    if unlinked := libraries.unlinked(found, binaries):
+        return Library(path=None, log=f"error: linking failed\n{unlinked}", seconds=time.monotonic() - started)
+    with _writing(plain.cache):
+        linked = _link(binaries, place, found.ldflags(ldflags))
     said = "" if linked.path is not None else f"error: linking failed\n{linked.log}"
     return Library(
         path=linked.path,
@@ -151,6 +171,19 @@ def library(
         cached=linked.cached and all(one.cached for one in objects),
         seconds=time.monotonic() - started,
     )
+
+
+@contextlib.contextmanager
+def _writing(cache: Path) -> Iterator[None]:
+    """One sentence where the cache cannot take what is made."""
+    try:
+        yield
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        if not full and not (isinstance(error.filename, str | Path) and Path(error.filename).is_relative_to(cache)):
+            raise
+        said = f"cannot write to the cache {cache}: {error.strerror}; make room there, or choose another folder"
+        raise Unavailable(said) from error
 
 
 @dataclass(frozen=True)
@@ -189,7 +222,7 @@ def _cuda(source: Path, place: _Place, *, cubin: bool, extra: tuple[str, ...] = 
     target = architecture.flags(place.kit, place.arch, cubin=cubin)
     flags = (*bindings.with_defaults(place.binding.cuda_flags, extra), "-Xcompiler", "-fPIC", *target, "-Xptxas", "-v")
     order = (str(place.kit.nvcc), *flags, *_includes(place), "-cubin" if cubin else "-c", str(source))
-    return _made(source, order, ".cubin" if cubin else ".o", f"nvcc {place.kit.version} {compilers.host()}", place)
+    return _made(source, order, ".cubin" if cubin else ".o", f"nvcc {place.kit.version} {compilers.host('gcc')}", place)
 
 
 def _cxx(source: Path, place: _Place, *, extra: tuple[str, ...] = ()) -> _Object:
@@ -197,7 +230,7 @@ def _cxx(source: Path, place: _Place, *, extra: tuple[str, ...] = ()) -> _Object
     cuda = tuple(part for folder in place.kit.includes for part in ("-isystem", str(folder)))
     flags = ("-fPIC", *bindings.with_defaults(place.binding.cxx_flags, extra))
     order = (compiler, *flags, *cuda, *_includes(place), "-c", str(source))
-    return _made(source, order, ".o", f"{compiler} {compilers.host()}", place)
+    return _made(source, order, ".o", f"{compiler} {compilers.host(compiler)}", place)
 
 
 def _includes(place: _Place) -> tuple[str, ...]:
@@ -207,7 +240,7 @@ def _includes(place: _Place) -> tuple[str, ...]:
 def _made(source: Path, order: tuple[str, ...], suffix: str, tool: str, place: _Place) -> _Object:
     """Run the compiler unless the same text was compiled before with the same tool and flags."""
     root, headers = place.root, program_sources.headers(source, place.root, place.includes)
-    named = (tool, place.binding.version, *order[1:-1], source.name)
+    named = (tool, place.binding.version, *order[1:-1])
     key = _key(named, source, headers, root)
     made = (place.cache / "objects" / key[:2] / key).with_suffix(suffix)
     if (known := _known(made)) is not None:
@@ -232,38 +265,51 @@ def _made(source: Path, order: tuple[str, ...], suffix: str, tool: str, place: _
             finished = _run((*order, "-o", str(temporary)), root, readable, Path(scratch))
         if finished.timed_out:
             return _Object(path=None, log=f"{source}:1: error: the compiler did not finish within {_SECONDS:.0f} s")
-        if _key(named, source, headers, root) != key:
+        if _key(named, source, program_sources.headers(source, root, place.includes), root) != key:
             return _Object(path=None, log=f"{source}:1: error: the program's files changed while they were compiled")
         ok = finished.code == 0 and temporary.exists()
-        said = _relative(finished.output, root)
+        said = finished.output
+        if not ok:
+            said = compiler_log.placed(said, source, lambda: _ptx(order, root, Path(scratch), within))
+        said = _relative(said, root)
         if ok:
             seal.put(temporary, made)
-        if ok or _BLAMES_SOURCE.search(finished.output):
+        if ok or (_BLAMES_SOURCE.search(said) and not _ABSENT.search(said)):
             # A compiler that was killed, found no file or ran out of disk names no line of the source; that is not remembered.
             note = Path(scratch) / "log.json"
-            note.write_text(json.dumps({"ok": ok, "log": said}))
+            note.write_text(_Entry(ok=ok, log=said).model_dump_json())
             os.replace(note, made.with_suffix(".json"))
     said = said or f"{source}:1: error: the compiler ended with {limits.signal_name(finished.code)}"
     return _Object(path=made if ok else None, log=said)
 
 
+def _ptx(order: tuple[str, ...], root: Path, scratch: Path, run: passes.Run) -> str:
+    """The PTX that ptxas refused, made once more: nvcc keeps none, but leaves what it was asked for. "" where it does not."""
+    made = scratch / "refused.ptx"
+    wanted = (*("-ptx" if word in ("-c", "-cubin") else word for word in order), "-o", str(made))
+    run(wanted, root)
+    return made.read_text("utf-8", "replace") if made.is_file() else ""
+
+
 def _known(made: Path) -> _Object | None:
-    """What an earlier compilation came to."""
-    log = made.with_suffix(".json")
-    entry = json.loads(log.read_text()) if log.exists() else None
-    if entry is None or (entry["ok"] and seal.state(made) != "intact"):
+    """What an earlier compilation came to; None as well where that cannot be read any more."""
+    try:
+        entry = _Entry.model_validate_json(made.with_suffix(".json").read_bytes(), strict=True)
+    except (OSError, ValueError):
         return None
-    return _Object(path=made if entry["ok"] else None, log=entry["log"], cached=True)
+    if entry.ok and seal.state(made) != "intact":
+        return None
+    return _Object(path=made if entry.ok else None, log=entry.log, cached=True)
 
 
 def _key(parts: Sequence[str], source: Path, headers: Sequence[Path], root: Path) -> str:
     """Names a compilation by everything that decides about its result, wherever the program lies."""
     digest = hashlib.sha256()
     for part in parts:
-        digest.update(part.replace(str(root), "").encode() + b"\0")
-    digest.update(source.read_bytes())
-    for header in headers:
-        digest.update(header.name.encode() + b"\0" + header.read_bytes())
+        digest.update(os.fsencode(part.replace(str(root), "")) + b"\0")
+    for file in (source, *headers):
+        home = root if file.is_relative_to(root) else source.parent
+        digest.update(os.fsencode(os.path.relpath(file, home)) + b"\0" + hashlib.sha256(file.read_bytes()).digest())
     return digest.hexdigest()
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from stitchcuda.errors import Unavailable
+from stitchcuda.errors import BadInput, Unavailable
 from stitchcuda.state import KernelUsage, Record
 from stitchcuda.tools.building.disassembly import Function, Instruction, functions
 from stitchcuda.tools.building.kernel_names import demangled
@@ -118,9 +118,11 @@ def told(kernels: Sequence[KernelUsage], binaries: Iterable[Path]) -> tuple[tupl
     """The compiler's report on kernels with a line on the machine code of each, and why there is none."""
     try:
         found = {one.name: line(one).partition(": ")[2] for binary in binaries for one in facts(binary)}
-    except Unavailable as why:
+    except (Unavailable, BadInput) as why:
         return tuple(kernels), (f"machine code was not looked at: {why}",)
-    return tuple(kernel.model_copy(update={"machine": found.get(kernel.name, "")}) for kernel in kernels), ()
+    lost = ", ".join(kernel.name for kernel in kernels if kernel.name not in found)
+    notes = (f"machine code was not found in what was built, or not by the disassembler: {lost}",) if lost else ()
+    return tuple(kernel.model_copy(update={"machine": found.get(kernel.name, "")}) for kernel in kernels), notes
 
 
 def line(facts: SassFacts) -> str:

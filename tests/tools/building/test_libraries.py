@@ -83,7 +83,7 @@ def test_cudnns_frontend_brings_cudnn_and_a_header_of_nvrtc(tmp_path: Path, wher
     assert found.names == ("cuDNN", "cuDNN's frontend", "NVRTC")
     assert found.includes == (packages / "nvidia/cudnn/include", packages / "include", packages / "nvidia/cu13/include")
     assert [flag for flag in found.link if flag.startswith("-l")] == ["-l:libcudnn.so.9"]
-    assert found.unlinked == ""
+    assert found.unlinked == {}
 
 
 @pytest.mark.parametrize("place", ["variable", "wheel"])
@@ -126,9 +126,10 @@ def test_an_older_toolkit_gets_its_own_packages(where: Places) -> None:
 def test_headers_without_their_library_are_said(tmp_path: Path, where: Places) -> None:
     tree(tmp_path / "cuda", "include/cublas_api.h")
     found = libraries.find({"cublasLt.h"}, where)
-    assert "has cuBLAS's headers, but libcublasLt.so is not with them; install it with: pip install" in found.unlinked
+    (said,) = found.unlinked.values()
+    assert "has cuBLAS's headers, but libcublasLt.so is not with them; install it with: pip install" in said
     tree(tmp_path / "site-packages/nvidia/cu13", "include/cublas_api.h", "lib/libcublasLt.so.13")
-    assert libraries.find({"cublasLt.h"}, where).unlinked == ""
+    assert libraries.find({"cublasLt.h"}, where).unlinked == {}
 
 
 def test_the_systems_own_folders_are_not_named_again(where: Places, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -143,7 +144,7 @@ def test_the_systems_own_folders_are_not_named_again(where: Places, monkeypatch:
 def test_torchs_cuda_headers_want_the_headers_of_others(tmp_path: Path, where: Places) -> None:
     wheel = tree(tmp_path / "site-packages/nvidia/cu13", "include/cublas_api.h", "include/cusparse.h", "include/cusolverDn.h")
     found = libraries.find({"ATen/cuda/CUDAContext.h"}, where)
-    assert (found.includes, found.link, found.unlinked) == ((wheel / "include",), (), "")
+    assert (found.includes, found.link, found.unlinked) == ((wheel / "include",), (), {})
 
 
 def test_a_program_without_libraries_is_built_as_before(where: Places) -> None:
@@ -226,6 +227,15 @@ def test_a_library_that_cannot_be_linked_is_said_before_it_is_loaded(tmp_path: P
     linked = nvcc.build(program, arch="sm_90a", cache=tmp_path / "cache", link=True)
     assert not linked.ok
     assert "has cuBLAS's headers, but libcublasLt.so is not with them" in linked.log
+
+
+@NVCC
+def test_an_include_that_a_condition_leaves_out_needs_no_library(tmp_path: Path, wheel: Path) -> None:
+    (wheel / "lib/libcublasLt.so.13").unlink()
+    left_out = "#ifdef WANTED\n#include <cublasLt.h>\n#endif\n__global__ void fill(float* x) { *x = 1.0f; }\n"
+    program = programs.write(tmp_path / "program", {"fill.cu": left_out})
+    built = nvcc.build(program, arch="sm_90a", cache=tmp_path / "cache", link=True)
+    assert built.ok, built.log
 
 
 @NVCC

@@ -42,3 +42,23 @@ def test_without_a_disassembler_it_is_said_why(program: Path, tmp_path: Path, mo
     assert built.ok, built.log
     assert [kernel.machine for kernel in built.kernels] == ["", ""]
     assert "machine code was not looked at" in diagnosis(Evidence(build=built))
+
+
+@pytest.mark.parametrize("link", [False, True])
+@pytest.mark.parametrize(
+    "script",
+    ["exit 3", 'echo "[1,2"', 'echo "[{}, [{\\"a\\":1}]]"', 'echo "[{}, 7]"', "exit 0"],
+    ids=["crashes", "cut short", "other JSON", "a number", "silent"],
+)
+def test_a_disassembler_that_prints_nonsense_costs_no_build(
+    program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, link: bool
+) -> None:
+    tool = tmp_path / "tool"
+    tool.write_text(f"#!/bin/sh\n{script}\n")
+    tool.chmod(0o755)
+    monkeypatch.setattr(disassembly, "find", lambda name: [tool])
+    built = nvcc.build(program, arch="sm_90a", cache=tmp_path / "cache", link=link, machine=True)
+    assert built.ok, built.log
+    assert [kernel.machine for kernel in built.kernels] == ["", ""]
+    (note,) = built.notes
+    assert note.startswith("machine code was not ")
