@@ -124,7 +124,8 @@ def baselines(
         path = (cache or user_cache()) / "baselines" / f"{known.place}.json"
     except Unavailable as error:           # nobody's home: timed all the same
         notes = (f"baselines are not kept: {error}",)
-    held = {} if again or path is None else {time.mode: time for time in _kept(path, known) if not time.failed or time.limit_s >= limit_s}
+    kept = [] if again or path is None else _kept(path, known)
+    held = {time.mode: time for time in kept if not time.failed or time.limit_s >= limit_s}
     missing = [mode for mode in modes if mode not in held]
     fresh, skipped = _measured(reference, precision, device, missing, limit_s) if missing else ([], "")
     found = held | {time.mode: time for time in fresh}
