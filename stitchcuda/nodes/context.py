@@ -105,6 +105,11 @@ class Context:
     def folder(self) -> Path:
         return self.workspace.folder(self.name)
 
+    @property
+    def profiles_attempts(self) -> bool:
+        """Whether it is looked where an attempt's time goes. Without a GPU the tools say themselves why they do not."""
+        return self.engineer.reads_profiles or self.settings.target != "cuda"
+
     def emit(self, kind: str, **facts: Any) -> None:
         self.on_event({"kind": kind, "session": self.name, **facts})
 

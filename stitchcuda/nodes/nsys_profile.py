@@ -16,7 +16,7 @@ def nsys_profile(state: State, context: Context) -> State:
     assert work.program is not None
     if work.system:
         return {}
-    if not context.engineer.reads_profiles and context.settings.target == "cuda":
+    if not context.profiles_attempts:
         return {"work": work.model_copy(update={"system": ProfileResult(tool="nsys", skipped=UNREAD)})}
     result = context.keep(*context.hands.profile_system(context.program_folder(work.program)))
     update: State = {"work": work.model_copy(update={"system": result})}

@@ -71,12 +71,16 @@ class Examination:
         refused = tuple(f"the source itself: {one.sentence}" for one in findings if one.severity == "refused")
         if refused:
             return CheckResult(ok=False, tier="timed" if self._room.target == "cuda" else "simulated", reasons=refused), Terms()
+
+        def checked(*, hurried: bool) -> tuple[CheckResult, Terms]:
+            return lacking.agreed(lambda terms: self._check(program, seeds, fresh=fresh, terms=terms, hurried=hurried))
+
         hurried = fresh and self._room.hurried
-        result, terms = lacking.agreed(lambda terms: self._check(program, seeds, fresh=fresh, terms=terms, hurried=hurried))
+        result, terms = checked(hurried=hurried)
         if hurried and any(map(_MEMORY.search, result.reasons)):  # for what was done ahead, perhaps
             self._room.ahead.close()
             self._room.errands.quiet()
-            result, terms = lacking.agreed(lambda terms: self._check(program, seeds, fresh=fresh, terms=terms, hurried=False))
+            result, terms = checked(hurried=False)
         noted = tuple(f"the source: {one.sentence}" for one in findings)
         return result.model_copy(update={"notes": (*result.notes, *noted)}), terms
 

@@ -6,14 +6,13 @@ next: `nvidia_smi.py` and `toolkit.py`, which ask, and doctor.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import selectors
-import signal
 import subprocess
 import time
 from pathlib import Path
 
+from stitchcuda.sandbox.limits import kill_group
 from stitchcuda.state import Record
 
 MOST = 4 * 1024**2                         # bytes of output; more is no answer
@@ -47,9 +46,7 @@ def ask(*command: str | Path, seconds: float) -> Answer:
             out, err, why = "", "", f"no answer within {seconds:g} s"
         finally:
             if child.returncode is None:
-                with contextlib.suppress(PermissionError):  # shut in by a sandbox, one may kill less
-                    os.killpg(child.pid, signal.SIGKILL)
-                child.kill()
+                kill_group(child.pid)
     return Answer(ok=child.returncode == 0 and not why, out=out, err=err, why=why)
 
 

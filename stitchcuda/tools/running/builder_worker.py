@@ -31,6 +31,7 @@ from stitchcuda.simulator.torch_extension import build_torch_extension, inline_s
 from stitchcuda.state import Target
 from stitchcuda.tools.building import bindings, masks, nvcc
 from stitchcuda.tools.building.build_flags import FlagRefused, Flags
+from stitchcuda.tools.building.program_sources import is_plain
 from stitchcuda.tools.running import inline_places
 from stitchcuda.tools.running.orders import BuildFailed, Order
 from stitchcuda.tools.running.wire import Channel
@@ -39,7 +40,6 @@ _MOST_CHARACTERS = 32 * 2**20              # of one order's texts; CUTLASS as a 
 _MOST_NAME = 200                           # of a name with what is added to it; file systems take 255 bytes
 _MOST_WORD = 3000                          # of a path or an option
 _NAME = {"tvm": re.compile(r"\w[\w.+-]{0,99}"), "torch": re.compile(r"[A-Za-z_]\w{0,99}"), "runtime": re.compile("stitchsim")}
-_FILE = re.compile(r"[\w.+@=,][\w.+@=, -]*")
 _SUFFIXES = (".cu", ".cc", ".cpp", ".cxx", ".c++")
 _REGISTRATION = re.compile(r"\bTORCH_LIBRARY\w*\s*\(|\btorch::RegisterOperators\b")
 
@@ -163,7 +163,7 @@ class BuilderWorker:
             texts = inline_sources(order.cpp, order.cuda, dict(order.functions) if order.functions is not None else None,
                                    headers=order.headers)  # fmt: skip
         for name in texts:
-            if not _FILE.fullmatch(name) or Path(name).suffix not in _SUFFIXES:
+            if Path(name).name != name or not is_plain(Path(name)) or Path(name).suffix not in _SUFFIXES:
                 raise BuildFailed(f"{name[:100]!r} is no name for a source file")
         if not found and not texts:
             raise BuildFailed(f"{order.name} has no sources")
@@ -224,7 +224,7 @@ def _own_file(given: str, root: Path) -> Path:
         raise BuildFailed(f"{given[:300]} lies outside of the program; a program is built from its own sources")
     real = path.resolve()
     parts = real.relative_to(root).parts
-    if not all(_FILE.fullmatch(part) for part in parts) or real.suffix not in _SUFFIXES:
+    if not is_plain(Path(*parts)) or real.suffix not in _SUFFIXES:
         raise BuildFailed(f"{'/'.join(parts)[:300]!r} is no name for a source file")
     if not real.is_file():
         raise BadInput(f"cannot read {'/'.join(parts)}: No such file or directory")
