@@ -63,13 +63,87 @@ def test_every_function_has_its_place() -> None:
     assert tape.lines == [(0, "(root)"), (1, "blocks"), *block, *block, (1, "(root): sub"), (1, "(root): gelu")]
 
 
-def test_nothing_stays_behind() -> None:
-    tape, net, x = Tape(), Net(), torch.randn(8, 8)
+class Flat(nn.Module):
+    """What a program is like: one forward, on parameters by their path."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList([nn.Module(), nn.Module()])
+        for block in self.blocks:
+            block.proj, block.norm = nn.Linear(8, 8), nn.BatchNorm1d(8)
+        self.tied = nn.Linear(8, 8)
+        self.tied.weight = self.blocks[1].proj.weight  # type: ignore[assignment, union-attr]
+        self.scale = nn.Parameter(torch.ones(8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        first, tied = self.blocks[0], self.tied
+        y = F.linear(x * self.scale, first.proj.weight, first.proj.bias)  # type: ignore[union-attr, arg-type]
+        y = F.linear(weight=tied.weight, input=y)
+        y = y + torch.stack([y[0], tied.bias])[0]
+        z: torch.Tensor = F.relu(y) + first.norm.running_mean  # type: ignore[union-attr, operator]
+        return z
+
+
+FLAT = [
+    (0, "(root)"), (1, "(root): mul"), (1, "blocks.*.proj: linear"), (1, "blocks.*.proj: linear"), (1, "(root): getitem"),
+    (1, "tied: stack"), (1, "(root): getitem"), (1, "(root): add"), (1, "(root): relu"), (1, "blocks.*.norm: add"),
+]  # fmt: skip
+
+
+def test_in_a_flat_forward_a_function_is_of_the_module_whose_parameter_it_takes() -> None:
+    tape, net, x = Tape(), Flat(), torch.randn(8, 8)
+    expected = net(x)
     with Regions(net, tape.push, tape.pop):
-        net(x)
-    count = len(tape.lines)
+        assert torch.equal(net(x), expected)
+    assert tape.lines == FLAT
+
+
+def test_parameters_that_are_replaced_between_calls_are_known_again() -> None:
+    tape, net, x = Tape(), Flat(), torch.randn(8, 8)
+    with Regions(net, tape.push, tape.pop):
+        for _ in range(3):
+            old: torch.Tensor = net.blocks[0].proj.weight  # type: ignore[assignment, union-attr]
+            for block in net.blocks:
+                block.proj = nn.Linear(8, 8)
+            net.tied.weight = net.blocks[1].proj.weight  # type: ignore[assignment, union-attr]
+            tape.lines.clear()
+            net(x)
+            assert tape.lines == FLAT
+            tape.lines.clear()
+            net(old)
+            assert tape.lines == FLAT, "what is no parameter any more is nobody's"
+
+
+def test_what_a_submodule_calls_is_its_own_whatever_it_takes() -> None:
+    lender = nn.Linear(8, 8)
+
+    class Borrower(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return F.linear(x, lender.weight)
+
+    tape, net = Tape(), nn.Sequential()
+    net.add_module("borrower", Borrower())
+    net.add_module("lender", lender)
+    with Regions(net, tape.push, tape.pop):
+        net(torch.randn(8, 8))
+    assert tape.lines == [
+        (0, "(root)"), (1, "borrower"), (2, "borrower: linear"), (1, "lender"), (2, "lender: linear"),
+    ]  # fmt: skip
+
+
+def test_nothing_stays_behind_and_nothing_comes_before() -> None:
+    tape, net, x = Tape(), Net(), torch.randn(8, 8)
+    regions = Regions(net, tape.push, tape.pop)
     net(x)
-    assert len(tape.lines) == count
+    assert tape.lines == []
+    for _ in range(2):
+        with regions:
+            net(x)
+        count = len(tape.lines)
+        assert count
+        net(x)
+        assert len(tape.lines) == count
+        tape.lines.clear()
 
 
 def test_a_forward_that_raises_leaves_no_range_open() -> None:
