@@ -79,7 +79,7 @@ def under(nsys: Path, report: Path) -> list[str]:
     """What to put in front of a program's command line: kernels, API calls and NVTX between cudaProfilerStart and Stop.
 
     `report` is the path of the report without its suffix. Nothing is sampled: samples make a recording a thousand times larger.
-    CUDA graphs are recorded kernel by kernel, which slows their launches down a little.
+    CUDA graphs are recorded kernel by kernel, which slows their launches down a little, and node by node as they are captured.
     """
     return [
         str(nsys),

@@ -3,7 +3,7 @@
 Tables are there only if something was recorded for them, and columns differ between versions: what is optional is looked for,
 what is needed and missing is said. The schema is documented in Nsight Systems' "SQLite Schema Reference"; files of 2024 to 2026
 have been looked at. It writes nothing and starts nothing. Where to look next: `timeline.py` (what becomes of the rows),
-`nsys_command.py` (who makes the file).
+`captures.py` (nodes of CUDA graphs), `nsys_command.py` (who makes the file).
 """
 
 from __future__ import annotations
@@ -11,21 +11,23 @@ from __future__ import annotations
 import os
 import re
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from stitchcuda.errors import Unavailable
 from stitchcuda.tools.building.kernel_names import base_name, classify, demangled
+from stitchcuda.tools.profiling.captures import Node, captures
 from stitchcuda.tools.profiling.foreign_file import open_foreign
 from stitchcuda.tools.profiling.system_profile import Origin, SystemProfile
-from stitchcuda.tools.profiling.timeline import ApiCall, Range, Recording, Work, profile_of
+from stitchcuda.tools.profiling.timeline import ApiCall, Capture, Range, Recording, Work, profile_of
 from stitchcuda.tools.running.ranges import CALL_RANGE, REGION_PREFIX, TRACED_RANGE
 
 _MAGIC, _HEAD = b"SQLite format 3\0", 100  # what a file begins with, bytes of its header (sqlite.org/fileformat.html)
 _KERNEL, _GRAPH = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
 _RUNTIME, _NVTX = "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS"
 _COPY, _SET = "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET"
+_NODE, _CREATION = "CUDA_GRAPH_NODE_EVENTS", "Graph Node Creation"
 _PUSH_POP = 59                             # NvtxPushPopRange in ENUM_NSYS_EVENT_TYPE
 _PROCESS = 24                              # a global id is: hardware, virtual machine, 24 bits of process, 24 bits of thread
 _WARNING = 2                               # ENUM_DIAGNOSTIC_SEVERITY_LEVEL
@@ -49,9 +51,10 @@ def read_export(
 ) -> SystemProfile:
     """The profile of the calls in a recording, which are the NVTX ranges with the text `call`.
 
-    `traced` names ranges around further calls, in which there are ranges for regions; their text begins with `prefix`. `own`
-    are the program's kernels by full name (`origin.built_kernels`) or by base name. Raises `Unavailable`, with what to do, for
-    a file that is missing, damaged or no export, and for one in which no kernel or no call was recorded.
+    `traced` names ranges around further calls, in which there are ranges for regions; their text begins with `prefix`. Outside
+    of calls these tell where CUDA graphs were captured, and nothing else there counts. `own` are the program's kernels by full
+    name (`origin.built_kernels`) or by base name. Raises `Unavailable`, with what to do, for a file that is missing, damaged or
+    no export, and for one in which no kernel or no call was recorded.
     """
     with _File(path) as file:
         try:
@@ -102,6 +105,9 @@ class _File:
     def __exit__(self, *_: object) -> None:
         self._connection.close()
 
+    def has(self, table: str, *columns: str) -> bool:
+        return set(columns) <= self._columns.get(table, set())
+
     def rows(self, table: str, *columns: str, optional: tuple[str, ...] = ()) -> Iterator[Any]:
         """Rows of a table with `columns` and `optional`, None for an optional one that it lacks; nothing if it is not there.
 
@@ -137,13 +143,13 @@ class _File:
 
 
 def _recording(file: _File, call: str, traced: str, prefix: str, own: frozenset[str]) -> Recording:
-    ranges = list(_ranges(file))
+    ranges, captured = list(_ranges(file)), _captured(file)
     return Recording(
         calls=[one for one in ranges if one.name == call],
         traced=[one for one in ranges if one.name == traced],
         regions=[one._replace(name=one.name.removeprefix(prefix)) for one in ranges if one.name.startswith(prefix)],
         api=list(_api(file)),
-        work=[*_kernels(file, own), *_graphs(file), *_copies(file)],
+        work=[*_kernels(file, own, captured), *_graphs(file), *_copies(file, captured)],
     )
 
 
@@ -173,11 +179,26 @@ def _api(file: _File) -> Iterator[ApiCall]:
         yield ApiCall(plain, start, end, (thread or 0) >> _PROCESS, thread or 0, correlation)
 
 
-def _kernels(file: _File, own: frozenset[str]) -> Iterator[Work]:
+def _captured(file: _File) -> dict[Node, Capture]:
+    """When nodes of CUDA graphs were captured. Where a column is missing nothing is known: without `originalGraphNodeId` the
+    time at which a clone was made would pass for that of its capture."""
+    created: dict[Node, Capture] = {}
+    originals: dict[Node, Node] = {}
+    columns = ("start", "nameId", "globalTid", "graphNodeId", "originalGraphNodeId")
+    for start, name, thread, node, original in file.rows(_NODE, *columns) if file.has(_NODE, *columns) else ():
+        process = (thread or 0) >> _PROCESS
+        if node and original:
+            originals.setdefault((process, node), (process, original))
+        elif node and start is not None and file.texts.get(name) == _CREATION:
+            created.setdefault((process, node), Capture(thread or 0, start))
+    return captures(created, originals)
+
+
+def _kernels(file: _File, own: frozenset[str], captured: Mapping[Node, Capture]) -> Iterator[Work]:
     # An older file has names in nsys's own spelling only, with which full names do not compare.
     loosely = own | {base_name(name) for name in own}
     kinds: dict[tuple[int, int | None], tuple[str, Origin]] = {}
-    for start, end, device, stream, correlation, spelled, context, process, mangled, node, graph in file.rows(
+    for start, end, device, stream, correlation, spelled, context, global_id, mangled, node, graph in file.rows(
         _KERNEL, "start", "end", "deviceId", "streamId", "correlationId", "demangledName",
         optional=("contextId", "globalPid", "mangledName", "graphNodeId", "graphId"),
     ):  # fmt: skip
@@ -189,8 +210,11 @@ def _kernels(file: _File, own: frozenset[str]) -> Iterator[Work]:
             origin: Any = classify(name, own if symbol else loosely)
             kinds[spelled, mangled] = (name, origin)
         name, origin = kinds[spelled, mangled]
-        where = (device, context or 0, stream)
-        yield Work("kernel", name, origin, start, end, (process or 0) >> _PROCESS, where, correlation, bool(node or graph))
+        process, where = (global_id or 0) >> _PROCESS, (device, context or 0, stream)
+        yield Work(
+            "kernel", name, origin, start, end, process, where, correlation, bool(node or graph),
+            captured=captured.get((process, node)),
+        )  # fmt: skip
 
 
 def _graphs(file: _File) -> Iterator[Work]:
@@ -204,14 +228,16 @@ def _graphs(file: _File) -> Iterator[Work]:
         yield Work("graph", name, "graph", start, end, (process or 0) >> _PROCESS, where, correlation, True)
 
 
-def _copies(file: _File) -> Iterator[Work]:
+def _copies(file: _File, captured: Mapping[Node, Capture]) -> Iterator[Work]:
     kinds = _KINDS | {kind: label for kind, label in file.rows("ENUM_CUDA_MEMCPY_OPER", "id", optional=("label",)) if label}
     for table in (_COPY, _SET):
-        for start, end, device, stream, correlation, size, context, process, kind, node in file.rows(
+        for start, end, device, stream, correlation, size, context, global_id, kind, node in file.rows(
             table, "start", "end", "deviceId", "streamId", "correlationId", "bytes",
             optional=("contextId", "globalPid", "copyKind", "graphNodeId"),
         ):  # fmt: skip
             _in_order(table, start, end)
             name = "memset" if table == _SET else f"copy {kinds.get(kind, f'kind {kind}')}"
-            where = (device, context or 0, stream)
-            yield Work("copy", name, "copy", start, end, (process or 0) >> _PROCESS, where, correlation, bool(node), size)
+            process, where = (global_id or 0) >> _PROCESS, (device, context or 0, stream)
+            yield Work(
+                "copy", name, "copy", start, end, process, where, correlation, bool(node), size, captured.get((process, node))
+            )

@@ -16,7 +16,8 @@ from stitchcuda.tools.running.ranges import ROOT
 ELSEWHERE = "(elsewhere)"
 """The region of what was launched in a call, but in no region's range."""
 GRAPH = "(CUDA graph)"
-"""The region of what a CUDA graph launched, whose launch is in no region of its own: what was recorded is launched at once."""
+"""The region of what a CUDA graph launched, if no region is known in which it was captured, and its launch is in none of its
+own: what was captured is launched at once."""
 NO_PLACE = (ELSEWHERE, ROOT, GRAPH)
 
 Source = Literal["nsys", "cupti", "events"]

@@ -1,7 +1,8 @@
 """From what was recorded, each thing with its times, to a `SystemProfile`: of which call and which region every work is.
 
 Work on the device belongs where it was launched: to the call during which any thread of the process launched it, and to the
-innermost region that this thread was in. Times are nanoseconds of one clock. It knows no file format and asks no device.
+innermost region that this thread was in. What a CUDA graph launches belongs to the region in which it was captured, whenever
+that was. Times are nanoseconds of one clock. It knows no file format and asks no device.
 Where to look next: `nsys_export.py` (who reads recordings), `system_profile.py` (the record).
 """
 
@@ -54,6 +55,13 @@ class ApiCall(NamedTuple):
     correlation: int                       # the same as that of the work it launched, unique in its process
 
 
+class Capture(NamedTuple):
+    """When work was put into a CUDA graph, by a thread of the process that launches it."""
+
+    thread: int
+    time: int
+
+
 class Work(NamedTuple):
     """A kernel, a copy, or a whole CUDA graph whose kernels were not recorded one by one."""
 
@@ -67,13 +75,15 @@ class Work(NamedTuple):
     correlation: int
     of_graph: bool = False
     size: int = 0                          # bytes copied
+    captured: Capture | None = None        # None: in no graph, or not known
 
 
 class Recording(NamedTuple):
     """All of one recording. Ranges of one thread are nested.
 
     `traced` are further calls, with the ranges of regions in them, which slow the host down: kernels and regions are told of
-    these, times and what the host does of `calls`. Without them all is told of `calls`.
+    these, times and what the host does of `calls`. Without them all is told of `calls`. What was launched in neither is no part
+    of the profile; a region outside of them tells where a CUDA graph was captured.
     """
 
     calls: Sequence[Range]
@@ -84,7 +94,7 @@ class Recording(NamedTuple):
 
 
 class _Placed(NamedTuple):
-    """Work with where it was launched."""
+    """Work with its region, and when it was launched."""
 
     work: Work
     region: str
@@ -126,7 +136,8 @@ def _by_thread(regions: Sequence[Range]) -> defaultdict[tuple[int, int], Cover[s
 def _place(
     recording: Recording, within: defaultdict[int, Cover[int]], inside: defaultdict[tuple[int, int], Cover[str]]
 ) -> tuple[defaultdict[int, list[_Placed]], int]:
-    """Work by call, and how much there is without a launch that was recorded."""
+    """Work by call, and how much of it has no launch that was recorded. What ran before the first call is of none."""
+    began = min((call.start for call in (*recording.calls, *recording.traced)), default=0)
     launches: dict[tuple[int, int], ApiCall] = {}
     for one in sorted(recording.api, key=lambda call: call.start):
         launches.setdefault((one.process, one.correlation), one)
@@ -134,13 +145,15 @@ def _place(
     for work in recording.work:
         launch = launches.get((work.process, work.correlation))
         if launch is None:
-            lost += 1
+            lost += work.start >= began
             continue
         call = within[launch.process].at(launch.start)
         if call is not None:
-            region = inside[launch.process, launch.thread].at(launch.start) or ELSEWHERE
             of_graph = work.of_graph or "GraphLaunch" in launch.name
+            region = inside[launch.process, launch.thread].at(launch.start) or ELSEWHERE
             region = GRAPH if of_graph and region in NO_PLACE else region
+            if work.captured is not None:
+                region = inside[work.process, work.captured.thread].at(work.captured.time) or region
             placed[call].append(_Placed(work, region, launch.start, of_graph))
     return placed, lost
 

@@ -35,6 +35,7 @@ _COLUMNS: dict[Version, dict[str, str]] = {
         "CUPTI_ACTIVITY_KIND_MEMSET": (
             "start end deviceId contextId streamId correlationId globalPid value bytes graphNodeId memKind"
         ),
+        "CUDA_GRAPH_NODE_EVENTS": "start end eventClass globalTid nameId graphNodeId originalGraphNodeId",
         "NVTX_EVENTS": (
             "start end eventType rangeId category color text globalTid endGlobalTid textId domainId uint64Value int64Value "
             "doubleValue uint32Value int32Value floatValue"
@@ -59,6 +60,7 @@ _COLUMNS: dict[Version, dict[str, str]] = {
         "CUPTI_ACTIVITY_KIND_MEMSET": (
             "start end deviceId contextId greenContextId streamId correlationId globalPid value bytes graphNodeId memKind"
         ),
+        "CUDA_GRAPH_NODE_EVENTS": "start end eventClass globalTid nameId graphNodeId originalGraphNodeId",
         "NVTX_EVENTS": (
             "start end eventType rangeId category color text globalTid endGlobalTid textId domainId uint64Value int64Value "
             "doubleValue uint32Value int32Value floatValue jsonTextId jsonText binaryData"
@@ -124,10 +126,22 @@ class Export:
         self.ran(name, start, end, self.api("cudaLaunchKernel_v7000", launched, launched + 2, thread=thread), **more)
 
     def copy(self, kind: int, size: int, launched: float, start: float, end: float) -> None:
-        number = self.api("cudaMemcpyAsync_v3020", launched, launched + 1)
+        self.copied(kind, size, start, end, self.api("cudaMemcpyAsync_v3020", launched, launched + 1))
+
+    def copied(self, kind: int, size: int, start: float, end: float, correlation: int, *, node: int | None = None) -> None:
+        """A copy on the device. `node` is that of its CUDA graph."""
         self.put(
             "CUPTI_ACTIVITY_KIND_MEMCPY", start=_ns(start), end=_ns(end), deviceId=0, contextId=1, streamId=7, bytes=size,
-            correlationId=number, globalPid=MAIN & _PROCESS_BITS, copyKind=kind,
+            correlationId=correlation, globalPid=MAIN & _PROCESS_BITS, copyKind=kind, graphNodeId=node,
+        )  # fmt: skip
+
+    def node(
+        self, number: int, at: float, *, of: int | None = None, thread: int = MAIN, name: str = "Graph Node Creation"
+    ) -> None:
+        """A node of a CUDA graph comes to be, as a clone of the node `of` if that is given."""
+        self.put(
+            "CUDA_GRAPH_NODE_EVENTS", start=_ns(at), end=_ns(at), eventClass=0, globalTid=thread, nameId=self.text(name),
+            graphNodeId=number, originalGraphNodeId=of,
         )  # fmt: skip
 
     def put(self, table: str, **values: Any) -> None:

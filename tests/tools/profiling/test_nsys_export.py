@@ -9,7 +9,7 @@ import pytest
 
 from stitchcuda.errors import Unavailable
 from stitchcuda.tools.profiling.nsys_export import read_export
-from stitchcuda.tools.profiling.system_profile import ELSEWHERE, SystemProfile
+from stitchcuda.tools.profiling.system_profile import ELSEWHERE, GRAPH, SystemProfile
 from stitchcuda.tools.running.ranges import CALL_RANGE, REGION_PREFIX, TRACED_RANGE
 from tests.tools.profiling.nsys_files import MAIN, OTHER, STRANGER, Export, Version
 
@@ -119,6 +119,144 @@ def test_a_graph_that_was_recorded_as_a_whole_is_not_lost(tmp_path: Path) -> Non
     assert (profile.busy_ms, profile.launches) == pytest.approx((0.070, 1))
     assert profile.kernels[0].origin == "graph"
     assert "--cuda-graph-trace=node" in profile.notes[0]
+
+
+def replayed(export: Export, *nodes: int) -> SystemProfile:
+    """Nodes are kernels in a graph that a plain call and one with regions launch: k7(int), k8(int) and so on."""
+    for begin, text in ((1000, CALL_RANGE), (2000, TRACED_RANGE)):
+        export.range(text, begin, begin + 100)
+        if text == TRACED_RANGE:
+            export.range(region("(root)"), begin + 1, begin + 90)
+        launch = export.api("cudaGraphLaunch_v10000", begin + 25, begin + 30)
+        for place, node in enumerate(nodes):
+            export.ran(f"k{node}(int)", begin + 40 + place, begin + 41 + place, launch, node=node)
+    return read_export(export.close())
+
+
+def first_call(export: Export) -> None:
+    """It captures nodes 1 and 2 in `attention: linear`, 3 in `norm`, 4 in the module itself, then instantiates the graph."""
+    export.range(region("(root)"), 0, 400)
+    export.range(region("attention: linear"), 10, 30)
+    export.range(region("norm"), 30, 50)
+    for number, at in ((1, 15), (2, 20), (3, 35), (4, 60)):
+        export.kernel("warm(int)", at, at + 500, at + 510)
+        export.node(number, at)
+    export.api("cudaGraphInstantiateWithFlags_v11040", 100, 120)
+
+
+def regions_of(profile: SystemProfile) -> dict[str, str]:
+    return {kernel.name: kernel.region for kernel in profile.kernels}
+
+
+def test_kernels_of_a_graph_are_of_the_region_in_which_they_were_captured(export: Export) -> None:
+    first_call(export)
+    for number in (1, 2, 3, 4):
+        export.node(10 + number, 110, of=number)
+    profile = replayed(export, 11, 12, 13, 14)
+    assert regions_of(profile) == {
+        "k11(int)": "attention: linear", "k12(int)": "attention: linear", "k13(int)": "norm", "k14(int)": "(root)",
+    }  # fmt: skip
+    assert {one.name: one.launches for one in profile.regions} == {
+        "attention: linear": 2, "norm": 1, "(root)": 1, ELSEWHERE: 0,
+    }  # fmt: skip
+    assert (profile.launches, profile.graph_launches, profile.graph_share, profile.notes) == (4, 1, 1, ())
+    assert [call.name for call in profile.host] == ["cudaGraphLaunch"], "what the first call did is no part"
+
+
+def test_captures_that_are_not_known(export: Export) -> None:
+    first_call(export)
+    export.range(region("late"), 210, 220)
+    for number, of in ((11, 9), (12, 13), (13, 12), (14, 14)):  # of a node without a row, in a circle, of itself
+        export.node(number, 215, of=of)
+    export.node(15, 500)                   # in a call without ranges
+    export.node(16, 215, name="Graph Node Destruction")
+    export.node(1, 215, thread=STRANGER)
+    export.node(17, 215, of=1, thread=STRANGER)
+    profile = replayed(export, 11, 12, 13, 14, 15, 16, 17, 18)
+    assert set(regions_of(profile).values()) == {GRAPH}
+    assert len(profile.kernels) == 8
+
+
+def test_clones_of_clones_were_captured_where_the_first_was(export: Export) -> None:
+    first_call(export)
+    for number, of in ((300, 30), (30, 3), (40, 4), (400, 40)):  # in any order
+        export.node(number, 35 if number >= 40 else 300, of=of)
+    export.node(30, 15)                    # told of once more, without an original
+    assert regions_of(replayed(export, 300, 30, 3, 400)) == {
+        "k300(int)": "norm", "k30(int)": "norm", "k3(int)": "norm", "k400(int)": "(root)",
+    }  # fmt: skip
+
+
+def test_another_thread_captures(export: Export) -> None:
+    first_call(export)
+    export.range(region("helper: sum"), 12, 18, thread=OTHER)
+    export.node(5, 15, thread=OTHER)
+    export.node(15, 110, of=5)
+    assert regions_of(replayed(export, 15)) == {"k15(int)": "helper: sum"}
+
+
+def test_copies_in_a_graph_are_of_their_capture(export: Export) -> None:
+    first_call(export)
+    for number in (1, 3):
+        export.node(10 + number, 110, of=number)
+    export.range(CALL_RANGE, 1000, 1100)
+    launch = export.api("cudaGraphLaunch_v10000", 1025, 1030)
+    export.copied(8, 4096, 1040, 1050, launch, node=11)
+    export.put(
+        "CUPTI_ACTIVITY_KIND_MEMSET", start=155_358_060_000, end=155_358_070_000, deviceId=0, contextId=1, streamId=7,
+        correlationId=launch, globalPid=MAIN & ~0xFFFFFF, bytes=64, value=0, graphNodeId=13,
+    )  # fmt: skip
+    export.copied(8, 4096, 1080, 1090, launch, node=99)
+    profile = read_export(export.close())
+    assert {(kernel.name, kernel.region) for kernel in profile.kernels} == {
+        ("copy Device-to-Device", "attention: linear"), ("memset", "norm"), ("copy Device-to-Device", GRAPH),
+    }  # fmt: skip
+
+
+NODES = "CUDA_GRAPH_NODE_EVENTS"
+
+
+def with_nodes(path: Path, **values: str | None) -> Path:
+    """Other expressions in columns of the nodes' table, which then refuses nothing; None: the column is not there."""
+    with sqlite3.connect(path) as database:
+        names = [row[1] for row in database.execute(f"PRAGMA table_info({NODES})")]
+        said = {name: values.get(name, name) for name in names}
+        columns = ", ".join(f"{value} AS {name}" for name, value in said.items() if value is not None)
+        database.execute(f"CREATE TABLE other AS SELECT {columns} FROM {NODES}")
+        database.execute(f"DROP TABLE {NODES}")
+        database.execute(f"ALTER TABLE other RENAME TO {NODES}")
+    database.close()
+    return path
+
+
+@pytest.mark.parametrize("value", [None, "NULL"])
+@pytest.mark.parametrize("column", ["start", "nameId", "globalTid", "graphNodeId", "originalGraphNodeId"])
+def test_without_what_tells_a_capture_all_is_as_it_was_without_captures(
+    column: str, value: str | None, export: Export
+) -> None:
+    first_call(export)
+    for number in (1, 3):
+        export.node(10 + number, 450, of=number)
+    replayed(export, 11, 13)
+    assert set(regions_of(read_export(with_nodes(export.path, **{column: value}))).values()) == {GRAPH}
+
+
+@pytest.mark.parametrize("column", ["end", "eventClass"])
+def test_columns_of_nodes_that_are_not_read_may_be_missing(column: str, export: Export) -> None:
+    first_call(export)
+    export.node(11, 110, of=1)
+    replayed(export, 11)
+    assert regions_of(read_export(with_nodes(export.path, **{column: None}))) == {"k11(int)": "attention: linear"}
+
+
+@pytest.mark.parametrize("column", ["start", "nameId", "globalTid", "graphNodeId", "originalGraphNodeId"])
+@pytest.mark.parametrize("value", ["'soon'", "1.5", "x'00'"])
+def test_nodes_with_values_of_another_kind_are_damage(column: str, value: str, export: Export) -> None:
+    first_call(export)
+    export.node(11, 110, of=1)
+    replayed(export, 11)
+    with pytest.raises(Unavailable, match="cut short or damaged: export the recording again"):
+        read_export(with_nodes(export.path, **{column: value}))
 
 
 def test_times_come_from_calls_without_regions_where_there_are_some(export: Export) -> None:
