@@ -3,9 +3,10 @@
 ORDER is a JSON file (`rehearsal.py` writes it). Calls are as a user's: warm, on the same inputs, nothing flushed; each waits
 for the device before the next. What is seen here is evidence, never a verdict: the program's process is the program's.
 `how` says who looks on:
-- nsys: calls between cudaProfilerStart and Stop, in ranges CALL_RANGE; then as many, in TRACED_RANGE, with ranges for regions
+- nsys: calls between cudaProfilerStart and Stop, in ranges CALL_RANGE; then as many, in TRACED_RANGE, with ranges for regions.
+  Warm ones come between Start and these, in neither range; the first, which captures CUDA graphs, with ranges for regions
 - ncu: one call between Start and Stop
-- cupti: the same as nsys through torch.profiler, whose trace is written to `out`/trace.json
+- cupti: the same as nsys through torch.profiler, but for the warm calls; the trace is written to `out`/trace.json
 - events: CUDA events around each call; `out`/events.json
 - plain: calls and nothing else, for a tool that sees the whole process
 Where to look next: `regions.py` (the ranges), `rehearsal.py` (who starts it), `nsys_export.py`, `cupti_trace.py` (who reads).
@@ -52,9 +53,10 @@ def main() -> None:
         torch.backends.cudnn.allow_tf32 = True
     with torch.no_grad(), contextlib.ExitStack() as stack:
         module, call = _of_program(order, stack) if "load" in order else _of_reference(order)
-        for _ in range(order["warm"]):
-            call()
-        _wait(order)
+        if order["how"] != "nsys":         # which records the warm calls, too
+            for _ in range(order["warm"]):
+                call()
+            _wait(order)
         _HOW[order["how"]](module, call, order, out)
     print(json.dumps({"calls": order["calls"]}), flush=True)
 
@@ -89,7 +91,17 @@ def _of_program(order: dict[str, Any], stack: contextlib.ExitStack) -> tuple[tor
 def _nsys(module: torch.nn.Module, call: Call, order: dict[str, Any], out: Path) -> None:
     push, pop = torch.cuda.nvtx.range_push, torch.cuda.nvtx.range_pop
     with _window():
+        _warmed(module, call, order, push, pop)
         _calls(module, call, order, push, pop)
+
+
+def _warmed(module: torch.nn.Module, call: Call, order: dict[str, Any], push: Push, pop: Pop) -> None:
+    """Warm calls. The first says where it is, since it is the one that captures CUDA graphs; the others do not, so that nothing
+    that was compiled while it did is what is timed later."""
+    for number in range(order["warm"]):
+        with contextlib.nullcontext() if number else Regions(module, push, pop):
+            call()
+    _wait(order)
 
 
 def _cupti(module: torch.nn.Module, call: Call, order: dict[str, Any], out: Path) -> None:
