@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from stitchcuda.errors import BadInput
-from stitchcuda.simulator.source import Edit, apply, closing, opening
+from stitchcuda.simulator.source import Edit, apply, closing, line_of, opening
 from stitchcuda.simulator.source import masked as blanked
 
 ENTRIES = "stitchcuda_masks"               # the exported list; `switches.py` walks it
@@ -31,7 +31,10 @@ _DEFINE = re.compile(r"(?m)^[ \t]*#[ \t]*define[ \t]+(?P<name>\w+)(?P<rest>(?:[^
 _TOKEN = re.compile(r"\w+|[()\[\]{};]")
 _LONGEST_HEAD = 20_000                     # characters before a kernel's body in which its name is looked for
 
-# Only what nvcc declares by itself: a file's own first lines (feature macros, includes) must stay its first.
+_LEAD = re.compile(r"(?:[ \t]*(?:#[ \t]*include\b(?:[^\\\n]|\\.)*)?\n)*+")
+
+# Only what nvcc declares by itself: a file's own first lines may be feature macros. It comes after includes that are its first
+# lines: what the compiler reads then begins as without switches (`prefixes.py`).
 _PRELUDE = """\
 #if defined(__CUDACC__) && !defined(STITCHCUDA_MASK_@)
 #define STITCHCUDA_MASK_@
@@ -70,12 +73,14 @@ static const bool stitchcuda_listed_@ =
 """
 
 
-def masked(text: str, prefix: str, *, aliases: Iterable[str] = ()) -> tuple[str, tuple[str, ...]]:
+def masked(
+    text: str, prefix: str, *, aliases: Iterable[str] = (), file: Path | None = None
+) -> tuple[str, tuple[str, ...]]:
     """(the text with a switch at the head of each kernel, the kernels' names); without kernels the text as it is.
 
     `prefix` tells the files of a library apart. `aliases` are macros of other files that stand for `__global__`. Line numbers
-    stay what they were. Overloads and specialisations get names of their own (`scale`, `scale#2`); all instances of one
-    template share a switch.
+    stay what they were, of `file` if it is said. Overloads and specialisations get names of their own (`scale`, `scale#2`); all
+    instances of one template share a switch.
     """
     heads = definitions(text, aliases=aliases)
     if not heads:
@@ -87,7 +92,10 @@ def masked(text: str, prefix: str, *, aliases: Iterable[str] = ()) -> tuple[str,
     ]
     listed = "\\n".join(name.replace("\\", "").replace('"', "") for name in names)
     prelude = _PRELUDE.replace("@", prefix).replace("$", str(len(names))).replace("%", listed)
-    return f"{prelude}#line 1\n{apply(text, skip)}", names
+    lead = _LEAD.match(blanked(text))
+    at = lead.end() if lead else 0
+    place = f"#line {line_of(text, at)}" + (f' "{file}"' if file else "")
+    return apply(text, [Edit(at, at, f"{prelude}{place}\n"), *skip]), names
 
 
 def definitions(text: str, *, aliases: Iterable[str] = ()) -> list[tuple[str, int]]:
@@ -198,7 +206,7 @@ class _Files:
         self.kernels: list[str] = []
         for file, text in self._texts.items():
             key = hashlib.sha256(f"{file.name}\0{text}".encode(errors="surrogateescape")).hexdigest()[:16]
-            self._masked[file], kernels = masked(text, f"m{key}", aliases=aliases)
+            self._masked[file], kernels = masked(text, f"m{key}", aliases=aliases, file=file)
             self.kernels += kernels
         whole = "\0".join(f"{file}\0{text}" for file, text in self._texts.items())
         self._folder = folder / hashlib.sha256(f"{aliases}\0{whole}".encode(errors="surrogateescape")).hexdigest()[:16]
@@ -262,9 +270,7 @@ class _Files:
 
     def _body(self, file: Path) -> str:
         """A copy lies elsewhere: relative names would not be found, and the compiler is to name the original."""
-        line = f'#line 1 "{file}"\n'
-        body = self._masked[file]
-        body = body.replace("#line 1\n", line, 1) if body != self._texts[file] else f"{line}{body}"
+        body = f'#line 1 "{file}"\n{self._masked[file]}'
 
         def redirect(match: re.Match[str]) -> str:
             header = self._includes[file].get(match["mark"] + match["name"])

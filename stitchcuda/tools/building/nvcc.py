@@ -29,6 +29,7 @@ from stitchcuda.tools.building import architecture, bindings, compiler_log, comp
 from stitchcuda.tools.building.bindings import Binding
 from stitchcuda.tools.building.extension_build import beside, with_front
 from stitchcuda.tools.building.libraries import Libraries
+from stitchcuda.tools.building.prefixes import Prefixes
 from stitchcuda.tools.machine import toolkit
 from stitchcuda.tools.machine.toolkit import Toolkit
 
@@ -256,11 +257,14 @@ def _made(source: Path, order: tuple[str, ...], suffix: str, tool: str, place: _
         temporary = Path(scratch) / f"made{suffix}"
         finished = None
         within = functools.partial(_run, readable=readable, scratch=Path(scratch))
+        prefixes = Prefixes(
+            place.cache / "prefixes", tool, (root, source.parent, *place.includes), functools.partial(_reading, readable)
+        )
         if place.binding.torch is not None and suffix == ".o":
             finished = with_front(order, headers, place.binding.torch, temporary, within)
         elif source.suffix == ".cu" and suffix == ".o" and _HEAVY in source.read_text("utf-8", "replace"):
             (halves := Path(scratch) / "halves").mkdir()
-            finished = passes.compiled(order, temporary, halves, within)
+            finished = passes.compiled(order, temporary, halves, within, prefixes)
         if finished is None:
             finished = _run((*order, "-o", str(temporary)), root, readable, Path(scratch))
         if finished.timed_out:
@@ -339,6 +343,11 @@ def _run(order: Sequence[str], cwd: Path, readable: Sequence[Path], scratch: Pat
     environment = limits.clean_environment({"TMPDIR": str(scratch)})
     with compilers.turn():
         return command.run(order, seconds=_SECONDS, cwd=cwd, env=environment, read=readable, write=(scratch,))
+
+
+def _reading(readable: Sequence[Path], order: Sequence[str], folder: Path, also: Sequence[Path]) -> command.Finished:
+    """The same in a folder that the compiler may write to, and with other folders to read."""
+    return _run(order, folder, (*readable, *also), folder)
 
 
 def _together(make: Callable[[Path], _Object], sources: Sequence[Path]) -> list[_Object]:

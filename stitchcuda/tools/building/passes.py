@@ -2,7 +2,8 @@
 
 nvcc runs six programs in a row; a dry run prints them as a shell would take them. The two halves are put into one script, in
 which they run at once: about a third less time on two cores and more. What they read, print and make is the same. A dry
-run that does not look as expected is left to nvcc itself. Where to look next: `extension_build.py`, `nvcc.py`.
+run that does not look as expected is left to nvcc itself. Where to look next: `prefixes.py` (the last pass, with headers read
+before), `extension_build.py`, `nvcc.py`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from stitchcuda.sandbox.command import Finished
+from stitchcuda.tools.building.prefixes import Prefixes
 
 Run = Callable[[Sequence[str], Path], Finished]
 """Runs a command in the sandbox, where it may write to the folder."""
@@ -36,10 +38,12 @@ class Passes(NamedTuple):
     module: str                            # the file with the translation unit's name
 
 
-def compiled(order: Sequence[str], made: Path, scratch: Path, run: Run) -> Finished | None:
+def compiled(
+    order: Sequence[str], made: Path, scratch: Path, run: Run, prefixes: Prefixes | None = None
+) -> Finished | None:
     """What nvcc would do for `order` (compiler, flags, `-c`, source), into the object `made`; None where it must do it itself.
 
-    `scratch` is an empty folder. Errors are those of the half that nvcc runs first.
+    `scratch` is an empty folder. Errors are those of the half that nvcc runs first. `prefixes`: headers read before.
     """
     if not all(_PLAIN.fullmatch(word) for word in (*order, str(made), str(scratch))):
         return None
@@ -49,7 +53,13 @@ def compiled(order: Sequence[str], made: Path, scratch: Path, run: Run) -> Finis
     name = hashlib.sha256("\0".join((*order, Path(order[-1]).read_text("utf-8", "replace"))).encode()).hexdigest()
     stem = re.sub(r"\W", "_", Path(order[-1]).name)
     Path(found.module).write_text(f"_{name[:8]}_{len(stem)}_{stem}_{name[8:16]}")
-    return run(("/bin/sh", "-c", script(found)), scratch)
+    halves = run(("/bin/sh", "-c", script(found)), scratch)
+    if halves.code != 0 or halves.timed_out:
+        return halves
+    settings = _exported(found)
+    last = prefixes.compiled(settings, found.last, scratch) if prefixes else None
+    last = last or run(("/bin/sh", "-c", f"{settings}\n{found.last}"), scratch)
+    return last._replace(output=halves.output + last.output, seconds=halves.seconds + last.seconds)
 
 
 def _planned(order: Sequence[str], made: Path, scratch: Path, run: Run) -> Passes | None:
@@ -92,8 +102,8 @@ def parsed(dry: str) -> Passes | None:
 
 
 def script(passes: Passes) -> str:
-    """For /bin/sh in an empty folder; prints what the passes print, the host's half first."""
-    settings = "\n".join(f"export {name}={shlex.quote(value)}" for name, value in passes.settings)
+    """The halves, for /bin/sh in an empty folder; prints what the passes print, the host's half first."""
+    settings = _exported(passes)
     host, device = " &&\n".join(passes.host), " &&\n".join(passes.device)
     return f"""\
 {settings}
@@ -102,8 +112,11 @@ def script(passes: Passes) -> str:
 wait $host || {{ cat host.log; exit 1; }}
 wait $device || {{ cat device.log; exit 1; }}
 cat host.log device.log
-{passes.last}
 """
+
+
+def _exported(passes: Passes) -> str:
+    return "\n".join(f"export {name}={shlex.quote(value)}" for name, value in passes.settings)
 
 
 def _kind(line: str) -> str:

@@ -90,7 +90,7 @@ def test_every_spelling_gets_a_switch_and_compiles(tmp_path: Path) -> None:
         "overloaded", "overloaded#2", "conditional", "conditional#2", "friendly", "apply_fn",
     )  # fmt: skip
     assert text.endswith("x); bounded<<<1,1>>>(nullptr);\n}\n")
-    assert text.partition("#line 1\n")[2].count("\n") == TRICKY.count("\n")
+    assert text.partition("#line 2\n")[2].count("\n") == TRICKY.count("\n") - 1
     made = compiled(tmp_path, text)
     found = {kernel_names.base_name(name) for name in kernel_names.in_library(made)}
     assert found == {
@@ -209,3 +209,16 @@ def test_generated_kernels_compile_with_switches(name: str, tmp_path: Path) -> N
         text, names = masks.masked(stitch.source.cuda, stitch.source.name)
         assert len(names) == stitch.source.launches or not stitch.source.launches
         compiled(tmp_path, text, kind="-cubin", name=f"{stitch.source.name}.cu")
+
+
+def test_what_comes_first_stays_first(tmp_path: Path) -> None:
+    first = "// swish\n\n#include <cmath>\n  #include <cstdio>  /* two\nlines */\n"
+    text = f"{first}#define N 2\n__global__ void own(float* x) {{ *x = N; }}\n"
+    said, names = masks.masked(text, "t", file=Path("/program/own.cu"))
+    assert names == ("own",)
+    assert said.startswith(f"{first}#if defined(__CUDACC__)")
+    assert '\n#line 6 "/program/own.cu"\n#define N 2\n' in said
+    compiled(tmp_path, said)
+    macro, _ = masks.masked(f"#define _GNU_SOURCE\n{text}", "t")
+    assert macro.startswith("#if defined(__CUDACC__)")
+    assert "#line 1\n#define _GNU_SOURCE\n" in macro
