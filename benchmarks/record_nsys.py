@@ -41,7 +41,10 @@ TEXTS = ("nameId", "demangledName", "shortName", "mangledName", "textId")
 
 
 def program() -> None:
-    """Calls with a copy from the host, nested regions, a second stream, a CUDA graph and a kernel in no region."""
+    """Calls with a copy from the host, nested regions, a second stream, a CUDA graph and a kernel in no region.
+
+    The graph was captured in a region, before the calls.
+    """
     import torch
 
     nvtx: Any = torch.cuda.nvtx
@@ -49,14 +52,14 @@ def program() -> None:
     x, scratch = torch.randn(2048, 2048, device="cuda"), torch.ones(1 << 20, device="cuda")
     given, side = torch.randn(1 << 20).pin_memory(), torch.cuda.Stream()  # type: ignore[no-untyped-call, unused-ignore]
 
-    def replayed() -> torch.Tensor:
-        return scratch.mul_(1.5).add_(1.0).tanh_()
-
-    replayed()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        replayed()
+    def captured() -> torch.cuda.CUDAGraph:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            scratch.mul_(1.5)
+            nvtx.range_push(f"{REGION_PREFIX}elementwise: tanh")
+            scratch.add_(1.0).tanh_()
+            nvtx.range_pop()
+        return graph
 
     def call(push: bool) -> None:
         def region(name: str | None) -> None:
@@ -84,10 +87,15 @@ def program() -> None:
         y.sum()
 
     with torch.no_grad():
+        scratch.mul_(1.5).add_(1.0).tanh_()
+        torch.cuda.synchronize()
+        torch.cuda.profiler.start()  # type: ignore[no-untyped-call, unused-ignore]
+        nvtx.range_push(f"{REGION_PREFIX}elementwise")
+        graph = captured()
+        nvtx.range_pop()
         for _ in range(5):
             call(False)
         torch.cuda.synchronize()
-        torch.cuda.profiler.start()  # type: ignore[no-untyped-call, unused-ignore]
         for text in (CALL_RANGE, TRACED_RANGE):
             for _ in range(CALLS):
                 nvtx.range_push(text)
