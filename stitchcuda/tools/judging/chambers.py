@@ -19,6 +19,7 @@ from stitchcuda.sandbox.removal import remove
 from stitchcuda.state import Settings
 from stitchcuda.tools.judging import degenerate, lacking
 from stitchcuda.tools.judging.builder import Builder, Home, simulator_home
+from stitchcuda.tools.judging.early_builds import Builds
 from stitchcuda.tools.judging.errands import Errands
 from stitchcuda.tools.judging.exam import Exam, Lost, draw, extend
 from stitchcuda.tools.judging.lacking import Terms
@@ -84,6 +85,7 @@ class Chambers:
         self.nursery = nursery
         self.home = simulator_home(Path(order["runtime"])) if self.target == "sim" else Home()
         self.builder = self.new_builder()
+        self._second: Builds | None = None
         for folder in handed_out(self.cache, self.home.place):
             folder.mkdir(parents=True, exist_ok=True)
         self._reference: Worker | None = None
@@ -174,6 +176,17 @@ class Chambers:
             lambda: Worker(self.nursery, "builder", self.scratch, self.target, self.limits),
             cache=self.cache, arch=self.arch, home=self.home,
         )  # fmt: skip
+
+    def second_builder(self) -> Builds:
+        """Beside the first, for one check: `returned` keeps it for the next one, with what it knows by then."""
+        second, self._second = self._second, None
+        return second or self.new_builder()
+
+    def returned(self, second: Builds | None) -> None:
+        if self._second is None:
+            self._second = second
+        elif second is not None:
+            second.close()
 
     def worker(self, program: Path, exam: Exam, build: OnBuild | None = None) -> Worker:
         """A fresh worker for a program, which may read its own copy, our libraries, and what is lent to it (`lending.py`)."""

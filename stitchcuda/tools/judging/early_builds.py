@@ -1,7 +1,8 @@
 """Builds with switches beside a final check: a second builder makes each library that a program orders once more, for later.
 
 Such a build takes as long as the first, and its order is known as soon as the first is. It only fills the cache: the worker
-that needs it orders it again, meets the same errors, and waits here while it is being made. Nothing outlasts `close`.
+that needs it orders it again, meets the same errors, and waits here while it is being made. Nothing is made after `close`; the
+second builder, if it was not stopped in the middle, serves the next check.
 Where to look next: `skipping.py` (who needs it), `builder.py`, `masks.py`.
 """
 
@@ -38,6 +39,8 @@ class EarlyBuilds:
         self._thread: threading.Thread | None = None
         self.failed = False                # then nothing more is made early
         self._closed = False
+        self._making = False
+        self._usable = True                # the second builder, for others
         self._turn = threading.Lock()      # orders come from two threads
 
     def build(self, order: Mapping[str, Any], root: Path | None, seconds: float) -> dict[str, Any]:
@@ -56,10 +59,16 @@ class EarlyBuilds:
             self._end()
         return answer
 
-    def close(self) -> None:
-        """End what is still being made; from now on no order with switches is taken. Safe to call twice, from any thread."""
+    def close(self) -> Builds | None:
+        """End what is still being made; from now on no order with switches is taken. Safe to call twice, from any thread.
+
+        Returns the second builder, once and if it can be used again.
+        """
         self._closed = True
         self._end()
+        with self._turn:
+            usable, self._usable = self._usable, False
+        return self._second if usable else None
 
     def _begin(self, key: str, order: dict[str, Any], root: Path, seconds: float) -> None:
         with self._turn:
@@ -75,18 +84,25 @@ class EarlyBuilds:
         with self._turn:
             self.failed = True
             self._orders.put(None)
-        self._second.stop()
+            if self._making:
+                self._second.stop()
+                self._usable = False
         if self._thread is not None:
             self._thread.join()
 
     def _work(self) -> None:
         while (one := self._orders.get()) is not None:
             order, root, seconds, made = one
+            with self._turn:
+                self._making = not self.failed
             try:
-                if not self.failed:
+                if self._making:
                     self._second.build(order, root, seconds)
-            except Exception:
-                self.failed = True        # a defect or a full disk: who needs the library orders it again, and says so
+            except Exception:              # a defect or a full disk: who needs the library orders it again, and says so
+                self.failed, self._usable = True, False
             finally:
+                with self._turn:
+                    self._making = False
                 made.set()
-        self._second.close()
+        if not self._usable:
+            self._second.close()

@@ -91,7 +91,7 @@ class Examination:
         """
         exam = self._room.exam(1, fresh=fresh, terms=terms)
         self._room.make_room(exam)
-        early = EarlyBuilds(self._room.builder, self._room.new_builder()) if hurried else None
+        early = EarlyBuilds(self._room.builder, self._room.second_builder()) if hurried else None
         build = early.build if early else self._room.builder.build
         seated: list[Seated] = []          # ahead of time
         seat = functools.partial(self._seat, program, exam, build, seated)
@@ -106,7 +106,7 @@ class Examination:
             stack.callback(self._room.errands.answered)
             stack.callback(nobody_sits)
             if early:
-                stack.callback(self._room.errands.tidy, early.close)
+                stack.callback(self._room.errands.tidy, lambda: self._room.returned(early.close()))
             worker = self._room.worker(program, exam, build)
             sitter = stack.enter_context(contextlib.ExitStack())
             sitter.callback(self._room.errands.tidy, worker.close)

@@ -61,8 +61,9 @@ def test_a_library_with_switches_is_made_beside_the_ordinary_one() -> None:
     assert first.begun["a-skip"] >= second.ended["a-skip"]  # it was waited for, not made twice
     assert first.ended["a-skip"] - first.begun["a-skip"] < 0.1
     assert list(second.begun) == ["a-skip"]
-    early.close()
-    assert second.closed
+    assert early.close() is second         # for the next check
+    assert early.close() is None
+    assert not second.closed
 
 
 def test_what_fails_early_is_met_again_in_its_place() -> None:
@@ -88,14 +89,15 @@ def test_an_early_build_ends_with_the_check() -> None:
     early = EarlyBuilds(Standing(set(), 0.01), second)
     early.build({"name": "a"}, ROOT, 60.0)
     started = time.monotonic()
-    early.close()
-    early.close()
+    assert early.close() is None
+    assert early.close() is None
     assert time.monotonic() - started < 5.0
     assert second.closed
     assert early.build({"name": "a", "skip": True}, ROOT, 60.0)["error"] == "the verdict is over"
     assert early.build({"name": "b", "skip": True}, ROOT, 60.0)["error"] == "the verdict is over"
     assert early.build({"name": "a"}, ROOT, 60.0) == {"path": "a"}
-    EarlyBuilds(Standing(set()), Standing(set())).close()  # nothing was ordered
+    unused = Standing(set())
+    assert EarlyBuilds(Standing(set()), unused).close() is unused  # nothing was ordered
 
 
 def test_real_builders_share_a_cache_and_leave_no_process(tmp_path: Path) -> None:
@@ -117,15 +119,20 @@ def test_real_builders_share_a_cache_and_leave_no_process(tmp_path: Path) -> Non
         return {"style": "tvm", "name": "k", "sources": [str(program / "k.cu")]}
 
     try:
-        first = builder()
-        early = EarlyBuilds(first, builder())
+        first, second = builder(), builder()
+        early = EarlyBuilds(first, second)
         wanted = order(f"// {tmp_path}")
         path = early.build(wanted, program, 120.0)["path"]
         answer = early.build({**wanted, "skip": True}, program, 120.0)
         assert answer["path"] == path
         assert answer["seconds"] < 0.5
-        early.close()
-        assert len(started) == 2
+        assert early.close() is second
+        early = EarlyBuilds(first, second)
+        early.build(order(f"// again {tmp_path}"), program, 120.0)
+        assert early.build({**order(f"// again {tmp_path}"), "skip": True}, program, 120.0)["path"] != path
+        assert early.close() is second
+        second.close()
+        assert len(started) == 2           # the same two for both
         stopped = EarlyBuilds(_Elsewhere(), builder())
         stopped.build(order(f"#include <regex>  // {tmp_path}"), program, 120.0)
         for _ in range(500):
