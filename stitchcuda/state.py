@@ -250,6 +250,7 @@ class SanitizerResult(Record):
     tools: tuple[str, ...] = ()            # that ran
     errors: tuple[str, ...] = ()           # a sentence for each: memory or barriers used wrongly
     warnings: tuple[str, ...] = ()         # the same for what may be meant: races, reads of what nothing wrote
+    notes: tuple[str, ...] = ()            # "TOOLS: what to know before believing them"
     skipped: tuple[str, ...] = ()          # "TOOL: why" for each that did not run
 
 

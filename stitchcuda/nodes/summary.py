@@ -74,7 +74,10 @@ def _profiles(context: Context, baseline: Baseline, final: Evidence | None, hist
         lines += [f"- programs: {one}" for one in missing(context.load(Evidence, one.evidence) for one in history)]
     found = final.sanitizer if final else None
     if found is not None:
-        told = [*(f"found by {one}" for one in (*found.errors, *found.warnings)), *(f"skipped: {one}" for one in found.skipped)]
+        told = [
+            *(f"found by {one}" for one in (*found.errors, *found.warnings)), *(f"note on {one}" for one in found.notes),
+            *(f"skipped: {one}" for one in found.skipped),
+        ]  # fmt: skip
         clean = f"- compute-sanitizer ({', '.join(found.tools)}): nothing wrong" if found.clean else "- compute-sanitizer:"
         lines += [clean, *(f"  - {one}" for one in told)]
     return ["## Where the time goes", "", *lines, ""] if lines else []

@@ -7,6 +7,7 @@ these are warnings. Where to look next: `profiling.py`, `sanitizer.py`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from stitchcuda.state import SanitizerResult
@@ -19,7 +20,7 @@ _ERRORS = ("memcheck", "synccheck")
 def sanitize(program: Path, judge: Judge) -> SanitizerResult:
     """Findings of all tools in one call; `skipped` names each that could not run, with the reason.
 
-    `clean` is None where nothing was found, but no tool ran, or one that did came to no good end: a warning says so.
+    `clean` is None where nothing was found, but no tool ran, or one that did came to no good end: `notes` say so.
     """
     found = profiling.sanitized(judge, program)
     ran = [one for one in found if not one.skipped]
@@ -29,9 +30,13 @@ def sanitize(program: Path, judge: Judge) -> SanitizerResult:
         clean=False if findings else True if ran and all(one.clean for one in ran) else None,
         tools=tuple(one.tool for one in ran),
         errors=tuple(map(str, errors)),
-        warnings=(
-            *(str(finding) for finding in findings if finding not in errors),
-            *(f"{one.tool}: {one.note}" for one in ran if one.note),
-        ),
+        warnings=tuple(str(finding) for finding in findings if finding not in errors),
+        notes=_shared({one.tool: one.note for one in ran if one.note}),
         skipped=tuple(f"{one.tool}: {one.skipped}" for one in found if one.skipped),
     )
+
+
+def _shared(notes: Mapping[str, str]) -> tuple[str, ...]:
+    """"TOOLS: note", each note once."""
+    said = dict.fromkeys(notes.values())
+    return tuple(f"{', '.join(tool for tool, one in notes.items() if one == note)}: {note}" for note in said)

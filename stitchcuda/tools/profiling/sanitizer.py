@@ -28,6 +28,8 @@ _PLACES = (
     "/usr/local/cuda*/extras/compute-sanitizer",
 )
 _PRINTED = 1000                            # reports; the same ones are merged afterwards
+# Of a kernel that is not looked at, initcheck does not see what it writes either: who reads it would read what nothing wrote.
+_WHOLE = ("initcheck",)
 # Inside one large allocation of torch's memory pool memcheck sees no border between tensors. Without the pool nothing can be
 # allocated while a CUDA graph is recorded. CUDA's own pool (cudaMallocAsync) is no way out: what a graph allocates in it,
 # memcheck takes for out of bounds (2025.3).
@@ -90,8 +92,9 @@ def sanitize(
 ) -> Sanitized:
     """Run `target` under one tool. Never raises for what the tool says.
 
-    `kernels`: function names (not mangled, no parameters) to look at; () for all. Paths under `root` become relative. torch's
-    memory pool is switched off, and for a program that cannot do without one it is run again, with another (`pool`).
+    `kernels`: function names (not mangled, no parameters) of which findings are told; () for all. Paths under `root` become
+    relative. torch's memory pool is switched off, and for a program that cannot do without one it is run again, with another
+    (`pool`).
     """
     sanitizer = sanitizer or find_sanitizer()
     if sanitizer is None:
@@ -104,7 +107,10 @@ def sanitize(
         finished = run(order, seconds=seconds, cwd=cwd, env=environment, read=read, write=write)
         if finished.timed_out or not _IN_CAPTURE.search(finished.output):
             break
-    findings = sanitizer_log.findings(finished.output, tool, root)
+    findings = tuple(
+        one for one in sanitizer_log.findings(finished.output, tool, root)
+        if tool not in _WHOLE or not kernels or not one.kernel or any(name in one.kernel for name in kernels)
+    )  # fmt: skip
     errors = sanitizer_log.errors(finished.output)
     why = "" if errors is not None or findings else _explain(finished, tool)
     note = ""
@@ -112,6 +118,8 @@ def sanitize(
         note = f"{tool} did not come to its end; there may be more"
     elif not why and finished.code != 0:
         note = f"{tool} or the program under it ended with {finished.code}; there may be more"
+    elif errors is not None and errors > _PRINTED:
+        note = f"{tool} has {errors} reports and printed {_PRINTED} of them"
     note = "; ".join(filter(None, (note, pooled)))
     return Sanitized(
         tool=tool, skipped=why, findings=findings, errors=errors, note=note, pool=number, seconds=finished.seconds,
@@ -125,7 +133,7 @@ def command(sanitizer: Path, target: Sequence[str], tool: Tool, kernels: Sequenc
         str(sanitizer), "--tool", tool, "--target-processes", "all", "--show-backtrace", "device",
         "--print-limit", str(_PRINTED), "--error-exitcode", "0",
         *(("--racecheck-report", "analysis") if tool == "racecheck" else ()),
-        *(part for name in kernels for part in ("--kernel-name", f"kernel_substring={name}")),
+        *(part for name in kernels if tool not in _WHOLE for part in ("--kernel-name", f"kernel_substring={name}")),
         *target,
     )  # fmt: skip
 

@@ -252,6 +252,24 @@ def test_a_summary_without_a_good_end_is_not_clean(tmp_path: Path) -> None:
     assert (said.clean, said.note) == (False, "memcheck or the program under it ended with 3; there may be more")
 
 
+def test_reads_in_kernels_of_others_are_not_told(tmp_path: Path) -> None:
+    """Everything is looked at, since what others write is written; of their reads nothing is told."""
+    log = (Path(__file__).parent / "fixtures" / "sanitizer" / "initcheck.log").read_text()
+    (kernel,) = {one.kernel for one in findings(log, "initcheck")}
+    (tmp_path / "log").write_text(log)
+    where = fake(tmp_path, f'echo "$all" > {tmp_path}/asked; cat {tmp_path}/log', "compute-sanitizer")
+    own = sanitize(("program",), "initcheck", run=run, sanitizer=where, kernels=(kernel.split("(")[0],))
+    assert own.findings == findings(log, "initcheck") != ()
+    assert "--kernel-name" not in (tmp_path / "asked").read_text()
+    others = sanitize(("program",), "initcheck", run=run, sanitizer=where, kernels=("own_kernel",))
+    assert others.findings == ()
+
+
+def test_reports_that_were_not_printed_are_said(tmp_path: Path) -> None:
+    where = fake(tmp_path, "echo '========= ERROR SUMMARY: 4321 errors'", "compute-sanitizer")
+    assert sanitize(("program",), run=run, sanitizer=where).note == "memcheck has 4321 reports and printed 1000 of them"
+
+
 def test_a_run_that_was_cut_off_is_not_clean(tmp_path: Path) -> None:
     log = MEMCHECK[: MEMCHECK.rindex("=========")]
     said = sanitize(("program",), run=lambda *_, **__: Finished(-9, log, 600.0, timed_out=True), sanitizer=tmp_path)
