@@ -57,6 +57,9 @@ class Progress:
                 return f"session {event['session']} {'goes on' if event.get('resumed') else 'starts'} in {event['workspace']}"
             case "node":
                 return self._node(event)
+            case "step":                   # of a node that has several long ones
+                self.node = f"{self.node.partition(':')[0]}: {event['text']}"
+                return self.node
             case "tokens":
                 self.replies = int(event["chunks"])
                 return ""

@@ -18,6 +18,7 @@ from stitchcuda.errors import BadInput, ReplyPending, SessionBusy, Unavailable
 from stitchcuda.nodes.context import Event
 from stitchcuda.session import Session, optimize, resume, sessions
 from stitchcuda.state import Plan
+from stitchcuda.terminal import PlainView
 from stitchcuda.tools.machine.device import device_facts
 from stitchcuda.workspace import SessionLock, Workspace
 
@@ -144,6 +145,17 @@ def test_events_tell_the_whole_story(tmp_path: Path) -> None:
     ends = [event["node"] for event in told if event["kind"] == "node" and event["phase"] == "end"]
     assert ends[:7] == ["baseline", "planner", "search_docs", "coder", "nvcc_build", "check", "verifier"]
     assert ends[-1] == "report"
+
+
+def test_a_long_report_says_what_it_is_at(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    view = PlainView()
+    engineer, hands = ScriptedEngineer({"a": ["saves 0.2"]}), TinyHands(H200, timed=True)
+    tiny_session(tmp_path).run(device="cuda", engineer=engineer, hands=hands, on_event=view)
+    lines = [line.partition("] ")[2] for line in capsys.readouterr().err.splitlines()]
+    assert [line for line in lines if line.startswith("report: ")] == [
+        "report: looking where its time goes, and for memory errors",
+        "report: timing eager, a CUDA graph and torch.compile, which compiles for minutes the first time",
+    ]
     assert all(event["session"] == "tiny" for event in told)
 
 

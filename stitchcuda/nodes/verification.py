@@ -42,6 +42,7 @@ def _gather(context: Context, program: Digest, first: Digest, seeds: int) -> Evi
     timing = context.hands.time(folder, context.program_folder(first), twice=True) if check and check.ok else None
     evidence = Evidence(build=build, check=check, timing=timing)
     if timing and not timing.refused:      # a winner on a GPU
+        context.emit("step", text="looking where its time goes, and for memory errors")
         system, seen = context.hands.profile_system(folder)
         evidence = evidence.model_copy(update={
             "system": context.keep(system, seen),
