@@ -113,7 +113,7 @@ def unconfined(
 
 
 def available() -> Protections:
-    """What this machine grants a child, found by making one. Never raises; the answer is kept for this process' life."""
+    """What this machine grants a child, found by making one; kept for this process' life. Raises only what `left_out` does."""
     return _available(tuple(sorted(left_out())))
 
 

@@ -10,6 +10,8 @@ import os
 from collections.abc import Callable
 from typing import NamedTuple
 
+from stitchcuda.errors import BadInput
+
 WITHOUT = "STITCHCUDA_SANDBOX_WITHOUT"
 
 NAMES = {
@@ -94,8 +96,8 @@ def protections_of(plain: dict[str, object]) -> Protections:
 
 
 def left_out() -> frozenset[str]:
-    """The short names that the environment leaves out; a name that does not exist is a mistake worth an error."""
+    """The short names that the environment leaves out; one that does not exist raises `BadInput`."""
     asked = frozenset(name.strip() for name in os.environ.get(WITHOUT, "").split(",") if name.strip())
     if unknown := sorted(asked - set(NAMES)):
-        raise ValueError(f"{WITHOUT} names {', '.join(unknown)}; there are {', '.join(NAMES)}")
+        raise BadInput(f"{WITHOUT} names {', '.join(unknown)}; name some of {', '.join(NAMES)}, or unset it")
     return asked

@@ -84,7 +84,7 @@ def _compiler() -> Check:
     if compiler is None and wanted != "g++":
         remedy = "set CXX to the name or path of one program, without options or a second program, or unset it"
         return Check(name="g++", ok=False, detail=f"CXX names no program: {wanted}", remedy=remedy)
-    remedy = "install g++ (Debian and Ubuntu: apt install g++)"
+    remedy = "install g++ (Debian and Ubuntu: apt install g++)" if wanted == "g++" else "set CXX to a C++ compiler, or unset it"
     if compiler is None:
         return Check(name="g++", ok=False, detail="not found", remedy=remedy)
     ok, version = said(compiler, "-dumpfullversion", "-dumpversion")
@@ -116,8 +116,9 @@ def _nvcc(toolkit: Toolkit) -> Check:
         source.write_text("__global__ void empty() {}\n")
         ok, text = said(toolkit.nvcc, "-std=c++17", "-cubin", "-o", cubin, source, seconds=COMPILE_S)
         if not ok or not cubin.is_file():
+            remedy = "repair the toolkit, or set CUDA_HOME to another one; if TMPDIR's folder is full, set it to another"
             detail = f"{toolkit.version} does not compile an empty kernel: {' '.join(text.split())[:200] or 'no output'}"
-            return Check(name="nvcc", ok=False, detail=detail, remedy="repair the toolkit, or set CUDA_HOME to another one")
+            return Check(name="nvcc", ok=False, detail=detail, remedy=remedy)
     return Check(name="nvcc", ok=True, detail=toolkit.version)
 
 
@@ -142,9 +143,10 @@ def _simulator() -> Check:
     if not ok:
         whole, why = said(sys.executable, "-c", "import torch", seconds=TRIAL_S)
         if not whole:
-            detail = f"torch cannot be imported: {(why.splitlines() or ['no output'])[-1][-200:]}"
+            detail = f"torch cannot be imported: {(why.splitlines() or ['no output'])[-1][:200]}"
             return Check(name="simulator", ok=False, detail=detail, remedy='pip install --force-reinstall "torch>=2.8"')
-        return Check(name="simulator", ok=False, detail=text[-300:], remedy="fix g++ and the toolkit above first")
+        remedy = "fix what is not ok above first; else set TMPDIR to a folder with room that is not mounted noexec"
+        return Check(name="simulator", ok=False, detail=text[-300:], remedy=remedy)
     return Check(name="simulator", ok=True, detail=f"a kernel was built and run on the CPU in {text} s")
 
 

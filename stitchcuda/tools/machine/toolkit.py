@@ -72,7 +72,7 @@ def _search(path: str, cuda_home: str, cuda_path: str) -> tuple[Toolkit | None, 
     looked: list[str] = []
     remedy = "install one with: pip install 'stitchcuda[toolkit]'"
     if shutil.which("g++", path=path) is None:
-        return None, ("nvcc needs the host compiler g++, which is not on the PATH",), remedy
+        return None, ("nvcc needs the host compiler g++, which is not on the PATH",), "install g++ first"
     on_path = shutil.which("nvcc", path=path)
     candidates = [("CUDA_HOME", Path(home) / "bin" / "nvcc") for home in (cuda_home, cuda_path) if home]
     candidates += [("PATH", Path(on_path))] if on_path else []

@@ -184,13 +184,20 @@ def test_a_folder_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         assert (check.ok, check.detail, check.remedy) == (False, "the current folder is gone", "cd to one that is there")
 
 
+def test_a_protection_that_does_not_exist(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(WITHOUT, "landlok")
+    (check,) = tried("sandbox", doctor._sandbox)
+    assert (check.ok, check.detail) == (False, f"{WITHOUT} names landlok")
+    assert check.remedy.startswith("name some of user, network,")
+
+
 @pytest.mark.parametrize(
     ("compiler", "detail"), [("ccache g++", "CXX names no program: ccache g++"), ("true", "tells no version: no output")]
 )
 def test_a_compiler_that_is_none(monkeypatch: pytest.MonkeyPatch, compiler: str, detail: str) -> None:
     monkeypatch.setenv("CXX", compiler)
     check = doctor._compiler()
-    assert (check.ok, check.detail.endswith(detail), bool(check.remedy)) == (False, True, True)
+    assert (check.ok, check.detail.endswith(detail), "set CXX" in check.remedy) == (False, True, True)
 
 
 @pytest.mark.parametrize(
@@ -219,8 +226,9 @@ def test_a_tvm_ffi_that_is_not_whole(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("importing", "detail", "remedy"),
     [
-        ((True, ""), "CompileError: x", "fix g++ and the toolkit above first"),
+        ((True, ""), "CompileError: x", "fix what is not ok above first"),
         ((False, "Traceback\nRuntimeError: a stub"), "torch cannot be imported: RuntimeError: a stub", "pip install"),
+        ((False, f"ValueError: {'no' * 300}"), f"torch cannot be imported: ValueError: {'no' * 94}", "pip install"),
     ],
 )
 def test_what_to_do_for_the_simulator(
