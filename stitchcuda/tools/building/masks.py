@@ -31,10 +31,12 @@ _DEFINE = re.compile(r"(?m)^[ \t]*#[ \t]*define[ \t]+(?P<name>\w+)(?P<rest>(?:[^
 _TOKEN = re.compile(r"\w+|[()\[\]{};]")
 _LONGEST_HEAD = 20_000                     # characters before a kernel's body in which its name is looked for
 
-_LEAD = re.compile(r"(?:[ \t]*(?:#[ \t]*include\b(?:[^\\\n]|\\.)*)?\n)*+")
+_LEAD_LINE = re.compile(
+    r"[ \t]*(?:#[ \t]*include[ \t]*<(?P<name>[^<>\n]+)>[ \t]*)?(?://[^\\\n]*)?\r?\n"
+)
 
-# Only what nvcc declares by itself: a file's own first lines may be feature macros. It comes after includes that are its first
-# lines: what the compiler reads then begins as without switches (`prefixes.py`).
+# Only what nvcc declares by itself: a file's own first lines may be feature macros. It comes after headers of the system that the
+# first lines include: what the compiler reads then begins as without switches (`prefixes.py`).
 _PRELUDE = """\
 #if defined(__CUDACC__) && !defined(STITCHCUDA_MASK_@)
 #define STITCHCUDA_MASK_@
@@ -74,13 +76,13 @@ static const bool stitchcuda_listed_@ =
 
 
 def masked(
-    text: str, prefix: str, *, aliases: Iterable[str] = (), file: Path | None = None
+    text: str, prefix: str, *, aliases: Iterable[str] = (), file: Path | None = None, own: Collection[str] = ()
 ) -> tuple[str, tuple[str, ...]]:
     """(the text with a switch at the head of each kernel, the kernels' names); without kernels the text as it is.
 
     `prefix` tells the files of a library apart. `aliases` are macros of other files that stand for `__global__`. Line numbers
-    stay what they were, of `file` if it is said. Overloads and specialisations get names of their own (`scale`, `scale#2`); all
-    instances of one template share a switch.
+    stay what they were, of `file` if it is said; `own` are headers between angles that are the program's. Overloads and
+    specialisations get names of their own (`scale`, `scale#2`); all instances of one template share a switch.
     """
     heads = definitions(text, aliases=aliases)
     if not heads:
@@ -92,8 +94,9 @@ def masked(
     ]
     listed = "\\n".join(name.replace("\\", "").replace('"', "") for name in names)
     prelude = _PRELUDE.replace("@", prefix).replace("$", str(len(names))).replace("%", listed)
-    lead = _LEAD.match(blanked(text))
-    at = lead.end() if lead else 0
+    at = 0
+    while (lead := _LEAD_LINE.match(text, at)) is not None and lead["name"] not in own:
+        at = lead.end()
     place = f"#line {line_of(text, at)}" + (f' "{file}"' if file else "")
     return apply(text, [Edit(at, at, f"{prelude}{place}\n"), *skip]), names
 
@@ -206,7 +209,8 @@ class _Files:
         self.kernels: list[str] = []
         for file, text in self._texts.items():
             key = hashlib.sha256(f"{file.name}\0{text}".encode(errors="surrogateescape")).hexdigest()[:16]
-            self._masked[file], kernels = masked(text, f"m{key}", aliases=aliases, file=file)
+            angled = [name.removeprefix("<") for name in self._includes[file] if name.startswith("<")]
+            self._masked[file], kernels = masked(text, f"m{key}", aliases=aliases, file=file, own=angled)
             self.kernels += kernels
         whole = "\0".join(f"{file}\0{text}" for file, text in self._texts.items())
         self._folder = folder / hashlib.sha256(f"{aliases}\0{whole}".encode(errors="surrogateescape")).hexdigest()[:16]
@@ -230,7 +234,7 @@ class _Files:
             if file in self._texts:
                 continue
             try:
-                self._texts[file] = file.read_text(encoding="utf-8", errors="surrogateescape")
+                self._texts[file] = file.read_text(encoding="utf-8-sig", errors="surrogateescape")
             except OSError as error:
                 raise BadInput(f"cannot read {file}: {error.strerror}") from error
             found: dict[str, Path] = {}

@@ -85,7 +85,7 @@ class Chambers:
         self.nursery = nursery
         self.home = simulator_home(Path(order["runtime"])) if self.target == "sim" else Home()
         self.builder = self.new_builder()
-        self._second: Builds | None = None
+        self._spare: list[Builds] = []
         for folder in handed_out(self.cache, self.home.place):
             folder.mkdir(parents=True, exist_ok=True)
         self._reference: Worker | None = None
@@ -179,14 +179,10 @@ class Chambers:
 
     def second_builder(self) -> Builds:
         """Beside the first, for one check: `returned` keeps it for the next one, with what it knows by then."""
-        second, self._second = self._second, None
-        return second or self.new_builder()
+        return self._spare.pop() if self._spare else self.new_builder()
 
     def returned(self, second: Builds | None) -> None:
-        if self._second is None:
-            self._second = second
-        elif second is not None:
-            second.close()
+        self._spare += [second] if second else []
 
     def worker(self, program: Path, exam: Exam, build: OnBuild | None = None) -> Worker:
         """A fresh worker for a program, which may read its own copy, our libraries, and what is lent to it (`lending.py`)."""

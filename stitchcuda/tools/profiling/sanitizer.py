@@ -59,7 +59,7 @@ class Sanitized(Record):
     skipped: str = ""                      # why nothing is known
     findings: tuple[Finding, ...] = ()     # the same ones merged, the most frequent first
     errors: int | None = None              # as the tool counts them, or as the program prints in its manner
-    ended: bool = False                    # with a summary, in time and with exit code 0, which the program cannot print
+    ended: bool = False                    # with a summary, all of it printed, in time and with exit code 0
     note: str = ""                         # what a reader must know, such as that the program itself failed
     pool: int = 0                          # which of the memory pools it needed: what to begin with the next time
     seconds: float = 0.0
@@ -113,17 +113,18 @@ def sanitize(
     )  # fmt: skip
     errors = sanitizer_log.errors(finished.output)
     why = "" if errors is not None or findings else _explain(finished, tool)
+    unprinted = errors is not None and errors > _PRINTED
     note = ""
     if not why and (finished.timed_out or errors is None):
         note = f"{tool} did not come to its end; there may be more"
     elif not why and finished.code != 0:
         note = f"{tool} or the program under it ended with {finished.code}; there may be more"
-    elif errors is not None and errors > _PRINTED:
+    elif unprinted:
         note = f"{tool} has {errors} reports and printed {_PRINTED} of them"
     note = "; ".join(filter(None, (note, pooled)))
     return Sanitized(
         tool=tool, skipped=why, findings=findings, errors=errors, note=note, pool=number, seconds=finished.seconds,
-        ended=errors is not None and not finished.timed_out and finished.code == 0,
+        ended=errors is not None and not finished.timed_out and finished.code == 0 and not unprinted,
     )  # fmt: skip
 
 

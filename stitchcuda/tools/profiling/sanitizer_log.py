@@ -41,7 +41,9 @@ _FRAME = re.compile(r"^Device Frame:\s*(.+)$")
 _NEW_PLACE = re.compile(rf"^(?P<function>.*?)(?:\+0x[0-9a-f]+)?(?: in (?P<file>\S+):(?P<line>{_LINE_NUMBER}))?$")
 _OLD_PLACE = re.compile(rf"^0x[0-9a-f]+(?: in (?:(?P<file>\S+?):(?P<line>{_LINE_NUMBER}):)?(?P<function>.+))?$")
 _OLD_FRAME = re.compile(rf"^(?:(?P<file>\S+?):(?P<line>{_LINE_NUMBER}):)(?P<function>.+)$")
-_SUMMARY = re.compile(rf"^ ?(?:ERROR SUMMARY: ({_COUNT}) errors?|RACECHECK SUMMARY: ({_COUNT}) hazards? displayed)")
+_SUMMARY = re.compile(
+    rf"^ ?(?:ERROR SUMMARY: ({_COUNT}) errors?+(?! were not printed)|RACECHECK SUMMARY: ({_COUNT}) hazards? displayed)"
+)
 _SOURCES = (".cu", ".cuh")
 _PROBE = "cuGetProcAddress"                # libraries ask for entry points that older drivers do not have
 

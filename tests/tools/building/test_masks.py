@@ -211,14 +211,29 @@ def test_generated_kernels_compile_with_switches(name: str, tmp_path: Path) -> N
         compiled(tmp_path, text, kind="-cubin", name=f"{stitch.source.name}.cu")
 
 
-def test_what_comes_first_stays_first(tmp_path: Path) -> None:
-    first = "// swish\n\n#include <cmath>\n  #include <cstdio>  /* two\nlines */\n"
+def test_headers_of_the_system_stay_first(tmp_path: Path) -> None:
+    first = "// swish\n\n#include <cmath>  // erf\n  #include <cstdio>\n"
     text = f"{first}#define N 2\n__global__ void own(float* x) {{ *x = N; }}\n"
     said, names = masks.masked(text, "t", file=Path("/program/own.cu"))
     assert names == ("own",)
     assert said.startswith(f"{first}#if defined(__CUDACC__)")
-    assert '\n#line 6 "/program/own.cu"\n#define N 2\n' in said
+    assert '\n#line 5 "/program/own.cu"\n#define N 2\n' in said
     compiled(tmp_path, said)
-    macro, _ = masks.masked(f"#define _GNU_SOURCE\n{text}", "t")
-    assert macro.startswith("#if defined(__CUDACC__)")
-    assert "#line 1\n#define _GNU_SOURCE\n" in macro
+
+
+@pytest.mark.parametrize(
+    "first",
+    ["#define _GNU_SOURCE\n", "/* all\n of it */ static const int M = 1;\n", '#include "own.cuh"\n', "#include <own.cuh>\n",
+     "// goes on \\\n#include <cmath>\n", "#ifdef N\n", "namespace {}\n"],
+)  # fmt: skip
+def test_switches_come_before_what_is_the_program_s(first: str) -> None:
+    text = f"{first}__global__ void own(float* x) {{ *x = 1; }}\n"
+    for before in ("", "#include <cstdio>\n"):
+        said, _ = masks.masked(before + text, "t", own=["own.cuh"])
+        assert said.startswith(f"{before}#if defined(__CUDACC__)")
+        assert f"#line {1 + before.count(chr(10))}\n{first}" in said
+
+
+def test_a_comment_that_ends_in_code_compiles_with_switches(tmp_path: Path) -> None:
+    text = "#include <cmath>\n/* the kernel\n of it */ static const int N = 4;\n__global__ void own(float* x) { *x = N; }\n"
+    compiled(tmp_path, masks.masked(text, "t")[0])

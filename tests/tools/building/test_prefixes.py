@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shlex
 import subprocess
 from collections.abc import Sequence
@@ -106,7 +107,7 @@ def test_what_was_changed_in_the_cache_is_made_again(tmp_path: Path, name: str) 
     store = Prefixes(tmp_path / "store", "gcc 1", OWN, run)
     for number in range(2):
         compiled(store, tmp_path / str(number), HEADERS + PROGRAM)
-    (kept,) = (tmp_path / "store").glob(f"*/{name}")
+    (kept,) = (tmp_path / "store").glob(f"*/kept/{name}")
     kept.write_bytes(kept.read_bytes()[:-10] + b"0123456789")
     assert compiled(store, tmp_path / "after", HEADERS + PROGRAM)
     assert run.kinds() == ["header", "rest", "header", "rest"]
@@ -118,7 +119,80 @@ def test_the_newest_few_are_kept(tmp_path: Path) -> None:
     for number in range(prefixes.KEPT + 1):
         for turn in range(2):
             compiled(store, tmp_path / f"{number}{turn}", HEADERS.replace("other", f"other{number}") + PROGRAM)
-    texts = {place.read_text() for place in (tmp_path / "store").glob("*/prefix.h")}
+    texts = {place.read_text() for place in (tmp_path / "store").glob("*/kept/prefix.h")}
     assert len(texts) == prefixes.KEPT
     assert not any("other0" in text for text in texts)
     assert not list((tmp_path / "store").glob("reading-*"))
+
+
+def test_what_gcc_would_forget_is_not_kept() -> None:
+    for sound in ("", "#pragma pack(push, 1)\n#pragma pack(2)\n#pragma pack(pop)\n", "#pragma GCC visibility push(default)\n"
+                  "int x;\n#pragma GCC visibility pop\n", "#pragma GCC push_options\n#pragma GCC target(\"avx\")\n"
+                  "#pragma GCC pop_options\n", "#pragma pack()\n"):  # fmt: skip
+        assert prefixes.balanced(sound), sound
+    for odd in ("#pragma pack(1)\n", "# pragma pack(push,1)\n", "#pragma GCC visibility push(hidden)\n", "#pragma pack(pop)\n"
+                "#pragma pack(push)\n", "#pragma GCC optimize(\"O0\")\n", "#pragma GCC poison x\n"):  # fmt: skip
+        assert not prefixes.balanced(odd), odd
+
+
+def test_packing_that_a_header_leaves_open_holds_for_the_program(tmp_path: Path) -> None:
+    run = Runs()
+    store = Prefixes(tmp_path / "store", "gcc 1", OWN, run)
+    text = HEADERS + "#pragma pack(1)\n" + PROGRAM + "struct S { char c; int i; };\nint size() { return sizeof(S); }\n"
+    assert [compiled(store, tmp_path / str(number), text) for number in range(3)] == [None] * 3
+    assert run.orders == []
+
+
+def test_warnings_are_those_of_the_whole_text(tmp_path: Path) -> None:
+    run = Runs()
+    store = Prefixes(tmp_path / "store", "gcc 1", OWN, run)
+    quiet = '# 1 "/usr/include/quiet.h"\n#pragma GCC diagnostic ignored "-Wunused-local-typedefs"\n'
+    quiet += HEADERS.partition("\n")[2]
+    text = '# 1 "/program/a.cu"\n' + quiet + PROGRAM + "int f() { typedef int unused; return 1; }\n"
+    for number in range(3):
+        (scratch := tmp_path / str(number)).mkdir()
+        (scratch / "a.cudafe1.cpp").write_text(text)
+        line = LINE.replace("UNIT", "a.cudafe1.cpp").replace("OUT", "made.o").replace("-O2", "-O2 -Wall -Werror")
+        done = store.compiled("export LC_ALL=C", line.replace("made.o", str(scratch / "made.o")), scratch)
+    assert done is not None
+    assert done.output == ""
+
+
+def test_a_program_s_own_part_of_cuda_is_read(tmp_path: Path) -> None:
+    (tmp_path / "program" / "crt").mkdir(parents=True)
+    store = Prefixes(tmp_path / "store", "gcc 1", (*OWN, tmp_path / "program"), Runs())
+    assert [compiled(store, tmp_path / str(number), HEADERS + PROGRAM) for number in range(3)] == [None] * 3
+
+
+def test_a_compiler_that_was_killed_says_nothing_of_the_text(tmp_path: Path) -> None:
+    said = ["g++: fatal error: Killed signal terminated program cc1plus\ncompilation terminated."]
+
+    def killed(order: Sequence[str], folder: Path, read: Sequence[Path]) -> command.Finished:
+        return command.Finished(1, said.pop(), 1.0) if said else run(order, folder, read)
+
+    run = Runs()
+    store = Prefixes(tmp_path / "store", "gcc 1", OWN, killed)
+    found = [compiled(store, tmp_path / str(number), HEADERS + PROGRAM) for number in range(3)]
+    assert [one is not None for one in found] == [False, False, True]
+
+
+def test_without_room_the_whole_text_is_read(tmp_path: Path) -> None:
+    def full(order: Sequence[str], folder: Path, read: Sequence[Path]) -> command.Finished:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    store = Prefixes(tmp_path / "store", "gcc 1", OWN, full)
+    assert [compiled(store, tmp_path / str(number), HEADERS + PROGRAM) for number in range(3)] == [None] * 3
+    (tmp_path / "file").write_text("")
+    blocked = Prefixes(tmp_path / "file" / "store", "gcc 1", OWN, Runs())
+    assert compiled(blocked, tmp_path / "blocked", HEADERS + PROGRAM) is None
+
+
+def test_a_source_called_as_our_own_file_is_left_alone(tmp_path: Path) -> None:
+    store = Prefixes(tmp_path / "store", "gcc 1", OWN, Runs())
+    for number in range(2):
+        compiled(store, tmp_path / str(number), HEADERS + PROGRAM)
+    (scratch := tmp_path / "named").mkdir()
+    unit = scratch / "without_headers.cudafe1.cpp"
+    unit.write_text(broken := HEADERS + PROGRAM.replace("used", "nothing"))
+    assert store.compiled("", LINE.replace("UNIT", unit.name).replace("OUT", str(scratch / "made.o")), scratch) is None
+    assert unit.read_text() == broken

@@ -266,8 +266,11 @@ def test_reads_in_kernels_of_others_are_not_told(tmp_path: Path) -> None:
 
 
 def test_reports_that_were_not_printed_are_said(tmp_path: Path) -> None:
-    where = fake(tmp_path, "echo '========= ERROR SUMMARY: 4321 errors'", "compute-sanitizer")
-    assert sanitize(("program",), run=run, sanitizer=where).note == "memcheck has 4321 reports and printed 1000 of them"
+    rest = "echo '========= ERROR SUMMARY: 3321 errors were not printed. Use --print-limit option to adjust the number of them'"
+    where = fake(tmp_path, f"echo '========= ERROR SUMMARY: 4321 errors'; {rest}", "compute-sanitizer")
+    said = sanitize(("program",), "initcheck", run=run, sanitizer=where, kernels=("own",))
+    assert (said.errors, said.note) == (4321, "initcheck has 4321 reports and printed 1000 of them")
+    assert not said.clean
 
 
 def test_a_run_that_was_cut_off_is_not_clean(tmp_path: Path) -> None:
