@@ -35,8 +35,8 @@ _LEAD_LINE = re.compile(
     r"[ \t]*(?:#[ \t]*include[ \t]*<(?P<name>[^<>\n]+)>[ \t]*)?(?://[^\\\n]*)?\r?\n"
 )
 
-# Only what nvcc declares by itself: a file's own first lines may be feature macros. It comes after headers of the system that the
-# first lines include: what the compiler reads then begins as without switches (`prefixes.py`).
+# Only what nvcc declares by itself: a file's own first lines may be feature macros. It comes after headers of the system that
+# those lines include: what the compiler reads then begins as without switches (`prefixes.py`).
 _PRELUDE = """\
 #if defined(__CUDACC__) && !defined(STITCHCUDA_MASK_@)
 #define STITCHCUDA_MASK_@
