@@ -145,7 +145,7 @@ def _simulator() -> Check:
         if not whole:
             detail = f"torch cannot be imported: {(why.splitlines() or ['no output'])[-1][:200]}"
             return Check(name="simulator", ok=False, detail=detail, remedy='pip install --force-reinstall "torch>=2.8"')
-        remedy = "fix what is not ok above first; else set TMPDIR to a folder with room that is not mounted noexec"
+        remedy = "fix what else is not ok first; else set TMPDIR to a folder with room that is not mounted noexec"
         return Check(name="simulator", ok=False, detail=text[-300:], remedy=remedy)
     return Check(name="simulator", ok=True, detail=f"a kernel was built and run on the CPU in {text} s")
 
@@ -209,9 +209,17 @@ def _runtime(folder: Path) -> Check:
 
 
 def _sandbox() -> list[Check]:
-    """What a program would really be shut in by: a child is made and says what it got. Each protection denied has a line."""
+    """What a program would really be shut in by: a child is made and says what it got. Each protection denied has a line.
+
+    Where no child can be made, one line says so for all of them.
+    """
     found = command.available()
     denied = dict(found.denied)
+    reasons = set(denied.values())
+    if not found.on and len(reasons) == 1 and WITHOUT not in (why := reasons.pop()):
+        detail = f"no child can be made: {why.strip().splitlines()[-1][-200:]}"
+        remedy = f"no program is judged like this: mount /proc, and let this user start {sys.executable} and set its own limits"
+        return [Check(name="sandbox", ok=False, detail=detail, remedy=remedy)]
     held = f"{len(found.on)} of {len(NAMES)} protections in force"
     missing = "programs are still judged, with less around them; what is denied follows"
     checks = [Check(name="sandbox", ok=not denied, detail=held, remedy=missing if denied else "")]

@@ -184,6 +184,20 @@ def test_a_folder_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         assert (check.ok, check.detail, check.remedy) == (False, "the current folder is gone", "cd to one that is there")
 
 
+def test_a_machine_where_no_child_can_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A namespace without /proc; the launcher's whole traceback was told for each protection once."""
+    shut = ("unshare", "-rm", "sh", "-c", 'mount -t tmpfs none /proc && exec "$@"', "sh")
+    if subprocess.run([*shut, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no namespace in which /proc can be covered")
+    look = "from stitchcuda.tools.doctoring.doctor import _sandbox; [print(check.model_dump_json()) for check in _sandbox()]"
+    done = subprocess.run([*shut, sys.executable, "-c", look], capture_output=True, text=True, check=True)
+    (line,) = done.stdout.splitlines()
+    check = Check.model_validate_json(line)
+    assert (check.name, check.ok, "Traceback" in check.detail) == ("sandbox", False, False)
+    assert check.detail == "no child can be made: FileNotFoundError: [Errno 2] No such file or directory: 'self'"
+    assert "mount /proc" in check.remedy
+
+
 def test_a_protection_that_does_not_exist(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(WITHOUT, "landlok")
     (check,) = tried("sandbox", doctor._sandbox)
@@ -226,7 +240,7 @@ def test_a_tvm_ffi_that_is_not_whole(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("importing", "detail", "remedy"),
     [
-        ((True, ""), "CompileError: x", "fix what is not ok above first"),
+        ((True, ""), "CompileError: x", "fix what else is not ok first"),
         ((False, "Traceback\nRuntimeError: a stub"), "torch cannot be imported: RuntimeError: a stub", "pip install"),
         ((False, f"ValueError: {'no' * 300}"), f"torch cannot be imported: ValueError: {'no' * 94}", "pip install"),
     ],
