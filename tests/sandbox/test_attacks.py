@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from stitchcuda.errors import BadInput
 from stitchcuda.sandbox.protections import NAMES, WITHOUT
 from stitchcuda.tools.judging.nursery import Nursery
 
@@ -93,7 +94,7 @@ def test_no_socket_at_all_on_the_simulator(nursery: Nursery) -> None:
 
 def test_a_protection_that_does_not_exist(nursery: Nursery, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(WITHOUT, "firewall")
-    with pytest.raises(ValueError, match="names firewall; there are user, network"):
+    with pytest.raises(BadInput, match="names firewall; name some of user, network"):
         Prisoner(nursery)
 
 

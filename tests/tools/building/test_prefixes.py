@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from stitchcuda.sandbox import command
+from stitchcuda.sandbox import command, seal
 from stitchcuda.tools.building import prefixes
 from stitchcuda.tools.building.prefixes import Prefixes, split
 
@@ -109,7 +109,9 @@ def test_what_was_changed_in_the_cache_is_made_again(tmp_path: Path, name: str) 
         compiled(store, tmp_path / str(number), HEADERS + PROGRAM)
     (kept,) = (tmp_path / "store").glob(f"*/kept/{name}")
     kept.write_bytes(kept.read_bytes()[:-10] + b"0123456789")
+    seal.notes()
     assert compiled(store, tmp_path / "after", HEADERS + PROGRAM)
+    assert seal.notes() == (f"{name} in the cache had been changed and was built again",)  # and nothing is left for others
     assert run.kinds() == ["header", "rest", "header", "rest"]
 
 
