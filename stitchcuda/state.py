@@ -20,6 +20,8 @@ Policy = Literal["stitched", "strict"]
 Precision = Literal["reference", "tf32", "fp16", "bf16"]
 Target = Literal["cuda", "sim"]
 Status = Literal["running", "parked", "done", "failed"]
+Role = Literal["planner", "coder", "verifier"]
+Stage = Literal["start", "model"]
 Digest = Annotated[str, "sha256"]
 
 
@@ -69,14 +71,20 @@ class DeviceFacts(Record):
 class Settings(Record):
     """What a session was asked to do."""
 
-    model: str = "builtin"                 # builtin, openai:NAME, mailbox:DIR
+    model: str = "builtin"                 # builtin, PROVIDER:NAME, mailbox:DIR
+    roles: dict[Role, tuple[str, ...]] = {}  # other models for a role; a coder's candidates take turns with several
+    options: dict[str, bool | int | float | str] = {}  # for the chat model, such as temperature
     base_url: str | None = None
+    from_scratch: bool = False             # False: a chat model goes on from what the built-in engineer has verified
+    candidates: int = 1                    # drafts a step
     target: Target = "sim"
     goal: float | None = None              # stop once this speed-up is reached
     policy: Policy = "stitched"
     precision: Precision = "reference"
     budget_usd: float = 5.0
-    max_attempts: int = 30
+    max_tokens: int | None = None          # read and written, of all calls
+    max_gpu_s: float | None = None
+    max_attempts: int = 30                 # programs; what the built-in engineer starts with is not counted
     max_minutes: float | None = None
     seeds: int = 3                         # secret input sets per check
     final_seeds: int = 5                   # fresh secret input sets for the last verification
@@ -106,7 +114,7 @@ class Task(Record):
     id: str                                # stable across replans for the same work: "r03", "host:cuda_graph"
     kind: Literal["region", "host"]
     title: str
-    region: str | None = None              # Region.id
+    regions: tuple[str, ...] = ()          # Region.id of all that it replaces together; none for the host side
     predicted_ms: float = 0.0              # saving on the target device
     why: str = ""                          # the reason of the prediction, in one sentence
     strategy: str = ""                     # how it is meant to be done
@@ -119,6 +127,7 @@ class Plan(Record):
     tasks: tuple[Task, ...]
     evidence: tuple[Digest, ...] = ()
     summary: str = ""
+    host: str = ""                         # how the host side is to be run: streams, graphs, workspaces, layouts
 
 
 class ProfileResult(Record):
@@ -167,6 +176,7 @@ class BuildResult(Record):
     kernels: tuple[KernelUsage, ...] = ()
     skipped: str = ""                      # why nothing was built here
     notes: tuple[str, ...] = ()            # what is not known of what was built, and why
+    code: str = ""                         # fingerprint of machine code and host code; "" where nothing was built
 
 
 class OutputError(Record):
@@ -281,7 +291,8 @@ class Usage(Record):
 
     calls: int = 0
     input_tokens: int = 0
-    output_tokens: int = 0
+    cached_tokens: int = 0                 # of the input, read from the provider's cache
+    output_tokens: int = 0                 # thinking included
     usd: float | None = 0.0                # None: a model without a known price was used
     gpu_s: float = 0.0
     wall_s: float = 0.0
@@ -311,6 +322,11 @@ class Attempt(Record):
     own_share: float = 0.0
     fingerprint: str = ""                  # of the error, "" when correct
     diagnosis: str = ""                    # one line for people
+    engineer: str = ""                     # who wrote it, such as "openai:NAME"
+    note: str = ""                         # in its own words, shortened
+    program_ms: float | None = None        # measured time of a call
+    code: str = ""                         # BuildResult.code
+    beside: bool = False                   # a candidate of a step that went on with another one
 
 
 class Work(Record):
@@ -319,9 +335,15 @@ class Work(Record):
     id: str
     task: Task
     ordinal: int
+    candidate: int = 0                     # 0, 1, ... within its step
+    of: int = 1                            # candidates in its step
     program: Digest | None = None
+    engineer: str = ""                     # who wrote it
     note: str = ""                         # the coder's own words
     exhausted: str = ""                    # the coder has nothing new to offer, and why
+    unusable: str = ""                     # why its replies could not be used
+    unpaid: str = ""                       # which budget did not allow to ask it
+    twin: str = ""                         # an earlier attempt at this task, or candidate, that does the same
     docs: Digest | None = None
     build: BuildResult | None = None
     check: CheckResult | None = None
@@ -330,8 +352,16 @@ class Work(Record):
     kernels: ProfileResult | None = None
 
 
+def gathered(before: tuple[Work, ...], more: tuple[Work, ...] | None) -> tuple[Work, ...]:
+    """Drafts as candidates hand them in, in order, each once. None clears them."""
+    if more is None:
+        return ()
+    known = {work.id: work for work in (*before, *more)}
+    return tuple(sorted(known.values(), key=lambda work: work.candidate))
+
+
 class State(TypedDict, total=False):
-    """The channels of the graph. Every value is replaced as a whole by the node that writes it."""
+    """The channels of the graph. Every value but `drafts` is replaced as a whole by the node that writes it."""
 
     session: str
     reference: Digest                      # the reference's source in the workspace
@@ -344,7 +374,12 @@ class State(TypedDict, total=False):
     tasks_done: tuple[str, ...]            # ids of tasks that are finished, kept or not
     tasks_kept: tuple[str, ...]
     task: int                              # position in the plan
-    work: Work | None
+    stage: Stage                           # start: the built-in engineer is at work, for a chat model to go on from
+    started: int                           # attempts of that stage
+    work: Work | None                      # the attempt under way: of a step's candidates, the one that it goes on with
+    drafts: Annotated[tuple[Work, ...], gathered]  # what the step's coders have handed in, until it is built
+    beside: tuple[Work, ...]               # the step's other candidates, until the verdict
+    unusable: int                          # replies of coders in a row that could not be used
     first: Digest                          # the program with nothing stitched yet
     program: Digest | None                 # the best verified program
     best: Attempt | None                   # the attempt behind it
