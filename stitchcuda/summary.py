@@ -144,8 +144,9 @@ def _tasks(plan: Plan | None, lights: Mapping[str, Floor], kept: Sequence[str], 
     table = Table("task", "title", "predicted", "floor", "status", "why", box=None, title_justify="left")
     for task in plan.tasks if plan else ():
         status = "kept" if task.id in kept else "not kept" if task.id in done else "open"
-        light = lights.get(task.region or "")
-        floor = f"{milliseconds(light.ms)}, {light.binds}" if light else "-"
+        own = [lights[name] for name in task.regions if name in lights]
+        binds = dict.fromkeys(light.binds for light in own)
+        floor = f"{milliseconds(sum(light.ms for light in own))}, {' and '.join(binds)}" if own else "-"
         _add(table, task.id, task.title, milliseconds(task.predicted_ms), floor, status, task.why)
     return table
 

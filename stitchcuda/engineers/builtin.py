@@ -70,7 +70,7 @@ class BuiltinEngineer:
             if assignment.ordinal > 0:
                 return Draft(files={}, exhausted="CUDA graph replay is written in one way only, and that was tried.")
         else:
-            region = regions.get(task.region or task.id)
+            region = regions.get(_region(task))
             if region is None or region.kind != "fusible":
                 return Draft(files={}, exhausted=f"The built-in engineer cannot write {task.title}: {_why_not(region)}.")
             count = variants(lower(assignment.brief.graph, region))
@@ -93,7 +93,7 @@ class BuiltinEngineer:
 
     def review(self, assignment: Assignment, draft: Draft, evidence: Evidence) -> Review:
         """See `verdict.py`; names the next variant of the kernel where there is one."""
-        region = next((r for r in assignment.brief.regions if r.id == (assignment.task.region or assignment.task.id)), None)
+        region = next((r for r in assignment.brief.regions if r.id == _region(assignment.task)), None)
         following = ""
         if region is not None and region.kind == "fusible":
             kernel = lower(assignment.brief.graph, region)
@@ -132,7 +132,7 @@ def _region_tasks(brief: Brief, predict: Predict) -> tuple[list[Task], list[str]
                 id=region.id,
                 kind="region",
                 title=region.title,
-                region=region.id,
+                regions=(region.id,),
                 predicted_ms=saving,
                 why=_why(region, saving),
                 strategy=emit(lower(graph, region), min(_tried(brief, region), _variant_count(brief, region) - 1)).strategy,
@@ -178,6 +178,11 @@ def _why(region: Region, saving: float) -> str:
     return f"{launch_text} and {bytes_text}{times}."
 
 
+def _region(task: Task) -> str:
+    """A task of ours has one region, and its name."""
+    return task.regions[0] if len(task.regions) == 1 else task.id
+
+
 def _why_not(region: Region | None) -> str:
     if region is None:
         return "no such region in the captured graph"
@@ -221,7 +226,7 @@ def _program_name(program: Files) -> str:
 
 def _note(assignment: Assignment, stitches: list[Stitch]) -> str:
     """What this draft does, and what it does differently if the last one failed."""
-    own = next((s for s in stitches if s.region == (assignment.task.region or assignment.task.id)), None)
+    own = next((s for s in stitches if s.region == _region(assignment.task)), None)
     text = own.source.strategy if own else assignment.task.strategy
     failed = assignment.evidence
     if failed is not None and not failed.build.ok and not failed.build.skipped:

@@ -66,7 +66,7 @@ def _task(planned: PlannedTask) -> Task:
         id=planned.target,
         kind="host" if host else "region",
         title=planned.title.strip(),
-        region=None if host else planned.target,
+        regions=() if host else (planned.target,),
         predicted_ms=planned.predicted_ms,
         why=planned.why.strip(),
         strategy=planned.strategy.strip(),

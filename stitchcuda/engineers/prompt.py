@@ -57,7 +57,7 @@ def planner_prompt(brief: Brief) -> str:
 
 def coder_prompt(assignment: Assignment) -> str:
     brief = assignment.brief
-    region = next((region for region in brief.regions if region.id == assignment.task.region), None)
+    region = next((region for region in brief.regions if region.id in assignment.task.regions), None)
     return _render(
         "coder",
         _common(brief)

@@ -77,7 +77,7 @@ TASK = Task(
     id="r01",
     kind="region",
     title="fuse gelu into layer_norm",
-    region="r01",
+    regions=("r01",),
     predicted_ms=0.005,
     why="two launches where one is enough",
 )

@@ -189,9 +189,9 @@ def test_every_variant_is_another_program_and_then_it_is_exhausted() -> None:
 @pytest.mark.parametrize(
     "task",
     [
-        Task(id="r99", kind="region", title="unknown", region="r99"),
+        Task(id="r99", kind="region", title="unknown", regions=("r99",)),
         Task(id="host:streams", kind="host", title="streams"),
-        Task(id="r01", kind="region", title="linear", region="r01"),
+        Task(id="r01", kind="region", title="linear", regions=("r01",)),
     ],
     ids=lambda task: task.title,
 )

@@ -63,7 +63,7 @@ def test_plans_writes_and_reviews() -> None:
         review = engineer.review(assignment(), written, RIGHT)
     assert (plan.version, plan.summary, plan.evidence) == (1, "Fuse the one region.", ("c" * 64, "d" * 64))
     (task,) = plan.tasks
-    assert (task.id, task.kind, task.region, task.predicted_ms) == ("r01", "region", "r01", 0.004)
+    assert (task.id, task.kind, task.regions, task.predicted_ms) == ("r01", "region", ("r01",), 0.004)
     assert written.files == PROGRAM | {"kernels/r01.cu": "// does not build\n"}, "merged over the program"
     assert (review.route, review.suggestion) == ("next_task", "none")
     assert [request.schema for request in server.requests] == ["PlanReply", "DraftReply", "ReviewReply"]
@@ -94,7 +94,7 @@ def test_host_tasks_and_earlier_plans() -> None:
     host = PLAN | {"tasks": [TASK | {"target": "host:cuda_graph"}]}
     with serve(lambda request: json.dumps(host)) as server:
         plan = chat(server.url).plan(brief(plans=(chat(server.url).plan(brief()),)))
-    assert (plan.version, plan.tasks[0].id, plan.tasks[0].kind, plan.tasks[0].region) == (2, "host:cuda_graph", "host", None)
+    assert (plan.version, plan.tasks[0].id, plan.tasks[0].kind, plan.tasks[0].regions) == (2, "host:cuda_graph", "host", ())
 
 
 def test_a_server_without_json_schema_is_asked_in_plain_text(caplog: pytest.LogCaptureFixture) -> None:
