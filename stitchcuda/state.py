@@ -298,6 +298,23 @@ class Usage(Record):
     wall_s: float = 0.0
 
 
+class Call(Record):
+    """One call of a chat model: a line of the transcript. What was said in full is in the workspace."""
+
+    id: str                                # ROLE/ATTEMPT/ORDINAL@REQUEST, with "#N" for one that failed
+    model: str                             # as asked for, such as "openai:NAME"
+    request: Digest                        # the body, with its sampling settings
+    reply: Digest | None                   # the answer, thinking text included; None: there was none
+    outcome: str = ""                      # why there is no answer that can be used, one line; "" where there is
+    input_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    usd: float | None = 0.0                # None: no price is known
+    estimated: bool = False                # tokens were counted here, since the server told none
+    seconds: float = 0.0
+    created: str = ""                      # UTC, ISO 8601
+
+
 class Attempt(Record):
     """One program with everything learnt about it: a line of the ledger."""
 

@@ -5,6 +5,7 @@
     WORKSPACE/sessions/NAME/session.json  what was asked for           .../ledger.jsonl       attempts, append-only
     WORKSPACE/sessions/NAME/lock          held while it runs           .../checkpoints.sqlite the graph's checkpoints
     WORKSPACE/sessions/NAME/program/      what the session ended with  .../report.md          its summary
+    WORKSPACE/sessions/NAME/transcript.jsonl   calls of models, append-only
 
 Nothing in it is an absolute path, so a copy on another machine goes on from where it was. This module never decides
 anything about attempts and knows no graph. Where to look next: `session.py` (who creates sessions), `nodes/` (who fills them).
@@ -29,7 +30,8 @@ from types import TracebackType
 from typing import IO, Protocol
 
 from stitchcuda.errors import BadInput, SessionBusy, Unavailable
-from stitchcuda.state import Attempt, Digest, Record, Settings
+from stitchcuda.lines import Lines
+from stitchcuda.state import Attempt, Call, Digest, Record, Settings
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -92,13 +94,22 @@ class Store(Protocol):
         """All recorded attempts of a session by id, oldest first."""
         ...
 
+    def record(self, session: str, call: Call) -> Call:
+        """Records a call of a model and returns what the transcript holds: the first record with this id wins."""
+        ...
+
+    def calls(self, session: str) -> Mapping[str, Call]:
+        """All recorded calls of a session's models by id, oldest first."""
+        ...
+
 
 class FolderStore:
-    """The store of one workspace folder."""
+    """The store of one workspace folder. Several threads may use it."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self._ledgers: dict[str, tuple[int, dict[str, Attempt]]] = {}
+        self._ledgers: dict[str, Lines[Attempt]] = {}
+        self._transcripts: dict[str, Lines[Call]] = {}
 
     def put(self, data: bytes) -> Digest:
         digest = hashlib.sha256(data).hexdigest()
@@ -119,51 +130,31 @@ class FolderStore:
         return data
 
     def append(self, session: str, attempt: Attempt) -> Attempt:
-        known = self._read(session)
-        if attempt.id in known:
-            return known[attempt.id]
-        path = self._ledger(session)
-        body = attempt.model_dump_json()
-        line = json.dumps({"sha256": hashlib.sha256(body.encode()).hexdigest(), "attempt": body}).encode() + b"\n"
-        with writing(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("ab") as file:
-                file.truncate(self._whole(path))  # a line torn by a crash never became an attempt
-                file.write(line)
-                file.flush()
-                os.fsync(file.fileno())
-        known[attempt.id] = attempt
-        self._ledgers[session] = (path.stat().st_size, known)
-        return attempt
+        ledger = self._ledger(session)
+        with writing(ledger.path):
+            return ledger.append(attempt)
 
     def attempts(self, session: str) -> Mapping[str, Attempt]:
-        return dict(self._read(session))
+        return self._ledger(session).records()
 
-    def _read(self, session: str) -> dict[str, Attempt]:
-        path = self._ledger(session)
-        size = path.stat().st_size if path.exists() else 0
-        seen, found = self._ledgers.get(session, (-1, {}))
-        if size != seen:  # never read, or another process has appended since
-            found = {}
-            data = path.read_bytes()[: self._whole(path)] if size else b""
-            for number, line in enumerate(data.splitlines(), 1):
-                entry = json.loads(line)
-                if hashlib.sha256(entry["attempt"].encode()).hexdigest() != entry["sha256"]:
-                    raise Unavailable(f"{path} is damaged at line {number}: restore it from a copy")
-                attempt = Attempt.model_validate_json(entry["attempt"])
-                found[attempt.id] = attempt
-            self._ledgers[session] = (size, found)
-        return found
+    def record(self, session: str, call: Call) -> Call:
+        transcript = self._transcript(session)
+        with writing(transcript.path):
+            return transcript.append(call)
 
-    def _whole(self, path: Path) -> int:
-        """Bytes up to the end of the last complete line."""
-        return path.read_bytes().rfind(b"\n") + 1
+    def calls(self, session: str) -> Mapping[str, Call]:
+        return self._transcript(session).records()
 
     def _artefact(self, digest: Digest) -> Path:
         return self.root / "artefacts" / digest[:2] / digest[2:]
 
-    def _ledger(self, session: str) -> Path:
-        return self.root / "sessions" / session / "ledger.jsonl"
+    def _ledger(self, session: str) -> Lines[Attempt]:
+        path = self.root / "sessions" / session / "ledger.jsonl"
+        return self._ledgers.setdefault(session, Lines(path, Attempt, "attempt", lambda attempt: attempt.id))
+
+    def _transcript(self, session: str) -> Lines[Call]:
+        path = self.root / "sessions" / session / "transcript.jsonl"
+        return self._transcripts.setdefault(session, Lines(path, Call, "call", lambda call: call.id))
 
 
 def put_tree(store: Store, files: Mapping[str, str | bytes]) -> Digest:

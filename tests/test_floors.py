@@ -15,6 +15,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "stitchcuda"
 FLOORS = [
     {"errors"},
     {"state"},
+    {"lines"},
     {"workspace"},
     {"sandbox"},
     {"simulator", "rag", "fusion"},
