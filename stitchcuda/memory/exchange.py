@@ -1,0 +1,93 @@
+"""Export files: lessons as JSON lines, to carry from one memory to another. Knows files, no store.
+
+The first line is a header with the format's version and the number of lessons, which shows a file that was cut short; then one
+lesson a line, ordered by key and id, so the same lessons give the same bytes. A lesson's text is shown to models: read only
+files from people whose word you would take.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from stitchcuda.errors import BadInput
+from stitchcuda.memory.lesson import Lesson, each_once
+
+FORMAT = "stitchcuda-memory"
+VERSION = 1
+
+
+def text(lessons: Iterable[Lesson]) -> str:
+    """An export of `lessons`, each once."""
+    chosen = sorted(each_once(lessons), key=lambda lesson: (lesson.key, lesson.id))
+    header = json.dumps({"format": FORMAT, "version": VERSION, "lessons": len(chosen)})
+    return "\n".join([header, *(lesson.model_dump_json() for lesson in chosen)]) + "\n"
+
+
+def read(path: Path) -> tuple[Lesson, ...]:
+    """All lessons of an export file, or none: raises BadInput with the line for anything else."""
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{path} is no export of a memory: give a file that `stitchcuda memory export` wrote") from error
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read ({_why(error)}): give a file that `stitchcuda memory export` wrote") from error
+    expected = _count(path, lines[0])
+    while lines and not lines[-1]:
+        lines.pop()
+    found = tuple(_lesson(path, number, line) for number, line in enumerate(lines[1:], 2))
+    if len(found) != expected:
+        raise BadInput(f"{path} has {len(found)} of {expected} lessons: it was cut short or put together by hand; export again")
+    return found
+
+
+def write(path: Path, content: str) -> None:
+    """All of `content` or the file as it was."""
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with fresh.open("x", encoding="utf-8") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(fresh, path)
+    except OSError as error:
+        raise BadInput(f"cannot write {path} ({_why(error)}): name a file in a folder that you may write to") from error
+    finally:
+        with suppress(OSError):
+            fresh.unlink()
+
+
+def _count(path: Path, line: str) -> int:
+    """The number of lessons that a header promises."""
+    try:
+        header = json.loads(line)
+    except ValueError:
+        header = None
+    if not isinstance(header, dict) or header.get("format") != FORMAT or not isinstance(header.get("version"), int):
+        raise BadInput(f"{path} is no export of a memory: give a file that `stitchcuda memory export` wrote")
+    if header["version"] > VERSION:
+        told = f"(format {header['version']}, this one reads {VERSION}): update stitchcuda"
+        raise BadInput(f"{path} was written by a newer StitchCUDA {told}")
+    count = header.get("lessons")
+    if not isinstance(count, int):
+        raise BadInput(f"{path} is damaged at line 1 (it does not say how many lessons follow): export again")
+    return count
+
+
+def _lesson(path: Path, number: int, line: str) -> Lesson:
+    try:
+        return Lesson.model_validate_json(line)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        why = f"{where}: {first['msg']}" if where else first["msg"]
+        raise BadInput(f"{path} is damaged at line {number} ({why}): export again, nothing was taken from it") from error
+
+
+def _why(error: OSError) -> str:
+    return (error.strerror or str(error)).lower()

@@ -1,0 +1,82 @@
+"""How alike two situations are, from 0 to 1: a product of factors that a reader can check, no embedding and no index.
+
+- operators: weighted Jaccard, the sum of the smaller shares over the sum of the larger ones, of each operator's share of all.
+  Nothing in common makes the whole 0.
+- shapes: the largest tensor is compared with the largest, the next with the next; a pair that is n powers of two apart, in rows
+  and columns together, counts 2^(-n/2), and pairs are averaged. What has no partner is left out: parameters come and go.
+- dtype of the largest tensor, device arch, precision: 1 where equal, else 0.5 each.
+- bottleneck: 1 where both are of the same kind (launches, memory, compute, latency), 0.7 of different kinds, 0.85 where one is
+  not known.
+
+Whether the lesson proved right is not asked here: `experience.py` weighs that.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+from stitchcuda.memory.lesson import Situation, plain
+
+OTHER = 0.5
+OTHER_BOTTLENECK = 0.7
+UNKNOWN_BOTTLENECK = 0.85
+
+BOTTLENECKS: dict[str, re.Pattern[str]] = {
+    "launches": re.compile(r"launch|\bhost\b|\bcpu\b|\bgaps?\b"),
+    "memory": re.compile(r"memory|bandwidth|dram|\bhbm\b"),
+    "compute": re.compile(r"comput|tensor.?core|flop|arithmetic|\balu\b|\bfma\b"),
+    "latency": re.compile(r"latency|occupancy|stall"),
+}
+"""In this order: "bound by launch latency" is about launches."""
+
+
+def similarity(one: Situation, other: Situation) -> float:
+    """From 0 (no operator in common) to 1."""
+    alike = _operators(one, other)
+    if not alike:
+        return 0.0
+    alike *= _shapes(one, other)
+    for equal in (_dtype(one) == _dtype(other), one.arch == other.arch, one.precision == other.precision):
+        alike *= 1.0 if equal else OTHER
+    return alike * _bottlenecks(one, other)
+
+
+def bottleneck(text: str) -> str:
+    """Its kind; "" where the text names none."""
+    lowered = text.lower()
+    return next((kind for kind, pattern in BOTTLENECKS.items() if pattern.search(lowered)), "")
+
+
+def _operators(one: Situation, other: Situation) -> float:
+    first, second = _shares(one), _shares(other)
+    pairs = [(first.get(name, 0.0), second.get(name, 0.0)) for name in sorted(first.keys() | second.keys())]
+    larger = sum(max(pair) for pair in pairs)
+    return sum(min(pair) for pair in pairs) / larger if larger else 0.0
+
+
+def _shares(situation: Situation) -> dict[str, float]:
+    total = sum(count for _, count in situation.operators)
+    shares: dict[str, float] = {}
+    for name, count in situation.operators:
+        shares[plain(name)] = shares.get(plain(name), 0.0) + (count / total if total else 0.0)
+    return shares
+
+
+def _shapes(one: Situation, other: Situation) -> float:
+    pairs = list(zip(one.tensors, other.tensors, strict=False))
+    if not pairs:
+        return 1.0 if one.tensors == other.tensors else OTHER
+    apart = [sum(abs(a - b) for a, b in zip(x.extent, y.extent, strict=True)) for x, y in pairs]
+    return sum(math.exp2(-distance / 2) for distance in apart) / len(apart)
+
+
+def _dtype(situation: Situation) -> str:
+    return situation.tensors[0].dtype if situation.tensors else ""
+
+
+def _bottlenecks(one: Situation, other: Situation) -> float:
+    first, second = bottleneck(one.bottleneck), bottleneck(other.bottleneck)
+    if not first or not second:
+        return UNKNOWN_BOTTLENECK
+    return 1.0 if first == second else OTHER_BOTTLENECK
