@@ -26,6 +26,7 @@ FLOORS = [
     {"session"},
     {"terminal"},
     {"summary"},
+    {"memory_commands"},
     {"cli"},
 ]
 LEVEL = {room: level for level, rooms in enumerate(FLOORS) for room in rooms}
