@@ -17,9 +17,17 @@ from stitchcuda.tools.building import compilers, masks, nvcc, program_sources
 
 
 def build_many(
-    programs: Sequence[Path], *, arch: str, cache: Path, jobs: int | None = None, switches: bool = False
+    programs: Sequence[Path],
+    *,
+    arch: str,
+    cache: Path,
+    jobs: int | None = None,
+    switches: bool = False,
+    link: bool = True,
+    machine: bool = False,
 ) -> list[BuildResult]:
-    """Libraries of all programs, in their order, with at most `jobs` compilers at once (None: what the machine bears).
+    """All programs in their order as `nvcc.build` makes them, with at most `jobs` compilers at once (None: what the machine
+    bears); `link` and `machine` are its own.
 
     `switches`: each library once more with a switch for each kernel, as a final check wants it. Such a build that fails is
     told in the `log` of a result that is `ok`: the program itself was built. What cannot be read is a result that is not.
@@ -29,7 +37,11 @@ def build_many(
 
     def one(program: Path) -> BuildResult:
         try:
-            return _built(program, arch, cache, switches)
+            if not program.exists():
+                raise BadInput(f"there is no program {program}")
+            if switches:
+                return _switched(program, arch, cache)
+            return nvcc.build(program, arch=arch, cache=cache, link=link, machine=machine)
         except (BadInput, OSError, UnicodeError) as error:
             return BuildResult(ok=False, log=f"{program.name}: error: {error}")
 
@@ -43,12 +55,10 @@ def build_many(
                 future.cancel()
 
 
-def _built(program: Path, arch: str, cache: Path, switches: bool) -> BuildResult:
+def _switched(program: Path, arch: str, cache: Path) -> BuildResult:
     started = time.monotonic()
-    if not program.exists():
-        raise BadInput(f"there is no program {program}")
     plain = nvcc.build(program, arch=arch, cache=cache, link=True)
-    if not switches or not plain.ok or plain.skipped:
+    if not plain.ok or plain.skipped:
         return plain
     made = with_switches(program, arch=arch, cache=cache)
     return plain.model_copy(update={

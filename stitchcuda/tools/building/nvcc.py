@@ -25,7 +25,18 @@ from stitchcuda.errors import Unavailable
 from stitchcuda.sandbox import command, limits, seal
 from stitchcuda.simulator.includes import foreign, inside
 from stitchcuda.state import BuildResult, KernelUsage, Record
-from stitchcuda.tools.building import architecture, bindings, compiler_log, compilers, libraries, passes, program_sources, sass
+from stitchcuda.tools.building import (
+    architecture,
+    bindings,
+    code_fingerprint,
+    compiler_log,
+    compilers,
+    libraries,
+    passes,
+    program_sources,
+    sass,
+)  # fmt: skip
+from stitchcuda.tools.building.api_names import unknown_calls
 from stitchcuda.tools.building.bindings import Binding
 from stitchcuda.tools.building.extension_build import beside, with_front
 from stitchcuda.tools.building.libraries import Libraries
@@ -66,7 +77,8 @@ def build(program: Path, *, arch: str, cache: Path, link: bool, machine: bool = 
     """Build every CUDA source of a program folder for `arch` ("sm_90a"). Compiler errors are a result, not an exception.
 
     `link=False` makes cubins only; `link=True` makes the library that the program loads. Without a toolkit, or without any
-    CUDA source in files of its own, the result says so in `skipped`. `machine`: a line on the machine code of each kernel.
+    CUDA source in files of its own, the result says so in `skipped`. `machine`: a line on the machine code of each kernel, and
+    the fingerprint of what was built.
     Raises `Unavailable` where nothing can be built or kept, `BadInput` for an `arch` that is none.
     """
     started = time.monotonic()
@@ -86,33 +98,40 @@ def build(program: Path, *, arch: str, cache: Path, link: bool, machine: bool = 
     kit = toolkit.find_toolkit()
     if kit is None:
         return BuildResult(ok=True, skipped=toolkit.missing())
+    plain = _Place(kit, arch, cache, root, bindings.tvm())
+    if said := _misnamed(_with_libraries(plain, sources)[0], sources):
+        return BuildResult(ok=False, seconds=time.monotonic() - started, log=said)
     if link:
         made = [library(group, arch=arch, cache=cache, root=root) for group in program_sources.groups(sources)]
         known = tuple(usage for one in made for usage in one.kernels)
         binaries = [one.path for one in made if one.path is not None]
         kernels, notes = sass.told(known, binaries) if machine else (known, ())
+        ok = all(one.path is not None for one in made)
         return BuildResult(
-            ok=all(one.path is not None for one in made),
+            ok=ok,
             seconds=time.monotonic() - started,
             cached=all(one.cached for one in made),
             log="\n".join(one.log for one in made if one.log),
             kernels=kernels,
             notes=notes,
+            code=code_fingerprint.fingerprint(root, binaries) if ok and machine else "",
         )
-    place, found = _with_libraries(_Place(kit, arch, cache, root, bindings.tvm()), cuda)
+    place, found = _with_libraries(plain, cuda)
     with _writing(cache):
         objects = _together(lambda source: _cuda(source, place, cubin=True), cuda)
     failed = "\n".join(one.log for one in objects if one.path is None)
     known = tuple(usage for one in objects if one.path is not None for usage in compiler_log.usage(one.log))
     binaries = [one.path for one in objects if one.path is not None]
     kernels, notes = sass.told(known, binaries) if machine else (known, ())
+    ok = not failed and all(one.path is not None for one in objects)
     return BuildResult(
-        ok=not failed and all(one.path is not None for one in objects),
+        ok=ok,
         seconds=time.monotonic() - started,
         cached=all(one.cached for one in objects),
         log=_explained(failed, place, found) if failed else "",
         kernels=kernels,
         notes=notes,
+        code=code_fingerprint.fingerprint(root, binaries) if ok and machine else "",
     )
 
 
@@ -144,6 +163,8 @@ def library(
     plain = _Place(kit, arch, cache.resolve(), root, binding or bindings.tvm(), included)
     place, found = _with_libraries(plain, sources, ldflags)
     wider = replace(place, includes=(*included, *cuda_includes))
+    if said := _misnamed(wider, sources, (*cflags, *cuda_flags)):
+        return Library(path=None, log=said, seconds=time.monotonic() - started)
     with _writing(plain.cache):
         ours = beside(sources, plain.binding.torch, plain.cache)
 
@@ -213,6 +234,15 @@ def _with_libraries(place: _Place, sources: Sequence[Path], ldflags: Sequence[st
     own = {header for source in sources for header in program_sources.headers(source, place.root, place.includes)}
     found = libraries.find(libraries.included((*sources, *own)), libraries.places(place.kit), ldflags=ldflags)
     return replace(place, binding=libraries.bound(place.binding, found)), found
+
+
+def _misnamed(place: _Place, sources: Sequence[Path], flags: Sequence[str] = ()) -> str:
+    """Calls of NVIDIA's functions that no header has, as errors: before any compiler runs, and for all sources at once."""
+    own = {header for source in sources for header in program_sources.headers(source, place.root, place.includes)}
+    folders = (*place.kit.includes, *place.binding.folders)
+    order = (*_includes(place), *flags)
+    said = unknown_calls(sources, sorted(own), order=order, folders=folders, root=place.root, cache=place.cache)
+    return compiler_log.trimmed(said, place.root, place.elsewhere)
 
 
 def _explained(log: str, place: _Place, found: Libraries) -> str:
