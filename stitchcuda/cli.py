@@ -15,12 +15,13 @@ import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast, get_args
 
 import typer
 
+from stitchcuda import memory_commands
 from stitchcuda.errors import BadInput, StitchError, Unavailable
-from stitchcuda.state import Policy, Precision
+from stitchcuda.state import Policy, Precision, Role
 
 DEFAULT_CHAT_MODEL = "gpt-5"
 """The chat model when OPENAI_API_KEY is set and neither --model nor STITCHCUDA_MODEL says which."""
@@ -33,6 +34,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Turns a PyTorch program into a faster, verified, end-to-end GPU program.",
 )
+
+app.add_typer(memory_commands.app, name="memory")
 
 Reference = Annotated[Path, typer.Argument(metavar="REF", help="A file with Model, get_inputs() and get_init_inputs().")]
 Name = Annotated[str, typer.Argument(metavar="SESSION", help="The session's name (see: stitchcuda sessions).")]
@@ -49,14 +52,27 @@ PrecisionOption = Annotated[Precision, typer.Option("--precision", help="What th
 def optimize(
     reference: Reference,
     model: Annotated[
-        str | None, typer.Option("--model", help="builtin or openai:NAME. Default: builtin without a key.")
+        list[str] | None,
+        typer.Option(
+            "--model",
+            help="builtin, openai:NAME, azure:, anthropic:, google:NAME or mailbox:DIR. Again for a role: coder=openai:NAME.",
+        ),
+    ] = None,
+    option: Annotated[
+        list[str] | None, typer.Option("--model-option", help="KEY=VALUE for the chat model, such as temperature=0.7.")
     ] = None,
     base_url: Annotated[str | None, typer.Option("--base-url", help="An OpenAI-compatible server of your own.")] = None,
     device: Device = "auto",
     goal: Annotated[float | None, typer.Option("--goal", help="Stop at this speed-up, such as 1.5.")] = None,
     session: Annotated[str | None, typer.Option("--session", help="Names the session.")] = None,
     workspace: Place = None,
+    from_scratch: Annotated[
+        bool, typer.Option("--from-scratch", help="A chat model starts from nothing, not from the built-in engineer's program.")
+    ] = False,
+    candidates: Annotated[int, typer.Option("--candidates", min=1, help="Drafts a step; the best goes on.")] = 1,
     budget_usd: Annotated[float, typer.Option("--budget-usd", help="Most to spend on models whose price is known.")] = 5.0,
+    max_tokens: Annotated[int | None, typer.Option("--max-tokens", min=1, help="Most tokens to read and write.")] = None,
+    max_gpu_s: Annotated[float | None, typer.Option("--max-gpu-seconds", help="Most seconds on the GPU.")] = None,
     max_attempts: Annotated[int, typer.Option("--max-attempts", min=1, help="Most programs to try.")] = 30,
     max_minutes: Annotated[float | None, typer.Option("--max-minutes", help="Most minutes to run.")] = None,
     policy: PolicyOption = "stitched",
@@ -71,7 +87,8 @@ def optimize(
         from stitchcuda import session as sessions
         from stitchcuda.terminal import watch
 
-        chosen, why = choose_model(model, base_url)
+        named, roles = models_by_role(model or [])
+        chosen, why = choose_model(named, base_url)
         if not is_there(reference, "reference") or reference.is_dir():
             raise BadInput(f"there is no file {reference}: give the path of a Python file with Model and get_inputs()")
         with watch(plain=quiet or as_json) as view:
@@ -79,12 +96,18 @@ def optimize(
             done = sessions.optimize(
                 reference,
                 model=chosen,
+                roles=roles,
+                options=model_options(option or []),
                 base_url=base_url,
+                from_scratch=from_scratch,
+                candidates=candidates,
                 device=device,
                 goal=goal,
                 session=session,
                 workspace=workspace,
                 budget_usd=budget_usd,
+                max_tokens=max_tokens,
+                max_gpu_s=max_gpu_s,
                 max_attempts=max_attempts,
                 max_minutes=max_minutes,
                 policy=policy,
@@ -305,6 +328,38 @@ def is_program(path: Path) -> bool:
         raise BadInput(f"the file {path} cannot be read ({error.strerror}): give one that can") from error
 
 
+def models_by_role(given: list[str]) -> tuple[str | None, dict[Role, list[str]]]:
+    """`--model` as it was given: the one for all roles, and ROLE=MODEL for some; a coder may have several."""
+    everybody: str | None = None
+    roles: dict[Role, list[str]] = {}
+    for text in given:
+        role, separator, model = text.partition("=")
+        if separator and role in get_args(Role):
+            roles.setdefault(cast(Role, role), []).append(model)
+        elif everybody is not None:
+            raise BadInput(f"--model was given twice ({everybody} and {text}): name a role, as in --model coder={text}")
+        else:
+            everybody = text
+    if roles and everybody is None:
+        raise BadInput("--model names roles only: add --model NAME for the others")
+    return everybody, roles
+
+
+def model_options(given: list[str]) -> dict[str, bool | int | float | str]:
+    """KEY=VALUE with the value read as JSON where it is JSON, else as text."""
+    options: dict[str, bool | int | float | str] = {}
+    for text in given:
+        key, separator, value = text.partition("=")
+        if not separator or not key.isidentifier():
+            raise BadInput(f"--model-option {text!r} is not KEY=VALUE: write it like temperature=0.7")
+        try:
+            read = json.loads(value)
+        except ValueError:
+            read = value
+        options[key] = read if isinstance(read, bool | int | float | str) else value
+    return options
+
+
 def choose_model(model: str | None, base_url: str | None) -> tuple[str, str]:
     """The engineer to use and the announcement of it. A chat model is chosen without being asked for only with a key."""
     key = bool(os.environ.get("OPENAI_API_KEY", "").strip())
@@ -318,8 +373,7 @@ def choose_model(model: str | None, base_url: str | None) -> tuple[str, str]:
     chosen = f"openai:{named or DEFAULT_CHAT_MODEL}"
     reason = "OPENAI_API_KEY is set" if base_url is None else f"at {base_url}"
     return chosen, (
-        f"{chosen} ({reason}: it plans, writes and reviews, and costs money; --model builtin is free). Prices are not known to "
-        "this version, so --max-attempts and --max-minutes are what limits it"
+        f"{chosen} ({reason}: it plans, writes and reviews, and costs money, at most --budget-usd; --model builtin is free)"
     )
 
 

@@ -1,8 +1,8 @@
 """The few errors that reach a user: each says what is wrong and what to do.
 
 Anything else that escapes is a defect of ours: the command line says so, and `--debug` shows its traceback. It
-turns a `StitchError` into one line on stderr and its exit code; `ReplyPending` never reaches it (a node turns it into an
-interrupt).
+turns a `StitchError` into one line on stderr and its exit code. `ReplyPending`, `OutOfBudget` and `Unusable` never reach
+it: nodes turn them into an interrupt, the session's end, and a step without a draft.
 """
 
 from __future__ import annotations
@@ -24,6 +24,14 @@ class Unavailable(StitchError):
 
 class SessionBusy(StitchError):
     """Another process owns the session."""
+
+
+class OutOfBudget(Exception):
+    """A model may not be asked any more; the message says which budget does not allow it."""
+
+
+class Unusable(Exception):
+    """A model's replies cannot be used; the message says why in one sentence. The session goes on without them."""
 
 
 class ReplyPending(Exception):

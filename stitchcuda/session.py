@@ -8,7 +8,7 @@ see `graph/` for the wiring and the rules.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,7 +24,7 @@ from stitchcuda.graph.opening import check_unchanged, open_context, open_hands, 
 from stitchcuda.graph.runtime import Given, Request, with_tuples
 from stitchcuda.nodes.context import Context, Event, Hands
 from stitchcuda.nodes.verdict import missing, predicted_ms
-from stitchcuda.state import Attempt, Evidence, Plan, Policy, Precision, Record, Settings, State, Status, Tier, Usage
+from stitchcuda.state import Attempt, Evidence, Plan, Policy, Precision, Record, Role, Settings, State, Status, Tier, Usage
 from stitchcuda.workspace import SessionLock, SessionRecord, Workspace
 
 Listener = Callable[[Event], None]
@@ -56,12 +56,18 @@ def optimize(
     example_inputs: Any = None,
     *,
     model: str = "builtin",
+    roles: Mapping[Role, Sequence[str]] | None = None,
+    options: Mapping[str, bool | int | float | str] | None = None,
     base_url: str | None = None,
     device: str = "auto",
     goal: float | None = None,
     session: str | None = None,
     workspace: Path | str | None = None,
+    from_scratch: bool = False,
+    candidates: int = 1,
     budget_usd: float = 5.0,
+    max_tokens: int | None = None,
+    max_gpu_s: float | None = None,
     max_attempts: int = 30,
     max_minutes: float | None = None,
     policy: Policy = "stitched",
@@ -74,14 +80,17 @@ def optimize(
     `reference` is the path of a KernelBench-style file, or an `nn.Module` with `example_inputs`: a tuple of positional
     arguments, a dict of keyword arguments, or one tensor. `session` names it (default: numbered after the reference);
     `workspace` is the folder it lives in (default: STITCHCUDA_WORKSPACE, else `.stitchcuda` here). `engineer` replaces the one
-    that `model` names. `on_event` is called with a dict for every node, attempt, best program and note.
+    that `model` names; `roles` gives a role another chat model, and `options` are for them all, such as temperature. A chat model
+    goes on from what the built-in engineer has verified, unless `from_scratch`. `candidates` are drafts a step. `on_event` is called with a dict for every node, attempt, best program and note.
 
     Raises BadInput or Unavailable with one sentence; KeyboardInterrupt after a clean stop, saying how to go on.
     """
     home = Workspace(workspace)
     settings = {
-        "model": model, "base_url": base_url, "goal": goal, "budget_usd": budget_usd, "max_attempts": max_attempts,
-        "max_minutes": max_minutes, "policy": policy, "precision": precision,
+        "model": model, "roles": {role: tuple(models) for role, models in (roles or {}).items()}, "options": dict(options or {}),
+        "base_url": base_url, "from_scratch": from_scratch, "candidates": candidates, "goal": goal, "budget_usd": budget_usd,
+        "max_tokens": max_tokens, "max_gpu_s": max_gpu_s, "max_attempts": max_attempts, "max_minutes": max_minutes,
+        "policy": policy, "precision": precision,
     }  # fmt: skip
     record = open_record(home, reference, example_inputs, name=session, device=device, settings=settings)
     started = Session(home, record)

@@ -396,7 +396,10 @@ class State(TypedDict, total=False):
     work: Work | None                      # the attempt under way: of a step's candidates, the one that it goes on with
     drafts: Annotated[tuple[Work, ...], gathered]  # what the step's coders have handed in, until it is built
     beside: tuple[Work, ...]               # the step's other candidates, until the verdict
-    unusable: int                          # replies of coders in a row that could not be used
+    unusable: int                          # steps in a row whose coders answered nothing that could be used
+    halt: str | None                       # why the session ends now, whatever else the rules say
+    system: ProfileResult | None           # where the time of the program goes; None: nobody has looked
+    counters: ProfileResult | None         # of its kernels
     first: Digest                          # the program with nothing stitched yet
     program: Digest | None                 # the best verified program
     best: Attempt | None                   # the attempt behind it

@@ -21,7 +21,7 @@ from stitchcuda.fusion.ir import Stitch
 from stitchcuda.fusion.lower import CannotLower, bind, lower
 from stitchcuda.fusion.program import read_manifest, write_program
 from stitchcuda.fusion.work import synchronises
-from stitchcuda.state import DeviceFacts, Evidence, Plan, Region, Review, Task, Usage
+from stitchcuda.state import DeviceFacts, Evidence, Plan, Region, Review, Task
 
 CUDA_GRAPH = "host:cuda_graph"
 MOST_TASKS = 12
@@ -100,9 +100,6 @@ class BuiltinEngineer:
             if assignment.ordinal + 1 < variants(kernel):
                 following = emit(kernel, assignment.ordinal + 1).strategy
         return review_by_rule(assignment, region, evidence, following)
-
-    def spent(self) -> Usage:
-        return Usage()
 
 
 def _region_tasks(brief: Brief, predict: Predict) -> tuple[list[Task], list[str]]:

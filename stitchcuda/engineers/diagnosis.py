@@ -10,7 +10,7 @@ from stitchcuda.state import BuildResult, CheckResult, Evidence, OutputError, Pr
 
 def diagnosis(evidence: Evidence) -> str:
     """All that the tools said, in the order in which they ran, one finding a line."""
-    parts = [_build(evidence.build)]
+    parts = [built(evidence.build)]
     if evidence.check is not None:
         parts.append(_check(evidence.check))
     if evidence.timing is not None:
@@ -19,7 +19,8 @@ def diagnosis(evidence: Evidence) -> str:
     return "\n".join(part for part in parts if part)
 
 
-def _build(build: BuildResult) -> str:
+def built(build: BuildResult) -> str:
+    """One build: errors with their lines, or what each kernel takes."""
     if build.skipped:
         return f"Build: skipped ({build.skipped})."
     if not build.ok:

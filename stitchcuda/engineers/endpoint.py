@@ -1,211 +1,185 @@
-"""One OpenAI-compatible chat endpoint: asks, streams, counts, and says in one sentence why it could not.
+"""A chat model behind an address: asks, streams, and says in one sentence why it could not.
 
-A reply is checked against its schema here, and a malformed one gets one repair in which the model sees the error. A server
-without `json_schema` is asked in plain text from then on; that is announced and kept in `notes`. It never chooses another
-model or another path. What is asked stands in `llm.py` and `prompts/`; how text becomes a reply in `reply.py`.
+A server without `json_schema` is asked in plain text from then on; that is announced and kept in `notes`. It never chooses
+another model, keeps nothing and counts no money (`desk.py` does). Which models there are is in `providers.py`.
 """
 
 from __future__ import annotations
 
 import importlib.util
-import ipaddress
+import json
 import logging
-import os
 from collections.abc import Callable
-from typing import Any, TypeVar
-from urllib.parse import urlsplit
+from typing import Any
 
 import openai
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, HumanMessage
-from langchain_openai import ChatOpenAI
-from pydantic import SecretStr
 
-from stitchcuda.engineers.reply import Malformed, Reply
-from stitchcuda.errors import Unavailable
-from stitchcuda.state import Usage
+from stitchcuda.engineers.chat import Answer, Ask, Broken, Options, Overflow, response_format
+from stitchcuda.engineers.providers import PROVIDERS, RETRIES, chat_model
+from stitchcuda.errors import StitchError, Unavailable
+from stitchcuda.state import Role
 
 log = logging.getLogger(__name__)
 
-R = TypeVar("R", bound=Reply)
-Progress = Callable[[str, int], None]
+Progress = Callable[[Role, int], None]
 """Called while a reply streams in, with the role and the number of chunks so far."""
 
-CONNECT_S = 10.0
-REPLY_S = 600.0  # the longest silence while a model thinks
-RETRIES = 2  # the client's own, for 408, 409, 429 (honouring retry-after), 5xx and lost connections
+MOST_CHARACTERS = 1_000_000
+"""Of one reply. What is longer is no program that anybody would read: it is broken off there."""
 TRANSPORT: tuple[type[Exception], ...] = tuple(
     importlib.import_module(module).TransportError for module in ("httpx", "httpx2") if importlib.util.find_spec(module)
 )
-"""Lost connections that the client does not wrap while a body streams; which library it uses depends on its version."""
-FAILURES: tuple[type[Exception], ...] = (openai.OpenAIError, OSError, *TRANSPORT)
+"""Lost connections that a client does not wrap while a body streams; which library it uses depends on its version."""
+TOO_LONG = ("context_length", "context length", "maximum context", "context window", "prompt is too long", "too many tokens")
 
 
 class Endpoint:
-    """A chat model behind an address. Raises `Unavailable` at once when a key is needed and missing."""
+    """`PROVIDER:NAME`, at `base_url` where that is given. Raises `Unavailable` at once when a key or a package is missing."""
 
-    def __init__(self, model: str, base_url: str | None = None, *, progress: Progress | None = None) -> None:
-        self.model = model
-        self.base_url = base_url or os.environ.get("OPENAI_BASE_URL") or None
+    def __init__(
+        self, model: str, base_url: str | None = None, options: Options | None = None, *, progress: Progress | None = None
+    ) -> None:
+        self.name = model
         self.notes: list[str] = []
-        self.usage = Usage()
-        self._structured = True
+        self._chat = chat_model(model, base_url, options or {})
+        self._where = model + (f" at {base_url}" if base_url else "")
+        self._key = PROVIDERS[model.partition(":")[0]].key
+        self._structured = model.startswith(("openai:", "azure:"))
         self._progress = progress
-        key = os.environ.get("OPENAI_API_KEY", "").strip()
-        if not key and not (self.base_url and is_local(self.base_url)):
-            where = self.base_url or "api.openai.com"
-            raise Unavailable(
-                f"No key for openai:{model} at {where}: set OPENAI_API_KEY (any text if the server wants none), "
-                "or use --model builtin, which needs no key."
-            )
-        self._chat = ChatOpenAI(
-            model=model,
-            base_url=self.base_url,
-            api_key=SecretStr(key or "none"),
-            streaming=True,
-            stream_usage=True,
-            use_responses_api=False,
-            timeout=openai.Timeout(REPLY_S, connect=CONNECT_S),
-            max_retries=RETRIES,
-        )
 
-    @property
-    def name(self) -> str:
-        return f"openai:{self.model}" + (f" at {self.base_url}" if self.base_url else "")
-
-    def ask(self, role: str, prompt: str, schema: type[R], check: Callable[[R], None]) -> R:
-        """One reply of `schema` that `check` accepts (it raises `Malformed` otherwise).
-
-        Raises `Unavailable` when the endpoint does not answer, refuses, or answers twice with something else.
-        """
-        messages: list[BaseMessage] = [HumanMessage(prompt)]
-        problem = ""
-        for _ in range(2):
-            text = self._complete(role, messages, schema)
+    def answer(self, ask: Ask, *, limit: int | None) -> Answer:
+        bounds = {} if limit is None else {"max_tokens": limit}
+        if ask.schema is not None and self._structured:
             try:
-                reply = schema.from_text(text)
-                check(reply)
-                return reply
-            except Malformed as error:
-                problem = str(error)
-                log.info("%s: malformed reply as %s, asking once more: %s", self.name, role, problem)
-                repair = f"Your reply could not be used: {problem}\nReply again, complete and in the required form."
-                messages = [*messages[:1], AIMessage(text or "(empty)"), HumanMessage(repair)]
-        raise Unavailable(
-            f"{self.name} answered as {role} twice in a form that cannot be used ({one_line(problem)}): "
-            "try another model with --model."
-        )
-
-    def _complete(self, role: str, messages: list[BaseMessage], schema: type[Reply]) -> str:
-        if self._structured:
-            try:
-                return self._stream(role, messages, response_format=response_format(schema))
-            except openai.APIStatusError as error:
-                if not lacks_json_schema(error):
-                    raise self._unavailable(error) from error
-                note = f"{self.name} does not offer json_schema: replies are read from plain text"
-                log.warning("%s (%s)", note, one_line(error.message))
-                self.notes.append(note)
+                return self._stream(ask, self._messages(ask, plain=False), response_format=response_format(ask.schema), **bounds)
+            except _Unstructured as error:
+                note = f"{self._where} does not offer json_schema: replies are read from plain text"
+                if note not in self.notes:
+                    log.warning("%s (%s)", note, error)
+                    self.notes.append(note)
                 self._structured = False
-        instructed = [HumanMessage(f"{messages[0].text}\n\n{schema.instructions()}"), *messages[1:]]
-        try:
-            return self._stream(role, instructed)
-        except openai.APIStatusError as error:
-            raise self._unavailable(error) from error
+        return self._stream(ask, self._messages(ask, plain=True), **bounds)
 
-    def _stream(self, role: str, messages: list[BaseMessage], **options: Any) -> str:
+    def _messages(self, ask: Ask, *, plain: bool) -> list[BaseMessage]:
+        """In plain text the first message ends with how to answer."""
+        kinds: dict[str, type[HumanMessage | AIMessage]] = {"user": HumanMessage, "assistant": AIMessage}
+        texts = [message.text for message in ask.messages]
+        if plain and ask.schema is not None:
+            texts[0] = f"{texts[0]}\n\n{ask.schema.instructions()}"
+        return [kinds[message.speaker](text) for message, text in zip(ask.messages, texts, strict=True)]
+
+    def _stream(self, ask: Ask, messages: list[BaseMessage], **options: Any) -> Answer:
         whole: AIMessageChunk | None = None
-        chunks = 0
+        chunks, characters = 0, 0
         try:
             for chunk in self._chat.stream(messages, **options):
                 assert isinstance(chunk, AIMessageChunk)
                 whole = chunk if whole is None else whole + chunk
-                chunks += 1
+                chunks, characters = chunks + 1, characters + len(chunk.text)
                 if self._progress is not None:
-                    self._progress(role, chunks)
-        except openai.APIStatusError:
+                    self._progress(ask.role, chunks)
+                if characters > MOST_CHARACTERS:
+                    return _answer(whole, "long")
+        except openai.LengthFinishReasonError:
+            return _answer(whole, "length")
+        except openai.ContentFilterFinishReasonError:
+            return _answer(whole, "content_filter")
+        except (StitchError, KeyboardInterrupt):
             raise
-        except openai.LengthFinishReasonError as error:
-            raise self._cut_off(role) from error
-        except FAILURES as error:
-            raise self._unavailable(error) from error
-        finally:
-            self._count(whole)
-        if whole is None:
-            return ""
-        if whole.response_metadata.get("finish_reason") == "length":
-            raise self._cut_off(role)
-        return whole.text
+        except Exception as error:         # of whichever client: told apart by what it says, never passed over
+            raise self._told(error, begun=chunks > 0) from error
+        return _answer(whole, "")
 
-    def _count(self, whole: AIMessageChunk | None) -> None:
-        used = whole.usage_metadata if whole is not None else None
-        if used is None and whole is not None and not any("no usage" in note for note in self.notes):
-            self.notes.append(f"{self.name} reports no usage: tokens are not counted")
-            log.warning(self.notes[-1])
-        self.usage = self.usage.model_copy(
-            update={
-                "calls": self.usage.calls + 1,
-                "input_tokens": self.usage.input_tokens + (used["input_tokens"] if used else 0),
-                "output_tokens": self.usage.output_tokens + (used["output_tokens"] if used else 0),
-                "usd": None,  # no price is known for any model yet
-            }
-        )
-
-    def _cut_off(self, role: str) -> Unavailable:
-        return Unavailable(f"{self.name} stopped at its output limit as {role}: use a model with a longer output.")
-
-    def _unavailable(self, error: Exception) -> Unavailable:
-        return Unavailable(f"{self.name} {complaint(error)}")
+    def _told(self, error: Exception, *, begun: bool) -> Exception:
+        status = _status(error)
+        text = one_line(f"{error} {json.dumps(getattr(error, 'body', None), default=str)}", 2000).lower()
+        if status in {400, 413, 422} and any(sign in text for sign in TOO_LONG):
+            return Overflow(said(error))
+        if status in {400, 422, 501} and any(
+            sign in text for sign in ("response_format", "json_schema", "structured output", "guided")
+        ):
+            return _Unstructured(said(error))
+        if begun and status is None:
+            return Broken(f"{self._where} broke off its answer ({said(error)})")
+        return Unavailable(f"{self._where} {complaint(error, self._key)}")
 
 
-def response_format(schema: type[Reply]) -> dict[str, Any]:
-    return {
-        "type": "json_schema",
-        "json_schema": {"name": schema.__name__, "strict": True, "schema": schema.model_json_schema()},
-    }
+class _Unstructured(Exception):
+    """The server does not take a JSON schema."""
 
 
-def lacks_json_schema(error: openai.APIStatusError) -> bool:
-    """Servers without structured output answer 400, 422 or 501 and name the field."""
-    text = f"{error.message} {error.body}".lower()
-    return error.status_code in {400, 422, 501} and any(
-        word in text for word in ("response_format", "json_schema", "structured output", "guided")
+def _answer(whole: AIMessageChunk | None, finish: str) -> Answer:
+    if whole is None:
+        return Answer(text="", finish=finish or "stop")
+    facts, extra = whole.response_metadata, whole.additional_kwargs
+    used = whole.usage_metadata
+    told = facts.get("finish_reason") or facts.get("stop_reason") or "stop"
+    if (facts.get("incomplete_details") or {}).get("reason") == "max_output_tokens":
+        told = "length"
+    finish = finish or {"max_tokens": "length", "MAX_TOKENS": "length", "end_turn": "stop", "STOP": "stop"}.get(told, str(told))
+    refusal = str(extra.get("refusal") or "")
+    thinking = str(extra.get("reasoning_content") or "")
+    for block in whole.content_blocks:
+        if block["type"] == "reasoning":
+            thinking += str(block.get("reasoning") or "")
+        elif block["type"] == "non_standard" and block["value"].get("type") == "refusal":
+            refusal = refusal or str(block["value"].get("refusal") or "refused")
+    if finish in {"content_filter", "refusal", "SAFETY"}:
+        refusal = refusal or f"stopped by a filter ({finish})"
+    return Answer(
+        text=whole.text[:MOST_CHARACTERS],
+        thinking=thinking,
+        refusal=refusal,
+        finish=finish,
+        model=str(facts.get("model_name") or facts.get("model") or ""),
+        input_tokens=used["input_tokens"] if used else None,
+        cached_tokens=(used.get("input_token_details") or {}).get("cache_read") or 0 if used else 0,
+        written_tokens=(used.get("input_token_details") or {}).get("cache_creation") if used else None,
+        output_tokens=used["output_tokens"] if used else None,
     )
 
 
-def complaint(error: Exception) -> str:
+def _status(error: Exception) -> int | None:
+    """The HTTP status that a client's error carries, by any of the names that they use."""
+    for name in ("status_code", "code"):
+        found = getattr(error, name, None)
+        if isinstance(found, int):
+            return found
+    return None
+
+
+def said(error: Exception) -> str:
+    """The server's own words, else the error's, in one line."""
+    body = getattr(error, "body", None)
+    inner = body.get("error", body) if isinstance(body, dict) else None
+    words = str(inner.get("message", "")) if isinstance(inner, dict) else ""
+    cause: BaseException = error
+    while not words and cause.__cause__ is not None and _status(error) is None:  # "Connection refused" is wrapped twice
+        cause = cause.__cause__
+    return one_line(words) or one_line(str(getattr(cause, "message", "") or cause)) or type(cause).__name__
+
+
+def complaint(error: Exception, key: str) -> str:
     """What went wrong and what to do, as the rest of a sentence that starts with the endpoint's name."""
-    if isinstance(error, openai.APITimeoutError):
-        return "did not answer in time: check that the server is up, or resume later."
-    if isinstance(error, (openai.APIConnectionError, OSError, *TRANSPORT)):
-        cause: BaseException = error
-        while cause.__cause__ is not None:  # the client wraps "Connection refused" twice
-            cause = cause.__cause__
-        why = one_line(str(cause)) or type(cause).__name__
-        return f"cannot be reached ({why}): check --base-url and that the server is up."
-    if isinstance(error, openai.APIStatusError):
-        said = one_line(str(error.body.get("message", "")) if isinstance(error.body, dict) else "") or one_line(error.message)
-        if error.status_code == 401:
-            return f"refused the key (401: {said}): check OPENAI_API_KEY."
-        if error.status_code == 403:
-            return f"does not allow this (403: {said}): check what the key may use."
-        if error.status_code == 404:
-            return f"is not there (404: {said}): check the model's name and --base-url."
-        if error.status_code == 429:
-            return f"still refuses for rate or quota after {RETRIES} retries (429: {said}): resume later."
-        if error.status_code >= 500:
-            return f"fails after {RETRIES} retries ({error.status_code}: {said}): resume later."
-        return f"refused the request ({error.status_code}: {said}): another model may accept it."
-    return f"broke off its answer ({one_line(str(error)) or type(error).__name__}): resume later."
-
-
-def is_local(base_url: str) -> bool:
-    """Whether the address is this machine or a private network, where servers commonly want no key."""
-    host = urlsplit(base_url).hostname or ""
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return "." not in host or host.endswith((".local", ".localhost", ".internal"))
-    return address.is_private or address.is_loopback
+    status, words = _status(error), said(error)
+    if "timeout" in type(error).__name__.lower():
+        return "did not answer in time: check that the server is up, or resume later"
+    if status is None:
+        if isinstance(error, (OSError, *TRANSPORT)) or "connection" in type(error).__name__.lower():
+            return f"cannot be reached ({words}): check --base-url and that the server is up"
+        return f"cannot be used ({type(error).__name__}: {words}): try another model with --model"
+    if status == 401:
+        return f"refused the key (401: {words}): check {key}"
+    if status == 403:
+        return f"does not allow this (403: {words}): check what the key may use"
+    if status == 404:
+        return f"is not there (404: {words}): check the model's name and --base-url"
+    if status == 429:
+        return f"still refuses for rate or quota after {RETRIES} retries (429: {words}): resume later"
+    if status >= 500:
+        return f"fails after {RETRIES} retries ({status}: {words}): resume later"
+    return f"refused the request ({status}: {words}): another model may accept it"
 
 
 def one_line(text: str, limit: int = 200) -> str:

@@ -1,53 +1,94 @@
-"""A chat model as planner, coder and verifier, through any OpenAI-compatible endpoint.
+"""Chat models as planner, coder and verifier: one conversation per plan, draft and review.
 
-It renders a prompt, asks for a structured reply and turns it into the session's records; it runs no tool, and it never
-takes another path when the endpoint fails (`endpoint.py` says why in one sentence). The wording is in `prompts/`.
+It renders a prompt, reads the answer and turns it into the session's records. A reply that cannot be used gets one repair in
+which the model sees what is wrong; after that it is `Unusable`, and the session goes on without it. A coder may look before it
+writes, a bounded number of times. It never takes another path when a model fails. The wording is in `prompts/`, what is shown
+in `prompt.py`, asking and paying in `desk.py`.
 """
 
 from __future__ import annotations
 
+import logging
+import re
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
 from stitchcuda.engineers import Assignment, Brief, Draft, Files
-from stitchcuda.engineers.endpoint import Endpoint, Progress
-from stitchcuda.engineers.prompt import coder_prompt, planner_prompt, verifier_prompt
-from stitchcuda.engineers.reply import DraftReply, Malformed, PlannedTask, PlanReply, ReviewReply, program_path
-from stitchcuda.errors import BadInput
-from stitchcuda.state import Evidence, Plan, Review, Settings, Task, Usage
+from stitchcuda.engineers.chat import Answer, Ask, Message, Overflow
+from stitchcuda.engineers.desk import Desk
+from stitchcuda.engineers.prompt import LOOKS, Room, coder_prompt, looked, planner_prompt, verifier_prompt
+from stitchcuda.engineers.reply import DraftReply, Look, Malformed, PlannedTask, PlanReply, Reply, ReviewReply
+from stitchcuda.errors import Unavailable, Unusable
+from stitchcuda.fusion.manifest import with_task
+from stitchcuda.state import Evidence, Plan, Review, Role, Task
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+NAME = re.compile(r"[a-z][a-z0-9_-]{1,39}")
+SMALLER = 0.6  # of every section's tokens, each time that the model's window did not hold them
+REPAIRS = 1
 
 
 class ChatEngineer:
-    """`Engineer` over one chat model, `Settings.model` being `openai:NAME`.
-
-    Raises `Unavailable` from the constructor when a key is missing, and from each call when the endpoint cannot be used.
-    """
+    """`Engineer` over one desk per role; a coder's candidates take turns with its desks."""
 
     reads_profiles = True
 
-    def __init__(self, settings: Settings, *, progress: Progress | None = None) -> None:
-        provider, _, model = settings.model.partition(":")
-        if provider != "openai" or not model:
-            raise BadInput(f"A chat model is given as openai:NAME, not {settings.model!r}.")
-        self.endpoint = Endpoint(model, settings.base_url, progress=progress)
-        self.name = settings.model
+    def __init__(self, desks: Mapping[Role, tuple[Desk, ...]]) -> None:
+        self._desks = desks
+        self.name = ", ".join(dict.fromkeys(desk.name for role in desks.values() for desk in role))
 
     def plan(self, brief: Brief) -> Plan:
-        reply = self.endpoint.ask("planner", planner_prompt(brief), PlanReply, lambda plan: _check_plan(plan, brief))
+        (desk,) = self._desks["planner"]
+
+        def read(text: str) -> PlanReply:
+            reply = PlanReply.from_text(text)
+            check_plan(reply, brief)
+            return reply
+
+        reply = _Conversation(desk, "planner", brief.about).held(lambda room: planner_prompt(brief, room), PlanReply, read)
+        notes = [f"({note}.)" for note in desk.chat.notes]
         return Plan(
             version=max((plan.version for plan in brief.plans), default=0) + 1,
             tasks=tuple(_task(planned) for planned in reply.tasks),
             evidence=(brief.baseline.capture, brief.baseline.regions),
-            summary=" ".join([reply.summary.strip(), *(f"({note}.)" for note in self.endpoint.notes)]),
+            summary=" ".join([reply.summary.strip(), *notes]),
+            host=reply.host.strip(),
         )
 
     def write(self, assignment: Assignment) -> Draft:
-        reply = self.endpoint.ask("coder", coder_prompt(assignment), DraftReply, lambda draft: _check_draft(draft, assignment))
-        if not reply.files:
-            return Draft(files=dict(assignment.program), note=reply.note, exhausted=reply.exhausted)
-        changed: Files = {program_path(file.path): file.content for file in reply.files}
-        return Draft(files=assignment.program | changed, note=reply.note.strip())
+        desks = self._desks["coder"]
+        desk = desks[assignment.candidate % len(desks)]
+        base = assignment.last.files if assignment.last else assignment.program
+
+        def read(text: str) -> tuple[DraftReply, Files]:
+            reply = DraftReply.from_text(text)
+            files = reply.applied(assignment.program if reply.afresh else base)
+            if not reply.looks:
+                _check_draft(reply, files, assignment, base)
+            return reply, files
+
+        conversation = _Conversation(desk, "coder", assignment.about)
+        reply, files = conversation.held(
+            lambda room: coder_prompt(assignment, room), None, read, lambda got: _look(assignment, *got) if got[0].looks else None
+        )
+        if reply.exhausted:
+            return Draft(files={}, note=reply.note, exhausted=reply.exhausted, engineer=desk.name)
+        files["program.json"] = with_task(files, assignment.program, assignment.task.id, reply.note or assignment.task.strategy)
+        return Draft(files=files, note=reply.note, engineer=desk.name)
 
     def review(self, assignment: Assignment, draft: Draft, evidence: Evidence) -> Review:
-        prompt = verifier_prompt(assignment, draft, evidence)
-        reply = self.endpoint.ask("verifier", prompt, ReviewReply, _check_review)
+        (desk,) = self._desks["verifier"]
+
+        def read(text: str) -> ReviewReply:
+            reply = ReviewReply.from_text(text)
+            if not reply.bottleneck.strip() or not reply.suggestion.strip():
+                raise Malformed("`bottleneck` and `suggestion` must not be empty")
+            return reply
+
+        conversation = _Conversation(desk, "verifier", assignment.about)
+        reply = conversation.held(lambda room: verifier_prompt(assignment, draft, evidence, room), ReviewReply, read)
         return Review(
             bottleneck=reply.bottleneck.strip(),
             suggestion=reply.suggestion.strip(),
@@ -56,49 +97,126 @@ class ChatEngineer:
             expected_gain=reply.expected_gain.strip(),
         )
 
-    def spent(self) -> Usage:
-        return self.endpoint.usage
+
+class _Conversation:
+    """The turns of one role about one plan or attempt. Each call has its number, the same in every run."""
+
+    def __init__(self, desk: Desk, role: Role, about: str) -> None:
+        self._desk, self._role, self._about = desk, role, about
+        self._asked = 0
+
+    def held(
+        self,
+        render: Callable[[Room], str],
+        schema: type[Reply] | None,
+        read: Callable[[str], T],
+        look: Callable[[T], Callable[[], str] | None] = lambda got: None,
+    ) -> T:
+        """What `read` makes of the answer (it raises `Malformed` otherwise). Where `look` gives something to do, its text is
+        shown and the model asked again."""
+        scale, looks, repairs = 1.0, 0, 0
+        messages = [Message("user", render(Room(self._desk.counter, scale)))]
+        while True:
+            ask = Ask(self._role, self._about, self._asked, tuple(messages), schema)
+            self._asked += 1
+            try:
+                answer = self._desk.ask(ask)
+            except Overflow as error:
+                if scale < SMALLER**2:
+                    raise Unavailable(
+                        f"{self._desk.name} cannot take a prompt as {self._role} even when it is shortened ({error}): use a model "
+                        "with a larger context window"
+                    ) from error
+                scale *= SMALLER
+                log.warning("%s: the prompt is too long, shortened to %.0f %%", self._desk.name, 100 * scale)
+                messages = [Message("user", render(Room(self._desk.counter, scale)))]
+                continue
+            try:
+                got = read(_usable(answer))
+                todo = look(got)
+            except Malformed as error:
+                repairs += 1
+                if repairs > REPAIRS:
+                    raise Unusable(f"{self._desk.name} answered as {self._role} in a form that cannot be used: {error}") from error
+                log.info("%s: malformed reply as %s, asking once more: %s", self._desk.name, self._role, error)
+                said = answer.text if len(answer.text) < 40_000 else f"{answer.text[:2000]}\n…"
+                repair = f"Your reply could not be used: {error}\nReply again, complete and in the required form."
+                messages = [*messages[:1], Message("assistant", said or "(empty)"), Message("user", repair)]
+                continue
+            if todo is None:
+                return got
+            looks += 1
+            seen = self._desk.once(f"look-{self._about}-{self._asked}", todo)
+            shown = looked(seen, LOOKS - looks, Room(self._desk.counter, scale))
+            messages += [Message("assistant", answer.text), Message("user", shown)]
+            if looks > LOOKS:
+                raise Unusable(f"{self._desk.name} looked {looks} times and wrote nothing")
+
+
+def _usable(answer: Answer) -> str:
+    """The text to read. Raises `Malformed` for what came to no end."""
+    if answer.refusal:
+        raise Malformed(f"it was refused ({' '.join(answer.refusal.split())[:200]})")
+    if answer.finish == "length":
+        raise Malformed("it was cut off at the output limit: write less, only what changes")
+    if answer.finish == "long":
+        raise Malformed("it is longer than a megabyte: write the files that change and nothing else")
+    return answer.text
+
+
+def _look(assignment: Assignment, reply: DraftReply, files: Files) -> Callable[[], str]:
+    """What the coder wanted to see, to be found out when it is wanted."""
+    return lambda: "\n\n".join(f"### {one.tool} {one.argument}".rstrip() + f"\n{_seen(assignment, one, files)}" for one in reply.looks)
+
+
+def _seen(assignment: Assignment, look: Look, files: Files) -> str:
+    if look.tool == "read":
+        text = files.get(look.argument.strip("`\"' "))
+        return f"```\n{text.rstrip()}\n```" if isinstance(text, str) else f"There is no file {look.argument}: {', '.join(sorted(files))}."
+    if assignment.look is not None and look.tool in ("compile", "profile", "docs"):
+        if look.tool == "compile":
+            return assignment.look.compile(files)
+        return assignment.look.profile(look.argument) if look.tool == "profile" else assignment.look.docs(look.argument)
+    return f"There is no tool {look.tool!r}: compile, read FILE, profile KERNEL, docs QUERY."
 
 
 def _task(planned: PlannedTask) -> Task:
-    host = planned.target.startswith("host:")
     return Task(
-        id=planned.target,
-        kind="host" if host else "region",
+        id=planned.name,
+        kind="region" if planned.regions else "host",
         title=planned.title.strip(),
-        regions=() if host else (planned.target,),
+        regions=tuple(planned.regions),
         predicted_ms=planned.predicted_ms,
         why=planned.why.strip(),
         strategy=planned.strategy.strip(),
     )
 
 
-def _check_plan(plan: PlanReply, brief: Brief) -> None:
-    """Targets exist, are not in the program yet and come once; predictions are possible at all."""
+def check_plan(plan: PlanReply, brief: Brief) -> None:
+    """Regions exist, names are new and come once, and predictions are possible at all. Raises `Malformed`."""
     regions = {region.id for region in brief.regions}
-    whole = brief.baseline.eager_ms or brief.baseline.predicted_ms  # 0: nothing is known of an opaque program
+    whole = brief.program_ms or brief.baseline.eager_ms or brief.baseline.predicted_ms  # 0: nothing is known of an opaque program
     seen: set[str] = set()
     for task in plan.tasks:
-        if task.target not in regions and not (task.target.startswith("host:") and len(task.target) > len("host:")):
-            raise Malformed(f"the target {task.target!r} is neither a region's id nor host:NAME")
-        if task.target in seen:
-            raise Malformed(f"the target {task.target!r} is planned twice")
-        if task.target in brief.kept:
-            raise Malformed(f"the target {task.target!r} is in the program already")
+        if not NAME.fullmatch(task.name):
+            raise Malformed(f"the name {task.name!r} is none: use 2 to 40 small letters, digits, - and _, such as fused-norm")
+        if task.name in seen:
+            raise Malformed(f"the task {task.name!r} is planned twice")
+        if task.name in brief.finished:
+            raise Malformed(f"the task {task.name!r} was finished before: give a new one a new name")
+        if unknown := [name for name in task.regions if name not in regions]:
+            raise Malformed(f"{task.name!r} names a region that does not exist: {', '.join(unknown)}")
         if task.predicted_ms < 0 or (task.predicted_ms > whole > 0):
-            raise Malformed(f"predicted_ms of {task.target!r} is {task.predicted_ms:g}; the whole program takes {whole:g} ms")
-        seen.add(task.target)
+            raise Malformed(f"predicted_ms of {task.name!r} is {task.predicted_ms:g}; the whole program takes {whole:g} ms")
+        seen.add(task.name)
 
 
-def _check_draft(draft: DraftReply, assignment: Assignment) -> None:
-    """Paths stay inside the program; a draft changes something or says why not."""
-    changed = {program_path(file.path): file.content for file in draft.files}
-    if not changed and not draft.exhausted.strip():
-        raise Malformed("there are no files, and `exhausted` does not say why")
-    if changed and all(assignment.program.get(path) == text for path, text in changed.items()):
-        raise Malformed("every file is the same as in the program now: change something, or say in `exhausted` why not")
+def _check_draft(draft: DraftReply, files: Files, assignment: Assignment, base: Files) -> None:
+    """A draft changes something."""
+    for what, known in (("in the program now", assignment.program), ("in your last draft", base)):
+        if draft.files and _without_manifest(files) == _without_manifest(known):
+            raise Malformed(f"every file is the same as {what}: change something, or write `exhausted: why not`")
 
 
-def _check_review(review: ReviewReply) -> None:
-    if not review.bottleneck.strip() or not review.suggestion.strip():
-        raise Malformed("`bottleneck` and `suggestion` must not be empty")
+def _without_manifest(files: Files) -> Files:
+    return {path: text for path, text in files.items() if path != "program.json"}

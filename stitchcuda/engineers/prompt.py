@@ -1,12 +1,14 @@
-"""Renders the prompts of `prompts/*.md.j2`: what each role is shown, from the records of a session.
+"""What each role is shown: the records of a session chosen, shortened to their share of tokens, and put into `prompts/*.md.j2`.
 
-The wording lives in the templates (strict undefined: a field that a template names and nobody gives is an error); this
-module only chooses and formats. It calls no model.
+The wording lives in the templates (strict undefined: a field that a template names and nobody gives is an error). Every section
+has a share of its own, counted with the model's tokenizer where it is at hand, so a prompt stays below 24,000 tokens however
+long a session gets. It calls no model; how a program is shown is in `excerpts.py`, what was tried in `record.py`.
 """
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +16,14 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from stitchcuda.engineers import Assignment, Brief, Draft, Files
 from stitchcuda.engineers.diagnosis import diagnosis
+from stitchcuda.engineers.excerpts import changed, language, program_text
+from stitchcuda.engineers.record import line_of, recurring, tried
+from stitchcuda.engineers.tokens import Counter, fit, fit_log
+from stitchcuda.fusion.contract import border
 from stitchcuda.fusion.cost import saving_ms
 from stitchcuda.fusion.emit import emit
 from stitchcuda.fusion.floor import floors, program_floor
-from stitchcuda.fusion.graph import Literal_, Node, OpGraph, ValueRef
+from stitchcuda.fusion.graph import OpGraph
 from stitchcuda.fusion.lower import CannotLower, lower
 from stitchcuda.state import Evidence, Policy, Precision, Region, TensorSpec
 
@@ -31,117 +37,209 @@ POLICIES: dict[Policy, str] = {
     "stitched": "library operators of torch may remain where nothing better is written",
     "strict": "no framework compute in the end: own kernels, cuBLASLt for GEMM, cuDNN for convolution",
 }
-LANGUAGES = {".py": "python", ".cu": "cuda", ".cuh": "cuda", ".cc": "cpp", ".cpp": "cpp", ".h": "cpp", ".json": "json"}
+ANGLES = (
+    "follow the strategy as it is written, with the least risk",
+    "move fewer bytes: wider accesses, larger fusion, nothing written that is read again",
+    "more work in flight: other block and tile sizes, more independent loads per thread, higher occupancy",
+    "fewer and longer launches: fuse with neighbours, persistent blocks, work off the critical path",
+    "another algorithm or layout for the same result, as long as the bound on the error holds",
+    "library where it is best: cuBLASLt or cuDNN with an epilogue, own kernels only around it",
+    "tensor cores or packed arithmetic wherever the precision allows them",
+    "the simplest thing that could be fast: little code, registers and shuffles instead of shared memory",
+)
+"""What each of several candidates is asked to favour, so that they differ."""
+LOOKS = 4
+"""How often a coder may look before it writes."""
+MOST_TASKS = 6
+
+SHARES = {
+    "reference": 3000, "regions": 3500, "task regions": 2200, "program": 6500, "overview": 3500, "generated": 2500, "record": 1800,
+    "tried": 1600, "last": 4500, "diagnosis": 2600, "changed": 6000, "lessons": 700, "docs": 1500, "note": 150, "seen": 2500,
+    "profile": 700,
+}  # fmt: skip
+"""Tokens of each section, at most. A coder's sections together with the fixed text are about 22,000."""
 
 
-def planner_prompt(brief: Brief) -> str:
+@dataclass(frozen=True)
+class Room:
+    """How much may be shown: a model's way of counting, and the part of every section's share that its window allows."""
+
+    counter: Counter
+    scale: float = 1.0
+
+    def fit(self, text: str, section: str) -> str:
+        return fit(text.strip(), self.tokens(section), self.counter)
+
+    def log(self, text: str, section: str) -> str:
+        """A compiler's output: errors first."""
+        return fit_log(text.strip(), self.tokens(section), self.counter)
+
+    def tokens(self, section: str) -> int:
+        return int(SHARES[section] * self.scale)
+
+
+def planner_prompt(brief: Brief, room: Room) -> str:
     regions = [region for region in brief.regions if region.kind != "view"]
     device, precision = brief.baseline.device, brief.settings.precision
+    lights = floors(regions, device, precision)
+    listed = [_region(region, saving_ms(region, device), lights[region.id].ms, lights[region.id].binds) for region in regions]
+    views = len(brief.regions) - len(regions)
+    if views:
+        listed.append(f"{views} regions of pure views are left out: they cost nothing.")
     return _render(
         "planner",
-        _common(brief)
+        _common(brief, room)
         | {
             "baseline": brief.baseline,
-            "regions": regions,
-            "savings": {region.id: saving_ms(region, device) for region in regions},
+            "regions": room.fit("\n\n".join(listed), "regions"),
             "floor": program_floor(brief.graph, device, precision),
-            "floors": floors(regions, device, precision),
-            "views": len(brief.regions) - len(regions),
+            "apart_ms": sum(light.ms for light in lights.values()),
             "kept": brief.kept,
+            "finished": brief.finished,
+            "program": room.fit(program_text(brief.program, (), room.tokens("overview"), room.counter), "overview"),
             "plans": brief.plans,
-            "history": brief.history,
-            "notes": brief.notes,
+            "record": room.fit("\n".join(f"- {line_of(attempt)}" for attempt in brief.history), "record"),
+            "recurring": recurring(brief.history),
+            "notes": [room.fit(note, "note") for note in brief.notes[-8:]],
+            "most": MOST_TASKS,
         },
     )
 
 
-def coder_prompt(assignment: Assignment) -> str:
-    brief = assignment.brief
-    region = next((region for region in brief.regions if region.id in assignment.task.regions), None)
+def coder_prompt(assignment: Assignment, room: Room, *, looks: int = LOOKS) -> str:
+    brief, task = assignment.brief, assignment.task
+    regions = [region for region in brief.regions if region.id in task.regions]
+    last = assignment.last
+    generated = first_draft(brief.graph, regions, assignment.kept) if last is None else {}
     return _render(
         "coder",
-        _common(brief)
+        _common(brief, room)
         | {
-            "task": assignment.task,
-            "region": region,
-            "listing": listing(brief.graph, region) if region else "",
-            "program": texts(assignment.program),
+            "task": task,
+            "host": assignment.plan.host,
+            "regions": room.fit(_task_regions(brief.graph, regions), "task regions"),
+            "program": program_text(assignment.program, task.regions, room.tokens("program"), room.counter),
+            "form": not any(path.endswith("_binding.cc") for path in assignment.program),
             "kept": assignment.kept,
-            "last": assignment.last,
-            "last_files": changed(assignment.program, assignment.last) if assignment.last else {},
+            "generated": room.fit(_blocks(generated), "generated"),
+            "tried": room.fit(tried(assignment.earlier), "tried"),
+            "recurring": recurring(brief.history),
+            "last": last,
+            "same": last is not None and last.files == assignment.program,
+            "last_files": _last(changed(assignment.program, last.files), room) if last else "",
             "ordinal": assignment.ordinal,
-            "diagnosis": diagnosis(assignment.evidence) if assignment.evidence else "",
-            "first": first_draft(brief.graph, region) if region and assignment.last is None else {},
+            "diagnosis": room.log(diagnosis(assignment.evidence), "diagnosis") if assignment.evidence else "",
             "review": assignment.review,
-            "docs": assignment.docs,
+            "docs": room.fit(assignment.docs, "docs"),
+            "docs_there": bool(assignment.docs),
+            "of": assignment.of,
+            "candidate": assignment.candidate,
+            "angle": ANGLES[assignment.candidate % len(ANGLES)],
+            "looks": looks if assignment.look is not None else 0,
         },
     )
 
 
-def verifier_prompt(assignment: Assignment, draft: Draft, evidence: Evidence) -> str:
+def verifier_prompt(assignment: Assignment, draft: Draft, evidence: Evidence, room: Room) -> str:
     return _render(
         "verifier",
-        _common(assignment.brief)
+        _common(assignment.brief, room)
         | {
             "task": assignment.task,
             "tier": evidence.tier,
-            "diagnosis": diagnosis(evidence),
-            "changed": changed(assignment.program, draft),
+            "diagnosis": room.log(diagnosis(evidence), "diagnosis"),
+            "tried": room.fit(tried(assignment.earlier), "tried"),
+            "changed": room.fit(_blocks(changed(assignment.program, draft.files)), "changed"),
             "draft": draft,
             "ordinal": assignment.ordinal + 1,
-            "docs": assignment.docs,
+            "docs": room.fit(assignment.docs, "docs"),
         },
     )
 
 
-def texts(files: Files) -> dict[str, str]:
-    """What can be read of a program: its binary constants are only named."""
-    return {path: text if isinstance(text, str) else f"(binary, {len(text)} bytes; it stays)" for path, text in files.items()}
+def looked(seen: str, left: int, room: Room) -> str:
+    """What a coder is shown after it has looked."""
+    more = f"You may look {left} more times." if left > 0 else "Now write: there are no looks left."
+    return f"{room.log(seen, 'seen')}\n\n{more} Answer as described."
 
 
-def changed(program: Files, draft: Draft) -> dict[str, str]:
-    """The files of a draft that differ from the program it started from."""
-    return {path: text for path, text in draft.files.items() if isinstance(text, str) and program.get(path) != text}
-
-
-def first_draft(graph: OpGraph, region: Region) -> dict[str, str]:
-    """What the built-in compiler writes for the region, as a start that is known to work; nothing where it cannot."""
-    if region.kind != "fusible":
+def first_draft(graph: OpGraph, regions: Sequence[Region], kept: Iterable[str]) -> dict[str, str]:
+    """What the built-in compiler writes for a single region that has no kernel yet; nothing where it cannot."""
+    if len(regions) != 1 or regions[0].kind != "fusible" or regions[0].id in kept:
         return {}
     try:
-        source = emit(lower(graph, region))
+        source = emit(lower(graph, regions[0]))
     except CannotLower:
         return {}
     return {f"kernels/{source.name}.cu": source.cuda, f"kernels/{source.name}_binding.cc": source.binding}
 
 
-def listing(graph: OpGraph, region: Region) -> str:
-    """The operators of the region's first instance, one a line: `name = op(arguments)  # shape dtype`."""
-    names = set(region.nodes[0]) if region.nodes else set()
-    keys = {tensor.spec.name: tensor.key for tensor in graph.state}
-    return "\n".join(_operator(node, keys) for node in graph.nodes if node.name in names)
-
-
-def _operator(node: Node, keys: dict[str, str]) -> str:
-    arguments = [_argument(arg, keys) for arg in node.args]
-    arguments += [f"{name}={_argument(arg, keys)}" for name, arg in node.kwargs.items()]
-    names = ", ".join(spec.name for spec in node.outputs) or node.name
-    shapes = "; ".join(f"{list(spec.shape)} {spec.dtype}" for spec in node.outputs)
-    return f"{names} = {node.op}({', '.join(arguments)})  # {shapes}"
-
-
-def _argument(arg: Any, keys: dict[str, str]) -> str:
-    if isinstance(arg, ValueRef):
-        return f"self.{keys[arg.value]}" if arg.value in keys else arg.value
-    if isinstance(arg, Literal_):
-        return arg.text
-    if isinstance(arg, tuple | list):
-        return f"[{', '.join(_argument(item, keys) for item in arg)}]"
-    return json.dumps(arg) if isinstance(arg, str) else str(arg)
-
-
 def contract(spec: TensorSpec) -> str:
     return f"{spec.name} {list(spec.shape)} {spec.dtype} strides {list(spec.strides)}"
+
+
+def _task_regions(graph: OpGraph, regions: Sequence[Region]) -> str:
+    """The border of a task: what comes in and what must come out, and the operators between, of the first instance."""
+    if not regions:
+        return ""
+    found = border(graph, regions)
+    many = max(len(region.nodes) for region in regions)
+    lines = [
+        f"### {', '.join(f'{region.id} ({region.title})' for region in regions)}",
+        f"in: {'; '.join(map(contract, found.inputs)) or 'nothing'}",
+        f"out: {'; '.join(map(contract, found.outputs)) or 'nothing'}",
+    ]
+    if many > 1:
+        scopes = sorted({scope or "the root module" for region in regions for scope in region.scopes})
+        lines.append(f"{many} equal instances, in {', '.join(scopes)}; serve all with the same kernels. The first one:")
+    return "\n".join([*lines, "```", found.listing, "```"])
+
+
+def _region(region: Region, saving: float, light_ms: float, binds: str) -> str:
+    instances = f" × {len(region.nodes)} instances" if len(region.nodes) > 1 else ""
+    work = f"{region.launches} launches, {_scaled(region.eager_bytes, 'B')} → {_scaled(region.fused_bytes, 'B')}"
+    work += f", {_scaled(region.flops, 'FLOP')}"
+    if light_ms:
+        work += f"; floor {_ms(light_ms)}, bound by {binds}"
+    if region.kind == "fusible":
+        work += f"; about {_ms(saving)} to save by the cost model"
+    if region.reason:
+        work += f". The built-in compiler cannot write it: {region.reason}"
+    return "\n".join([
+        f"### {region.id}: {region.title} [{region.kind}]{instances}",
+        f"operators: {', '.join(region.operators)}",
+        f"in: {'; '.join(map(contract, region.inputs)) or 'nothing'}",
+        f"out: {'; '.join(map(contract, region.outputs)) or 'nothing'}",
+        f"{work}.",
+    ])  # fmt: skip
+
+
+def _last(files: dict[str, str], room: Room) -> str:
+    """The last draft's changes: each file in full where all fit, else shortened one by one, bindings first."""
+    text = _blocks(files)
+    if room.counter.count(text) <= room.tokens("last"):
+        return text
+    share = Room(room.counter, room.scale / max(len(files), 1))
+    return "\n".join(f"### {path}\n```{language(path)}\n{share.fit(text, 'last')}\n```" for path, text in files.items())
+
+
+def _blocks(files: Files | dict[str, str]) -> str:
+    return "\n".join(f"### {path}\n```{language(path)}\n{str(text).rstrip()}\n```" for path, text in files.items())
+
+
+def _common(brief: Brief, room: Room) -> dict[str, Any]:
+    return {
+        "settings": brief.settings,
+        "device": brief.baseline.device,
+        "precision": f"{brief.settings.precision} ({PRECISIONS[brief.settings.precision]}).",
+        "precision_name": brief.settings.precision,
+        "policy": f"{brief.settings.policy} ({POLICIES[brief.settings.policy]}).",
+        "reference": room.fit(brief.reference, "reference"),
+        "dtypes": {spec.dtype for region in brief.regions for spec in region.inputs},
+        "program_ms": brief.program_ms,
+        "profile": room.fit("\n".join(brief.profile), "profile").splitlines(),
+        "lessons": room.fit("\n".join(brief.lessons), "lessons").splitlines(),
+    }
 
 
 def _ms(value: float) -> str:
@@ -155,16 +253,6 @@ def _scaled(value: float, unit: str) -> str:
     return f"{value:.3g} {unit}"
 
 
-def _common(brief: Brief) -> dict[str, Any]:
-    return {
-        "settings": brief.settings,
-        "device": brief.baseline.device,
-        "precision": f"{brief.settings.precision} ({PRECISIONS[brief.settings.precision]}).",
-        "policy": f"{brief.settings.policy} ({POLICIES[brief.settings.policy]}).",
-        "reference": brief.reference.strip(),
-    }
-
-
 def _environment() -> Environment:
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent / "prompts"),
@@ -173,13 +261,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         autoescape=False,
     )
-    environment.filters |= {"contract": contract, "scope": lambda path: path or "the root module"}
-    environment.globals |= {
-        "ms": _ms,
-        "bytes": lambda value: _scaled(value, "B"),
-        "flops": lambda value: _scaled(value, "FLOP"),
-        "language": lambda path: LANGUAGES.get(Path(path).suffix, ""),
-    }
+    environment.globals |= {"ms": _ms}
     return environment
 
 

@@ -1,14 +1,17 @@
 """What a chat model is asked to return, and how its text becomes that.
 
-With a server that enforces the JSON schema the text is one JSON object. Without one (or when the server ignores it) the
-object is looked for in the text, and a coder may answer with one fenced block per file instead. Thinking text is removed
-before anything is read. Nothing here talks to a server (`endpoint.py`) or knows what the fields are used for (`llm.py`).
+A plan and a review are one JSON object: with a server that enforces the schema the text is just that, else it is looked for in
+the text. A draft is free text with one fenced block per file, whole or as edits, which models write better than code inside JSON
+strings; a fence named `look` asks to see something first. Thinking text is removed before anything is read. Nothing here talks
+to a server (`endpoint.py`) or knows what the fields are used for (`llm.py`).
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any, Self
 
@@ -20,6 +23,10 @@ THINKING = re.compile(r"\A\s*<(think|thinking|reasoning|thought)>.*?(</\1>|\Z)",
 THINKING_TAIL = re.compile(r"\A(?!\s*[{`]).*?</(?:think|thinking|reasoning|thought)>", re.DOTALL)
 FENCE = re.compile(r"^(?P<ticks>`{3,})(?P<info>[^\n`]*)\n(?P<body>.*?)^(?P=ticks)[ \t]*$", re.DOTALL | re.MULTILINE)
 PATH = re.compile(r"[\w./-]+\.(?:py|cu|cuh|cc|cpp|h|hpp|json)\b")
+EDIT = re.compile(r"^<<<<<<< SEARCH\n(.*?)^=======\n(.*?)^>>>>>>> REPLACE[ \t]*$\n?", re.DOTALL | re.MULTILINE)
+EXHAUSTED = re.compile(r"^[ \t*`]*exhausted:(?P<why>.*)$", re.MULTILINE | re.IGNORECASE)
+AFRESH = re.compile(r"^[ \t*`]*base:[ \t]*program[ \t*`.]*$", re.MULTILINE | re.IGNORECASE)
+LOOK = "look"
 
 
 class Malformed(ValueError):
@@ -47,7 +54,8 @@ class Reply(BaseModel):
 
 
 class PlannedTask(Reply):
-    target: str  # a region's id, or "host:NAME" for a host-side change
+    name: str
+    regions: list[str]  # ids of the regions that become one; none for a host-side change
     title: str
     predicted_ms: float
     why: str
@@ -56,36 +64,77 @@ class PlannedTask(Reply):
 
 class PlanReply(Reply):
     summary: str
+    host: str  # how the host side should look in the end
     tasks: list[PlannedTask]
 
 
-class ProgramFile(Reply):
-    path: str
-    content: str
+@dataclass(frozen=True)
+class Look:
+    """One thing that a coder wants to see before it writes: a tool and its argument."""
+
+    tool: str
+    argument: str
 
 
-class DraftReply(Reply):
+@dataclass(frozen=True)
+class DraftReply:
+    """A coder's text, taken apart. `files` are whole files or edits, in the order in which they were written."""
+
     note: str
-    exhausted: str  # "" or why there is nothing new to offer
-    files: list[ProgramFile]
+    exhausted: str = ""                    # why there is nothing new to offer
+    afresh: bool = False                   # from the program as it stands, not from the last draft
+    files: tuple[tuple[str, str], ...] = ()
+    looks: tuple[Look, ...] = ()
 
     @classmethod
     def from_text(cls, text: str) -> Self:
+        """Raises `Malformed` for text without a file, a look or an `exhausted` line."""
         text = without_thinking(text)
-        files = fenced_files(text)
-        if files:
-            note = FENCE.sub("", text).strip()
-            return cls(note=note, exhausted="", files=[ProgramFile(path=path, content=body) for path, body in files.items()])
-        return super().from_text(text)
+        if not text:
+            raise Malformed("the reply is empty")
+        fences = [_named(match, text) for match in FENCE.finditer(text)]
+        looks = tuple(look for name, body in fences if name == LOOK for look in _looks(body))
+        files = tuple((name, body) for name, body in fences if name not in ("", LOOK))
+        outside = FENCE.sub("", text)
+        told = EXHAUSTED.search(outside)
+        note = AFRESH.sub("", EXHAUSTED.sub("", outside))
+        note = " ".join(line for line in note.splitlines() if line.strip() and not PATH.fullmatch(line.strip(" *`#:")))
+        exhausted = told["why"].strip() if told and not files and not looks else ""
+        if not files and not looks and not exhausted:
+            if any(match["info"].strip() != LOOK for match in FENCE.finditer(text)):
+                raise Malformed("a fenced block does not say which file it is: write the path after the opening fence")
+            raise Malformed("there is no fenced block with a file in the reply, and no line `exhausted: why`")
+        return cls(note=" ".join(note.split()), exhausted=exhausted, afresh=bool(AFRESH.search(outside)), files=files, looks=looks)
 
-    @classmethod
-    def instructions(cls) -> str:
-        return (
-            "Reply with one fenced block per file that you write or change, whole, its path in the opening line:\n"
-            "```kernels/NAME.cu\n…\n```\n"
-            "Say in a sentence or two outside the blocks what you did. If you have nothing new to offer, reply instead with "
-            'the JSON object {"note": "", "exhausted": "why", "files": []}.'
-        )
+    def applied(self, base: Mapping[str, str | bytes]) -> dict[str, str | bytes]:
+        """The files of `base` with this draft's. Raises `Malformed` for a path that leaves the program or an edit that does not
+        fit."""
+        result = dict(base)
+        for name, body in self.files:
+            path = program_path(name)
+            if path == "program.json":     # is kept for the coder
+                continue
+            edits = EDIT.findall(body)
+            if not body.strip():
+                if path == "model_new.py":
+                    raise Malformed("model_new.py cannot be removed")
+                result.pop(path, None)
+                continue
+            if not edits:
+                if "<<<<<<< SEARCH" in body:
+                    raise Malformed(f"an edit of {path} is not closed: SEARCH, =======, then >>>>>>> REPLACE, each on its own line")
+                result[path] = body
+                continue
+            before = result.get(path)
+            if not isinstance(before, str):
+                raise Malformed(f"{path} cannot be edited: there is no such file; write it whole")
+            for old, new in edits:
+                if before.count(old) != 1:
+                    found = "is not in it" if old not in before else f"is in it {before.count(old)} times"
+                    raise Malformed(f"an edit of {path} does not fit: {_quoted(old)} {found}")
+                before = before.replace(old, new)
+            result[path] = before
+        return result
 
 
 class ReviewReply(Reply):
@@ -127,17 +176,27 @@ def json_object(text: str) -> dict[str, Any]:
     raise Malformed(problem)
 
 
-def fenced_files(text: str) -> dict[str, str]:
-    """Fenced blocks that name a file, in the opening line or in the line just above it: path → text."""
-    files: dict[str, str] = {}
-    for match in FENCE.finditer(text):
-        before = text[: match.start()].rstrip().rsplit("\n", 1)[-1]
-        for place in (match["info"], before if len(before) < 120 else ""):
-            found = PATH.search(place)
-            if found:
-                files[found.group(0).removeprefix("./")] = match["body"]
-                break
-    return files
+def _named(match: re.Match[str], text: str) -> tuple[str, str]:
+    """A fenced block's file and text. The path stands in the opening line, or in the line just above it; "" without one."""
+    if match["info"].strip() == LOOK:
+        return LOOK, match["body"]
+    before = text[: match.start()].rstrip().rsplit("\n", 1)[-1]
+    for place in (match["info"], before if len(before) < 120 else ""):
+        found = PATH.search(place)
+        if found:
+            return found.group(0).removeprefix("./"), match["body"]
+    return "", match["body"]
+
+
+def _looks(body: str) -> list[Look]:
+    """One a line: a tool's name and its argument."""
+    lines = [line.strip() for line in body.splitlines() if line.strip()]
+    return [Look(tool=tool, argument=argument.strip()) for tool, _, argument in (line.partition(" ") for line in lines)]
+
+
+def _quoted(text: str) -> str:
+    line = " ".join(text.split())
+    return repr(line if len(line) <= 80 else f"{line[:79]}…")
 
 
 def program_path(path: str) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -66,6 +67,42 @@ def manifest(
         "library_operators": [unit.op for unit in units if not isinstance(unit, KernelCall) and unit.aliases is None],
     }
     return json.dumps(content, indent=1) + "\n"
+
+
+def with_task(files: Mapping[str, str | bytes], before: Mapping[str, str | bytes], task: str, strategy: str) -> str:
+    """program.json of a program that was `before` and was changed by hand for one more task: what is in it now.
+
+    Kernels whose sources are unchanged keep their entry; new and changed ones get one from their source. What is replayed as a
+    CUDA graph is seen in `model_new.py`, whatever was said before.
+    """
+    content = read_manifest(files)
+    sources = sorted(path for path in files if path.startswith("kernels/") and path.endswith(".cu"))
+    same = {path for path in files if files[path] == before.get(path)}
+    known = {path: kernel for kernel in content.get("kernels") or [] if same.issuperset(kernel["files"]) for path in kernel["files"]}
+    kernels = [known.get(path) or _kernel(path, files, strategy) for path in sources]
+    model = files.get("model_new.py", "")
+    replays = isinstance(model, str) and ("CUDAGraph(" in model or "make_graphed_callables" in model)
+    host = [name for name in content.get("host") or [] if name != "cuda_graph"] + (["cuda_graph"] if replays else [])
+    served = {kernel["name"] for kernel in kernels}
+    content |= {
+        "tasks": list(dict.fromkeys([*(content.get("tasks") or []), task])),
+        "kernels": list({kernel["name"]: kernel for kernel in kernels}.values()),
+        "regions": [region for region in content.get("regions") or [] if region.get("kernel") in served],
+        "host": host,
+    }
+    return json.dumps(content, indent=1) + "\n"
+
+
+def _kernel(path: str, files: Mapping[str, str | bytes], strategy: str) -> dict[str, Any]:
+    name = path.removeprefix("kernels/").removesuffix(".cu")
+    binding = f"kernels/{name}_binding.cc"
+    functions = re.findall(r"__global__[^;{(]*?(\w+)\s*\((?!\s*\d)", re.sub(r"__launch_bounds__\s*\([^)]*\)", "", str(files[path])))
+    return {
+        "name": name,
+        "files": [path, *([binding] if binding in files else [])],
+        "functions": list(dict.fromkeys(functions)),
+        "strategy": strategy,
+    }
 
 
 def read_manifest(files: Mapping[str, str | bytes]) -> dict[str, Any]:

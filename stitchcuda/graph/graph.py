@@ -11,6 +11,7 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Checkpointer
 
 from stitchcuda.graph import routes
+from stitchcuda.graph.candidates import after_verifier, fan_out
 from stitchcuda.graph.runtime import Given, Opening, Request, node
 from stitchcuda.nodes.baseline import baseline
 from stitchcuda.nodes.check import check
@@ -47,15 +48,15 @@ def build_graph(checkpointer: Checkpointer = None) -> Graph:
     graph.add_edge(START, "baseline")
     graph.add_edge("baseline", "planner")
     graph.add_edge("planner", "search_docs")
-    graph.add_edge("search_docs", "coder")
-    graph.add_conditional_edges("coder", routes.after_coder, {"draft": "nvcc_build", "nothing new": "verifier"})
+    graph.add_conditional_edges("search_docs", fan_out, {"draft": "coder", "no task": "verifier"})
+    graph.add_edge("coder", "nvcc_build")  # once, when all of a step's candidates are there
     graph.add_conditional_edges("nvcc_build", routes.after_build, {"built": "check", "fail": "verifier"})
     graph.add_conditional_edges("check", routes.after_check, {"correct": "nsys_profile", "fail": "verifier"})
     graph.add_edge("nsys_profile", "ncu_profile")
     graph.add_edge("ncu_profile", "verifier")
     graph.add_conditional_edges(
         "verifier",
-        routes.after_verifier,
+        after_verifier,
         {"code": "coder", "replan": "planner", "next_task": "search_docs", "done": "report"},
     )
     graph.add_edge("report", END)

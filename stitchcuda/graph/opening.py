@@ -20,14 +20,15 @@ import cloudpickle
 from pydantic import ValidationError
 
 from stitchcuda.engineers import Engineer
-from stitchcuda.engineers.choose import engineer_for
+from stitchcuda.engineers.choose import MAILBOX, Engineers, check_models, engineers_for
 from stitchcuda.errors import BadInput
 from stitchcuda.nodes.context import Context, Event, Hands
 from stitchcuda.nodes.hands import LocalHands
-from stitchcuda.state import Settings
+from stitchcuda.state import Call, Role, Settings
 from stitchcuda.tools.machine.device import resolve_target
 from stitchcuda.workspace import SessionRecord, Workspace
 
+MOST_CANDIDATES = 16
 WANTED = "give a Python file with Model, get_inputs and get_init_inputs"
 
 
@@ -44,6 +45,16 @@ def open_record(
         raise BadInput(f"--goal {asked.goal} is no speed-up: give a number above 0, such as 1.5")
     if asked.max_minutes is not None and not asked.max_minutes > 0:
         raise BadInput(f"--max-minutes {asked.max_minutes} leaves no time: give a number above 0")
+    if not 1 <= asked.candidates <= MOST_CANDIDATES:
+        raise BadInput(f"--candidates {asked.candidates} cannot be: give 1 to {MOST_CANDIDATES}")
+    if not asked.budget_usd >= 0:
+        raise BadInput(f"--budget-usd {asked.budget_usd} is no sum: give 0 or more")
+    if asked.max_tokens is not None and asked.max_tokens < 1:
+        raise BadInput(f"--max-tokens {asked.max_tokens} leaves nothing to say: give a number above 0")
+    if asked.max_gpu_s is not None and not asked.max_gpu_s > 0:
+        raise BadInput(f"--max-gpu-seconds {asked.max_gpu_s} leaves no time: give a number above 0")
+    check_models(asked)
+    asked = _with_mailboxes(asked, home.root)
     if asked.max_attempts < 1:
         raise BadInput(f"--max-attempts {asked.max_attempts} leaves nothing to do: give at least 1")
     if isinstance(reference, str | Path):
@@ -63,6 +74,22 @@ def open_record(
             created=datetime.now(UTC).isoformat(timespec="microseconds"),
         )
     )
+
+
+def _with_mailboxes(settings: Settings, root: Path) -> Settings:
+    """The settings with each mailbox's folder relative to the workspace, so that both can be moved together."""
+
+    def moved(model: str) -> str:
+        kind, _, folder = model.partition(":")
+        if kind != MAILBOX or not folder:
+            return model
+        path = Path(folder).expanduser()
+        if path.is_absolute() and not path.is_relative_to(root):
+            return model
+        return f"{MAILBOX}:{os.path.relpath(path.absolute(), root)}"
+
+    roles = {role: tuple(map(moved, models)) for role, models in settings.roles.items()}
+    return settings.model_copy(update={"model": moved(settings.model), "roles": roles})
 
 
 def check_unchanged(home: Workspace, record: SessionRecord) -> None:
@@ -100,15 +127,22 @@ def open_context(
     settings = record.settings.model_copy(update={"target": hands.device().target})
     tell = on_event or (lambda event: None)
 
-    def streaming(role: str, chunks: int) -> None:
+    def streaming(role: Role, chunks: int) -> None:
         tell({"kind": "tokens", "session": record.name, "role": role, "chunks": chunks})
+
+    def heard(call: Call) -> None:
+        tell({"kind": "call", "session": record.name, "call": call})
+
+    engineers = Engineers(engineer) if engineer else engineers_for(
+        settings, store=home.store, session=record.name, root=home.root, progress=streaming, heard=heard
+    )
 
     return Context(
         workspace=home,
         record=record,
         settings=settings,
         hands=hands,
-        engineer=engineer or engineer_for(settings, progress=streaming),
+        engineers=engineers,
         on_event=tell,
     )
 

@@ -3,9 +3,11 @@
 1. Not built or not correct: `code`, with the diagnosis. The same error three times, or four failures: `replan`; a task that
    has failed its way into a replan before is dropped instead (`next_task`), so no session turns in circles.
 2. Correct, and nothing can be timed here (simulator): `next_task`.
+   Correct, but doing what an earlier attempt did: `next_task`.
 3. Correct and at least 70 % of the predicted saving: `next_task`.
 4. Correct and below that: `code`, with the profile; two correct attempts within 5 % of each other: `next_task`.
 5. Predictions missed by more than 2x, either way, on two tasks since the last plan: `replan` instead of `next_task`.
+   Two steps in a row whose coders answered nothing that could be used: the task is dropped (`next_task`).
 6. Goal reached, a budget spent, or what is left is together worth less than 0.5 % of the runtime: `done`, whatever the route.
    On the simulator every task is tried: a prediction that nothing checks is no reason to leave one out.
 
@@ -16,13 +18,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stitchcuda.nodes.rules import Keep, Standing, Verdict
+from stitchcuda.nodes.rules import Keep, Standing, Stop, Verdict
 from stitchcuda.state import Evidence, Route, Settings, State, Task, Usage
 
 SAME_ERROR = 3
 FAILURES = 4
 PAID = 0.70
 ALIKE = 0.05
+UNUSABLE = 2
 MISSED_BY = 2.0
 MISSES = 2
 WORTH = 0.005
@@ -46,6 +49,8 @@ def keep(evidence: Evidence, *, timed_here: bool) -> Keep:
 
 def verdict_route(standing: Standing) -> Verdict:
     """Rules 1 to 5 for one attempt. Never `done`: that is `stop`'s to say."""
+    if standing.twin and standing.correct:
+        return Verdict("next_task", f"it does the same as attempt {standing.twin}: there is nothing new", standing.missed)
     if not standing.correct:
         return _failed(standing)
     if standing.saving_ms is None:
@@ -78,32 +83,31 @@ def stop(
     settings: Settings,
     attempts: int,
     usage: Usage,
-) -> str | None:
-    """Rule 6: why the session ends now, or None. `left` are the plan's tasks after this one; `runtime_ms` of the best program.
+    spent: str | None = None,
+) -> Stop | None:
+    """Rule 6: why the session ends now, or None. `left` are the plan's tasks after this one; `runtime_ms` of the best program;
+    `attempts` are a chat model's own; `spent` says which budget of its calls is.
 
     The first task of a plan is always tried; only what follows has to be worth 0.5 %, together: ten tasks of 1.5 % are 15 %,
     and small predictions were seen to be short of what fusion gave in a replayed graph.
     """
     if settings.goal is not None and speedup is not None and speedup >= settings.goal:
-        return f"goal reached: {speedup:.2f}x"
+        return Stop(f"goal reached: {speedup:.2f}x")
     if attempts >= settings.max_attempts:
-        return f"budget spent: {attempts} attempts"
-    if usage.usd is not None and usage.usd > 0 and usage.usd >= settings.budget_usd:
-        return f"budget spent: ${usage.usd:.2f}"
+        return Stop(f"budget spent: {attempts} attempts")
+    if spent:
+        return Stop(f"budget spent: {spent}")
     if settings.max_minutes is not None and usage.wall_s >= 60 * settings.max_minutes:
-        return f"budget spent: {usage.wall_s / 60:.1f} minutes"
+        return Stop(f"budget spent: {usage.wall_s / 60:.1f} minutes")
+    if settings.max_gpu_s is not None and usage.gpu_s >= settings.max_gpu_s:
+        return Stop(f"budget spent: {usage.gpu_s:.0f} GPU seconds")
     if route != "next_task":
         return None
     if not left:
-        return "no task left"
+        return Stop("no task left", left_over=True)
     if settings.target == "cuda" and sum(task.predicted_ms for task in left) < WORTH * runtime_ms:
-        return f"no task left worth {WORTH:.1%} of the runtime"
+        return Stop(f"no task left worth {WORTH:.1%} of the runtime", left_over=True)
     return None
-
-
-def after_coder(state: State) -> str:
-    work = state.get("work")
-    return "draft" if work and work.program else "nothing new"
 
 
 def after_build(state: State) -> str:
@@ -114,10 +118,6 @@ def after_build(state: State) -> str:
 def after_check(state: State) -> str:
     work = state.get("work")
     return "correct" if work and work.check and work.check.ok else "fail"
-
-
-def after_verifier(state: State) -> Route:
-    return state.get("route") or "done"
 
 
 def _failed(standing: Standing) -> Verdict:

@@ -23,7 +23,7 @@ from typing_extensions import TypedDict
 from stitchcuda.errors import BadInput, ReplyPending
 from stitchcuda.graph.opening import open_context, open_hands, open_record
 from stitchcuda.nodes.context import Context
-from stitchcuda.state import Policy, Precision, State, Usage
+from stitchcuda.state import Policy, Precision, Role, State, Usage
 from stitchcuda.workspace import SessionLock, Workspace
 
 
@@ -31,12 +31,18 @@ class Asked(TypedDict, total=False):
     """What a session can be asked for beside its reference; see `state.Settings`."""
 
     device: Annotated[str, Field(description="auto, cuda or sim", default="auto")]
-    model: Annotated[str, Field(description="builtin, or openai:NAME", default="builtin")]
+    model: Annotated[str, Field(description="builtin, openai:NAME, azure:, anthropic:, google: or mailbox:", default="builtin")]
+    roles: Annotated[dict[Role, tuple[str, ...]], Field(description="other models for a role", default={})]
+    options: Annotated[dict[str, bool | int | float | str], Field(description="for the chat model", default={})]
+    from_scratch: Annotated[bool, Field(description="a chat model starts from nothing", default=False)]
+    candidates: Annotated[int, Field(description="drafts a step", default=1)]
     base_url: Annotated[str | None, Field(description="an OpenAI-compatible endpoint", default=None)]
     goal: Annotated[float | None, Field(description="stop once this speed-up is reached", default=None)]
     policy: Annotated[Policy, Field(default="stitched")]
     precision: Annotated[Precision, Field(default="reference")]
     budget_usd: Annotated[float, Field(default=5.0)]
+    max_tokens: Annotated[int | None, Field(default=None)]
+    max_gpu_s: Annotated[float | None, Field(default=None)]
     max_attempts: Annotated[int, Field(default=30)]
     max_minutes: Annotated[float | None, Field(default=None)]
 
@@ -92,7 +98,9 @@ def _act(name: str, act: Callable[[State, Context], State], state: State, contex
     work = state.get("work")
     facts = {"node": name, "task": work.task.title if work else None}
     context.emit("node", phase="start", **facts)
-    started, spent = time.monotonic(), context.engineer.spent()
+    started = time.monotonic()
+    if context.engineers.budget:
+        context.engineers.budget.note(state.get("usage", Usage()))
     try:
         update = act(state, context)
     except ReplyPending as pending:
@@ -100,10 +108,9 @@ def _act(name: str, act: Callable[[State, Context], State], state: State, contex
         interrupt({"waiting_for": pending.request})
         raise
     seconds = time.monotonic() - started
-    gpu = seconds if context.settings.target == "cuda" and name in _ON_GPU else 0.0
-    usage = _add(state.get("usage", Usage()), context.engineer.spent(), spent, wall_s=seconds, gpu_s=gpu)
+    usage = context.spent(state.get("usage", Usage()), seconds if context.settings.target == "cuda" and name in _ON_GPU else 0.0)
     context.emit("node", phase="end", seconds=seconds, usage=usage, **facts)
-    return update | {"usage": usage}
+    return update if name in _SIDE_BY_SIDE else update | {"usage": usage}
 
 
 def with_tuples(state: Any) -> State:
@@ -113,6 +120,7 @@ def with_tuples(state: Any) -> State:
 
 
 _SETTINGS = tuple(key for key in Asked.__annotations__ if key != "device")
+_SIDE_BY_SIDE = {"coder"}                  # several at once: what they spent is counted by the node after them
 _ON_GPU = {"baseline", "check", "nsys_profile", "ncu_profile", "report"}
 _guard = threading.Lock()
 _open: dict[str, tuple[Context, ExitStack]] = {}
@@ -151,16 +159,3 @@ def _close(name: str) -> None:
 def _close_all() -> None:
     for name in list(_open):
         _close(name)
-
-
-def _add(before: Usage, now: Usage, then: Usage, *, wall_s: float, gpu_s: float) -> Usage:
-    """What was spent before this node plus what its engineer and it have spent since. An unknown price stays unknown."""
-    usd = None if before.usd is None or now.usd is None or then.usd is None else before.usd + now.usd - then.usd
-    return Usage(
-        calls=before.calls + now.calls - then.calls,
-        input_tokens=before.input_tokens + now.input_tokens - then.input_tokens,
-        output_tokens=before.output_tokens + now.output_tokens - then.output_tokens,
-        usd=usd,
-        gpu_s=before.gpu_s + gpu_s,
-        wall_s=before.wall_s + wall_s,
-    )

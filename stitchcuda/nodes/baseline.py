@@ -47,7 +47,7 @@ def baseline(state: State, context: Context) -> State:
         graph = graph.model_copy(update={"opaque": reason, "nodes": ()})
         update["notes"] = context.note(update, f"{graph.opaque}; the reference is taken as one opaque region instead")
         first = _first_program(context, graph)
-    if graph.opaque and context.engineer.name == "builtin":
+    if graph.opaque and context.engineers.engineer.name == "builtin":
         raise BadInput(
             f"{context.record.reference_name} cannot be taken apart ({graph.opaque}), and the builtin engineer "
             "works on nothing else: give a chat model with --model openai:NAME"
@@ -63,9 +63,10 @@ def baseline(state: State, context: Context) -> State:
         opaque=graph.opaque,
         system=context.keep(*context.hands.profile_system(None)),
     )
-    update["first"] = first
+    update |= {"first": first, "system": None, "counters": None, "halt": None, "drafts": None, "beside": ()}  # type: ignore[typeddict-item]
     if not state.get("baseline"):
         return update | {
+            "stage": "start" if context.engineers.starter and not graph.opaque else "model", "started": 0, "unusable": 0,
             "program": first, "best": None, "head": None, "recent": (), "attempts": 0, "tasks_done": (), "tasks_kept": (),
             "tasks_total": 0, "task": 0, "plan": None, "plans": (), "plan_version": 0,
         }  # fmt: skip

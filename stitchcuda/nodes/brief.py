@@ -1,6 +1,7 @@
 """What an engineer is shown: the brief of a session, and the assignment of one draft.
 
-Reads the state and the workspace, writes nothing. Digests are resolved here, so an engineer never sees a store.
+Reads the state and the workspace, writes nothing. Digests are resolved here, so an engineer never sees a store. What a coder may
+look at by itself is in `look.py`.
 """
 
 from __future__ import annotations
@@ -9,13 +10,19 @@ import hashlib
 
 from stitchcuda.engineers import Assignment, Brief, Draft
 from stitchcuda.nodes.context import Context
+from stitchcuda.nodes.look import ProgramLook
 from stitchcuda.state import Attempt, Digest, Evidence, Plan, Review, State, Task, Work
 
 
 def brief_of(state: State, context: Context) -> Brief:
     baseline = state["baseline"]
+    program = state["program"]
     assert baseline is not None
+    assert program is not None
     history = context.history(state)
+    best = state.get("best")
+    plans = state.get("plans", ())
+    profiles = [found for found in (state.get("system"), state.get("counters")) if found and not found.skipped]
     return Brief(
         settings=state["settings"],
         reference=context.source(),
@@ -23,9 +30,14 @@ def brief_of(state: State, context: Context) -> Brief:
         regions=context.regions(baseline.regions),
         baseline=baseline,
         history=history,
-        plans=tuple(context.load(Plan, digest) for digest in state.get("plans", ())),
+        plans=tuple(context.load(Plan, digest) for digest in plans),
         kept=state.get("tasks_kept", ()),
+        finished=state.get("tasks_done", ()),
         notes=state.get("notes", ()),
+        program=context.files(program),
+        program_ms=best.program_ms if best else None,
+        profile=tuple(line for found in profiles for line in (found.bottleneck, *found.lines) if line),
+        about=_named(state.get("head") or context.name, "plan", str(len(plans))),
     )
 
 
@@ -36,18 +48,26 @@ def assignment_of(state: State, context: Context, work: Work) -> Assignment:
     assert plan is not None
     assert program is not None
     brief = brief_of(state, context)
-    last = next((attempt for attempt in reversed(brief.history) if attempt.task == work.task.id), None)
+    here = at_task(brief.history, work.task)
+    last = next((attempt for attempt in reversed(here) if not attempt.beside), None)
+    files = context.files(program)
+    draft = Draft(files=context.files(last.program), note=last.note) if last else None
     return Assignment(
         brief=brief,
         plan=plan,
         task=work.task,
         ordinal=work.ordinal,
-        program=context.files(program),
+        program=files,
         kept=state.get("tasks_kept", ()),
-        last=Draft(files=context.files(last.program)) if last else None,
+        last=draft,
         evidence=context.load(Evidence, last.evidence) if last else None,
         review=context.load(Review, last.review) if last else None,
+        earlier=tuple((attempt, context.load(Review, attempt.review)) for attempt in here),
         docs=context.workspace.store.get(work.docs).decode() if work.docs else "",
+        about=work.id,
+        candidate=work.candidate,
+        of=work.of,
+        look=ProgramLook(context, state, last),
     )
 
 
@@ -61,14 +81,42 @@ def current_task(state: State, context: Context) -> Task | None:
 def open_work(state: State, context: Context, task: Task, docs: Digest | None = None) -> Work:
     """The next attempt at a task. Its id is always the same for the same (parent attempt, task, ordinal).
 
-    A session's first attempt has the session for a parent; through it, so do all that follow.
+    A session's first attempt has the session for a parent; through it, so do all that follow. A step after one whose replies
+    could not be used is another one, and asks anew.
     """
-    parent = state.get("head")
-    ordinal = len(at_task(context.history(state), task))
-    name = hashlib.sha256(f"{parent or context.name}\n{task.id}\n{ordinal}".encode()).hexdigest()[:16]
-    return Work(id=name, task=task, ordinal=ordinal, docs=docs)
+    earlier = at_task(context.history(state), task)
+    ordinal = max((attempt.ordinal for attempt in earlier), default=-1) + 1
+    again = [str(state["unusable"])] if state.get("unusable") else []
+    name = _named(state.get("head") or context.name, task.id, str(ordinal), *again)
+    return Work(id=name, task=task, ordinal=ordinal, of=_count(state, context), docs=docs)
+
+
+def side_by_side(work: Work) -> tuple[Work, ...]:
+    """The candidates of one step, each with an id and an ordinal of its own."""
+    return tuple(
+        work.model_copy(
+            update={
+                "id": work.id if number == 0 else _named(work.id, str(number)),
+                "ordinal": work.ordinal + number,
+                "candidate": number,
+            }
+        )
+        for number in range(work.of)
+    )
+
+
+def _count(state: State, context: Context) -> int:
+    """Candidates of a step: as many as the settings ask for and the budget of attempts allows; one while a session starts."""
+    settings = context.settings
+    left = settings.max_attempts - state.get("attempts", 0) + state.get("started", 0)
+    return 1 if state.get("stage") == "start" else max(1, min(settings.candidates, left))
 
 
 def at_task(history: tuple[Attempt, ...], task: Task, plan_version: int | None = None) -> tuple[Attempt, ...]:
     """Earlier attempts at a task, of one plan or of all."""
     return tuple(a for a in history if a.task == task.id and plan_version in (None, a.plan_version))
+
+
+def _named(*parts: str) -> str:
+    """16 hexadecimal digits for what these parts name."""
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]

@@ -1,22 +1,36 @@
-"""The check node: correctness on secret inputs, then, on a GPU, time against the program before it. It decides nothing."""
+"""The check node: correctness on secret inputs, all candidates at once, then, on a GPU, time against the program before them.
+
+Timing is one after the other, each alone on the device. The fastest goes on; what that means is the verifier's to say.
+"""
 
 from __future__ import annotations
 
 from stitchcuda.nodes.context import Context
-from stitchcuda.state import State
+from stitchcuda.nodes.step import gone_on_with
+from stitchcuda.state import CheckResult, State, Work
 
 
 def check(state: State, context: Context) -> State:
     work, previous = state["work"], state["program"]
     assert work is not None
+    assert previous is not None
+    works = sorted((work, *state.get("beside", ())), key=lambda one: one.candidate)
+    open_ = [one for one in works if one.program and one.build and (one.build.ok or one.build.skipped) and not one.check]
+    if not open_:
+        return {}
+    folders = [context.program_folder(one.program) for one in open_ if one.program]
+    found = dict(zip((one.id for one in open_), context.hands.check_many(folders, context.settings.seeds), strict=True))
+    judged = [_timed(one, found[one.id], state, context) if one.id in found else one for one in works]
+    chosen = gone_on_with(judged)
+    return {"work": chosen, "beside": tuple(one for one in judged if one.id != chosen.id)}
+
+
+def _timed(work: Work, found: CheckResult, state: State, context: Context) -> Work:
+    previous = state["program"]
     assert work.program is not None
     assert previous is not None
-    if work.check:
-        return {}
-    program = context.program_folder(work.program)
-    found = context.hands.check(program, context.settings.seeds)
-    timing = context.hands.time(program, context.program_folder(previous)) if found.ok else None
+    timing = context.hands.time(context.program_folder(work.program), context.program_folder(previous)) if found.ok else None
     if timing and timing.refused:          # right when looked at, and not when timed: that is not right
         found = found.model_copy(update={"ok": False, "reasons": (*found.reasons, *timing.refused)})
         timing = None
-    return {"work": work.model_copy(update={"check": found, "timing": timing})}
+    return work.model_copy(update={"check": found, "timing": timing})

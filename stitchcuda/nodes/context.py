@@ -6,7 +6,8 @@ into the store or the state. Who makes one: `session.py`, and `graph/runtime.py`
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -14,6 +15,7 @@ from typing import Any, Protocol, TypeVar
 from pydantic import TypeAdapter
 
 from stitchcuda.engineers import Engineer, Files
+from stitchcuda.engineers.choose import Engineers
 from stitchcuda.fusion.graph import OpGraph
 from stitchcuda.state import (
     Attempt,
@@ -29,6 +31,7 @@ from stitchcuda.state import (
     Settings,
     State,
     TimingResult,
+    Usage,
 )
 from stitchcuda.tools.judging.check import ReferenceFacts
 from stitchcuda.tools.profiling.baselines import BaselineTimes
@@ -37,8 +40,8 @@ from stitchcuda.tools.profiling.system_profile import SystemProfile
 from stitchcuda.workspace import SessionRecord, Workspace, get_tree, materialise, put_tree
 
 Event = dict[str, Any]
-"""Something a person may want to see: `kind` is session, node, tokens (of a reply that streams in), plan,
-attempt, best or note; the rest depends on it."""
+"""Something a person may want to see: `kind` is session, node, step, tokens (of a reply that streams in), call (of a model, when
+it is over), plan, attempt, twin, best or note; the rest depends on it."""
 
 Loaded = TypeVar("Loaded", bound=Record)
 _REGIONS = TypeAdapter(tuple[Region, ...])
@@ -56,6 +59,10 @@ class Hands(Protocol):
     def build(self, program: Path) -> BuildResult: ...
 
     def check(self, program: Path, seeds: int) -> CheckResult: ...
+
+    def check_many(self, programs: Sequence[Path], seeds: int) -> list[CheckResult]:
+        """The same for several programs at once, as many side by side as this machine allows."""
+        ...
 
     def verify(self, program: Path, seeds: int) -> CheckResult:
         """The same on inputs and parameters that were never used before, each kernel left out in turn, and under the policy."""
@@ -93,9 +100,10 @@ class Context:
     record: SessionRecord
     settings: Settings                     # the record's, with the target resolved on this machine
     hands: Hands
-    engineer: Engineer
+    engineers: Engineers
     on_event: Callable[[Event], None] = lambda event: None
     _loaded: dict[Digest, Any] = field(default_factory=dict)
+    _mark: float = field(default_factory=time.monotonic)
 
     @property
     def name(self) -> str:
@@ -105,10 +113,20 @@ class Context:
     def folder(self) -> Path:
         return self.workspace.folder(self.name)
 
-    @property
-    def profiles_attempts(self) -> bool:
+    def engineer(self, state: State) -> Engineer:
+        """Who is at work: the built-in engineer while a chat model's session starts, else the session's own."""
+        return self.engineers.starter if self.engineers.starter and state.get("stage") == "start" else self.engineers.engineer
+
+    def profiles_attempts(self, state: State) -> bool:
         """Whether it is looked where an attempt's time goes. Without a GPU the tools say themselves why they do not."""
-        return self.engineer.reads_profiles or self.settings.target != "cuda"
+        return self.engineer(state).reads_profiles or self.settings.target != "cuda"
+
+    def spent(self, before: Usage, gpu_s: float) -> Usage:
+        """The session's usage so far: its calls from the transcript, the time of this process since it was last asked."""
+        now = time.monotonic()
+        wall_s, self._mark = now - self._mark, now
+        calls = self.engineers.transcript.usage() if self.engineers.transcript else before
+        return calls.model_copy(update={"gpu_s": before.gpu_s + gpu_s, "wall_s": before.wall_s + wall_s})
 
     def emit(self, kind: str, **facts: Any) -> None:
         self.on_event({"kind": kind, "session": self.name, **facts})

@@ -5,6 +5,7 @@ The judge starts on first use and lives until `close`; device facts are asked fo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from stitchcuda.state import BuildResult, CheckResult, DeviceFacts, ProfileResult, SanitizerResult, Settings, TimingResult
@@ -43,6 +44,9 @@ class LocalHands:
 
     def check(self, program: Path, seeds: int) -> CheckResult:
         return self._the_judge().check(program, seeds=seeds)
+
+    def check_many(self, programs: Sequence[Path], seeds: int) -> list[CheckResult]:
+        return [self.check(program, seeds) for program in programs]
 
     def verify(self, program: Path, seeds: int) -> CheckResult:
         check = self._the_judge().verify_final(program, seeds=seeds)

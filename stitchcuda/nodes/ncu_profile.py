@@ -17,7 +17,7 @@ def ncu_profile(state: State, context: Context) -> State:
     assert work.program is not None
     if work.kernels:
         return {}
-    if not context.profiles_attempts:
+    if not context.profiles_attempts(state):
         return {"work": work.model_copy(update={"kernels": ProfileResult(tool="ncu", skipped=UNREAD)})}
     system = context.load(SystemProfile, work.system.digest) if work.system and work.system.digest else None
     result = context.keep(*context.hands.profile_kernels(context.program_folder(work.program), system))

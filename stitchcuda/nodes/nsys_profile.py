@@ -16,7 +16,7 @@ def nsys_profile(state: State, context: Context) -> State:
     assert work.program is not None
     if work.system:
         return {}
-    if not context.profiles_attempts:
+    if not context.profiles_attempts(state):
         return {"work": work.model_copy(update={"system": ProfileResult(tool="nsys", skipped=UNREAD)})}
     result = context.keep(*context.hands.profile_system(context.program_folder(work.program)))
     update: State = {"work": work.model_copy(update={"system": result})}

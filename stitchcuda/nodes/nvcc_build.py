@@ -1,19 +1,90 @@
-"""The nvcc_build node: compiles the draft. What a failed build means is the verifier's to say."""
+"""The nvcc_build node: compiles the step's drafts, all at once. What a failed build means is the verifier's to say.
+
+Drafts that do the same as another one, by the fingerprint of their machine code and host code, are not judged twice: a
+candidate is dropped, and what is known of an earlier attempt from the same program is taken over.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+
+from stitchcuda.nodes.brief import at_task
 from stitchcuda.nodes.context import Context
-from stitchcuda.state import State
+from stitchcuda.nodes.step import gone_on_with
+from stitchcuda.state import Attempt, BuildResult, Evidence, State, Work
 
 
 def nvcc_build(state: State, context: Context) -> State:
-    work = state["work"]
-    assert work is not None
+    drafts = state["drafts"]
+    written = [work for work in drafts if work.program]
+    update: State = {"drafts": None}  # type: ignore[typeddict-item]
+    if not written:
+        return update | {"work": gone_on_with(drafts), "beside": ()}
+    built = _together(written, context)
+    notes = state
+    for build in built:
+        if build.build and build.build.skipped:
+            notes = notes | {"notes": context.note(notes, f"nvcc_build skipped: {build.build.skipped}")}
+    different, twins = _different(built)
+    for work, other in twins:
+        text = f"{work.task.id} #{work.ordinal}: candidate {work.candidate + 1} does the same as {other.candidate + 1}; dropped"
+        context.emit("twin", text=text)
+        notes = notes | {"notes": context.note(notes, text)}
+    known = [_known(work, state, context) for work in different]
+    chosen = gone_on_with(known)
+    beside = tuple(work for work in known if work.id != chosen.id)
+    return update | {"work": chosen, "beside": beside, "notes": notes.get("notes", ())}
+
+
+def _together(works: list[Work], context: Context) -> list[Work]:
+    """All built, side by side. An interrupt does not wait for the others."""
+    if len(works) == 1:
+        return [_built(works[0], context)]
+    context.hands.device()                 # once, before several ask for it
+    pool = ThreadPoolExecutor(len(works))
+    try:
+        return list(pool.map(lambda work: _built(work, context), works))
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _built(work: Work, context: Context) -> Work:
     assert work.program is not None
     if work.build:
-        return {}
-    build = context.hands.build(context.program_folder(work.program))
-    update: State = {"work": work.model_copy(update={"build": build})}
-    if build.skipped:
-        update["notes"] = context.note(state, f"nvcc_build skipped: {build.skipped}")
-    return update
+        return work
+    return work.model_copy(update={"build": context.hands.build(context.program_folder(work.program))})
+
+
+def _different(works: Iterable[Work]) -> tuple[list[Work], list[tuple[Work, Work]]]:
+    """The works without those that do the same as one before them, and these with that one."""
+    first: dict[str, Work] = {}
+    different, twins = [], []
+    for work in works:
+        code = _code(work.build)
+        if code and code in first:
+            twins.append((work, first[code]))
+        else:
+            different.append(work)
+            if code:
+                first[code] = work
+    return different, twins
+
+
+def _known(work: Work, state: State, context: Context) -> Work:
+    """With what is known of an earlier attempt at the task that started from the same program and does the same."""
+    code = _code(work.build)
+    earlier = [
+        attempt for attempt in at_task(context.history(state), work.task)
+        if code and attempt.code == code and attempt.base == state["program"] and attempt.id != work.id
+    ]  # fmt: skip
+    if not earlier or work.check:
+        return work
+    same: Attempt = earlier[-1]
+    found = context.load(Evidence, same.evidence)
+    tools = {tool: getattr(found, tool) for tool in ("check", "timing", "system", "kernels")}
+    return work.model_copy(update=tools | {"twin": f"#{same.ordinal}"})
+
+
+def _code(build: BuildResult | None) -> str:
+    return build.code if build and build.ok else ""

@@ -40,10 +40,20 @@ class Standing:
     earlier: tuple[Attempt, ...] = ()      # at this task since the last plan, oldest first
     replanned: bool = False                # this task has already failed its way into a replan
     missed: int = 0                        # predictions missed since the last plan, before this attempt
+    twin: str = ""                         # an earlier attempt that does the same, such as "#2"
+
+
+class Stop(NamedTuple):
+    """Why a session ends. `left_over`: for want of worthwhile tasks in this plan, so another engineer may know more."""
+
+    reason: str
+    left_over: bool = False
 
 
 class Rules(Protocol):
     """See `graph/routes.py`, which is the one implementation."""
+
+    UNUSABLE: int                          # steps without a usable reply, after which a task is dropped
 
     def keep(self, evidence: Evidence, *, timed_here: bool) -> Keep: ...
 
@@ -59,4 +69,5 @@ class Rules(Protocol):
         settings: Settings,
         attempts: int,
         usage: Usage,
-    ) -> str | None: ...
+        spent: str | None,
+    ) -> Stop | None: ...

@@ -13,7 +13,7 @@ NO_INDEX = "search_docs skipped: there is no documentation index"
 
 
 def search_docs(state: State, context: Context) -> State:
-    task = current_task(state, context)
+    task = None if state.get("halt") else current_task(state, context)
     if task is None:
         return {"work": None}
     return {"work": open_work(state, context, task), "notes": context.note(state, NO_INDEX)}

@@ -1,7 +1,8 @@
 """The verifier node: reads the evidence with the engineer, lets the rules decide, and writes the attempt into the ledger.
 
-Ledger first, then the checkpoint: a rerun of this node after a crash finds its attempt and takes the recorded verdict. The node
-runs no tool. The rules are `graph/routes.py`, handed in when the graph is wired.
+Ledger first, then the checkpoint: a rerun of this node after a crash finds its attempt and takes the recorded verdict. A step's
+other candidates go into the ledger before the one that it goes on with, without a review of their own. The node runs no tool.
+The rules are `graph/routes.py`, handed in when the graph is wired; when a session moves on is in `moving.py`.
 """
 
 from __future__ import annotations
@@ -9,15 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from stitchcuda.engineers import Draft
-from stitchcuda.nodes.brief import assignment_of, at_task, open_work
+from stitchcuda.errors import OutOfBudget, Unusable
+from stitchcuda.nodes.brief import assignment_of, at_task
 from stitchcuda.nodes.context import Context
 from stitchcuda.nodes.fingerprint import fingerprint
+from stitchcuda.nodes.moving import moved
 from stitchcuda.nodes.rules import Rules, Standing, Verdict
-from stitchcuda.nodes.verdict import diagnosis_of, evidence_of, first_line, predicted_ms
-from stitchcuda.state import Attempt, Review, Route, State, Usage, Work
+from stitchcuda.nodes.verdict import diagnosis_of, evidence_of, first_line
+from stitchcuda.state import Attempt, Evidence, Review, State, Work
 
 RECENT = 4
-NO_PRICE = "the model's price is not known: --budget-usd cannot end this session, --max-attempts and --max-minutes can"
+NOTE = 300  # characters of a coder's own words
+NO_PRICE = "the model's price is not known: --budget-usd cannot end this session, --max-attempts, --max-tokens and --max-minutes can"
 
 
 def verifier_by(rules: Rules) -> Callable[[State, Context], State]:
@@ -26,81 +30,169 @@ def verifier_by(rules: Rules) -> Callable[[State, Context], State]:
     def verifier(state: State, context: Context) -> State:
         work = state.get("work")
         if work is None:
-            return _stopped(rules, state, context, "next_task", {})
+            return moved(rules, state, context, "next_task", {})
         if work.program is None:
-            text = f"{work.task.id} ({work.task.title}): {context.engineer.name} has nothing new to offer: {work.exhausted}"
-            return _stopped(rules, state, context, "next_task", {"notes": context.note(state, text)})
-        attempt, missed = _judge(rules, state, context, work)
-        attempt = context.workspace.store.append(context.name, attempt)
-        context.emit("attempt", attempt=attempt, title=work.task.title)
-        update: State = {
-            "head": attempt.id,
-            "attempts": state.get("attempts", 0) + 1,
-            "recent": (*state.get("recent", ()), attempt)[-RECENT:],
-            "missed": missed,
-        }
-        if context.engineer.spent().usd is None:
-            update["notes"] = context.note(state, NO_PRICE)
-        if attempt.kept:
-            kept = tuple(dict.fromkeys((*state.get("tasks_kept", ()), attempt.task)))
-            update |= {"program": attempt.program, "best": attempt, "tasks_kept": kept}
-            context.emit("best", attempt=attempt, title=work.task.title)
-        return _stopped(rules, state, context, attempt.route, update)
+            return _nothing_written(rules, state, context, work)
+        return _judged(rules, state, context, work)
 
     return verifier
 
 
-def _judge(rules: Rules, state: State, context: Context, work: Work) -> tuple[Attempt, int]:
-    """The attempt's record, and the predictions missed so far. A record that the ledger holds already is used as it is."""
-    assert work.program is not None
+def _nothing_written(rules: Rules, state: State, context: Context, work: Work) -> State:
+    """No candidate of the step has a program: the session goes on with the next task, asks anew, or ends."""
+    who = work.engineer or context.engineer(state).name
+    what = f"{work.task.id} ({work.task.title})"
+    if work.unpaid:
+        return moved(rules, state, context, "next_task", {"halt": f"budget: {work.unpaid}"})
+    if work.unusable:
+        count = state.get("unusable", 0) + 1
+        again = count < rules.UNUSABLE
+        text = f"{what}: {work.unusable}" + ("" if again else f"; the task is dropped after {count} such steps")
+        update: State = {"unusable": count if again else 0, "notes": context.note(state, text)}
+        return moved(rules, state, context, "code" if again else "next_task", update)
+    text = f"{what}: {who} has nothing new to offer: {work.exhausted}"
+    return moved(rules, state, context, "next_task", {"notes": context.note(state, text)})
+
+
+def _judged(rules: Rules, state: State, context: Context, work: Work) -> State:
+    for other in sorted(state.get("beside", ()), key=lambda one: one.candidate):
+        beside = context.workspace.store.append(context.name, _beside(state, context, other))
+        state = state | {"head": beside.id, "attempts": state.get("attempts", 0) + 1}
+        context.emit("attempt", attempt=beside, title=other.task.title)
+    known = context.workspace.store.attempts(context.name).get(work.id)
+    attempt, missed, halt, notes = _verdict(rules, state, context, work, known)
+    attempt = context.workspace.store.append(context.name, attempt)
+    context.emit("attempt", attempt=attempt, title=work.task.title)
+    update: State = {
+        "head": attempt.id,
+        "attempts": state.get("attempts", 0) + 1,
+        "recent": (*state.get("recent", ()), attempt)[-RECENT:],
+        "missed": missed,
+        "unusable": 0,
+        "halt": halt,
+        "beside": (),
+        "notes": notes,
+    }
+    transcript = context.engineers.transcript
+    if transcript and state.get("stage") != "start" and transcript.usage().usd is None:
+        update["notes"] = context.note(update, NO_PRICE)
+    if attempt.kept:
+        kept = tuple(dict.fromkeys((*state.get("tasks_kept", ()), attempt.task)))
+        read = context.engineer(state).reads_profiles
+        update |= {
+            "program": attempt.program, "best": attempt, "tasks_kept": kept, "system": work.system if read else None,
+            "counters": work.kernels if read else None,
+        }  # fmt: skip
+        context.emit("best", attempt=attempt, title=work.task.title)
+    return moved(rules, state, context, attempt.route, update)
+
+
+def _verdict(
+    rules: Rules, state: State, context: Context, work: Work, known: Attempt | None
+) -> tuple[Attempt, int, str | None, tuple[str, ...]]:
+    """The attempt's record, the predictions missed so far, why the session must end, and the notes. A record that the ledger
+    holds already is used as it is."""
     evidence = evidence_of(work)
+    error = _error(evidence, work, context)
     history = context.history(state)
     version = state["plan_version"]
-    error = diagnosis_of(evidence).replace(f"{context.program_folder(work.program)}/", "")
-    known = context.workspace.store.attempts(context.name).get(work.id)
-    correct = bool(evidence.check and evidence.check.ok)
     timing = evidence.timing
+    earlier = tuple(attempt for attempt in at_task(history, work.task) if not attempt.beside)
     standing = Standing(
         built=evidence.build.ok or bool(evidence.build.skipped),
-        correct=correct,
+        correct=bool(evidence.check and evidence.check.ok),
         fingerprint=fingerprint(error),
         predicted_ms=work.task.predicted_ms,
         saving_ms=timing.saving_ms if timing else None,
         speedup=timing.speedup if timing else None,
-        earlier=at_task(history, work.task, version),
-        replanned=any(a.route == "replan" and not a.correct for a in at_task(history, work.task) if a.plan_version < version),
+        earlier=tuple(attempt for attempt in earlier if attempt.plan_version == version),
+        replanned=any(a.route == "replan" and not a.correct for a in earlier if a.plan_version < version),
         missed=state.get("missed", 0),
+        twin=work.twin,
     )
     verdict: Verdict = rules.verdict_route(standing)
+    notes = state.get("notes", ())
     if known:
-        return known, verdict.missed
+        return known, verdict.missed, state.get("halt"), notes
     keep = rules.keep(evidence, timed_here=context.settings.target == "cuda")
-    draft = Draft(files=context.files(work.program), note=work.note)
-    review = context.engineer.review(assignment_of(state, context, work), draft, evidence)
-    disposed = review.model_copy(update={"route": verdict.route})
+    review, halt, said = _review(state, context, work, evidence, first_line(error))
+    if said:
+        notes = context.note({"notes": notes}, said)
+    disposed = _with_reason(review.model_copy(update={"route": verdict.route}), review, verdict)
+    reason = verdict.reason if keep.kept or not standing.correct else f"{verdict.reason}; not kept: {keep.reason}"
+    attempt = _attempt(state, context, work, evidence).model_copy(
+        update={"review": context.save(disposed), "kept": keep.kept, "route": verdict.route, "route_reason": reason}
+    )
+    return attempt, verdict.missed, halt, notes
+
+
+def _review(
+    state: State, context: Context, work: Work, evidence: Evidence, error: str
+) -> tuple[Review, str | None, str]:
+    """The engineer's review; where it cannot be had the tools' own words, why the session must end, and what to note."""
+    assert work.program is not None
+    engineer = context.engineer(state)
+    draft = Draft(files=context.files(work.program), note=work.note, engineer=work.engineer)
+    try:
+        return engineer.review(assignment_of(state, context, work), draft, evidence), state.get("halt"), ""
+    except OutOfBudget as spent:
+        return _by_the_tools(error), f"budget: {spent}", ""
+    except Unusable as unread:
+        return _by_the_tools(error), state.get("halt"), f"{unread}; the tools' word stands alone"
+
+
+def _by_the_tools(error: str) -> Review:
+    return Review(bottleneck=error or "nobody has read the evidence", suggestion="none", route="next_task")
+
+
+def _beside(state: State, context: Context, work: Work) -> Attempt:
+    """The record of a candidate that the step did not go on with."""
+    evidence = evidence_of(work)
+    error = first_line(_error(evidence, work, context))
+    review = Review(bottleneck=error, suggestion="", route="code")
+    reason = f"candidate {work.candidate + 1} of {work.of}: another one was better"
+    return _attempt(state, context, work, evidence).model_copy(
+        update={"review": context.save(review), "kept": False, "route": "code", "route_reason": reason, "beside": True}
+    )
+
+
+def _attempt(state: State, context: Context, work: Work, evidence: Evidence) -> Attempt:
+    """What is known of an attempt before anybody has decided anything."""
+    assert work.program is not None
+    error = _error(evidence, work, context)
+    timing, check = evidence.timing, evidence.check
     return Attempt(
         id=work.id,
         parent=state.get("head"),
         base=state.get("program"),
         task=work.task.id,
-        plan_version=version,
+        plan_version=state["plan_version"],
         ordinal=work.ordinal,
         program=work.program,
         evidence=context.save(evidence),
-        review=context.save(_with_reason(disposed, review, verdict)),
+        review="",
         tier=evidence.tier,
-        built=standing.built,
-        correct=correct,
-        kept=keep.kept,
-        route=verdict.route,
-        route_reason=verdict.reason if keep.kept or not correct else f"{verdict.reason}; not kept: {keep.reason}",
+        built=evidence.build.ok or bool(evidence.build.skipped),
+        correct=bool(check and check.ok),
+        kept=False,
+        route="code",
+        route_reason="",
         predicted_ms=work.task.predicted_ms,
-        saving_ms=standing.saving_ms,
-        speedup=standing.speedup,
-        own_share=evidence.check.own_share if evidence.check else 0.0,
-        fingerprint=standing.fingerprint,
+        saving_ms=timing.saving_ms if timing else None,
+        speedup=timing.speedup if timing else None,
+        own_share=check.own_share if check else 0.0,
+        fingerprint=fingerprint(error),
         diagnosis=first_line(error),
-    ), verdict.missed
+        engineer=work.engineer,
+        note=work.note if len(work.note) <= NOTE else f"{work.note[: NOTE - 1]}…",
+        program_ms=timing.program_ms if timing else None,
+        code=evidence.build.code,
+    )
+
+
+def _error(evidence: Evidence, work: Work, context: Context) -> str:
+    assert work.program is not None
+    return diagnosis_of(evidence).replace(f"{context.program_folder(work.program)}/", "")
 
 
 def _with_reason(disposed: Review, proposed: Review, verdict: Verdict) -> Review:
@@ -109,36 +201,3 @@ def _with_reason(disposed: Review, proposed: Review, verdict: Verdict) -> Review
         return disposed
     heard = f"proposed {proposed.route}, but: {verdict.reason}"
     return disposed.model_copy(update={"citations": (*disposed.citations, heard)})
-
-
-def _stopped(rules: Rules, state: State, context: Context, route: Route, update: State) -> State:
-    """Moves on by `route`, or ends the session where the rules say stop."""
-    after = state | update
-    plan, work = context.plan(after), after.get("work")
-    position = after.get("task", 0)
-    finished = after.get("tasks_done", ())
-    attempt = after["recent"][-1] if after.get("recent") and work and after["recent"][-1].id == work.id else None
-    leaves = route == "next_task" or (route == "replan" and attempt is not None and attempt.correct)
-    if work is not None and leaves:
-        finished, position = (*finished, work.task.id), position + 1
-    baseline, best = after["baseline"], after.get("best")
-    assert baseline is not None
-    runtime = predicted_ms(baseline, context.history(after), after.get("tasks_kept", ()))
-    if best and best.speedup and baseline.eager_ms:
-        runtime = baseline.eager_ms / best.speedup
-    reason = rules.stop(
-        route=route,
-        left=plan.tasks[position:] if plan else (),
-        runtime_ms=runtime,
-        speedup=best.speedup if best else None,
-        settings=context.settings,
-        attempts=after.get("attempts", 0),
-        usage=after.get("usage", Usage()),
-    )
-    return update | {
-        "route": "done" if reason else route,
-        "stop_reason": reason,
-        "task": position,
-        "tasks_done": finished,
-        "work": open_work(after, context, work.task, work.docs) if route == "code" and work and not reason else None,
-    }

@@ -127,12 +127,14 @@ GOES_ON: dict[str, Any] = {
         ({"settings": Settings(goal=1.3)}, None),
         ({"settings": Settings(goal=1.2), "speedup": None}, None),
         ({"attempts": 30, "route": "code"}, "budget spent: 30 attempts"),
-        ({"usage": Usage(usd=5.0), "route": "replan"}, "budget spent: $5.00"),
-        ({"usage": Usage(usd=None)}, None),
-        ({"settings": Settings(budget_usd=0.0)}, None),
+        ({"spent": "$5.00 of $5.00", "route": "replan"}, "budget spent: $5.00 of $5.00"),
+        ({"settings": Settings(max_gpu_s=9), "usage": Usage(gpu_s=9)}, "budget spent: 9 GPU seconds"),
         ({"settings": Settings(max_minutes=1), "usage": Usage(wall_s=60)}, "budget spent: 1.0 minutes"),
         ({"settings": Settings(max_minutes=1), "usage": Usage(wall_s=59)}, None),
     ],
 )
 def test_when_a_session_stops(facts: dict[str, Any], reason: str | None) -> None:
-    assert routes.stop(**(GOES_ON | facts)) == reason
+    stop = routes.stop(**(GOES_ON | facts))
+    assert (stop.reason if stop else None) == reason
+    if stop:
+        assert stop.left_over == reason.startswith("no task left"), "only for want of tasks may another engineer know more"  # type: ignore[union-attr]

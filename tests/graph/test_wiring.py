@@ -11,11 +11,11 @@ from stitchcuda.errors import BadInput
 from stitchcuda.graph.graph import build_graph
 
 PLAIN = {
-    ("__start__", "baseline"), ("baseline", "planner"), ("planner", "search_docs"), ("search_docs", "coder"),
+    ("__start__", "baseline"), ("baseline", "planner"), ("planner", "search_docs"), ("coder", "nvcc_build"),
     ("nsys_profile", "ncu_profile"), ("ncu_profile", "verifier"), ("report", "__end__"),
 }  # fmt: skip
 LABELLED = {
-    ("coder", "draft", "nvcc_build"), ("coder", "nothing new", "verifier"), ("nvcc_build", "built", "check"),
+    ("search_docs", "draft", "coder"), ("search_docs", "no task", "verifier"), ("nvcc_build", "built", "check"),
     ("nvcc_build", "fail", "verifier"), ("check", "correct", "nsys_profile"), ("check", "fail", "verifier"),
     ("verifier", "code", "coder"), ("verifier", "replan", "planner"), ("verifier", "next_task", "search_docs"),
     ("verifier", "done", "report"),

@@ -7,7 +7,7 @@ is: "build error", "wrong", or "saves 0.2" (milliseconds, of a reference that ta
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from stitchcuda.engineers import Assignment, Brief, Draft
@@ -27,7 +27,6 @@ from stitchcuda.state import (
     TensorSpec,
     Tier,
     TimingResult,
-    Usage,
 )
 from stitchcuda.tools.judging.check import ReferenceFacts
 from stitchcuda.tools.profiling.baselines import BaselineTimes
@@ -89,6 +88,9 @@ class TinyHands:
         wrong = "wrong" in _drafts(program)
         tier: Tier = "timed" if self.timed else "simulated"
         return CheckResult(ok=not wrong, tier=tier, seeds=seeds, reasons=("y is off by 0.25",) if wrong else (), own_share=0.5)
+
+    def check_many(self, programs: Sequence[Path], seeds: int) -> list[CheckResult]:
+        return [self.check(program, seeds) for program in programs]
 
     def verify(self, program: Path, seeds: int) -> CheckResult:
         self._called("verify")
@@ -157,9 +159,6 @@ class ScriptedEngineer:
     def review(self, assignment: Assignment, draft: Draft, evidence: Evidence) -> Review:
         ok = bool(evidence.check and evidence.check.ok)
         return Review(bottleneck="none", suggestion="none", route="next_task" if ok else "code")
-
-    def spent(self) -> Usage:
-        return Usage(calls=len(self.briefs) + len(self.assignments))
 
 
 def tiny_session(folder: Path, name: str = "tiny", **settings: object) -> Session:

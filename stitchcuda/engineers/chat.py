@@ -1,0 +1,92 @@
+"""What is asked of a chat model and what it answers, whoever carries it: an endpoint or a mailbox.
+
+Plain records and one protocol. Wording is in `prompts/`, how text becomes a plan or a draft in `reply.py`, keeping and paying in
+`desk.py`. Nothing here talks to anybody.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from stitchcuda.engineers.reply import Reply
+from stitchcuda.state import Digest, Record, Role
+
+Options = Mapping[str, bool | int | float | str]
+
+
+class Overflow(Exception):
+    """The model's context window does not hold the request; the message says what the server said."""
+
+
+class Broken(Exception):
+    """The answer broke off on its way: worth asking once more."""
+
+
+@dataclass(frozen=True)
+class Message:
+    """One turn. `speaker` is OpenAI's role: user or assistant."""
+
+    speaker: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Ask:
+    """One call. `id` names it in the transcript and the mailbox: the same in each run that comes to it again."""
+
+    role: Role
+    about: str                             # the attempt or plan, 16 hexadecimal digits
+    ordinal: int                           # 0, 1, ... of this role about this
+    messages: tuple[Message, ...]
+    schema: type[Reply] | None = None      # None: free text, such as a coder's fenced files
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """What makes it this request and no other: messages and the form of the answer."""
+        spoken = [{"role": message.speaker, "content": message.text} for message in self.messages]
+        return {"messages": spoken} | ({"response_format": response_format(self.schema)} if self.schema else {})
+
+    @property
+    def digest(self) -> Digest:
+        return hashlib.sha256(json.dumps(self.content, sort_keys=True).encode()).hexdigest()
+
+    @property
+    def id(self) -> str:
+        return f"{self.role}-{self.about}-{self.ordinal}-{self.digest[:12]}"
+
+
+class Answer(Record):
+    """What came back. Token counts are the server's; None where it told none."""
+
+    text: str
+    thinking: str = ""
+    refusal: str = ""                      # in a field of its own, or a filter's; "" when it answered
+    finish: str = "stop"                   # "length": cut at the output limit; "long": broken off here, beyond what is read
+    model: str = ""                        # as the server names it
+    input_tokens: int | None = None
+    cached_tokens: int = 0
+    written_tokens: int | None = None      # of the input, written to the provider's cache, which some charge for
+    output_tokens: int | None = None
+
+
+class Chat(Protocol):
+    """A chat model. Answers one request at a time per thread; several threads may ask."""
+
+    name: str                              # such as "openai:NAME"
+    notes: list[str]                       # what it fell back from, as sentences
+
+    def answer(self, ask: Ask, *, limit: int | None) -> Answer:
+        """`limit`: most tokens to write, thinking included. Raises `Unavailable`, `ReplyPending`, `Overflow` or `Broken`."""
+        ...
+
+
+def response_format(schema: type[Reply]) -> dict[str, Any]:
+    """OpenAI's strict form of a JSON schema."""
+    return {
+        "type": "json_schema",
+        "json_schema": {"name": schema.__name__, "strict": True, "schema": schema.model_json_schema()},
+    }

@@ -1,0 +1,163 @@
+"""Where a model is asked: each call at most once, paid for once, and kept in the session's transcript.
+
+A node that runs again (after a crash, a park, a move) comes to the same calls under the same ids and is given what was
+answered. Before a call the budget is asked; a connection lost in the middle is tried again, and what it may have cost is
+counted. What is asked stands in `llm.py`, who answers in `endpoint.py` and `mailbox.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+
+from stitchcuda.engineers.budget import Budget
+from stitchcuda.engineers.chat import Answer, Ask, Broken, Chat, Options, Overflow
+from stitchcuda.engineers.prices import cost_usd, price_of
+from stitchcuda.engineers.tokens import Counter, size
+from stitchcuda.errors import StitchError, Unavailable
+from stitchcuda.state import Call, Usage
+from stitchcuda.workspace import Store
+
+TRIES = 3  # of an answer that breaks off on its way
+
+
+class Transcript:
+    """The calls of one session: kept, found again, and what they cost."""
+
+    def __init__(self, store: Store, session: str) -> None:
+        self._store, self._session = store, session
+
+    def find(self, ask: Ask) -> Answer | None:
+        """What was answered to this very request; None where nobody has."""
+        call = self._store.calls(self._session).get(ask.id)
+        return self.answer(call) if call else None
+
+    def answer(self, call: Call) -> Answer | None:
+        return Answer.model_validate_json(self._store.get(call.reply)) if call.reply else None
+
+    def calls(self) -> tuple[Call, ...]:
+        """All calls of models, oldest first; what tools told in between is left out."""
+        return tuple(call for call in self._store.calls(self._session).values() if call.model)
+
+    def told(self, name: str) -> str | None:
+        """What a tool told once, by the name it was kept under."""
+        call = self._store.calls(self._session).get(name)
+        found = self.answer(call) if call else None
+        return found.text if found else None
+
+    def tell(self, name: str, text: str) -> str:
+        self.keep({}, Answer(text=text), Call(id=name, model="", request="", reply=None))
+        return text
+
+    def keep(self, body: dict[str, object], answer: Answer | None, call: Call) -> Call:
+        request = self._store.put(json.dumps(body, sort_keys=True).encode())
+        reply = self._store.put(answer.model_dump_json().encode()) if answer else None
+        return self._store.record(self._session, call.model_copy(update={"request": request, "reply": reply}))
+
+    def failures(self, ask: Ask) -> int:
+        return sum(name.startswith(f"{ask.id}#") for name in self._store.calls(self._session))
+
+    def usage(self) -> Usage:
+        return usage_of(self.calls())
+
+
+def usage_of(calls: Iterable[Call]) -> Usage:
+    """Tokens and money of calls; `usd` is None as soon as the price of one is not known."""
+    calls = tuple(calls)
+    usd = None if any(call.usd is None for call in calls) else sum(call.usd or 0.0 for call in calls)
+    return Usage(
+        calls=len(calls),
+        input_tokens=sum(call.input_tokens for call in calls),
+        cached_tokens=sum(call.cached_tokens for call in calls),
+        output_tokens=sum(call.output_tokens for call in calls),
+        usd=usd,
+    )
+
+
+class Desk:
+    """One chat model at work for one session. Several threads may ask at once."""
+
+    def __init__(
+        self,
+        chat: Chat,
+        transcript: Transcript,
+        budget: Budget,
+        *,
+        base_url: str | None = None,
+        options: Options | None = None,
+        heard: Callable[[Call], None] = lambda call: None,
+    ) -> None:
+        self.chat = chat
+        self.transcript = transcript
+        self.counter = Counter(chat.name)
+        self._budget = budget
+        self._base_url = base_url
+        self._options = dict(options or {})
+        self._heard = heard
+        self._price = price_of(chat.name, base_url=base_url)
+
+    @property
+    def name(self) -> str:
+        return self.chat.name
+
+    def ask(self, ask: Ask) -> Answer:
+        """The answer, from the transcript if it was given before.
+
+        Raises `OutOfBudget` before a call that might cost too much, and what `Chat.answer` raises; `Unavailable` for an answer
+        that broke off three times.
+        """
+        if (known := self.transcript.find(ask)) is not None:
+            return known
+        said = ""
+        for _ in range(TRIES):
+            tokens = sum(self.counter.count(message.text) for message in ask.messages)
+            with self._budget.admitted(self._price, tokens, ask.role) as limit:
+                try:
+                    return self._asked(ask, limit, tokens)
+                except Broken as error:
+                    said = str(error)
+        raise Unavailable(f"{said}, {TRIES} times: resume later")
+
+    def once(self, name: str, see: Callable[[], str]) -> str:
+        """What `see` gave the first time, from the transcript later: what a tool says may differ on another machine."""
+        found = self.transcript.told(name)
+        return found if found is not None else self.transcript.tell(name, see())
+
+    def _asked(self, ask: Ask, limit: int | None, tokens: int) -> Answer:
+        started = time.monotonic()
+        body: dict[str, object] = {"model": self.name, "limit": limit} | self._options | ask.content
+        call = Call(id=ask.id, model=self.name, request="", reply=None, created=datetime.now(UTC).isoformat(timespec="seconds"))
+        try:
+            answer = self.chat.answer(ask, limit=limit)
+        except (Broken, Overflow, StitchError) as error:
+            # A server that began to answer has read the request; whether it charges for it nobody is told.
+            spent = tokens if isinstance(error, Broken) else 0
+            failed = {
+                "id": f"{ask.id}#{self.transcript.failures(ask)}", "outcome": " ".join(str(error).split())[:300],
+                "input_tokens": spent, "estimated": spent > 0, "usd": self._usd(Answer(text=""), spent, 0),
+                "seconds": time.monotonic() - started,
+            }  # fmt: skip
+            self._heard(self.transcript.keep(body, None, call.model_copy(update=failed)))
+            raise
+        told = answer.input_tokens is not None and answer.output_tokens is not None
+        read = answer.input_tokens if answer.input_tokens is not None else tokens
+        written = answer.output_tokens
+        if written is None:
+            written = self.counter.count(answer.text) + self.counter.count(answer.thinking)
+        if answer.input_tokens is not None:
+            self.counter.observe(size(json.dumps(ask.content)), answer.input_tokens)
+        done = {
+            "input_tokens": read, "cached_tokens": answer.cached_tokens, "output_tokens": written, "estimated": not told,
+            "usd": self._usd(answer, read, written), "seconds": time.monotonic() - started,
+        }  # fmt: skip
+        self._heard(self.transcript.keep(body, answer, call.model_copy(update=done)))
+        return answer
+
+    def _usd(self, answer: Answer, read: int, written: int) -> float | None:
+        """By the price of the model asked for, else of the one that answered, as a mailbox learns it."""
+        price = self._price or (price_of(answer.model, base_url=self._base_url) if answer.model else None)
+        if price is not None:
+            return cost_usd(price, read, answer.cached_tokens, written, written_tokens=answer.written_tokens)
+        return 0.0 if read == written == 0 else None

@@ -1,0 +1,95 @@
+"""Which chat models there are: `PROVIDER:NAME` to a LangChain model, with a sentence where a package or a key is missing.
+
+`openai` is also every server that speaks OpenAI's protocol at a base URL: vLLM, SGLang, Ollama, llama.cpp. It asks nobody
+anything; `endpoint.py` does. Where a package or a key is missing that is an error: never another model instead.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import ipaddress
+import os
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+import openai
+from langchain_core.language_models import BaseChatModel
+
+from stitchcuda.engineers.chat import Options
+from stitchcuda.errors import BadInput, Unavailable
+
+CONNECT_S = 10.0
+REPLY_S = 600.0  # the longest silence while a model thinks
+RETRIES = 2  # the client's own, for 408, 409, 429 (honouring retry-after), 5xx and lost connections
+
+
+@dataclass(frozen=True)
+class Provider:
+    """How LangChain knows a provider, what its package is called, and where its key is looked for."""
+
+    known_as: str
+    package: str
+    key: str
+    also: tuple[str, ...] = ()             # further variables that it cannot do without
+
+
+PROVIDERS = {
+    "openai": Provider("openai", "langchain-openai", "OPENAI_API_KEY"),
+    "azure": Provider(
+        "azure_openai", "langchain-openai", "AZURE_OPENAI_API_KEY", ("AZURE_OPENAI_ENDPOINT", "OPENAI_API_VERSION")
+    ),
+    "anthropic": Provider("anthropic", "langchain-anthropic", "ANTHROPIC_API_KEY"),
+    "google": Provider("google_genai", "langchain-google-genai", "GOOGLE_API_KEY"),
+}
+
+
+def chat_model(model: str, base_url: str | None, options: Options) -> BaseChatModel:
+    """LangChain's client for `PROVIDER:NAME`. Raises BadInput for a name or an option that is none, Unavailable for what is
+    missing here."""
+    kind, _, name = model.partition(":")
+    provider = PROVIDERS.get(kind)
+    if provider is None or not name:
+        raise BadInput(f"--model {model!r} is not known: give PROVIDER:NAME, with one of {', '.join(PROVIDERS)}")
+    if importlib.util.find_spec(provider.package.replace("-", "_")) is None:
+        raise Unavailable(f"{model} needs the package {provider.package}: pip install {provider.package}, or use another --model")
+    base_url = base_url or (os.environ.get("OPENAI_BASE_URL") if kind == "openai" else None) or None
+    key = os.environ.get(provider.key, "").strip()
+    missing = [variable for variable in provider.also if not os.environ.get(variable, "").strip()]
+    if missing and not base_url:
+        raise Unavailable(f"{model} needs {' and '.join(missing)}: set {'it' if len(missing) == 1 else 'them'}")
+    if not key and not (base_url and is_local(base_url)):
+        where = f" at {base_url}" if base_url else ""
+        raise Unavailable(
+            f"No key for {model}{where}: set {provider.key} (any text if the server wants none), "
+            "or use --model builtin, which needs no key"
+        )
+    return _made(provider, name, base_url, key or "none", options)
+
+
+def _made(provider: Provider, name: str, base_url: str | None, key: str, options: Options) -> BaseChatModel:
+    from langchain.chat_models import init_chat_model
+
+    given: dict[str, Any] = {"timeout": REPLY_S, "max_retries": RETRIES, "api_key": key}
+    if base_url:
+        given["base_url"] = base_url
+    if provider.package == "langchain-openai":
+        given |= {"timeout": openai.Timeout(REPLY_S, connect=CONNECT_S), "streaming": True, "stream_usage": True}
+        given["use_responses_api"] = False
+    try:
+        made = init_chat_model(name, model_provider=provider.known_as, **(given | dict(options)))
+    except (ValueError, TypeError) as error:  # pydantic's, for an option it does not know
+        text = " ".join(str(error).split())[:200]
+        raise BadInput(f"{provider.known_as}:{name} cannot be set up with {dict(options) or 'no options'} ({text})") from error
+    assert isinstance(made, BaseChatModel)
+    return made
+
+
+def is_local(base_url: str) -> bool:
+    """Whether the address is this machine or a private network, where servers commonly want no key."""
+    host = urlsplit(base_url).hostname or ""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return "." not in host or host.endswith((".local", ".localhost", ".internal"))
+    return address.is_private or address.is_loopback

@@ -1,0 +1,29 @@
+"""A step's candidates as LangGraph sends them: one run of the coder node for each, side by side, with a state of its own.
+
+How many there are is in the state (`Work.of`), put there by whoever opens a step. No rule here: see `routes.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+from langgraph.types import Send
+
+from stitchcuda.graph.runtime import with_tuples
+from stitchcuda.nodes.brief import side_by_side
+from stitchcuda.state import State
+
+
+def fan_out(state: State) -> Hashable | Sequence[Hashable]:
+    """The coder for each candidate of the work that was opened; "no task" where none was."""
+    state = with_tuples(state)
+    work = state.get("work")
+    if work is None:
+        return "no task"
+    return [Send("coder", state | {"work": candidate}) for candidate in side_by_side(work)]
+
+
+def after_verifier(state: State) -> Hashable | Sequence[Hashable]:
+    """The verifier's route; `code` goes to the coder with the work that it opened."""
+    route = state.get("route") or "done"
+    return fan_out(state) if route == "code" else route
