@@ -122,7 +122,7 @@ def optimize(
 @app.command()
 def resume(
     session: Name,
-    device: Annotated[str | None, typer.Option("--device", help="Go on with another device: auto, cuda or sim.")] = None,
+    device: Annotated[str | None, typer.Option("--device", help="Go on with another device: auto, cuda, sim, or elsewhere (reads replies only).")] = None,
     workspace: Place = None,
     as_json: AsJson = False,
     quiet: Quiet = False,

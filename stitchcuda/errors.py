@@ -1,8 +1,7 @@
 """The few errors that reach a user: each says what is wrong and what to do.
 
 Anything else that escapes is a defect of ours: the command line says so, and `--debug` shows its traceback. It
-turns a `StitchError` into one line on stderr and its exit code. `ReplyPending`, `OutOfBudget` and `Unusable` never reach
-it: nodes turn them into an interrupt, the session's end, and a step without a draft.
+turns a `StitchError` into one line on stderr and its exit code. `Pending`, `OutOfBudget` and `Unusable` never reach it: nodes turn them into an interrupt, the session's end, and a step without a draft.
 """
 
 from __future__ import annotations
@@ -34,9 +33,17 @@ class Unusable(Exception):
     """A model's replies cannot be used; the message says why in one sentence. The session goes on without them."""
 
 
-class ReplyPending(Exception):
-    """An engineer waits for a reply that is not there yet; `request` says where it will appear."""
+class Pending(Exception):
+    """A session has to wait for something outside of it; the message says for what."""
+
+
+class ReplyPending(Pending):
+    """An engineer waits for a reply that is not there yet; `request` says what it is to."""
 
     def __init__(self, request: str) -> None:
-        super().__init__(f"waiting for a reply to {request}")
+        super().__init__(f"a reply to {request}")
         self.request = request
+
+
+class DevicePending(Pending):
+    """A tool needs a device that is on another machine."""

@@ -22,6 +22,7 @@ from stitchcuda.graph.checkpoints import Checkpoints
 from stitchcuda.graph.graph import Graph, build_graph, recursion_limit, thread
 from stitchcuda.graph.opening import check_unchanged, open_context, open_hands, open_record
 from stitchcuda.graph.runtime import Given, Request, with_tuples
+from stitchcuda.nodes.away import ELSEWHERE, AwayHands
 from stitchcuda.nodes.context import Context, Event, Hands
 from stitchcuda.nodes.verdict import missing, predicted_ms
 from stitchcuda.state import Attempt, Evidence, Plan, Policy, Precision, Record, Role, Settings, State, Status, Tier, Usage
@@ -114,7 +115,8 @@ def resume(
     """Goes on with a session where it stopped and returns it; one that is done is returned as it is.
 
     On another device, driver or torch the baseline is taken again and the best program verified again. `device` replaces
-    what the session was started with. Raises BadInput when the session is unknown or its reference has changed since.
+    what the session was started with; "elsewhere" goes on without any, as far as replies and reading lead: it is parked where a
+    program has to be built or run. Raises BadInput when the session is unknown or its reference has changed since.
     """
     home = Workspace(workspace, create=False)
     record = home.record(name)
@@ -242,7 +244,7 @@ class Session:
             try:
                 stack.enter_context(SessionLock(self.folder))
                 saver = stack.enter_context(Checkpoints(self.folder))
-                hands = stack.enter_context(closing(hands or open_hands(self.home, self.record, device)))
+                hands = stack.enter_context(closing(hands or self._hands(device)))
                 graph = build_graph(saver)
                 start = _start(graph, self.name, hands)
                 if start is not None:
@@ -254,6 +256,14 @@ class Session:
             except sqlite3.OperationalError as error:
                 raise _disk_trouble(self.folder, error) from error
         return self
+
+    def _hands(self, device: str | None) -> Hands:
+        if device != ELSEWHERE:
+            return open_hands(self.home, self.record, device)
+        baseline = self.state().get("baseline")
+        if baseline is None:
+            raise BadInput(f"session {self.name!r} has no baseline yet: start it on the machine with the device first")
+        return AwayHands(baseline.device, self.home.cache)
 
     @contextmanager
     def _checkpoints(self) -> Iterator[Checkpoints]:
@@ -310,7 +320,7 @@ def _drive(graph: Graph, start: _Start, context: Context) -> None:
 def _snapshot(saver: Checkpoints, name: str) -> tuple[State, str, str]:
     """The state, what an interrupted node waits for, and what failed."""
     snapshot = build_graph(saver).get_state(thread(name))
-    waiting = ", ".join(f"a reply to {interrupt.value['waiting_for']}" for interrupt in snapshot.interrupts)
+    waiting = " and ".join(dict.fromkeys(str(interrupt.value["waiting_for"]) for interrupt in snapshot.interrupts))
     error = next((str(task.error) for task in snapshot.tasks if task.error), "")
     return with_tuples(snapshot.values), waiting, error
 

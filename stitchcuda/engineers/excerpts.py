@@ -16,7 +16,7 @@ from stitchcuda.engineers import Files
 from stitchcuda.engineers.tokens import Counter, fit
 
 LANGUAGES = {".py": "python", ".cu": "cuda", ".cuh": "cuda", ".cc": "cpp", ".cpp": "cpp", ".h": "cpp", ".json": "json"}
-SHORT = 8  # lines of a function that is shown whole
+SHORT = 2  # lines of a function that is shown whole
 ALWAYS = ("ModelNew", "load_kernels")
 UNSEEN = ("program.json", "reference.py")  # kept for the coder, or shown elsewhere
 

@@ -20,7 +20,7 @@ from pydantic import Field
 from pydantic.json_schema import SkipJsonSchema
 from typing_extensions import TypedDict
 
-from stitchcuda.errors import BadInput, ReplyPending
+from stitchcuda.errors import BadInput, Pending
 from stitchcuda.graph.opening import open_context, open_hands, open_record
 from stitchcuda.nodes.context import Context
 from stitchcuda.state import Policy, Precision, Role, State, Usage
@@ -103,9 +103,9 @@ def _act(name: str, act: Callable[[State, Context], State], state: State, contex
         context.engineers.budget.note(state.get("usage", Usage()))
     try:
         update = act(state, context)
-    except ReplyPending as pending:
+    except Pending as pending:
         # The node reruns from its start on resume and asks the engineer again.
-        interrupt({"waiting_for": pending.request})
+        interrupt({"waiting_for": str(pending)})
         raise
     seconds = time.monotonic() - started
     usage = context.spent(state.get("usage", Usage()), seconds if context.settings.target == "cuda" and name in _ON_GPU else 0.0)

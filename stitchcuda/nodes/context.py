@@ -58,6 +58,10 @@ class Hands(Protocol):
 
     def build(self, program: Path) -> BuildResult: ...
 
+    def compile(self, program: Path) -> BuildResult:
+        """The compiler's word alone: nothing is linked, so it is quick, and needs no GPU."""
+        ...
+
     def check(self, program: Path, seeds: int) -> CheckResult: ...
 
     def check_many(self, programs: Sequence[Path], seeds: int) -> list[CheckResult]:

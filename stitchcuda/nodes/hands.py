@@ -42,6 +42,9 @@ class LocalHands:
         link = self._settings.target == "cuda"
         return build(program, arch=self.device().arch, cache=self._cache, link=link, machine=True)
 
+    def compile(self, program: Path) -> BuildResult:
+        return build(program, arch=self.device().arch, cache=self._cache, link=False, machine=True)
+
     def check(self, program: Path, seeds: int) -> CheckResult:
         return self._the_judge().check(program, seeds=seeds)
 
