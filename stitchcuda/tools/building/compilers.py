@@ -44,7 +44,7 @@ def _version(compiler: str) -> str:
 def bearable() -> int:
     """Compilers that this machine's cores and free memory bear; at least one."""
     cores = len(os.sched_getaffinity(0))
-    return max(1, min(cores, int(_free_gib() / _GIB_EACH)))
+    return max(1, min(cores, int(free_gib() / _GIB_EACH)))
 
 
 @contextlib.contextmanager
@@ -107,8 +107,8 @@ def _is(path: Path, handle: int) -> bool:
     return (there.st_dev, there.st_ino) == (os.fstat(handle).st_dev, os.fstat(handle).st_ino)
 
 
-def _free_gib() -> float:
-    """What the machine, and the control group if there is one, still has to give."""
+def free_gib() -> float:
+    """Of memory: what the machine, and the control group if there is one, still has to give."""
     text = Path("/proc/meminfo").read_text()
     free = next(int(line.split()[1]) / 2**20 for line in text.splitlines() if line.startswith("MemAvailable"))
     with contextlib.suppress(OSError, ValueError):     # no control group, or one without a limit ("max")

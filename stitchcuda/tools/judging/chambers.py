@@ -7,9 +7,11 @@ Of the judge's process. It decides nothing: correctness is `examination.py`'s, t
 from __future__ import annotations
 
 import contextlib
+import copy
 import secrets
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -71,6 +73,20 @@ class Ahead:
             self._born.pop().stack.close()
 
 
+@dataclass
+class _Known:
+    """The reference's worker and what it said, whoever asked: one for all checks that go on at once."""
+
+    reference: Worker | None = None
+    facts: dict[str, Any] = field(default_factory=dict)
+    work: dict[str, Any] | None = None
+    gpu: turns.Turn | None = None
+    says_enough: tuple[str, ...] | None = None  # notes on outputs that say little; None: not looked at yet
+    several: bool = False                  # checks go on at once: an exam may be somebody else's
+    asking: threading.RLock = field(default_factory=threading.RLock)   # one question to the reference at a time
+    drawing: threading.RLock = field(default_factory=threading.RLock)  # one exam grows at a time
+
+
 class Chambers:
     """One reference with its exams, and workers for the programs that sit them."""
 
@@ -88,17 +104,31 @@ class Chambers:
         self._spare: list[Builds] = []
         for folder in handed_out(self.cache, self.home.place):
             folder.mkdir(parents=True, exist_ok=True)
-        self._reference: Worker | None = None
-        self._facts: dict[str, Any] = {}
+        self._known = _Known()
         self._exams: dict[Terms, Exam] = {}
         self.terms: dict[str, Terms] = {}  # on which a program was judged the last time
-        self._work: dict[str, Any] | None = None
-        self._gpu: turns.Turn | None = None
-        self._asking = threading.RLock()   # one question to the reference at a time
         self.errands = Errands()
         self.ahead = Ahead()
         self.hurried = self.target == "cuda"  # a context and a build with switches take their time; the simulator has neither
-        self._says_enough: tuple[str, ...] | None = None  # notes on outputs that say little; None: not looked at yet
+
+    def beside(self) -> Chambers:
+        """The same reference, exams and turns on the GPU for another check at the same time, with errands and builders of its
+        own (`panel.py`)."""
+        other = copy.copy(self)
+        other.builder = other.new_builder()
+        other._spare = []
+        other.errands = Errands()
+        other.ahead = Ahead()
+        return other
+
+    @contextlib.contextmanager
+    def several(self) -> Iterator[None]:
+        """While checks go on at once."""
+        self._known.several = True
+        try:
+            yield
+        finally:
+            self._known.several = False
 
     @contextlib.contextmanager
     def copy(self, program: str) -> Iterator[Path]:
@@ -115,8 +145,9 @@ class Chambers:
         if self.target != "cuda":
             yield
             return
-        assert self._gpu is not None       # who takes a turn has a reference
-        with self._gpu.taken(solely=alone, waited=worker.extend if worker else lambda seconds: None):
+        gpu = self._known.gpu
+        assert gpu is not None             # who takes a turn has a reference
+        with gpu.taken(solely=alone, waited=worker.extend if worker else lambda seconds: None):
             yield
 
     def born(self, program: str | Path, exam: Exam) -> Born:
@@ -151,25 +182,27 @@ class Chambers:
         return lacking.agreed(ready, self.terms.get(program, Terms()))[0]
 
     def exam(self, seeds: int, *, fresh: bool, terms: Terms) -> Exam:
-        exam = None if fresh else self._exams.get(terms)
-        if exam is None:
-            exam = draw(self.ask, self.folder(), kept=terms.kept, alike=terms.alike)
-            if not fresh:
-                self._exams[terms] = exam
-                if len(self._exams) > _MOST_EXAMS:
-                    self._exams.pop(next(one for one in self._exams if one != Terms() and one != terms)).close()
-        self.complete(exam, seeds)
+        with self._known.drawing:
+            exam = None if fresh else self._exams.get(terms)
+            if exam is None:
+                exam = draw(self.ask, self.folder(), kept=terms.kept, alike=terms.alike)
+                if not fresh:
+                    self._exams[terms] = exam
+                    while len(self._exams) > _MOST_EXAMS and not self._known.several:
+                        self._exams.pop(next(one for one in self._exams if one != Terms() and one != terms)).close()
+            self.complete(exam, seeds)
         return exam
 
     def complete(self, exam: Exam, seeds: int) -> None:
-        extend(self.ask, exam, seeds, tell=exam.measure_soon)
-        if self._says_enough is None and seeds > 1:
-            refusal, notes = degenerate.reasons(self.ask, exam)
-            if refusal:
-                raise BadInput(refusal)
-            self._says_enough = tuple(notes)
-        for note in self._says_enough or ():
-            exam.remark(note)
+        with self._known.drawing:
+            extend(self.ask, exam, seeds, tell=exam.measure_soon)
+            if self._known.says_enough is None and seeds > 1:
+                refusal, notes = degenerate.reasons(self.ask, exam)
+                if refusal:
+                    raise BadInput(refusal)
+                self._known.says_enough = tuple(notes)
+            for note in self._known.says_enough or ():
+                exam.remark(note)
 
     def new_builder(self) -> Builder:
         return Builder(
@@ -196,7 +229,7 @@ class Chambers:
         return self.scratch / f"exam-{secrets.token_hex(8)}"
 
     def construction(self) -> Construction:
-        facts = self._facts
+        facts = self._known.facts
         return Construction(
             init=Path(facts["init"]),
             init_structure=facts["init_structure"],
@@ -209,7 +242,7 @@ class Chambers:
 
     def ask(self, do: str, **fields: Any) -> dict[str, Any]:
         """Ask the reference worker. What goes wrong with a reference is the user's to mend: `BadInput`."""
-        with self._asking:
+        with self._known.asking:
             try:
                 reference = self.the_reference()
                 with self.turn():
@@ -223,11 +256,12 @@ class Chambers:
                 raise BadInput(str(failure)) from failure
 
     def the_reference(self) -> Worker:
-        if self._reference is None:
-            self._reference = Worker(self.nursery, "reference", self.scratch, self.target, self.limits)
+        known = self._known
+        if known.reference is None:
+            known.reference = Worker(self.nursery, "reference", self.scratch, self.target, self.limits)
             init = self.scratch / "init"
             try:
-                self._facts = self._reference.ask(
+                known.facts = known.reference.ask(
                     "load",
                     seconds=self.limits.load_s + _GRACE_S,
                     doing="loading",
@@ -236,26 +270,26 @@ class Chambers:
                     init=str(init),
                     patience=self.limits.load_s,
                 ) | {"init": str(init)}
-                self._gpu = self._gpu or turns.Turn(self._facts["gpu"])  # one for this process, which may be in it
+                known.gpu = known.gpu or turns.Turn(known.facts["gpu"])  # one for this process, which may be in it
                 with self.turn():
-                    self._reference.ask("examine", seconds=self.limits.baseline_s, doing="running forward")
+                    known.reference.ask("examine", seconds=self.limits.baseline_s, doing="running forward")
             except WorkerFailed as failure:
                 self.drop_reference()
                 if failure.kind == "error":
                     raise RuntimeError(f"the reference worker failed:\n{failure}") from failure
                 raise BadInput(str(failure)) from failure
-        return self._reference
+        return known.reference
 
     def drop_reference(self) -> None:
-        if self._reference is not None:
-            self._reference.close()
-            self._reference = None
+        reference, self._known.reference = self._known.reference, None
+        if reference is not None:
+            reference.close()
 
     def reference_work(self) -> dict[str, Any]:
         """What one call of the reference costs, and on a GPU its trace."""
-        if self._work is None:
-            self._work = self.ask("work", seed=secrets.randbits(31))
-        return self._work
+        if self._known.work is None:
+            self._known.work = self.ask("work", seed=secrets.randbits(31))
+        return self._known.work
 
     def make_room(self, exam: Exam) -> None:
         """Before a large program is loaded, what is being closed must have given its memory back."""

@@ -31,7 +31,8 @@ from stitchcuda.tools.machine.toolkit import runtime_cache
 _GRACE_S = 30.0                            # beyond the judge's own limits, before it is given up
 _ENDING_S = 5.0                            # for what is below a judge that is gone, before its files are left behind
 _DOING = {
-    "baseline": "running the reference", "check": "judging a program", "time": "timing", "rehearse": "profiling",
+    "baseline": "running the reference", "check": "judging a program", "check_many": "judging several programs",
+    "time": "timing", "rehearse": "profiling",
 }  # fmt: skip
 _FROM_OUTSIDE = (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP)
 
@@ -84,6 +85,15 @@ class Judge:
     def check(self, program: Path, *, seeds: int) -> CheckResult:
         """Judge a program on `seeds` secret input sets; they are drawn once per judge and kept for its other programs."""
         return CheckResult(**self._ask("check", self._bounds.check_s, program=str(program.resolve()), seeds=seeds, fresh=False))
+
+    def check_many(self, programs: Sequence[Path], *, seeds: int) -> list[CheckResult]:
+        """The same for several programs at once, as many as cores and memory bear (`panel.py`); results in their order.
+
+        What one program does is told in its own result alone.
+        """
+        paths = [str(program.resolve()) for program in programs]
+        answer = self._ask("check_many", 2 * max(1, len(paths)) * self._bounds.check_s, programs=paths, seeds=seeds)
+        return [CheckResult(**one) for one in answer["results"]]
 
     def verify_final(self, program: Path, *, seeds: int) -> CheckResult:
         """The same on input sets and parameters that were never used before."""

@@ -2,7 +2,7 @@
 
 It has no CUDA context and runs nothing but comparisons: the reference runs in its own worker, every program in a fresh one.
 It speaks JSON lines on the descriptors it was started with and ends, taking everything with it, when they close.
-Where to look next: `chambers.py` (what it has), `examination.py` (correctness), `clocking.py` (times), `rehearsal.py`.
+Where to look next: `chambers.py` (what it has), `examination.py` and `panel.py` (correctness), `clocking.py`, `rehearsal.py`.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from stitchcuda.tools.judging.clocking import Clocking
 from stitchcuda.tools.judging.examination import Examination
 from stitchcuda.tools.judging.lifeline import die_with, take_over_stdio
 from stitchcuda.tools.judging.nursery import Nursery
+from stitchcuda.tools.judging.panel import Panel
 from stitchcuda.tools.judging.rehearsal import Rehearsal
 from stitchcuda.tools.judging.worker import WorkerFailed
 from stitchcuda.tools.running import host_memory
@@ -35,6 +36,7 @@ class JudgeProcess:
     def __init__(self, order: dict[str, Any], nursery: Nursery) -> None:
         self.room = Chambers(order, nursery)
         self.examination = Examination(self.room)
+        self.panel = Panel(self.room, self.examination)
         self.clocking = Clocking(self.room)
 
     def baseline(self, message: dict[str, Any]) -> dict[str, Any]:
@@ -46,6 +48,11 @@ class JudgeProcess:
         """Judge one program; `fresh` draws parameters and input sets that no program has seen."""
         seeds, fresh = int(message["seeds"]), bool(message["fresh"])
         return self.examination.check(message["program"], seeds, fresh=fresh).model_dump(mode="json")
+
+    def check_many(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Judge several programs on the exam that this session's programs sit, at once."""
+        results = self.panel.check(message["programs"], int(message["seeds"]))
+        return {"results": [one.model_dump(mode="json") for one in results]}
 
     def time(self, message: dict[str, Any]) -> dict[str, Any]:
         """Reference, previous program and program in one interleaving; `twice` for a winner, each time in new workers."""
@@ -91,6 +98,7 @@ def main() -> None:
     handlers: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
         "baseline": process.baseline,
         "check": process.check,
+        "check_many": process.check_many,
         "time": process.time,
         "rehearse": process.rehearse,
     }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import resource
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -260,6 +261,13 @@ class ReferenceWorker:
             module(*args, **kwargs)
         return {"work": sum(moved)}
 
+    def needs(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Bytes of memory that this process has taken at most so far, and what the GPU has left."""
+        host = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        if self._target != "cuda":
+            return {"host": host, "device": 0, "free": 0}
+        return {"host": host, "device": torch.cuda.max_memory_reserved(), "free": torch.cuda.mem_get_info()[0]}
+
     def time(self, message: dict[str, Any]) -> dict[str, Any]:
         """Timed calls (GPU only), as `timed_calls.answer` says."""
 
@@ -372,6 +380,7 @@ def main(channel: Channel, scratch: Path, target: Target) -> None:
         "expect_rolled": worker.expect_rolled,
         "ceiling": worker.ceiling,
         "work": worker.work,
+        "needs": worker.needs,
         "time": worker.time,
     }
     while True:
