@@ -1,13 +1,14 @@
 """Calls of functions that a program does not declare itself, as far as its text alone says that the compiler will look them up.
 
 Where that is not certain a call is none: under a condition, in a macro that nobody uses or that may drop or compose what it is
-given, in front of what might be a declaration. One thing looks certain and is not: a template that nobody instantiates may
-call what there is not. It knows no headers but the program's own. Where to look next: `api_names.py`, which asks.
+given, in a template that nobody names, where something might be a declaration. It knows no headers but the program's own.
+Where to look next: `api_names.py`, which asks; `program_text.py`, how a file is read.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -18,8 +19,12 @@ from stitchcuda.tools.building.program_text import LOOKED_BACK, Macro, Text, las
 
 _NAME = re.compile(NAME)
 _CALLED = re.compile(rf"{NAME}(?=\s*\()")
-_STRUCTURE = re.compile(rf"[()\[\]{{}};]|{NAME}(?=\s*\()")
+_STRUCTURE = re.compile(rf"[()\[\]{{}};]|\bif\s+constexpr\b|{NAME}(?=\s*\()")
 _SPACE_OF_NAMES = re.compile(r'(?:\bnamespace\b[\w:\s]*|\bextern\s*"[^"]*"\s*)\Z')
+_TEMPLATE = re.compile(r"\btemplate\s*<|\([^()]*\bauto\b")
+_LAMBDA = re.compile(r"\]\s*\([^()]*\bauto\b|\]\s*<")
+_CONTROL = re.compile(r"\s*(?:if|else|for|while|do|switch|try|catch)\b")
+_FUNCTION = re.compile(r"\b(?!(?:alignas|decltype|noexcept|operator|__\w+__)\b)[A-Za-z_]\w*(?=\s*\()")
 _BEFORE_CALLS = frozenset(("return", "else", "do", "case", "throw", "co_return", "co_await", "co_yield", "not", "and", "or"))
 _BEFORE_STATEMENTS = frozenset(("if", "constexpr", "for", "while", "switch"))
 _NO_CALL_INSIDE = frozenset(("assert", "decltype", "noexcept", "sizeof", "typeof", "__typeof__"))
@@ -52,12 +57,14 @@ def certain(names: Collection[str], texts: Sequence[Text], sources: Collection[P
     sure = {name for name, given in defined.items() if len(given) == 1 and given[0].certain}
     drops = {name for name in defined if name not in sure or not defined[name][0].passes()} | _NO_CALL_INSIDE
     left = set(names) - _own(names, texts)
+    words = Counter(word for text in texts for word in re.findall(r"\w+", text.blank)) if left else Counter[str]()
+    once = {word for word, number in words.items() if number == 1}
     found: dict[str, Call] = {}
     for text in _read(texts, sources):
-        places = list(_calls(left, text.certain, drops, function=True))
+        places = list(_calls(left, text.certain, drops, once=once))
         for macro in text.macros:
             if macro.name in sure and macro.name in text.words:
-                places += [(name, macro.at + at) for name, at in _calls(left, macro.body, drops, function=False)]
+                places += [(name, macro.at + at) for name, at in _calls(left, macro.body, drops, anywhere=True)]
         line, counted = 1, 0
         for name, at in sorted(places, key=lambda place: place[1]):
             line, counted = line + text.written.count("\n", counted, at), at
@@ -70,7 +77,7 @@ def _own(names: Collection[str], texts: Sequence[Text]) -> set[str]:
     own = set[str]()
     for text in texts:
         for part in (text.plain, *(macro.body for macro in text.macros)):
-            inside = {at for _, at in _calls(names, part, (), function=part is text.plain)}    # `int a(), b();` is not
+            inside = {at for _, at in _calls(names, part, anywhere=part is not text.plain)}    # `int a(), b();` is not
             for found in _NAME.finditer(part):
                 name = found.group()
                 if name in names and name not in own and not (found.start() in inside and _is_call(part, found)):
@@ -101,28 +108,54 @@ def _is_call(text: str, found: re.Match[str]) -> bool:
     return not before.endswith(("*", "&", ">", "]", "~", ".", '"', "'", "#"))
 
 
-def _calls(names: Collection[str], text: str, drops: Collection[str], *, function: bool) -> Iterator[tuple[str, int]]:
-    """(name, place) of those in functions, or anywhere, that nothing around them drops."""
-    inside = {"function": 0 if function else 1, "drops": 0, "": 0}
+def _calls(
+    names: Collection[str],
+    text: str,
+    drops: Collection[str] = (),
+    *,
+    once: Collection[str] | None = None,
+    anywhere: bool = False,
+) -> Iterator[tuple[str, int]]:
+    """(name, place) of those in functions, or anywhere, that nothing around them drops.
+
+    `once` are words that the program has once: a template of such a name is never instantiated. None: templates are functions.
+    """
+    inside = Counter({"function": 1}) if anywhere else Counter[str]()
     opened: list[str] = []
-    statement = 0
+    statement = template = chosen = 0      # where the last statement ended, the outermost template and `if constexpr` began
     for found in _STRUCTURE.finditer(text):
         at, what = found.start(), found.group()
         if what in names:
-            if inside["function"] and not inside["drops"]:
+            discarded = inside["template"] and chosen > template
+            if inside["function"] + inside["template"] and not inside["drops"] and not discarded:
                 yield what, at
         elif what in ("(", "[", "{"):
             kind = ""
-            if what == "{" and _SPACE_OF_NAMES.search(text[max(statement, at - LOOKED_BACK):at]) is None:
-                kind = "function"
-            elif what == "(" and last_word(text[max(at - 200, 0):at].rstrip()) in drops:
+            if what == "{":
+                kind = _kind(text[max(statement, at - LOOKED_BACK):at], once, inside["template"] > 0)
+                template = at if kind == "template" and not inside["template"] else template
+            elif last_word(text[max(at - 200, 0):at].rstrip()) in drops:
                 kind = "drops"
             opened.append(kind)
             inside[kind] += 1
         elif what in (")", "]", "}") and opened:
             inside[opened.pop()] -= 1
+        elif what.startswith("if"):
+            chosen = at
         if what in (";", "{", "}"):
             statement = found.end()
+
+
+def _kind(head: str, once: Collection[str] | None, within: bool) -> str:
+    """Of a brace, by what is in front of it: "" for a namespace, "drops" where it is a template that is never instantiated."""
+    if _SPACE_OF_NAMES.search(head) is not None:
+        return ""
+    statement = _CONTROL.match(head) is not None or head.count(")") > head.count("(")      # `for (…; …; i++) {`
+    if once is None or statement or not (within or _TEMPLATE.search(head)):
+        return "function"
+    named = _FUNCTION.findall(head)
+    unused = named and all(name in once for name in named)
+    return "drops" if unused or _LAMBDA.search(head) else "template"
 
 
 def _read(texts: Sequence[Text], sources: Collection[Path]) -> Iterator[Text]:

@@ -2,8 +2,8 @@
 
 Without a GPU only cubins are made: nvcc's verdict and ptxas' report in well under a second per file. Nothing is loaded or
 run, and torch is not imported. Compilers run in the sandbox and write to a folder of their own; what they made is moved into
-the cache sealed. Where to look next: `toolkit.py` (which nvcc), `bindings.py` (against what), `extension_build.py` (what
-torch's headers cost), `builder_worker.py` (for whom).
+the cache sealed. Where to look next: `toolkit.py` (which nvcc), `bindings.py` (against what), `api_names.py` (what is refused
+before), `extension_build.py` (what torch's headers cost), `builder_worker.py` (for whom).
 """
 
 from __future__ import annotations

@@ -94,6 +94,23 @@ def test_a_macro_that_is_used_is_its_text() -> None:
     assert found(f'#define SAY(f, ...) printf(f, ##__VA_ARGS__)\n{use}') == [("cuFoo", "0.cu", 2)]
 
 
+def test_a_template_that_nobody_instantiates_may_call_anything() -> None:
+    template = "template <typename T>\nvoid launch(const T* x) {\n  if (x) { cudaFoo(x); }\n}\n"
+    told = [("cudaFoo", "0.cu", 3)]
+    assert found(template) == []
+    assert found(template + "template void launch<float>(const float*);\n") == told
+    assert found(template, "int f(float* x) { launch(x); }\n", sources=2) == told
+    methods = "template <int N> struct Tile {\n  void load(int x) {\n    cudaFoo(x);\n  }\n};\n"
+    assert found(methods) == []
+    assert found(methods + "int f() { Tile<3>{}.load(1); }\n") == told
+    assert found("void launch(auto x) {\n  cudaFoo(x);\n}\n") == []
+    assert found("int f() {\n  auto g = [](auto x) {\n    cudaFoo(x);\n  };\n}\n") == []
+    assert found("int f() {\n  for (auto x : all(3)) {\n    cudaFoo(x);\n  }\n}\n") == told
+    chosen = "void launch() {\n  if constexpr (N < 12) {\n    cudaFoo(N);\n  }\n}\nint f() { launch(); }\n"
+    assert found(chosen) == told
+    assert found(f"template <int N> {chosen}") == []
+
+
 def test_a_header_counts_where_it_is_included_for_certain() -> None:
     header = "#ifndef MINE_H\n#define MINE_H\ninline int f() {\n  return cublasFoo(1);\n}\n#endif\n"
     told = [("cublasFoo", "1.cuh", 4)]
