@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from stitchcuda.engineers.chat import Answer, Ask, Options
-from stitchcuda.errors import ReplyPending, Unavailable
+from stitchcuda.errors import BadInput, ReplyPending
 from stitchcuda.workspace import write_atomically
 
 BATCH_MODEL = "gpt-5"
@@ -28,7 +29,10 @@ MOST_BYTES = 4_000_000
 
 
 class Mailbox:
-    """`mailbox:DIR` for one session. `folder` is made on the first request."""
+    """`mailbox:DIR` for one session. `folder` is made on the first request.
+
+    Raises `BadInput` for what cannot be used there, in one sentence; nothing was asked then, and nothing is lost.
+    """
 
     def __init__(self, folder: Path, session: str, options: Options | None = None, *, name: str) -> None:
         self.name = name
@@ -39,6 +43,8 @@ class Mailbox:
 
     def answer(self, ask: Ask, *, limit: int | None) -> Answer:
         name = f"{self._session}-{ask.id}"
+        for folder in (self.folder, self.folder / "requests", self.folder / "replies"):
+            _make(folder)
         found = self._reply(name)
         if found is not None:
             return found
@@ -53,19 +59,32 @@ class Mailbox:
         raise ReplyPending(str(self.folder / "requests" / f"{name}.md"))
 
     def _reply(self, name: str) -> Answer | None:
-        replies = self.folder / "replies"
+        """Text first, then the first completion that is one: a second batch may have answered what the first one could not."""
         for suffix in (".md", ".txt"):
-            path = replies / f"{name}{suffix}"
-            if path.is_file() and path.stat().st_size:
-                return Answer(text=_read(path))
-        path = replies / f"{name}.json"
-        if path.is_file() and path.stat().st_size:
-            return completion(_parsed(_read(path), path), path)
-        for path in sorted(replies.glob("*.jsonl")):
-            for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-                if name in line and (entry := _parsed(line, path)).get("custom_id") == name:
+            if text := _text(self.folder / "replies" / f"{name}{suffix}"):
+                return Answer(text=text)
+        wrong: BadInput | None = None
+        for path, text in self._completions(name):
+            try:
+                entry = _parsed(text, path)
+                if entry.get("custom_id", name) == name:
                     return completion(entry, path)
+            except BadInput as error:
+                wrong = wrong or error
+        if wrong is not None:
+            raise wrong
         return None
+
+    def _completions(self, name: str) -> Iterator[tuple[Path, str]]:
+        """What may be this request's answer as JSON, and where it stands."""
+        path = self.folder / "replies" / f"{name}.json"
+        if text := _text(path):
+            yield path, text
+        for path in sorted((self.folder / "replies").glob("[!.]*.jsonl")):
+            with _reading(path), path.open("rb") as file:
+                for line in file:          # of many requests: never held whole
+                    if name.encode() in line:
+                        yield path, _bounded(line, path)
 
 
 def readable(ask: Ask) -> str:
@@ -79,42 +98,75 @@ def readable(ask: Ask) -> str:
 
 
 def completion(entry: Mapping[str, Any], path: Path) -> Answer:
-    """A chat completion, bare or inside a line of Batch output. Raises Unavailable for one that failed, or is none."""
+    """A chat completion, bare or inside a line of Batch output. Raises BadInput for one that failed, or is none."""
     response = entry.get("response")
-    error = entry.get("error") or (response.get("body", {}).get("error") if isinstance(response, dict) else None)
-    body = response.get("body") if isinstance(response, dict) else entry
+    body: Any = response.get("body") if isinstance(response, dict) else entry
+    error = entry.get("error") or (body.get("error") if isinstance(body, dict) else None)
     if error:
-        words = error.get("message") if isinstance(error, dict) else error
-        raise Unavailable(f"{path} holds an error instead of an answer ({words}): remove it and answer again")
+        words = (error.get("message") or error.get("code")) if isinstance(error, dict) else error
+        said = " ".join(str(words or error).split())[:200]
+        raise BadInput(f"{path} holds an error instead of an answer ({said}): remove it and answer again")
     try:
-        assert isinstance(body, dict)
         choice = body["choices"][0]
         message, used = choice["message"], body.get("usage") or {}
+        finish = choice.get("finish_reason") or "stop"
         return Answer(
             text=message.get("content") or "",
-            thinking=message.get("reasoning_content") or "",
-            refusal=message.get("refusal") or "",
-            finish=choice.get("finish_reason") or "stop",
+            thinking=message.get("reasoning_content") or message.get("reasoning") or "",
+            refusal=message.get("refusal") or ("stopped by a filter" if finish == "content_filter" else ""),
+            finish=finish,
             model=body.get("model") or "",
             input_tokens=used.get("prompt_tokens"),
             cached_tokens=(used.get("prompt_tokens_details") or {}).get("cached_tokens") or 0,
             output_tokens=used.get("completion_tokens"),
         )
-    except (AssertionError, KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
-        raise Unavailable(f"{path} is no chat completion: answer as text in a file that ends in .md instead") from error
+    except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
+        raise _none(path) from error
 
 
 def _parsed(text: str, path: Path) -> dict[str, Any]:
     try:
         found = json.loads(text)
-    except ValueError as error:
-        raise Unavailable(f"{path} is not valid JSON ({error}): write it whole, or answer as text in a .md file") from error
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"{path} is not valid JSON ({error}): write it whole, or answer as text in a .md file") from error
     if not isinstance(found, dict):
-        raise Unavailable(f"{path} is no chat completion: answer as text in a file that ends in .md instead")
+        raise _none(path)
     return found
 
 
-def _read(path: Path) -> str:
-    if path.stat().st_size > MOST_BYTES:
-        raise Unavailable(f"{path} is longer than {MOST_BYTES // 1_000_000} MB: that is no reply")
-    return path.read_text(encoding="utf-8", errors="replace")
+def _none(path: Path) -> BadInput:
+    return BadInput(f"{path} is no chat completion: answer as text in a file that ends in .md instead")
+
+
+def _text(path: Path) -> str:
+    """A reply's text; "" where there is none yet, or nothing in it."""
+    if not path.is_file():
+        return ""
+    with _reading(path), path.open("rb") as file:
+        text = _bounded(file.read(MOST_BYTES + 1), path)
+    return text if text.strip() else ""
+
+
+def _bounded(data: bytes, path: Path) -> str:
+    if len(data) > MOST_BYTES:
+        raise BadInput(f"{path} holds a reply of more than {MOST_BYTES // 1_000_000} MB: nothing is read of it, answer shorter")
+    return data.decode("utf-8-sig", errors="replace").replace("\r\n", "\n")
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileExistsError as error:
+        raise BadInput(f"{folder} is not a folder: move it away, or name another one with --model mailbox:DIR") from error
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise BadInput(f"cannot make {folder} ({reason}): name another one with --model mailbox:DIR") from error
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise BadInput(f"cannot read {path} ({reason}): let it be read, or answer in another file") from error
