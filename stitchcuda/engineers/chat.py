@@ -1,7 +1,7 @@
 """What is asked of a chat model and what it answers, whoever carries it: an endpoint or a mailbox.
 
-Plain records and one protocol. Wording is in `prompts/`, how text becomes a plan or a draft in `reply.py`, keeping and paying in
-`desk.py`. Nothing here talks to anybody.
+Plain records and one protocol. Wording is in `prompts/`, how text becomes a plan or a draft in `reply.py`, keeping and paying
+in `desk.py`. Nothing here talks to anybody.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from stitchcuda.engineers.reply import Reply
+from stitchcuda.errors import Unavailable
 from stitchcuda.state import Digest, Record, Role
 
 Options = Mapping[str, bool | int | float | str]
@@ -23,7 +24,19 @@ class Overflow(Exception):
 
 
 class Broken(Exception):
-    """The answer broke off on its way: worth asking once more."""
+    """The answer broke off on its way: worth asking once more. `heard` is the part that came, thinking included."""
+
+    def __init__(self, message: str, heard: str = "") -> None:
+        super().__init__(message)
+        self.heard = heard
+
+
+class Unheard(Unavailable):
+    """The request was sent `times` times and no answer came. Whether that is charged for nobody is told."""
+
+    def __init__(self, message: str, times: int) -> None:
+        super().__init__(message)
+        self.times = times
 
 
 @dataclass(frozen=True)

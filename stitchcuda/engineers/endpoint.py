@@ -15,8 +15,9 @@ from typing import Any
 import openai
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, HumanMessage
 
-from stitchcuda.engineers.chat import Answer, Ask, Broken, Options, Overflow, response_format
-from stitchcuda.engineers.providers import PROVIDERS, RETRIES, chat_model
+from stitchcuda.engineers.chat import Answer, Ask, Broken, Options, Overflow, Unheard, response_format
+from stitchcuda.engineers.providers import PROVIDERS, RETRIES, address, chat_model
+from stitchcuda.engineers.reply import Reply
 from stitchcuda.errors import StitchError, Unavailable
 from stitchcuda.state import Role
 
@@ -27,10 +28,17 @@ Progress = Callable[[Role, int], None]
 
 MOST_CHARACTERS = 1_000_000
 """Of one reply. What is longer is no program that anybody would read: it is broken off there."""
+SHORT_ANSWER = 8000
+"""Tokens of an answer where a model's window does not hold the longest one beside the request."""
 TRANSPORT: tuple[type[Exception], ...] = tuple(
     importlib.import_module(module).TransportError for module in ("httpx", "httpx2") if importlib.util.find_spec(module)
 )
 """Lost connections that a client does not wrap while a body streams; which library it uses depends on its version."""
+FINISHES = {
+    "completed": "stop", "end_turn": "stop", "STOP": "stop", "max_tokens": "length", "max_output_tokens": "length",
+    "MAX_TOKENS": "length",
+}  # fmt: skip
+"""Words for how an answer ended, in OpenAI's."""
 TOO_LONG = ("context_length", "context length", "maximum context", "context window", "prompt is too long", "too many tokens")
 
 
@@ -42,17 +50,28 @@ class Endpoint:
     ) -> None:
         self.name = model
         self.notes: list[str] = []
+        self.base_url = address(model, base_url)
         self._chat = chat_model(model, base_url, options or {})
-        self._where = model + (f" at {base_url}" if base_url else "")
+        self._where = model + (f" at {self.base_url}" if self.base_url else "")
         self._key = PROVIDERS[model.partition(":")[0]].key
         self._structured = model.startswith(("openai:", "azure:"))
+        self._times = 1 + int(getattr(self._chat, "max_retries", None) or 0)
         self._progress = progress
 
     def answer(self, ask: Ask, *, limit: int | None) -> Answer:
-        bounds = {} if limit is None else {"max_tokens": limit}
+        if limit is None:
+            return self._answered(ask, {})
+        try:
+            return self._answered(ask, {"max_tokens": limit})
+        except Overflow:
+            if limit <= SHORT_ANSWER:
+                raise
+        return self._answered(ask, {"max_tokens": SHORT_ANSWER})  # some servers count what may be written with what is read
+
+    def _answered(self, ask: Ask, bounds: dict[str, int]) -> Answer:
         if ask.schema is not None and self._structured:
             try:
-                return self._stream(ask, self._messages(ask, plain=False), response_format=response_format(ask.schema), **bounds)
+                return self._stream(ask, self._messages(ask, plain=False), **self._form(ask.schema), **bounds)
             except _Unstructured as error:
                 note = f"{self._where} does not offer json_schema: replies are read from plain text"
                 if note not in self.notes:
@@ -60,6 +79,11 @@ class Endpoint:
                     self.notes.append(note)
                 self._structured = False
         return self._stream(ask, self._messages(ask, plain=True), **bounds)
+
+    def _form(self, schema: type[Reply]) -> dict[str, Any]:
+        """In the body as it is: as an argument it has the client read the answer, which loses the counts of one that is cut."""
+        form = {"response_format": response_format(schema)}
+        return form if getattr(self._chat, "use_responses_api", False) else {"extra_body": form}
 
     def _messages(self, ask: Ask, *, plain: bool) -> list[BaseMessage]:
         """In plain text the first message ends with how to answer."""
@@ -70,54 +94,73 @@ class Endpoint:
         return [kinds[message.speaker](text) for message, text in zip(ask.messages, texts, strict=True)]
 
     def _stream(self, ask: Ask, messages: list[BaseMessage], **options: Any) -> Answer:
-        whole: AIMessageChunk | None = None
+        whole: AIMessage | None = None
         chunks, characters = 0, 0
         try:
             for chunk in self._chat.stream(messages, **options):
-                assert isinstance(chunk, AIMessageChunk)
-                whole = chunk if whole is None else whole + chunk
+                # A client that was told not to stream gives a whole message.
+                whole = whole + chunk if isinstance(whole, AIMessageChunk) and isinstance(chunk, AIMessageChunk) else chunk
                 chunks, characters = chunks + 1, characters + len(chunk.text)
                 if self._progress is not None:
                     self._progress(ask.role, chunks)
                 if characters > MOST_CHARACTERS:
                     return _answer(whole, "long")
-        except openai.LengthFinishReasonError:
-            return _answer(whole, "length")
-        except openai.ContentFilterFinishReasonError:
-            return _answer(whole, "content_filter")
         except (StitchError, KeyboardInterrupt):
             raise
         except Exception as error:         # of whichever client: told apart by what it says, never passed over
-            raise self._told(error, begun=chunks > 0) from error
+            raise self._told(error, whole) from error
+        if whole is None or (isinstance(whole, AIMessageChunk) and not _ended(whole)):
+            raise Broken(f"{self._where} broke off its answer (the stream ends before it)", _heard(whole))
         return _answer(whole, "")
 
-    def _told(self, error: Exception, *, begun: bool) -> Exception:
+    def _told(self, error: Exception, whole: AIMessage | None) -> Exception:
         status = _status(error)
         text = one_line(f"{error} {json.dumps(getattr(error, 'body', None), default=str)}", 2000).lower()
-        if status in {400, 413, 422} and any(sign in text for sign in TOO_LONG):
+        if status in {None, 400, 413, 422} and any(sign in text for sign in TOO_LONG):
             return Overflow(said(error))
         if status in {400, 422, 501} and any(
             sign in text for sign in ("response_format", "json_schema", "structured output", "guided")
         ):
             return _Unstructured(said(error))
-        if begun and status is None:
-            return Broken(f"{self._where} broke off its answer ({said(error)})")
-        return Unavailable(f"{self._where} {complaint(error, self._key)}")
+        # An error without a status that is not about the connection came as an event of the stream.
+        event = isinstance(error, openai.APIError) and not isinstance(error, openai.APIConnectionError)
+        if status is None and (whole is not None or event):
+            return Broken(f"{self._where} broke off its answer ({said(error)})", _heard(whole))
+        words = f"{self._where} {complaint(error, self._key)}"
+        return Unheard(words, self._times) if status is None and _was_sent(error) else Unavailable(words)
 
 
 class _Unstructured(Exception):
     """The server does not take a JSON schema."""
 
 
-def _answer(whole: AIMessageChunk | None, finish: str) -> Answer:
-    if whole is None:
-        return Answer(text="", finish=finish or "stop")
+def _ended(whole: AIMessage) -> str:
+    """Why it ended, in the server's word; "" where it did not come to that."""
+    facts = whole.response_metadata
+    incomplete = (facts.get("incomplete_details") or {}).get("reason")
+    return str(facts.get("finish_reason") or facts.get("stop_reason") or incomplete or facts.get("status") or "")
+
+
+def _heard(whole: AIMessage | None) -> str:
+    found = _answer(whole, "") if whole is not None else None
+    return found.thinking + found.text if found else ""
+
+
+def _was_sent(error: BaseException) -> bool:
+    """Whether the connection was there when it was lost, or silent for too long."""
+    found: BaseException | None = error
+    while found is not None:
+        if isinstance(found, TRANSPORT):
+            return type(found).__name__ in {"ReadTimeout", "ReadError", "RemoteProtocolError"}
+        found = found.__cause__
+    return False
+
+
+def _answer(whole: AIMessage, finish: str) -> Answer:
     facts, extra = whole.response_metadata, whole.additional_kwargs
     used = whole.usage_metadata
-    told = facts.get("finish_reason") or facts.get("stop_reason") or "stop"
-    if (facts.get("incomplete_details") or {}).get("reason") == "max_output_tokens":
-        told = "length"
-    finish = finish or {"max_tokens": "length", "MAX_TOKENS": "length", "end_turn": "stop", "STOP": "stop"}.get(told, str(told))
+    told = _ended(whole)
+    finish = finish or FINISHES.get(told, told) or "stop"
     refusal = str(extra.get("refusal") or "")
     thinking = str(extra.get("reasoning_content") or "")
     for block in whole.content_blocks:

@@ -52,11 +52,13 @@ def chat_model(model: str, base_url: str | None, options: Options) -> BaseChatMo
     if provider is None or not name:
         raise BadInput(f"--model {model!r} is not known: give PROVIDER:NAME, with one of {', '.join(PROVIDERS)}")
     if importlib.util.find_spec(provider.package.replace("-", "_")) is None:
-        raise Unavailable(f"{model} needs the package {provider.package}: pip install {provider.package}, or use another --model")
-    base_url = base_url or (os.environ.get("OPENAI_BASE_URL") if kind == "openai" else None) or None
+        package = provider.package
+        raise Unavailable(f"{model} needs the package {package}: pip install {package}, or use another --model")
+    base_url = address(model, base_url)
     key = os.environ.get(provider.key, "").strip()
-    missing = [variable for variable in provider.also if not os.environ.get(variable, "").strip()]
-    if missing and not base_url:
+    elsewhere = {"AZURE_OPENAI_ENDPOINT": base_url, "OPENAI_API_VERSION": options.get("api_version")}
+    missing = [variable for variable in provider.also if not (os.environ.get(variable, "").strip() or elsewhere[variable])]
+    if missing:
         raise Unavailable(f"{model} needs {' and '.join(missing)}: set {'it' if len(missing) == 1 else 'them'}")
     if not key and not (base_url and is_local(base_url)):
         where = f" at {base_url}" if base_url else ""
@@ -68,21 +70,38 @@ def chat_model(model: str, base_url: str | None, options: Options) -> BaseChatMo
 
 
 def _made(provider: Provider, name: str, base_url: str | None, key: str, options: Options) -> BaseChatModel:
-    from langchain.chat_models import init_chat_model
-
     given: dict[str, Any] = {"timeout": REPLY_S, "max_retries": RETRIES, "api_key": key}
     if base_url:
         given["base_url"] = base_url
     if provider.package == "langchain-openai":
-        given |= {"timeout": openai.Timeout(REPLY_S, connect=CONNECT_S), "streaming": True, "stream_usage": True}
-        given["use_responses_api"] = False
+        given |= {"timeout": openai.Timeout(REPLY_S, connect=CONNECT_S), "streaming": not options.get("disable_streaming")}
+        given |= {"stream_usage": True, "use_responses_api": False}
+    if provider.known_as == "azure_openai" and base_url and "/deployments/" not in base_url:
+        given["azure_endpoint"] = given.pop("base_url").rstrip("/").removesuffix("/openai")  # the model names the deployment
     try:
-        made = init_chat_model(name, model_provider=provider.known_as, **(given | dict(options)))
+        made = _client(provider, name, given | dict(options))
     except (ValueError, TypeError) as error:  # pydantic's, for an option it does not know
         text = " ".join(str(error).split())[:200]
         raise BadInput(f"{provider.known_as}:{name} cannot be set up with {dict(options) or 'no options'} ({text})") from error
+    return made
+
+
+def _client(provider: Provider, name: str, given: dict[str, Any]) -> BaseChatModel:
+    if provider.package == "langchain-openai":
+        from stitchcuda.engineers.openai_chat import AzureChat, OpenAIChat
+
+        return (AzureChat if provider.known_as == "azure_openai" else OpenAIChat)(model=name, **given)
+    from langchain.chat_models import init_chat_model
+
+    made = init_chat_model(name, model_provider=provider.known_as, **given)
     assert isinstance(made, BaseChatModel)
     return made
+
+
+def address(model: str, base_url: str | None) -> str | None:
+    """Where the model is asked, as far as it is not where its provider is: as given, or as OpenAI's variables say."""
+    variables = ("OPENAI_BASE_URL", "OPENAI_API_BASE") if model.startswith("openai:") else ()
+    return base_url or next(filter(None, map(os.environ.get, variables)), None)
 
 
 def is_local(base_url: str) -> bool:
