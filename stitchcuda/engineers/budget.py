@@ -15,12 +15,12 @@ from stitchcuda.engineers.prices import Price, affordable_output, worst_case_usd
 from stitchcuda.errors import OutOfBudget
 from stitchcuda.state import Role, Settings, Usage
 
-MOST_WRITTEN = 32_000  # tokens of one answer, thinking included, where the price is known
+MOST_WRITTEN = 32_000  # tokens of one answer, thinking included, where a budget bounds it
 LEAST_WRITTEN: dict[Role, int] = {"planner": 1500, "coder": 2500, "verifier": 500}  # below that no answer is to be had
 
 
 class Budget:
-    """One session's. `spent` is its usage so far; several threads may be admitted at once."""
+    """One session's. `spent` is its usage so far, with what is known of the money; several threads may be admitted at once."""
 
     def __init__(self, settings: Settings, spent: Callable[[], Usage]) -> None:
         self._settings = settings
@@ -70,6 +70,8 @@ class Budget:
         if price is not None:
             left = self._settings.budget_usd - (spent.usd or 0.0) - self._held_usd
             most = min(price.max_output or MOST_WRITTEN, MOST_WRITTEN)
+            if price.context is not None:  # what does not fit at all is the model's to refuse
+                most = min(most, max(price.context - input_tokens, least))
             limit = min(most, affordable_output(price, input_tokens, left))
             if limit < min(least, most):
                 least_usd = worst_case_usd(price, input_tokens, least)
@@ -84,6 +86,6 @@ class Budget:
                     f"the next call ({role}) reads {input_tokens:,} tokens, and {max(room + input_tokens, 0):,} of "
                     f"{self._settings.max_tokens:,} are left"
                 )
-            limit = room if limit is None else min(limit, room)
+            limit = min(limit or MOST_WRITTEN, room)
         usd = worst_case_usd(price, input_tokens, limit) if price is not None and limit is not None else 0.0
         return limit, usd, input_tokens + (limit or 0)

@@ -62,15 +62,14 @@ def engineers_for(
     from stitchcuda.engineers.llm import ChatEngineer
 
     transcript = Transcript(store, session)
-    budget = Budget(settings, transcript.usage)
+    budget = Budget(settings, transcript.paid)
     desks: dict[str, Desk] = {}            # one for each model, so that what was learnt of it is learnt once
 
     def desk(model: str) -> Desk:
         if model not in desks:
             chat = _chat(model, settings, root, session, progress)
-            desks[model] = Desk(
-                chat, transcript, budget, base_url=settings.base_url, options=settings.options, heard=heard
-            )
+            where = getattr(chat, "base_url", settings.base_url)
+            desks[model] = Desk(chat, transcript, budget, base_url=where, options=settings.options, heard=heard)
         return desks[model]
 
     by_role = {role: tuple(map(desk, models_of(settings, role))) for role in ROLES}

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 
 from stitchcuda.engineers.budget import Budget
-from stitchcuda.engineers.chat import Answer, Ask, Broken, Chat, Options, Overflow
+from stitchcuda.engineers.chat import Answer, Ask, Broken, Chat, Options, Overflow, Unheard
 from stitchcuda.engineers.prices import cost_usd, price_of
 from stitchcuda.engineers.tokens import Counter, size
 from stitchcuda.errors import StitchError, Unavailable
@@ -21,6 +21,7 @@ from stitchcuda.state import Call, Usage
 from stitchcuda.workspace import Store
 
 TRIES = 3  # of an answer that breaks off on its way
+FRAME = 8  # tokens that a server may add around a message
 
 
 class Transcript:
@@ -62,6 +63,11 @@ class Transcript:
     def usage(self) -> Usage:
         return usage_of(self.calls())
 
+    def paid(self) -> Usage:
+        """The same with what is known of the money: calls of models without a price are left out of it."""
+        calls = self.calls()
+        return usage_of(calls).model_copy(update={"usd": sum(call.usd or 0.0 for call in calls)})
+
 
 def usage_of(calls: Iterable[Call]) -> Usage:
     """Tokens and money of calls; `usd` is None as soon as the price of one is not known."""
@@ -91,7 +97,9 @@ class Desk:
     ) -> None:
         self.chat = chat
         self.transcript = transcript
+        # For what is shown: never corrected by a reply, so that a node that runs again shows the same and finds its answer.
         self.counter = Counter(chat.name)
+        self._reported = Counter(chat.name)  # for what is paid
         self._budget = budget
         self._base_url = base_url
         self._options = dict(options or {})
@@ -112,7 +120,7 @@ class Desk:
             return known
         said = ""
         for _ in range(TRIES):
-            tokens = sum(self.counter.count(message.text) for message in ask.messages)
+            tokens = sum(self._reported.count(text) + FRAME for text in _texts(ask))
             with self._budget.admitted(self._price, tokens, ask.role) as limit:
                 try:
                     return self._asked(ask, limit, tokens)
@@ -132,12 +140,13 @@ class Desk:
         try:
             answer = self.chat.answer(ask, limit=limit)
         except (Broken, Overflow, StitchError) as error:
-            # A server that began to answer has read the request; whether it charges for it nobody is told.
-            spent = tokens if isinstance(error, Broken) else 0
+            # A server that was sent the request may have read it, and charges for what it wrote: nobody is told.
+            read = tokens * (error.times if isinstance(error, Unheard) else isinstance(error, Broken))
+            wrote = self._reported.count(error.heard) if isinstance(error, Broken) else 0
             failed = {
                 "id": f"{ask.id}#{self.transcript.failures(ask)}", "outcome": " ".join(str(error).split())[:300],
-                "input_tokens": spent, "estimated": spent > 0, "usd": self._usd(Answer(text=""), spent, 0),
-                "seconds": time.monotonic() - started,
+                "input_tokens": read, "output_tokens": wrote, "estimated": read > 0,
+                "usd": self._usd(Answer(text=""), read, wrote), "seconds": time.monotonic() - started,
             }  # fmt: skip
             self._heard(self.transcript.keep(body, None, call.model_copy(update=failed)))
             raise
@@ -145,9 +154,9 @@ class Desk:
         read = answer.input_tokens if answer.input_tokens is not None else tokens
         written = answer.output_tokens
         if written is None:
-            written = self.counter.count(answer.text) + self.counter.count(answer.thinking)
+            written = self._reported.count(answer.text) + self._reported.count(answer.thinking)
         if answer.input_tokens is not None:
-            self.counter.observe(size(json.dumps(ask.content)), answer.input_tokens)
+            self._reported.observe(sum(map(size, _texts(ask))), answer.input_tokens)
         done = {
             "input_tokens": read, "cached_tokens": answer.cached_tokens, "output_tokens": written, "estimated": not told,
             "usd": self._usd(answer, read, written), "seconds": time.monotonic() - started,
@@ -161,3 +170,8 @@ class Desk:
         if price is not None:
             return cost_usd(price, read, answer.cached_tokens, written, written_tokens=answer.written_tokens)
         return 0.0 if read == written == 0 else None
+
+
+def _texts(ask: Ask) -> list[str]:
+    """All that a server counts: the messages, and the form of the answer, which is sent in one way or another."""
+    return [message.text for message in ask.messages] + ([ask.schema.instructions()] if ask.schema else [])
