@@ -69,10 +69,11 @@ class ChatEngineer:
                 _check_draft(reply, files, assignment, base)
             return reply, files
 
+        def look(got: tuple[DraftReply, Files]) -> Callable[[], str] | None:
+            return _look(assignment, *got) if got[0].looks else None
+
         conversation = _Conversation(desk, "coder", assignment.about)
-        reply, files = conversation.held(
-            lambda room: coder_prompt(assignment, room), None, read, lambda got: _look(assignment, *got) if got[0].looks else None
-        )
+        reply, files = conversation.held(lambda room: coder_prompt(assignment, room), None, read, look)
         if reply.exhausted:
             return Draft(files={}, note=reply.note, exhausted=reply.exhausted, engineer=desk.name)
         files["program.json"] = with_task(files, assignment.program, assignment.task.id, reply.note or assignment.task.strategy)
@@ -124,8 +125,8 @@ class _Conversation:
             except Overflow as error:
                 if scale < SMALLER**2:
                     raise Unavailable(
-                        f"{self._desk.name} cannot take a prompt as {self._role} even when it is shortened ({error}): use a model "
-                        "with a larger context window"
+                        f"{self._desk.name} cannot take a prompt as {self._role} even when it is shortened ({error}): use a "
+                        "model with a larger context window"
                     ) from error
                 scale *= SMALLER
                 log.warning("%s: the prompt is too long, shortened to %.0f %%", self._desk.name, 100 * scale)
@@ -137,7 +138,8 @@ class _Conversation:
             except Malformed as error:
                 repairs += 1
                 if repairs > REPAIRS:
-                    raise Unusable(f"{self._desk.name} answered as {self._role} in a form that cannot be used: {error}") from error
+                    text = f"{self._desk.name} answered as {self._role} in a form that cannot be used: {error}"
+                    raise Unusable(text) from error
                 log.info("%s: malformed reply as %s, asking once more: %s", self._desk.name, self._role, error)
                 said = answer.text if len(answer.text) < 40_000 else f"{answer.text[:2000]}\n…"
                 repair = f"Your reply could not be used: {error}\nReply again, complete and in the required form."
@@ -166,13 +168,20 @@ def _usable(answer: Answer) -> str:
 
 def _look(assignment: Assignment, reply: DraftReply, files: Files) -> Callable[[], str]:
     """What the coder wanted to see, to be found out when it is wanted."""
-    return lambda: "\n\n".join(f"### {one.tool} {one.argument}".rstrip() + f"\n{_seen(assignment, one, files)}" for one in reply.looks)
+
+    def seen() -> str:
+        found = [(f"### {one.tool} {one.argument}".rstrip(), _seen(assignment, one, files)) for one in reply.looks]
+        return "\n\n".join(f"{head}\n{text}" for head, text in found)
+
+    return seen
 
 
 def _seen(assignment: Assignment, look: Look, files: Files) -> str:
     if look.tool == "read":
         text = files.get(look.argument.strip("`\"' "))
-        return f"```\n{text.rstrip()}\n```" if isinstance(text, str) else f"There is no file {look.argument}: {', '.join(sorted(files))}."
+        if isinstance(text, str):
+            return f"```\n{text.rstrip()}\n```"
+        return f"There is no text file {look.argument}: {', '.join(sorted(files))}."
     if assignment.look is not None and look.tool in ("compile", "profile", "docs"):
         if look.tool == "compile":
             return assignment.look.compile(files)
@@ -195,7 +204,8 @@ def _task(planned: PlannedTask) -> Task:
 def check_plan(plan: PlanReply, brief: Brief) -> None:
     """Regions exist, names are new and come once, and predictions are possible at all. Raises `Malformed`."""
     regions = {region.id for region in brief.regions}
-    whole = brief.program_ms or brief.baseline.eager_ms or brief.baseline.predicted_ms  # 0: nothing is known of an opaque program
+    # 0: nothing is known of an opaque program
+    whole = brief.program_ms or brief.baseline.eager_ms or brief.baseline.predicted_ms
     seen: set[str] = set()
     for task in plan.tasks:
         if not NAME.fullmatch(task.name):

@@ -1,16 +1,16 @@
 """What a chat model is asked to return, and how its text becomes that.
 
-A plan and a review are one JSON object: with a server that enforces the schema the text is just that, else it is looked for in
-the text. A draft is free text with one fenced block per file, whole or as edits, which models write better than code inside JSON
-strings; a fence named `look` asks to see something first. Thinking text is removed before anything is read. Nothing here talks
-to a server (`endpoint.py`) or knows what the fields are used for (`llm.py`).
+A plan and a review are one JSON object: with a server that enforces the schema the text is just that, else it is looked for
+in the text. A draft is free text with one fenced block per file, whole or as edits, which models write better than code inside
+JSON strings; a fence named `look` asks to see something first. Thinking text is removed before anything is read. Nothing here
+talks to a server (`endpoint.py`) or knows what the fields are used for (`llm.py`).
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any, Self
@@ -26,7 +26,9 @@ PATH = re.compile(r"[\w./-]+\.(?:py|cu|cuh|cc|cpp|h|hpp|json)\b")
 EDIT = re.compile(r"^<<<<<<< SEARCH\n(.*?)^=======\n(.*?)^>>>>>>> REPLACE[ \t]*$\n?", re.DOTALL | re.MULTILINE)
 EXHAUSTED = re.compile(r"^[ \t*`]*exhausted:(?P<why>.*)$", re.MULTILINE | re.IGNORECASE)
 AFRESH = re.compile(r"^[ \t*`]*base:[ \t]*program[ \t*`.]*$", re.MULTILINE | re.IGNORECASE)
+OPEN = re.compile(r"^`{3,}", re.MULTILINE)
 LOOK = "look"
+BRACES = 100  # in a text, from which a JSON object is tried to be read
 
 
 class Malformed(ValueError):
@@ -42,7 +44,7 @@ class Reply(BaseModel):
     def from_text(cls, text: str) -> Self:
         """Reads a reply; raises `Malformed` with pydantic's or json's own words."""
         try:
-            return cls.model_validate(json_object(without_thinking(text)))
+            return cls.model_validate(json_object(without_thinking(text), cls.model_fields))
         except ValueError as error:  # includes pydantic's ValidationError
             raise Malformed(str(error)) from error
 
@@ -89,13 +91,15 @@ class DraftReply:
     @classmethod
     def from_text(cls, text: str) -> Self:
         """Raises `Malformed` for text without a file, a look or an `exhausted` line."""
-        text = without_thinking(text)
+        text = without_thinking(text.replace("\r\n", "\n"))
         if not text:
             raise Malformed("the reply is empty")
         fences = [_named(match, text) for match in FENCE.finditer(text)]
         looks = tuple(look for name, body in fences if name == LOOK for look in _looks(body))
         files = tuple((name, body) for name, body in fences if name not in ("", LOOK))
         outside = FENCE.sub("", text)
+        if OPEN.search(outside):
+            raise Malformed("a fenced block is not closed, or a line in it starts with ``` and closes it: use ```` around it")
         told = EXHAUSTED.search(outside)
         note = AFRESH.sub("", EXHAUSTED.sub("", outside))
         note = " ".join(line for line in note.splitlines() if line.strip() and not PATH.fullmatch(line.strip(" *`#:")))
@@ -104,7 +108,8 @@ class DraftReply:
             if any(match["info"].strip() != LOOK for match in FENCE.finditer(text)):
                 raise Malformed("a fenced block does not say which file it is: write the path after the opening fence")
             raise Malformed("there is no fenced block with a file in the reply, and no line `exhausted: why`")
-        return cls(note=" ".join(note.split()), exhausted=exhausted, afresh=bool(AFRESH.search(outside)), files=files, looks=looks)
+        afresh = bool(AFRESH.search(outside))
+        return cls(note=" ".join(note.split()), exhausted=exhausted, afresh=afresh, files=files, looks=looks)
 
     def applied(self, base: Mapping[str, str | bytes]) -> dict[str, str | bytes]:
         """The files of `base` with this draft's. Raises `Malformed` for a path that leaves the program or an edit that does not
@@ -120,9 +125,10 @@ class DraftReply:
                     raise Malformed("model_new.py cannot be removed")
                 result.pop(path, None)
                 continue
+            if "<<<<<<< SEARCH" in EDIT.sub("", body):
+                form = "SEARCH, =======, then >>>>>>> REPLACE, each on its own line"
+                raise Malformed(f"an edit of {path} is not closed: {form}")
             if not edits:
-                if "<<<<<<< SEARCH" in body:
-                    raise Malformed(f"an edit of {path} is not closed: SEARCH, =======, then >>>>>>> REPLACE, each on its own line")
                 result[path] = body
                 continue
             before = result.get(path)
@@ -153,27 +159,34 @@ def without_thinking(text: str) -> str:
     return shorter.strip()
 
 
-def json_object(text: str) -> dict[str, Any]:
-    """The JSON object in `text`: the text itself, a fenced block, or the first object that parses."""
+def json_object(text: str, fields: Collection[str] = ()) -> dict[str, Any]:
+    """The JSON object in `text`: the text itself, a fenced block, or the first that parses and has one of `fields`.
+
+    Where none has, the first one if all parse: it lacks its fields. Else the text was broken off, or is not JSON.
+    """
     if not text:
         raise Malformed("the reply is empty")
     decoder = json.JSONDecoder(strict=False)  # models write raw newlines inside strings
-    candidates = [text, *(match["body"] for match in FENCE.finditer(text))]
-    problem = "there is no JSON object in the reply"
-    for candidate in candidates:
+    first: dict[str, Any] | None = None
+    problem = ""
+    for candidate in [text, *(match["body"] for match in FENCE.finditer(text))]:
         start = candidate.find("{")
-        while start >= 0:
+        for _ in range(BRACES):
+            if start < 0:
+                break
+            end = start + 1
             try:
-                value, _ = decoder.raw_decode(candidate, start)
-            except json.JSONDecodeError as error:
-                if problem.startswith("there is no"):
-                    problem = f"the reply is not valid JSON: {error}"
-                start = candidate.find("{", start + 1)
-                continue
-            if isinstance(value, dict):
-                return value
-            start = candidate.find("{", start + 1)
-    raise Malformed(problem)
+                value, end = decoder.raw_decode(candidate, start)
+            except (json.JSONDecodeError, RecursionError) as error:
+                problem = problem or f"the reply is not valid JSON: {error}"
+            else:
+                if any(field in value for field in fields):
+                    return dict(value)
+                first = value if first is None else first
+            start = candidate.find("{", end)
+    if first is None or problem:
+        raise Malformed(problem or "there is no JSON object in the reply")
+    return first
 
 
 def _named(match: re.Match[str], text: str) -> tuple[str, str]:
