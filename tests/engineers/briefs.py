@@ -29,7 +29,7 @@ DEVICE = DeviceFacts(
     launch_us=4.0,
 )
 REFERENCE = "class Model(torch.nn.Module):\n    # the reference's own words\n    ..."
-PROGRAM: Files = {"model_new.py": "class ModelNew: ...\n", "program.json": '{"tasks": []}\n'}
+PROGRAM: Files = {"model_new.py": "class ModelNew: ...\n", "program.json": '{"format": 1, "tasks": []}\n'}
 
 
 def spec(name: str, *shape: int) -> TensorSpec:
@@ -141,7 +141,7 @@ def brief(settings: Settings | None = None, **more: object) -> Brief:
     return Brief(**(values | more))  # type: ignore[arg-type]
 
 
-def assignment(of: Brief | None = None, **more: object) -> Assignment:
+def assignment(of: Brief | None = None, /, **more: object) -> Assignment:
     values: dict[str, object] = {
         "brief": of or brief(),
         "plan": PLAN,
