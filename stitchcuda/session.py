@@ -22,6 +22,7 @@ from stitchcuda.graph.checkpoints import Checkpoints
 from stitchcuda.graph.graph import Graph, build_graph, recursion_limit, thread
 from stitchcuda.graph.opening import check_unchanged, open_context, open_hands, open_record
 from stitchcuda.graph.runtime import Given, Request, with_tuples
+from stitchcuda.memory import open_memory
 from stitchcuda.nodes.away import ELSEWHERE, AwayHands
 from stitchcuda.nodes.context import Context, Event, Hands
 from stitchcuda.nodes.verdict import missing, predicted_ms
@@ -244,11 +245,12 @@ class Session:
             try:
                 stack.enter_context(SessionLock(self.folder))
                 saver = stack.enter_context(Checkpoints(self.folder))
+                memory = stack.enter_context(open_memory(self.home.root))
                 hands = stack.enter_context(closing(hands or self._hands(device)))
                 graph = build_graph(saver)
                 start = _start(graph, self.name, hands)
                 if start is not None:
-                    context = open_context(self.home, self.record, hands, engineer, on_event)
+                    context = open_context(self.home, self.record, hands, engineer, on_event, memory)
                     _drive(graph, start, context)
             except KeyboardInterrupt as error:
                 how = f"stitchcuda resume {self.name}{self.home.option}"

@@ -362,6 +362,7 @@ class Work(Record):
     unpaid: str = ""                       # which budget did not allow to ask it
     twin: str = ""                         # an earlier attempt at this task, or candidate, that does the same
     docs: Digest | None = None
+    lessons: Digest | None = None
     build: BuildResult | None = None
     check: CheckResult | None = None
     timing: TimingResult | None = None
@@ -400,6 +401,7 @@ class State(TypedDict, total=False):
     halt: str | None                       # why the session ends now, whatever else the rules say
     system: ProfileResult | None           # where the time of the program goes; None: nobody has looked
     counters: ProfileResult | None         # of its kernels
+    lessons: Digest | None                 # of earlier sessions, for the next plan
     first: Digest                          # the program with nothing stitched yet
     program: Digest | None                 # the best verified program
     best: Attempt | None                   # the attempt behind it

@@ -2,6 +2,7 @@
 
     WORKSPACE/artefacts/ab/cdef…          any bytes, named by their SHA-256, verified when read
     WORKSPACE/cache/                      builds; may be deleted at any time
+    WORKSPACE/memory.sqlite               lessons of its sessions
     WORKSPACE/sessions/NAME/session.json  what was asked for           .../ledger.jsonl       attempts, append-only
     WORKSPACE/sessions/NAME/lock          held while it runs           .../checkpoints.sqlite the graph's checkpoints
     WORKSPACE/sessions/NAME/program/      what the session ended with  .../report.md          its summary

@@ -22,6 +22,7 @@ from pydantic import ValidationError
 from stitchcuda.engineers import Engineer
 from stitchcuda.engineers.choose import MAILBOX, Engineers, check_models, engineers_for
 from stitchcuda.errors import BadInput
+from stitchcuda.memory import Memory
 from stitchcuda.nodes.context import Context, Event, Hands
 from stitchcuda.nodes.hands import LocalHands
 from stitchcuda.state import Call, Role, Settings
@@ -122,8 +123,10 @@ def open_context(
     hands: Hands,
     engineer: Engineer | None = None,
     on_event: Callable[[Event], None] | None = None,
+    memory: Memory | None = None,
 ) -> Context:
-    """A context for one session with these tools, and with `engineer` or the one that the record names."""
+    """A context for one session with these tools, and with `engineer` or the one that the record names. Without `memory` it
+    neither reads nor writes lessons."""
     settings = record.settings.model_copy(update={"target": hands.device().target})
     tell = on_event or (lambda event: None)
 
@@ -144,6 +147,7 @@ def open_context(
         hands=hands,
         engineers=engineers,
         on_event=tell,
+        memory=memory,
     )
 
 

@@ -22,6 +22,7 @@ from typing_extensions import TypedDict
 
 from stitchcuda.errors import BadInput, Pending
 from stitchcuda.graph.opening import open_context, open_hands, open_record
+from stitchcuda.memory import open_memory
 from stitchcuda.nodes.context import Context
 from stitchcuda.state import Policy, Precision, Role, State, Usage
 from stitchcuda.workspace import SessionLock, Workspace
@@ -144,7 +145,8 @@ def _own(state: Any) -> Context:
         with stack:
             stack.enter_context(SessionLock(home.folder(record.name)))
             hands = stack.enter_context(closing(open_hands(home, record)))
-            context = open_context(home, record, hands)
+            memory = stack.enter_context(open_memory(home.root))
+            context = open_context(home, record, hands, memory=memory)
             _open[record.name] = (context, stack.pop_all())
         return context
 

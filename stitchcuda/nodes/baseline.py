@@ -15,6 +15,7 @@ from stitchcuda.fusion.graph import OpGraph
 from stitchcuda.fusion.partition import partition
 from stitchcuda.fusion.program import write_program
 from stitchcuda.nodes.context import Context
+from stitchcuda.nodes.lessons import for_plan
 from stitchcuda.nodes.verification import verify_best
 from stitchcuda.state import Baseline, Digest, State, Usage
 
@@ -63,6 +64,7 @@ def baseline(state: State, context: Context) -> State:
         opaque=graph.opaque,
         system=context.keep(*context.hands.profile_system(None)),
     )
+    update["lessons"] = for_plan(state | update, context)
     update |= {"first": first, "system": None, "counters": None, "halt": None, "drafts": None, "beside": ()}  # type: ignore[typeddict-item]
     if not state.get("baseline"):
         return update | {

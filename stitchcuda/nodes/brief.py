@@ -7,6 +7,7 @@ look at by itself is in `look.py`.
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 
 from stitchcuda.engineers import Assignment, Brief, Draft
 from stitchcuda.nodes.context import Context
@@ -37,6 +38,7 @@ def brief_of(state: State, context: Context) -> Brief:
         program=context.files(program),
         program_ms=best.program_ms if best else None,
         profile=tuple(line for found in profiles for line in (found.bottleneck, *found.lines) if line),
+        lessons=context.lines(state.get("lessons")),
         about=_named(state.get("head") or context.name, "plan", str(len(plans))),
     )
 
@@ -47,7 +49,7 @@ def assignment_of(state: State, context: Context, work: Work) -> Assignment:
     program = state["program"]
     assert plan is not None
     assert program is not None
-    brief = brief_of(state, context)
+    brief = replace(brief_of(state, context), lessons=context.lines(work.lessons))
     here = at_task(brief.history, work.task)
     last = next((attempt for attempt in reversed(here) if not attempt.beside), None)
     files = context.files(program)
@@ -78,7 +80,9 @@ def current_task(state: State, context: Context) -> Task | None:
     return plan.tasks[position] if plan and position < len(plan.tasks) else None
 
 
-def open_work(state: State, context: Context, task: Task, docs: Digest | None = None) -> Work:
+def open_work(
+    state: State, context: Context, task: Task, docs: Digest | None = None, lessons: Digest | None = None
+) -> Work:
     """The next attempt at a task. Its id is always the same for the same (parent attempt, task, ordinal).
 
     A session's first attempt has the session for a parent; through it, so do all that follow. A step after one whose replies
@@ -88,7 +92,7 @@ def open_work(state: State, context: Context, task: Task, docs: Digest | None = 
     ordinal = max((attempt.ordinal for attempt in earlier), default=-1) + 1
     again = [str(state["unusable"])] if state.get("unusable") else []
     name = _named(state.get("head") or context.name, task.id, str(ordinal), *again)
-    return Work(id=name, task=task, ordinal=ordinal, of=_count(state, context), docs=docs)
+    return Work(id=name, task=task, ordinal=ordinal, of=_count(state, context), docs=docs, lessons=lessons)
 
 
 def side_by_side(work: Work) -> tuple[Work, ...]:

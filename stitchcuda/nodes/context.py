@@ -17,6 +17,7 @@ from pydantic import TypeAdapter
 from stitchcuda.engineers import Engineer, Files
 from stitchcuda.engineers.choose import Engineers
 from stitchcuda.fusion.graph import OpGraph
+from stitchcuda.memory import Memory
 from stitchcuda.state import (
     Attempt,
     BuildResult,
@@ -106,6 +107,7 @@ class Context:
     hands: Hands
     engineers: Engineers
     on_event: Callable[[Event], None] = lambda event: None
+    memory: Memory | None = None           # lessons of earlier sessions
     _loaded: dict[Digest, Any] = field(default_factory=dict)
     _mark: float = field(default_factory=time.monotonic)
 
@@ -174,6 +176,10 @@ class Context:
     def source(self) -> str:
         """The reference's readable source text."""
         return self.workspace.store.get(self.record.source).decode()
+
+    def lines(self, digest: Digest | None) -> tuple[str, ...]:
+        """A stored text by lines; none for None."""
+        return tuple(self.workspace.store.get(digest).decode().splitlines()) if digest else ()
 
     def save_program(self, files: Files) -> Digest:
         return put_tree(self.workspace.store, files)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from stitchcuda.nodes.brief import open_work
 from stitchcuda.nodes.context import Context
+from stitchcuda.nodes.lessons import for_plan, learn
 from stitchcuda.nodes.rules import Rules
 from stitchcuda.nodes.verdict import predicted_ms
 from stitchcuda.state import Route, State, Usage
@@ -55,11 +56,15 @@ def moved(rules: Rules, state: State, context: Context, route: Route, update: St
                      f"{context.engineers.engineer.name} goes on from there")  # fmt: skip
     elif stop and stop.left_over and not after.get("halt") and not starting and _more_to_gain(after, context):
         route, reason = "replan", None     # the plan is done and paid: a chat model may see more in what is left
+    if route == "replan" and not reason:
+        changed["lessons"] = for_plan(after, context)
+    if work is not None and leaves:
+        changed["notes"] = learn(after, context, work.task)
     again = route == "code" and work is not None and not reason
     return update | changed | {
         "route": "done" if reason else route,
         "stop_reason": reason,
         "task": position,
         "tasks_done": finished,
-        "work": open_work(after, context, work.task, work.docs) if again and work else None,
+        "work": open_work(after, context, work.task, work.docs, work.lessons) if again and work else None,
     }  # fmt: skip

@@ -1,0 +1,75 @@
+"""Lessons between sessions: one is written when a task is left, and those that fit are looked up before a plan and a draft.
+
+What was looked up is stored and its digest kept in the state: a step that runs again sees the same lessons, whatever other
+sessions have learnt since. A memory that cannot be used costs a session its lessons and nothing else, and that is noted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stitchcuda.errors import StitchError
+from stitchcuda.memory import as_text, fitting, lesson_of, situation_of
+from stitchcuda.memory.experience import Recalled
+from stitchcuda.nodes.brief import at_task
+from stitchcuda.nodes.context import Context
+from stitchcuda.state import Digest, Evidence, Region, Review, State, Task
+
+FOR_A_PLAN = 8
+FOR_A_DRAFT = 5
+
+
+def learn(state: State, context: Context, task: Task) -> tuple[str, ...]:
+    """Keeps the lesson of a task that is left, by the attempt that settled it; the notes with what went wrong, if anything."""
+    notes = state.get("notes", ())
+    tried = [attempt for attempt in at_task(context.history(state), task) if not attempt.beside]
+    baseline = state["baseline"]
+    if context.memory is None or not tried or baseline is None:
+        return notes
+    settled = next((attempt for attempt in reversed(tried) if attempt.kept), tried[-1])
+    lesson = lesson_of(
+        context.name, task, settled, context.load(Evidence, settled.evidence), context.load(Review, settled.review),
+        regions=context.regions(baseline.regions), baseline=baseline, settings=context.settings,
+    )  # fmt: skip
+    try:
+        context.memory.remember(lesson)
+    except StitchError as error:
+        return context.note(state, f"the lesson of {task.id} is not kept: {error}")
+    return notes
+
+
+def for_plan(state: State, context: Context) -> Digest | None:
+    """Lessons for any of the program's regions, and for its host side."""
+    baseline = state["baseline"]
+    assert baseline is not None
+    regions = [region for region in context.regions(baseline.regions) if region.kind != "view"]
+    return _kept(state, context, [[region] for region in regions] + [regions], FOR_A_PLAN)
+
+
+def for_task(state: State, context: Context, task: Task) -> Digest | None:
+    """Lessons for what one task is about."""
+    baseline = state["baseline"]
+    assert baseline is not None
+    regions = context.regions(baseline.regions)
+    own = [region for region in regions if region.id in task.regions] or [region for region in regions if region.kind != "view"]
+    return _kept(state, context, [own], FOR_A_DRAFT)
+
+
+def _kept(state: State, context: Context, situations: Sequence[Sequence[Region]], limit: int) -> Digest | None:
+    baseline = state["baseline"]
+    if context.memory is None or baseline is None:
+        return None
+    try:
+        known = context.memory.lessons()
+    except StitchError as error:
+        context.note(state, f"the lessons of earlier sessions are not read: {error}")
+        return None
+    others = [one for one in known if any(lesson.session != context.name for lesson in one.lessons)]
+    found: dict[str, Recalled] = {}
+    for regions in situations:
+        for one in fitting(others, situation_of(regions, baseline, context.settings), limit):
+            if one.experience.key not in found or found[one.experience.key].score < one.score:
+                found[one.experience.key] = one
+    best = sorted(found.values(), key=lambda one: -one.score)[:limit]
+    lines = as_text(best, notes=True).splitlines()
+    return context.workspace.store.put("\n".join(line.removeprefix("- ") for line in lines).encode()) if lines else None
