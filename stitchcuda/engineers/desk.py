@@ -42,15 +42,14 @@ class Transcript:
         """All calls of models, oldest first; what tools told in between is left out."""
         return tuple(call for call in self._store.calls(self._session).values() if call.model)
 
-    def told(self, name: str) -> str | None:
-        """What a tool told once, by the name it was kept under."""
+    def once(self, name: str, see: Callable[[], str]) -> str:
+        """What a tool told the first time, kept under `name`: what is in a request must be the same in every run."""
         call = self._store.calls(self._session).get(name)
         found = self.answer(call) if call else None
-        return found.text if found else None
-
-    def tell(self, name: str, text: str) -> str:
-        self.keep({}, Answer(text=text), Call(id=name, model="", request="", reply=None))
-        return text
+        if found is None:
+            found = Answer(text=see())
+            self.keep({}, found, Call(id=name, model="", request="", reply=None))
+        return found.text
 
     def keep(self, body: dict[str, object], answer: Answer | None, call: Call) -> Call:
         request = self._store.put(json.dumps(body, sort_keys=True).encode())
@@ -130,8 +129,7 @@ class Desk:
 
     def once(self, name: str, see: Callable[[], str]) -> str:
         """What `see` gave the first time, from the transcript later: what a tool says may differ on another machine."""
-        found = self.transcript.told(name)
-        return found if found is not None else self.transcript.tell(name, see())
+        return self.transcript.once(name, see)
 
     def _asked(self, ask: Ask, limit: int | None, tokens: int) -> Answer:
         started = time.monotonic()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from stitchcuda.errors import OutOfBudget, Unusable
 from stitchcuda.nodes.brief import brief_of
 from stitchcuda.nodes.context import Context
-from stitchcuda.state import State, Task
+from stitchcuda.state import ProfileResult, Record, State, Task
 
 
 def planner(state: State, context: Context) -> State:
@@ -39,14 +39,28 @@ def planner(state: State, context: Context) -> State:
     }
 
 
+class Profiles(Record):
+    """Where the time of a program goes, as it was found once."""
+
+    system: ProfileResult
+    counters: ProfileResult
+
+
 def _profiled(state: State, context: Context) -> State:
-    """Where the time of the program goes, if the engineer reads profiles and nobody has looked yet."""
-    program = state["program"]
+    """Where the time of the program goes, if the engineer reads profiles and nobody has looked yet. Looked at once: a node that
+    runs again must ask the same."""
+    program, transcript = state["program"], context.engineers.transcript
     if state.get("system") or not state.get("best") or not context.engineer(state).reads_profiles:
         return {}
     assert program is not None
-    folder = context.program_folder(program)
-    context.hands.build(folder)            # from the cache, unless the session has moved
-    system, seen = context.hands.profile_system(folder)
-    counters, counted = context.hands.profile_kernels(folder, seen)
-    return {"system": context.keep(system, seen), "counters": context.keep(counters, counted)}
+
+    def look() -> str:
+        folder = context.program_folder(program)
+        context.hands.build(folder)        # from the cache, unless the session has moved
+        system, seen = context.hands.profile_system(folder)
+        counters, counted = context.hands.profile_kernels(folder, seen)
+        return Profiles(system=context.keep(system, seen), counters=context.keep(counters, counted)).model_dump_json()
+
+    said = transcript.once(f"profile-{program[:16]}", look) if transcript else look()
+    found = Profiles.model_validate_json(said)
+    return {"system": found.system, "counters": found.counters}
