@@ -58,8 +58,8 @@ class Lines(Generic[R]):
         size = self.path.stat().st_size if self.path.exists() else 0
         if size != self._size:  # never read, or another process has appended since
             found: dict[str, R] = {}
-            data = self.path.read_bytes()[: self._whole()] if size else b""
-            for number, line in enumerate(data.splitlines(), 1):
+            data = self.path.read_bytes() if size else b""  # once: somebody may be writing
+            for number, line in enumerate(data[: data.rfind(b"\n") + 1].splitlines(), 1):
                 record = self._parsed(line, number)
                 found.setdefault(self._key(record), record)
             self._size, self._known = size, found
