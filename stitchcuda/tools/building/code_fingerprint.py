@@ -69,11 +69,11 @@ def fingerprint(program: Path, binaries: Iterable[Path]) -> str:
     found = host_code.tokens(sources, kernels=_typed(units) if speaks else None)
     names = _Names(codes)
     for name in sorted(found):
-        say("source", name, *map(names, found[name]))
+        say("source", name, str(len(found[name])), *map(names, found[name]))
     for unit in units if speaks else ():
         say("device", unit.rest, *sorted(function.digest for function in unit.functions))
     for name, tree in sorted(trees.items()):
-        say("python", name, python[name] if tree is None else _syntax(tree, whole=bool(words & _READS_ITSELF)))
+        say("python", name, _syntax(tree, python[name], whole=bool(words & _READS_ITSELF)))
     for name in sorted(set(files) - set(python) - set(sources)):
         silent = name == "program.json" and "program.json" not in words
         say("file", name, _manifest(files[name]) if silent else files[name])
@@ -138,7 +138,8 @@ def _words(tree: ast.AST) -> Iterable[str]:
     """Every name, attribute, keyword, imported name and string."""
     for node in ast.walk(tree):
         for field in ("id", "attr", "arg", "value", "module"):
-            if isinstance(word := getattr(node, field, None), str):
+            word = getattr(node, field, None)
+            if isinstance(word, str) and (field, word) != ("attr", "eval"):      # a mode of modules
                 yield word
         if isinstance(node, ast.alias):
             yield from node.name.split(".")
@@ -149,9 +150,13 @@ def _harmless(word: str) -> bool:
     return not re.match(r"-+(?:[A-Za-z]|\Z)", word) or word in _HARMLESS
 
 
-def _syntax(tree: ast.Module, *, whole: bool) -> str:
-    """The tree as text. `whole`: with docstrings and annotations, for a program that reads them."""
-    return ast.dump(tree if whole else _Bare().visit(tree))
+def _syntax(tree: ast.Module | None, text: str, *, whole: bool) -> str:
+    """The tree written down; the text itself where there is none, or too deep a one. `whole`: with docstrings and annotations,
+    for a program that reads them."""
+    try:
+        return text if tree is None else ast.dump(tree if whole else _Bare().visit(tree))
+    except RecursionError:
+        return text
 
 
 class _Bare(ast.NodeTransformer):

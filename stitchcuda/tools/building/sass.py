@@ -10,11 +10,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from pathlib import Path
 
 from pydantic import Field
 
 from stitchcuda.errors import BadInput, Unavailable
+from stitchcuda.sandbox import seal
 from stitchcuda.state import KernelUsage, Record
 from stitchcuda.tools.building.disassembly import Function, Instruction, functions
 from stitchcuda.tools.building.kernel_names import demangled
@@ -117,12 +119,18 @@ def facts_of(function: Function) -> SassFacts:
 def told(kernels: Sequence[KernelUsage], binaries: Iterable[Path]) -> tuple[tuple[KernelUsage, ...], tuple[str, ...]]:
     """The compiler's report on kernels with a line on the machine code of each, and why there is none."""
     try:
-        found = {one.name: line(one).partition(": ")[2] for binary in binaries for one in facts(binary)}
+        found = {name: said for binary in binaries for name, said in _lines(binary, seal.sha256(binary))}
     except (Unavailable, BadInput) as why:
         return tuple(kernels), (f"machine code was not looked at: {why}",)
     lost = ", ".join(kernel.name for kernel in kernels if kernel.name not in found)
     notes = (f"machine code was not found in what was built, or not by the disassembler: {lost}",) if lost else ()
     return tuple(kernel.model_copy(update={"machine": found.get(kernel.name, "")}) for kernel in kernels), notes
+
+
+@lru_cache(maxsize=512)
+def _lines(binary: Path, digest: str) -> tuple[tuple[str, str], ...]:
+    """(name, line) of its functions. Programs of a session share most of their kernels, and a disassembler takes its time."""
+    return tuple((one.name, line(one).partition(": ")[2]) for one in facts(binary))
 
 
 def line(facts: SassFacts) -> str:

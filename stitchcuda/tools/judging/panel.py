@@ -31,7 +31,7 @@ from stitchcuda.tools.judging.snapshot import look
 MOST = 8
 """At once: more programs than a coder writes in one step."""
 
-_CONTEXT = 3 * 2**28                       # bytes of GPU memory for a process, before its first tensor
+_CONTEXT = 3 * 2**28                       # bytes of GPU memory that a process takes before its first tensor, rather too many
 _MEMORY = re.compile(r"ran out of memory|used more memory than it may|filled more disk than it may")
 _TIME = re.compile(r"did not finish .* within")
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from stitchcuda.tools.building import nvcc
+from stitchcuda.tools.building.build_pool import build_many
 from stitchcuda.tools.building.code_fingerprint import fingerprint
 from stitchcuda.tools.machine import toolkit
 from tests.tools import programs
@@ -159,6 +160,8 @@ def test_python_counts_by_its_syntax(code: Programs) -> None:
     assert code(model=MODEL.replace("scale: float = 2.0) -> None", "scale=2.0)")) == code()
     assert code(model=MODEL.replace("launch(x, 2)", "launch(x, 3)")) != code()
     assert code(model=MODEL.replace("scale: float = 2.0", "scale: float = 3.0")) != code()
+    deep = MODEL + f"x = {'+'.join(['1'] * 5000)}\n"
+    assert code(model=deep) == code(model=deep) != code()
     reads = MODEL + "print(ModelNew.__doc__)\n"
     assert code(model=reads.replace("Twice.", "Two times.")) != code(model=reads)
 
@@ -200,10 +203,13 @@ def test_code_that_cannot_be_read_leaves_the_sources(tmp_path: Path) -> None:
 
 def test_a_build_says_it_with_and_without_linking(tmp_path: Path) -> None:
     program = programs.write(tmp_path / "program", {"k.cu": SOURCE, "model_new.py": MODEL})
+    copy = programs.write(tmp_path / "copy", {"k.cu": SAME["local variables"](SOURCE), "model_new.py": MODEL})
     cache = tmp_path / "cache"
-    cubin, library = (nvcc.build(program, arch=ARCH, cache=cache, link=link, machine=True) for link in (False, True))
+    library = nvcc.build(program, arch=ARCH, cache=cache, link=True, machine=True)
+    cubin, again = build_many([program, copy], arch=ARCH, cache=cache, link=False, machine=True)
     assert len(cubin.code) == 32
-    assert cubin.code == library.code
+    assert cubin.code == library.code == again.code
+    assert cubin.kernels[0].machine == again.kernels[0].machine != ""
     assert nvcc.build(program, arch=ARCH, cache=cache, link=False).code == ""
     programs.write(program, {"k.cu": SOURCE.replace("__syncthreads()", "syncthreads()")})
     broken = nvcc.build(program, arch=ARCH, cache=cache, link=False, machine=True)
