@@ -110,6 +110,7 @@ def coder_prompt(assignment: Assignment, room: Room, *, looks: int = LOOKS) -> s
     brief, task = assignment.brief, assignment.task
     regions = [region for region in brief.regions if region.id in task.regions]
     last = assignment.last
+    shown = program_text(assignment.program, task.regions, room.tokens("program"), room.counter)
     generated = first_draft(brief.graph, regions, assignment.kept) if last is None else {}
     return _render(
         "coder",
@@ -118,8 +119,8 @@ def coder_prompt(assignment: Assignment, room: Room, *, looks: int = LOOKS) -> s
             "task": task,
             "host": assignment.plan.host,
             "regions": room.fit(_task_regions(brief.graph, regions), "task regions"),
-            "program": program_text(assignment.program, task.regions, room.tokens("program"), room.counter),
-            "form": not any(path.endswith("_binding.cc") for path in assignment.program),
+            "program": shown,
+            "form": "_binding.cc\n```" not in shown,  # a whole binding shows it better
             "kept": assignment.kept,
             "generated": room.fit(_blocks(generated), "generated"),
             "tried": room.fit(tried(assignment.earlier), "tried"),
