@@ -23,6 +23,7 @@ import re
 import shlex
 import shutil
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -35,6 +36,7 @@ from stitchcuda.lines import Lines
 from stitchcuda.state import Attempt, Call, Digest, Record, Settings
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_materialising = threading.Lock()
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
@@ -179,14 +181,18 @@ def get_tree(store: Store, digest: Digest) -> dict[str, bytes]:
 def materialise(store: Store, digest: Digest, folder: Path) -> Path:
     """Writes the program named `digest` as `folder`, replacing what was there, and returns `folder`.
 
-    The folder appears whole or not at all: it is written beside its place and renamed.
+    The folder appears whole or not at all: it is written beside its place and renamed. One that is as it should be is left
+    alone: several threads may ask for the same program, and one of them may be building it already.
     """
-    with writing(folder):
+    files = get_tree(store, digest)
+    with writing(folder), _materialising:
+        if folder.is_dir() and _content(folder) == files:
+            return folder
         folder.parent.mkdir(parents=True, exist_ok=True)
         fresh = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".tmp-"))
         try:
             fresh.chmod(0o755)
-            for name, content in get_tree(store, digest).items():
+            for name, content in files.items():
                 path = fresh / name
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(content)
@@ -196,6 +202,10 @@ def materialise(store: Store, digest: Digest, folder: Path) -> Path:
             shutil.rmtree(fresh, ignore_errors=True)
             raise
     return folder
+
+
+def _content(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 class SessionRecord(Record):

@@ -9,6 +9,7 @@ import os
 import resource
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,31 @@ def test_a_program_has_one_digest_and_comes_back_as_a_folder(tmp_path: Path) -> 
     (folder / "left_over.py").write_text("")
     materialise(store, digest, folder)
     assert sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()) == sorted(files)
+
+
+def test_several_threads_want_one_program_as_a_folder(tmp_path: Path) -> None:
+    """Candidates that wrote the same: whoever has its folder goes on reading in it while the others ask."""
+    store = FolderStore(tmp_path)
+    files: dict[str, str | bytes] = {f"kernels/{number}.cu": f"// {number}\n" for number in range(20)}
+    digest = put_tree(store, files)
+    wrong: list[BaseException] = []
+
+    def work(folder: Path, ready: threading.Barrier) -> None:
+        ready.wait()
+        try:
+            found = materialise(store, digest, folder)
+            assert {f"kernels/{path.name}": path.read_text() for path in found.glob("kernels/*")} == files
+        except BaseException as error:
+            wrong.append(error)
+
+    for number in range(10):
+        ready = threading.Barrier(4)
+        threads = [threading.Thread(target=work, args=(tmp_path / "programs" / str(number), ready)) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert wrong == []
 
 
 @pytest.mark.parametrize("name", ["/etc/passwd", "../outside.py", ""])
