@@ -123,7 +123,7 @@ class _Conversation:
             try:
                 answer = self._desk.ask(ask)
             except Overflow as error:
-                if scale < SMALLER**2:
+                if scale <= SMALLER**2:
                     raise Unavailable(
                         f"{self._desk.name} cannot take a prompt as {self._role} even when it is shortened ({error}): use a "
                         "model with a larger context window"

@@ -12,7 +12,8 @@ from stitchcuda.errors import StitchError
 from stitchcuda.state import Call, Role, Settings
 from stitchcuda.workspace import FolderStore
 
-from .protocol_server import Request, Server
+from .protocol_server import Answer, Failure, Request, Server
+from .protocols import Reply
 
 TASK = {
     "name": "gelu-norm", "regions": ["r01"], "title": "gelu + norm", "predicted_ms": 0.004, "why": "two launches",
@@ -57,6 +58,17 @@ def by_role(request: Request) -> str:
 def block(text: str, path: str = "kernels/r01.cu", note: str = "One block a row.") -> str:
     """A coder's reply: a sentence, and one file."""
     return f"{note}\n```{path}\n{text}\n```\n"
+
+
+def once(first: str | Reply | Failure, then: str) -> Answer:
+    """Answers the first request so, all others so."""
+    seen: list[Request] = []
+
+    def answer(request: Request) -> str | Reply | Failure:
+        seen.append(request)
+        return first if len(seen) == 1 else then
+
+    return answer
 
 
 def paid_once(engineers: Engineers, server: Server) -> None:

@@ -22,6 +22,7 @@ class Reply:
     refusal: str = ""                      # in the field that is meant for it
     finish: str = "stop"                   # OpenAI's word: stop, length, content_filter
     lost: bool = False                     # the connection breaks after the text, before its end
+    trouble: str = ""                      # an event after the text that says what went wrong there; it is the last one
     silence_s: float = 0.0                 # before the first byte
     cached: int = 0                        # tokens of the prompt that a cache held
 
@@ -61,9 +62,11 @@ def completion_chunks(model: str, reply: Reply, pieces: list[str], counts: Count
         yield chunk({"role": "assistant", "content": "", "reasoning_content": reply.thinking})
     if reply.refusal:
         yield chunk({"role": "assistant", "refusal": reply.refusal})
-    for piece in pieces:
+    for piece in pieces if reply.text or not reply.trouble else ():
         yield chunk({"role": "assistant", "content": piece})
-    if reply.lost:
+    if reply.trouble:
+        yield {"error": {"message": reply.trouble, "type": "server_error", "code": None}}
+    if reply.lost or reply.trouble:
         return
     yield chunk({}, reply.finish)
     if counts:
