@@ -39,6 +39,9 @@ class AwayHands:
     def build(self, program: Path) -> BuildResult:
         self._wait()
 
+    def build_many(self, programs: Sequence[Path]) -> list[BuildResult]:
+        self._wait()
+
     def check(self, program: Path, seeds: int) -> CheckResult:
         self._wait()
 

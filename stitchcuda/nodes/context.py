@@ -59,6 +59,10 @@ class Hands(Protocol):
 
     def build(self, program: Path) -> BuildResult: ...
 
+    def build_many(self, programs: Sequence[Path]) -> list[BuildResult]:
+        """The same for several programs at once, with as many compilers as this machine bears."""
+        ...
+
     def compile(self, program: Path) -> BuildResult:
         """The compiler's word alone: nothing is linked, so it is quick, and needs no GPU."""
         ...

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from stitchcuda.state import BuildResult, CheckResult, DeviceFacts, ProfileResult, SanitizerResult, Settings, TimingResult
+from stitchcuda.tools.building.build_pool import build_many
 from stitchcuda.tools.building.nvcc import build
 from stitchcuda.tools.judging.check import Judge, ReferenceFacts
 from stitchcuda.tools.judging.verify import policy_reasons
@@ -42,6 +43,10 @@ class LocalHands:
         link = self._settings.target == "cuda"
         return build(program, arch=self.device().arch, cache=self._cache, link=link, machine=True)
 
+    def build_many(self, programs: Sequence[Path]) -> list[BuildResult]:
+        link = self._settings.target == "cuda"
+        return build_many(programs, arch=self.device().arch, cache=self._cache, link=link, machine=True)
+
     def compile(self, program: Path) -> BuildResult:
         return build(program, arch=self.device().arch, cache=self._cache, link=False, machine=True)
 
@@ -49,7 +54,7 @@ class LocalHands:
         return self._the_judge().check(program, seeds=seeds)
 
     def check_many(self, programs: Sequence[Path], seeds: int) -> list[CheckResult]:
-        return [self.check(program, seeds) for program in programs]
+        return self._the_judge().check_many(programs, seeds=seeds)
 
     def verify(self, program: Path, seeds: int) -> CheckResult:
         check = self._the_judge().verify_final(program, seeds=seeds)

@@ -7,7 +7,6 @@ candidate is dropped, and what is known of an earlier attempt from the same prog
 from __future__ import annotations
 
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 
 from stitchcuda.nodes.brief import at_task
 from stitchcuda.nodes.context import Context
@@ -21,7 +20,7 @@ def nvcc_build(state: State, context: Context) -> State:
     update: State = {"drafts": None}  # type: ignore[typeddict-item]
     if not written:
         return update | {"work": gone_on_with(drafts), "beside": ()}
-    built = _together(written, context)
+    built = _built(written, context)
     notes = state
     for build in built:
         if build.build and build.build.skipped:
@@ -37,23 +36,13 @@ def nvcc_build(state: State, context: Context) -> State:
     return update | {"work": chosen, "beside": beside, "notes": notes.get("notes", ())}
 
 
-def _together(works: list[Work], context: Context) -> list[Work]:
-    """All built, side by side. An interrupt does not wait for the others."""
-    if len(works) == 1:
-        return [_built(works[0], context)]
-    context.hands.device()                 # once, before several ask for it
-    pool = ThreadPoolExecutor(len(works))
-    try:
-        return list(pool.map(lambda work: _built(work, context), works))
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
-
-
-def _built(work: Work, context: Context) -> Work:
-    assert work.program is not None
-    if work.build:
-        return work
-    return work.model_copy(update={"build": context.hands.build(context.program_folder(work.program))})
+def _built(works: list[Work], context: Context) -> list[Work]:
+    """All of them built; what the ledger knew of one stays."""
+    todo = [work for work in works if not work.build]
+    folders = [context.program_folder(work.program) for work in todo if work.program]
+    made = context.hands.build_many(folders) if len(todo) > 1 else [context.hands.build(folder) for folder in folders]
+    found = dict(zip((work.id for work in todo), made, strict=True))
+    return [work.model_copy(update={"build": found[work.id]}) if work.id in found else work for work in works]
 
 
 def _different(works: Iterable[Work]) -> tuple[list[Work], list[tuple[Work, Work]]]:

@@ -83,6 +83,9 @@ class TinyHands:
         broken = "build error" in _drafts(program)
         return BuildResult(ok=not broken, log=f"{program}/kernels/a.cu(7): error: expected a ';'" if broken else "")
 
+    def build_many(self, programs: Sequence[Path]) -> list[BuildResult]:
+        return [self.build(program) for program in programs]
+
     def compile(self, program: Path) -> BuildResult:
         return self.build(program)
 
