@@ -16,12 +16,14 @@ from stitchcuda.engineers.budget import Budget
 from stitchcuda.engineers.chat import Answer, Ask, Broken, Chat, Options, Overflow, Unheard
 from stitchcuda.engineers.prices import cost_usd, price_of
 from stitchcuda.engineers.tokens import Counter, size
-from stitchcuda.errors import StitchError, Unavailable
+from stitchcuda.errors import Unavailable
 from stitchcuda.state import Call, Usage
 from stitchcuda.workspace import Store
 
 TRIES = 3  # of an answer that breaks off on its way
 FRAME = 8  # tokens that a server may add around a message
+OVERFLOW = "overflow"
+"""How a request ended that the model's window does not hold: kept like an answer, since asked again it would end so again."""
 
 
 class Transcript:
@@ -116,6 +118,8 @@ class Desk:
         that broke off three times.
         """
         if (known := self.transcript.find(ask)) is not None:
+            if known.finish == OVERFLOW:
+                raise Overflow(known.text)
             return known
         said = ""
         for _ in range(TRIES):
@@ -137,16 +141,18 @@ class Desk:
         call = Call(id=ask.id, model=self.name, request="", reply=None, created=datetime.now(UTC).isoformat(timespec="seconds"))
         try:
             answer = self.chat.answer(ask, limit=limit)
-        except (Broken, Overflow, StitchError) as error:
+        except (Broken, Overflow, Unavailable) as error:  # a mailbox's BadInput is no call: nobody was asked
             # A server that was sent the request may have read it, and charges for what it wrote: nobody is told.
             read = tokens * (error.times if isinstance(error, Unheard) else isinstance(error, Broken))
             wrote = self._reported.count(error.heard) if isinstance(error, Broken) else 0
+            ended = Answer(text=str(error), finish=OVERFLOW) if isinstance(error, Overflow) else None
             failed = {
-                "id": f"{ask.id}#{self.transcript.failures(ask)}", "outcome": " ".join(str(error).split())[:300],
+                "id": ask.id if ended else f"{ask.id}#{self.transcript.failures(ask)}",
+                "outcome": " ".join(str(error).split())[:300],
                 "input_tokens": read, "output_tokens": wrote, "estimated": read > 0,
                 "usd": self._usd(Answer(text=""), read, wrote), "seconds": time.monotonic() - started,
             }  # fmt: skip
-            self._heard(self.transcript.keep(body, None, call.model_copy(update=failed)))
+            self._heard(self.transcript.keep(body, ended, call.model_copy(update=failed)))
             raise
         told = answer.input_tokens is not None and answer.output_tokens is not None
         read = answer.input_tokens if answer.input_tokens is not None else tokens
