@@ -103,7 +103,7 @@ class DraftReply:
         told = EXHAUSTED.search(outside)
         note = AFRESH.sub("", EXHAUSTED.sub("", outside))
         note = " ".join(line for line in note.splitlines() if line.strip() and not PATH.fullmatch(line.strip(" *`#:")))
-        exhausted = told["why"].strip() if told and not files and not looks else ""
+        exhausted = told["why"].strip(" \t*`") if told and not files and not looks else ""
         if not files and not looks and not exhausted:
             if any(match["info"].strip() != LOOK for match in FENCE.finditer(text)):
                 raise Malformed("a fenced block does not say which file it is: write the path after the opening fence")
