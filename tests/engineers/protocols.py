@@ -121,8 +121,8 @@ def response_events(model: str, reply: Reply, pieces: list[str], counts: Counts 
 
 
 def message(model: str, reply: Reply, counts: Counts | None) -> Body:
-    """One that ended by itself: what else may happen comes in a stream, which is what the client asks for."""
-    content = [{"type": "text", "text": reply.text}]
+    thought = [{"type": "thinking", "thinking": reply.thinking, "signature": "s"}] if reply.thinking else []
+    content = [*thought, {"type": "text", "text": reply.text}]
     body = {"id": "m", "type": "message", "role": "assistant", "model": model, "content": content, "stop_sequence": None}
     return body | {"stop_reason": _stop_reason(reply), "usage": _tokens(counts)}
 
