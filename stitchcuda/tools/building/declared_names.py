@@ -1,0 +1,113 @@
+"""Which names one declaration of C or C++ declares, from its text alone: a function's among macros, attributes and templates.
+
+It compiles nothing, and what it cannot make out it leaves out. Where to look next: `declarations.py`, which cuts headers into
+declarations.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Literal
+
+Kind = Literal["function", "type", "enum", "value", "field", "variable", "macro"]
+
+_ATTRIBUTE = re.compile(r"\[\[.*?\]\]|/\*.*?\*/")
+_LOUD = re.compile(r"_*[A-Z][A-Z0-9_]*")   # a macro by its looks: CUDARTAPI, __CUDA_ALIGN__, _CCCL_REQUIRES
+_REMARK = re.compile(r"_*[A-Z0-9_]*(?:DEPRECATED|ALIGN|UNUSED)[A-Z0-9_]*")
+_TAGGED = re.compile(r"\b(?:enum(?:\s+(?:class|struct))?|class|struct|union)\b\s*(?P<rest>[^:{]*)")
+_ALIAS = re.compile(r"(?:template\b.*?\s)?using\s+(?P<name>\w+)\s*(?:\w+\s*)?=")
+_POINTER = re.compile(r"\(\s*(?:\w+\s+)?(?:\w+::)?\*\s*(?P<name>\w+)\s*\)\s*\(")
+_FORWARD = re.compile(r"(?:class|struct|union|enum)\s+\w+|typedef\s+(?:struct|union|enum)\s+(?P<name>\w+)\s+(?P=name)")
+_CALLS = {                                 # what stands in front of parentheses and names nothing
+    "__attribute__", "__declspec", "__align__", "__builtin_align__", "__launch_bounds__", "__dv", "alignas", "asm", "decltype",
+    "defined", "explicit", "for", "if", "noexcept", "requires", "return", "sizeof", "static_assert", "switch", "throw", "while",
+}  # fmt: skip
+_NO_NAMES = {
+    "const", "default", "delete", "enum", "final", "int", "noexcept", "override", "struct", "void", "volatile", "__THROW",
+}  # fmt: skip
+
+
+def named(text: str) -> tuple[Kind, list[str]]:
+    """Of a declaration without its `;` or body. A variable's kind is "field"."""
+    if (alias := _ALIAS.match(text)) is not None:
+        return "type", [alias["name"]]
+    plain = unattributed(text, loud=False)
+    typedef = re.match(r"(?:extern\s+)?typedef\b", plain) is not None
+    if typedef and (pointer := _POINTER.search(plain)) is not None:
+        return "type", [pointer["name"]]
+    plain = _before_value(plain)
+    if not typedef:
+        called = []
+        for start, _, word in _groups(plain):
+            if (pointer := _POINTER.match(plain, start)) is not None:
+                return "field", [pointer["name"]]
+            called.append(word)
+        if called:
+            name = next((word for word in called if word and not _LOUD.fullmatch(word)), called[0])
+            elsewhere = re.search(rf"\w(?:<[^()]*>)?::{name}\s*\(", plain)     # its class has declared it
+            return "function", [name] if name and name[0] != "~" and name not in _NO_NAMES and not elsewhere else []
+    if _FORWARD.fullmatch(plain.strip()):
+        return "type", []                  # it is defined elsewhere
+    names = []
+    for part in re.split(r",(?![^<(]*[>)])", plain):
+        words = [word for word in re.findall(r"\w+", re.sub(r"\[.*|(?<!:):(?!:).*", "", part)) if not _REMARK.fullmatch(word)]
+        if words and words[-1] not in _NO_NAMES and not words[-1][0].isdigit():
+            names.append(words[-1])
+    return "type" if typedef else "field", names
+
+
+def tag(text: str) -> str:
+    """A type's name as it stands in front of its members, "" where it has none there."""
+    found = _TAGGED.search(text)
+    words = re.findall(r"\w+", re.sub(r"<.*", "", found["rest"])) if found else []
+    words = [word for word in words if word != "final" and not re.fullmatch(r"__\w+__", word)]
+    return words[-1] if words else ""
+
+
+def alias(text: str) -> str:
+    """A type's name as it stands behind its members."""
+    return next((word for word in re.findall(r"\w+", unattributed(text)) if not _LOUD.fullmatch(word)), "")
+
+
+def unattributed(text: str, *, loud: bool = True) -> str:
+    """Without comments, template parameters, attributes, and, if `loud`, macros that look like calls."""
+    text = _untemplated(_ATTRIBUTE.sub(" ", text))
+    for start, end, word in reversed(list(_groups(text))):
+        if word in _CALLS or (loud and _LOUD.fullmatch(word)):
+            text = f"{text[:text.rindex(word, 0, start)]} {text[end:]}"
+    return " ".join(text.split())
+
+
+def _groups(text: str) -> Iterator[tuple[int, int, str]]:
+    """Parentheses that nothing encloses: start, end, the word before."""
+    depth, start = 0, 0
+    for found in re.finditer(r"[()]", text):
+        if found.group() == "(":
+            start = found.start() if depth == 0 else start
+            depth += 1
+        elif depth > 0:
+            depth -= 1
+            if depth == 0:
+                before = re.search(r"(~?\w+)\s*(?:<[^()]*>\s*)?$", text[max(start - 200, 0):start])
+                yield start, found.end(), before[1] if before else ""
+
+
+def _before_value(text: str) -> str:
+    """What stands in front of `= value`; default arguments do not count."""
+    depth = 0
+    for found in re.finditer(r"[()]|(?<![=!<>])=(?!=)", text):
+        if found.group() == "=" and depth == 0:
+            return text[:found.start()]
+        depth += {"(": 1, ")": -1}.get(found.group(), 0)
+    return text
+
+
+def _untemplated(text: str) -> str:
+    while (found := re.match(r"(?:.*?\s)??template\s*<", text)) is not None:
+        depth, at = 1, found.end()
+        while depth and at < len(text):
+            depth += {"<": 1, ">": -1}.get(text[at], 0)
+            at += 1
+        text = text[at:].lstrip()
+    return text
