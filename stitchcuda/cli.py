@@ -122,7 +122,9 @@ def optimize(
 @app.command()
 def resume(
     session: Name,
-    device: Annotated[str | None, typer.Option("--device", help="Go on with another device: auto, cuda, sim, or elsewhere (reads replies only).")] = None,
+    device: Annotated[
+        str | None, typer.Option("--device", help="Go on with auto, cuda or sim, or elsewhere: only read replies.")
+    ] = None,
     workspace: Place = None,
     as_json: AsJson = False,
     quiet: Quiet = False,

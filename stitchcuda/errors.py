@@ -1,7 +1,8 @@
 """The few errors that reach a user: each says what is wrong and what to do.
 
 Anything else that escapes is a defect of ours: the command line says so, and `--debug` shows its traceback. It
-turns a `StitchError` into one line on stderr and its exit code. `Pending`, `OutOfBudget` and `Unusable` never reach it: nodes turn them into an interrupt, the session's end, and a step without a draft.
+turns a `StitchError` into one line on stderr and its exit code. `Pending`, `OutOfBudget` and `Unusable` never reach it: nodes
+turn them into an interrupt, the session's end, and a step without a draft.
 """
 
 from __future__ import annotations

@@ -82,15 +82,17 @@ def optimize(
     `reference` is the path of a KernelBench-style file, or an `nn.Module` with `example_inputs`: a tuple of positional
     arguments, a dict of keyword arguments, or one tensor. `session` names it (default: numbered after the reference);
     `workspace` is the folder it lives in (default: STITCHCUDA_WORKSPACE, else `.stitchcuda` here). `engineer` replaces the one
-    that `model` names; `roles` gives a role another chat model, and `options` are for them all, such as temperature. A chat model
-    goes on from what the built-in engineer has verified, unless `from_scratch`. `candidates` are drafts a step. `on_event` is called with a dict for every node, attempt, best program and note.
+    that `model` names; `roles` gives a role another chat model, and `options` are for them all, such as temperature. A chat
+    model goes on from what the built-in engineer has verified, unless `from_scratch`. `candidates` are drafts a step.
+    `on_event` is called with a dict for every node, attempt, best program and note.
 
     Raises BadInput or Unavailable with one sentence; KeyboardInterrupt after a clean stop, saying how to go on.
     """
     home = Workspace(workspace)
     settings = {
-        "model": model, "roles": {role: tuple(models) for role, models in (roles or {}).items()}, "options": dict(options or {}),
-        "base_url": base_url, "from_scratch": from_scratch, "candidates": candidates, "goal": goal, "budget_usd": budget_usd,
+        "model": model, "roles": {role: tuple(models) for role, models in (roles or {}).items()},
+        "options": dict(options or {}), "base_url": base_url, "from_scratch": from_scratch, "candidates": candidates,
+        "goal": goal, "budget_usd": budget_usd,
         "max_tokens": max_tokens, "max_gpu_s": max_gpu_s, "max_attempts": max_attempts, "max_minutes": max_minutes,
         "policy": policy, "precision": precision,
     }  # fmt: skip

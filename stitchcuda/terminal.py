@@ -20,7 +20,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from stitchcuda.state import Attempt, Task, Usage
+from stitchcuda.state import Attempt, Call, Task, Usage
 
 LINES = 6  # the latest lines shown below the live panel's tasks
 WORTH_A_LINE_S = 1.0
@@ -63,6 +63,10 @@ class Progress:
             case "tokens":
                 self.replies = int(event["chunks"])
                 return ""
+            case "call":
+                return self._call(event["call"])
+            case "estimate" | "stage" | "twin":
+                return str(event["text"])
             case "plan":
                 return self._plan(event)
             case "attempt":
@@ -83,6 +87,23 @@ class Progress:
             return "baseline: running and capturing the reference" if event["node"] == "baseline" else ""
         self.usage = event["usage"]
         return f"{about}: {event['seconds']:.1f} s" if event["seconds"] >= WORTH_A_LINE_S else ""
+
+    def _call(self, call: Call) -> str:
+        """A call of a model counts at once; its node, when it ends, brings the session's own sum."""
+        usage = self.usage
+        self.usage = usage.model_copy(
+            update={
+                "calls": usage.calls + 1,
+                "input_tokens": usage.input_tokens + call.input_tokens,
+                "output_tokens": usage.output_tokens + call.output_tokens,
+                "usd": None if usage.usd is None or call.usd is None else usage.usd + call.usd,
+            }
+        )
+        role = call.id.partition("-")[0]
+        money = "" if call.usd is None else f", ${call.usd:.3f}"
+        failed = f": {call.outcome}" if call.outcome else ""
+        tokens = f"{call.input_tokens:,} tokens read, {call.output_tokens:,} written"
+        return f"{call.model} as {role}: {tokens}{money}, {call.seconds:.0f} s{failed}"
 
     def _plan(self, event: dict[str, Any]) -> str:
         tasks: tuple[Task, ...] = event["tasks"]

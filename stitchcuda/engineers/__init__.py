@@ -1,7 +1,7 @@
 """The engineer protocol: whoever plays planner, coder and verifier. Knows nothing of langgraph and never runs a tool.
 
-Implementations: `builtin` (deterministic, over `fusion/`) and `llm` (chat models, asked through `desk.py`; prompts in `prompts/`).
-`choose.py` chooses. A mailbox without a reply raises `errors.ReplyPending`.
+Implementations: `builtin` (deterministic, over `fusion/`) and `llm` (chat models, asked through `desk.py`; prompts in
+`prompts/`). `choose.py` chooses. A mailbox without a reply raises `errors.ReplyPending`.
 """
 
 from __future__ import annotations

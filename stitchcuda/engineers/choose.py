@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stitchcuda.engineers import Engineer
+from stitchcuda.engineers import Brief, Engineer
 from stitchcuda.errors import BadInput
 from stitchcuda.state import Call, Role, Settings
 from stitchcuda.workspace import Store
@@ -35,6 +35,7 @@ class Engineers:
     starter: Engineer | None = None
     transcript: Transcript | None = None   # None: nobody is asked
     budget: Budget | None = None
+    estimate: Callable[[Brief], str] | None = None  # of what is to come, one sentence
 
 
 def engineers_for(
@@ -59,6 +60,7 @@ def engineers_for(
 
     from stitchcuda.engineers.budget import Budget
     from stitchcuda.engineers.desk import Desk, Transcript
+    from stitchcuda.engineers.estimate import estimate
     from stitchcuda.engineers.llm import ChatEngineer
 
     transcript = Transcript(store, session)
@@ -73,7 +75,13 @@ def engineers_for(
         return desks[model]
 
     by_role = {role: tuple(map(desk, models_of(settings, role))) for role in ROLES}
-    return Engineers(ChatEngineer(by_role), None if settings.from_scratch else BuiltinEngineer(), transcript, budget)
+    return Engineers(
+        engineer=ChatEngineer(by_role),
+        starter=None if settings.from_scratch else BuiltinEngineer(),
+        transcript=transcript,
+        budget=budget,
+        estimate=lambda brief: estimate({role: desks[0] for role, desks in by_role.items()}, brief),
+    )
 
 
 def models_of(settings: Settings, role: Role) -> tuple[str, ...]:

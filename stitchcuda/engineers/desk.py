@@ -105,7 +105,7 @@ class Desk:
         self._base_url = base_url
         self._options = dict(options or {})
         self._heard = heard
-        self._price = price_of(chat.name, base_url=base_url)
+        self.price = price_of(chat.name, base_url=base_url)
 
     @property
     def name(self) -> str:
@@ -124,7 +124,7 @@ class Desk:
         said = ""
         for _ in range(TRIES):
             tokens = sum(self._reported.count(text) + FRAME for text in _texts(ask))
-            with self._budget.admitted(self._price, tokens, ask.role) as limit:
+            with self._budget.admitted(self.price, tokens, ask.role) as limit:
                 try:
                     return self._asked(ask, limit, tokens)
                 except Broken as error:
@@ -170,7 +170,7 @@ class Desk:
 
     def _usd(self, answer: Answer, read: int, written: int) -> float | None:
         """By the price of the model asked for, else of the one that answered, as a mailbox learns it."""
-        price = self._price or (price_of(answer.model, base_url=self._base_url) if answer.model else None)
+        price = self.price or (price_of(answer.model, base_url=self._base_url) if answer.model else None)
         if price is not None:
             return cost_usd(price, read, answer.cached_tokens, written, written_tokens=answer.written_tokens)
         return 0.0 if read == written == 0 else None

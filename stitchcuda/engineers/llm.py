@@ -28,6 +28,8 @@ T = TypeVar("T")
 NAME = re.compile(r"[a-z][a-z0-9_-]{1,39}")
 SMALLER = 0.6  # of every section's tokens, each time that the model's window did not hold them
 REPAIRS = 1
+TITLE, SENTENCE, PARAGRAPH = 100, 600, 1500  # characters of what a model says beside its code: later prompts repeat it
+CITATIONS = 8
 
 
 class ChatEngineer:
@@ -53,8 +55,8 @@ class ChatEngineer:
             version=max((plan.version for plan in brief.plans), default=0) + 1,
             tasks=tuple(_task(planned) for planned in reply.tasks),
             evidence=(brief.baseline.capture, brief.baseline.regions),
-            summary=" ".join([reply.summary.strip(), *notes]),
-            host=reply.host.strip(),
+            summary=" ".join([_shortened(reply.summary, SENTENCE), *notes]),
+            host=_shortened(reply.host, PARAGRAPH),
         )
 
     def write(self, assignment: Assignment) -> Draft:
@@ -74,10 +76,11 @@ class ChatEngineer:
 
         conversation = _Conversation(desk, "coder", assignment.about)
         reply, files = conversation.held(lambda room: coder_prompt(assignment, room), None, read, look)
+        note = _shortened(reply.note, SENTENCE)
         if reply.exhausted:
-            return Draft(files={}, note=reply.note, exhausted=reply.exhausted, engineer=desk.name)
-        files["program.json"] = with_task(files, assignment.program, assignment.task.id, reply.note or assignment.task.strategy)
-        return Draft(files=files, note=reply.note, engineer=desk.name)
+            return Draft(files={}, note=note, exhausted=_shortened(reply.exhausted, SENTENCE), engineer=desk.name)
+        files["program.json"] = with_task(files, assignment.program, assignment.task.id, note or assignment.task.strategy)
+        return Draft(files=files, note=note, engineer=desk.name)
 
     def review(self, assignment: Assignment, draft: Draft, evidence: Evidence) -> Review:
         (desk,) = self._desks["verifier"]
@@ -91,11 +94,11 @@ class ChatEngineer:
         conversation = _Conversation(desk, "verifier", assignment.about)
         reply = conversation.held(lambda room: verifier_prompt(assignment, draft, evidence, room), ReviewReply, read)
         return Review(
-            bottleneck=reply.bottleneck.strip(),
-            suggestion=reply.suggestion.strip(),
+            bottleneck=_shortened(reply.bottleneck, SENTENCE),
+            suggestion=_shortened(reply.suggestion, PARAGRAPH),
             route=reply.route,
-            citations=tuple(reply.citations),
-            expected_gain=reply.expected_gain.strip(),
+            citations=tuple(_shortened(citation, SENTENCE) for citation in reply.citations[:CITATIONS]),
+            expected_gain=_shortened(reply.expected_gain, SENTENCE),
         )
 
 
@@ -193,12 +196,17 @@ def _task(planned: PlannedTask) -> Task:
     return Task(
         id=planned.name,
         kind="region" if planned.regions else "host",
-        title=planned.title.strip(),
+        title=_shortened(planned.title, TITLE),
         regions=tuple(planned.regions),
         predicted_ms=planned.predicted_ms,
-        why=planned.why.strip(),
-        strategy=planned.strategy.strip(),
+        why=_shortened(planned.why, SENTENCE),
+        strategy=_shortened(planned.strategy, PARAGRAPH),
     )
+
+
+def _shortened(text: str, most: int) -> str:
+    text = text.strip()
+    return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"
 
 
 def check_plan(plan: PlanReply, brief: Brief) -> None:

@@ -40,17 +40,17 @@ def tried(earlier: Sequence[tuple[Attempt, Review]]) -> str:
     if not earlier:
         return ""
     lines = []
-    timed = sorted((one for one, _ in earlier if one.correct and one.program_ms is not None), key=lambda one: one.program_ms or 0.0)
+    timed = sorted((one.program_ms, one.ordinal, one.note) for one, _ in earlier if one.correct and one.program_ms is not None)
     if len(timed) > 1:
         lines.append("Correct variants, fastest first: say to yourself why the first is faster than the next.")
-        lines += [f"- {_ms(one.program_ms or 0.0)}: #{one.ordinal} {one.note or 'no note'}" for one in timed[:5]]
+        lines += [f"- {_ms(ms)}: #{ordinal} {note or 'no note'}" for ms, ordinal, note in timed[:5]]
     if len(earlier) > LAST:
         lines.append("Before the last four:")
         lines += [f"- #{one.ordinal}: {_outcome(one)}. {one.note}".rstrip() for one, _ in earlier[:-LAST]]
     for one, review in earlier[-LAST:]:
         reading = f" Read as: {review.bottleneck} Then suggested: {review.suggestion}" if review.bottleneck else ""
         lines.append(f"- #{one.ordinal}: {_outcome(one)}. {one.note}{reading}")
-    return "\n".join(" ".join(line.split()) if not line.startswith("-") else f"- {' '.join(line[2:].split())}" for line in lines)
+    return "\n".join(" ".join(line.split()) for line in lines)
 
 
 def recurring(history: Sequence[Attempt]) -> list[Recurring]:

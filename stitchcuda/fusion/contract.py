@@ -1,7 +1,7 @@
 """The border of several regions taken together: which tensors come in, which must come out, and the operators between.
 
-This is the contract of a task whose fusion boundary holds more than one region. Views that lie wholly between them belong to it.
-Pure functions of the captured graph; `partition.py` cuts the regions.
+This is the contract of a task whose fusion boundary holds more than one region. Views that lie wholly between them belong to
+it. Pure functions of the captured graph; `partition.py` cuts the regions.
 """
 
 from __future__ import annotations

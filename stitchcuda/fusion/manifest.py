@@ -78,7 +78,8 @@ def with_task(files: Mapping[str, str | bytes], before: Mapping[str, str | bytes
     content = read_manifest(files)
     sources = sorted(path for path in files if path.startswith("kernels/") and path.endswith(".cu"))
     same = {path for path in files if files[path] == before.get(path)}
-    known = {path: kernel for kernel in content.get("kernels") or [] if same.issuperset(kernel["files"]) for path in kernel["files"]}
+    unchanged = [kernel for kernel in content.get("kernels") or [] if same.issuperset(kernel["files"])]
+    known = {path: kernel for kernel in unchanged for path in kernel["files"]}
     kernels = [known.get(path) or _kernel(path, files, strategy) for path in sources]
     model = files.get("model_new.py", "")
     replays = isinstance(model, str) and ("CUDAGraph(" in model or "make_graphed_callables" in model)
@@ -96,7 +97,8 @@ def with_task(files: Mapping[str, str | bytes], before: Mapping[str, str | bytes
 def _kernel(path: str, files: Mapping[str, str | bytes], strategy: str) -> dict[str, Any]:
     name = path.removeprefix("kernels/").removesuffix(".cu")
     binding = f"kernels/{name}_binding.cc"
-    functions = re.findall(r"__global__[^;{(]*?(\w+)\s*\((?!\s*\d)", re.sub(r"__launch_bounds__\s*\([^)]*\)", "", str(files[path])))
+    source = re.sub(r"__launch_bounds__\s*\([^)]*\)", "", str(files[path]))
+    functions = re.findall(r"__global__[^;{(]*?(\w+)\s*\(", source)
     return {
         "name": name,
         "files": [path, *([binding] if binding in files else [])],

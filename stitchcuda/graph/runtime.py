@@ -109,7 +109,8 @@ def _act(name: str, act: Callable[[State, Context], State], state: State, contex
         interrupt({"waiting_for": str(pending)})
         raise
     seconds = time.monotonic() - started
-    usage = context.spent(state.get("usage", Usage()), seconds if context.settings.target == "cuda" and name in _ON_GPU else 0.0)
+    on_gpu = context.settings.target == "cuda" and name in _ON_GPU
+    usage = context.spent(state.get("usage", Usage()), seconds if on_gpu else 0.0)
     context.emit("node", phase="end", seconds=seconds, usage=usage, **facts)
     return update if name in _SIDE_BY_SIDE else update | {"usage": usage}
 

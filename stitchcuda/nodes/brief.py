@@ -1,7 +1,7 @@
 """What an engineer is shown: the brief of a session, and the assignment of one draft.
 
-Reads the state and the workspace, writes nothing. Digests are resolved here, so an engineer never sees a store. What a coder may
-look at by itself is in `look.py`.
+Reads the state and the workspace, writes nothing. Digests are resolved here, so an engineer never sees a store. What a coder
+may look at by itself is in `look.py`.
 """
 
 from __future__ import annotations

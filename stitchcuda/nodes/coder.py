@@ -1,8 +1,8 @@
 """The coder node: asks the engineer for one draft of a whole program. It neither builds nor runs it.
 
-A step may have several candidates: the node runs once for each, side by side, and hands its draft in. An attempt that the ledger
-knows already (a node rerun after a crash, a replay from an earlier checkpoint) is not written again: its program and evidence are
-taken over, and the tool nodes leave them as they are.
+A step may have several candidates: the node runs once for each, side by side, and hands its draft in. An attempt that the
+ledger knows already (a node rerun after a crash, a replay from an earlier checkpoint) is not written again: its program and
+evidence are taken over, and the tool nodes leave them as they are.
 """
 
 from __future__ import annotations

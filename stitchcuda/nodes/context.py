@@ -41,8 +41,8 @@ from stitchcuda.tools.profiling.system_profile import SystemProfile
 from stitchcuda.workspace import SessionRecord, Workspace, get_tree, materialise, put_tree
 
 Event = dict[str, Any]
-"""Something a person may want to see: `kind` is session, node, step, tokens (of a reply that streams in), call (of a model, when
-it is over), plan, attempt, twin, best or note; the rest depends on it."""
+"""Something a person may want to see: `kind` is session, node, step, tokens (of a reply that streams in), call (of a model,
+when it is over), estimate, stage, plan, attempt, twin, best or note; the rest depends on it."""
 
 Loaded = TypeVar("Loaded", bound=Record)
 _REGIONS = TypeAdapter(tuple[Region, ...])

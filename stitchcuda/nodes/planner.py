@@ -16,8 +16,11 @@ def planner(state: State, context: Context) -> State:
     seen = _profiled(state, context)
     state = state | seen
     engineer = context.engineer(state)
+    brief = brief_of(state, context)
+    if context.engineers.estimate and state.get("stage") == "model" and state.get("attempts", 0) == state.get("started", 0):
+        context.emit("estimate", text=context.engineers.estimate(brief))
     try:
-        proposed = engineer.plan(brief_of(state, context))
+        proposed = engineer.plan(brief)
     except OutOfBudget as error:
         return seen | {"halt": f"budget: {error}", "work": None}
     except Unusable as error:

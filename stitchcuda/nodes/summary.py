@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from stitchcuda.nodes.context import Context
 from stitchcuda.nodes.verdict import missing, predicted_ms
-from stitchcuda.state import Attempt, Baseline, Evidence, State
+from stitchcuda.state import Attempt, Baseline, Evidence, State, Usage
 from stitchcuda.tools.profiling import baselines
 from stitchcuda.tools.profiling.baselines import BaselineTimes
 
@@ -33,6 +33,7 @@ def summary(state: State, context: Context, history: tuple[Attempt, ...]) -> str
         f"- tier: {f'{tier}: {RESTS_ON[tier]}' if tier else 'none: nothing was kept'}",
         f"- tasks: {len(kept)} kept of {len(state.get('tasks_done', ()))} finished; {state.get('attempts', 0)} attempts",
         f"- ended: {state.get('stop_reason')}",
+        *([f"- spent: {spent(state.get('usage', Usage()), history)}"] if state.get("usage", Usage()).calls else []),
         *_times(state, history),
         "",
         *_attempts(context, history),
@@ -54,6 +55,20 @@ def summary(state: State, context: Context, history: tuple[Attempt, ...]) -> str
     if notes:
         lines += ["## Notes", "", *(f"- {note}" for note in notes), ""]
     return "\n".join(lines)
+
+
+def spent(usage: Usage, history: tuple[Attempt, ...]) -> str:
+    """Calls, tokens and money of chat models, and what each of their accepted tasks has cost."""
+    writers = {attempt.engineer for attempt in history if attempt.engineer not in ("", "builtin")}
+    accepted = len({attempt.task for attempt in history if attempt.kept and attempt.engineer in writers})
+    text = f"{usage.calls} calls, {usage.input_tokens:,} tokens read and {usage.output_tokens:,} written"
+    if usage.usd is None:
+        text += ", at a price that is not known"
+        each = f"{(usage.input_tokens + usage.output_tokens) // accepted:,} tokens" if accepted else ""
+    else:
+        text += f", ${usage.usd:.2f}"
+        each = f"${usage.usd / accepted:.2f}" if accepted else ""
+    return text + (f": {each} for each of {accepted} accepted tasks" if each else ": none of their tasks was accepted")
 
 
 def _profiles(context: Context, baseline: Baseline, final: Evidence | None, history: tuple[Attempt, ...]) -> list[str]:

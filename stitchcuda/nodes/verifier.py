@@ -21,7 +21,9 @@ from stitchcuda.state import Attempt, Evidence, Review, State, Work
 
 RECENT = 4
 NOTE = 300  # characters of a coder's own words
-NO_PRICE = "the model's price is not known: --budget-usd cannot end this session, --max-attempts, --max-tokens and --max-minutes can"
+NO_PRICE = (
+    "the model's price is not known: --budget-usd cannot end this session; --max-attempts, --max-tokens and --max-minutes can"
+)
 
 
 def verifier_by(rules: Rules) -> Callable[[State, Context], State]:
