@@ -133,7 +133,6 @@ def coder_prompt(assignment: Assignment, room: Room, *, looks: int = LOOKS) -> s
             "diagnosis": room.log(diagnosis(assignment.evidence), "diagnosis") if assignment.evidence else "",
             "review": assignment.review,
             "docs": room.fit(assignment.docs, "docs"),
-            "docs_there": bool(assignment.docs),
             "of": assignment.of,
             "candidate": assignment.candidate,
             "angle": ANGLES[assignment.candidate % len(ANGLES)],

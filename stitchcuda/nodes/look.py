@@ -10,6 +10,7 @@ from stitchcuda.engineers import Files
 from stitchcuda.engineers.diagnosis import built
 from stitchcuda.nodes.context import Context
 from stitchcuda.state import Attempt, Evidence, ProfileResult, State
+from stitchcuda.tools.building.header_docs import documentation
 
 
 class ProgramLook:
@@ -31,8 +32,6 @@ class ProgramLook:
         return "\n".join(lines) or f"No profile names {kernel!r}."
 
     def docs(self, query: str) -> str:
-        from stitchcuda.tools.building.header_docs import documentation
-
         return documentation(query)
 
 
