@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from stitchcuda.fusion.floor import Floor, floors
-from stitchcuda.nodes.summary import spent
+from stitchcuda.nodes.summary import over_start, spent
 from stitchcuda.session import Outcome, Session
 from stitchcuda.state import Attempt, CheckResult, Evidence, Plan, Region
 from stitchcuda.terminal import milliseconds
@@ -41,6 +41,8 @@ def summary(session: Session) -> str:
     lines += _kept(session)
     if final is not None and final.check is not None:
         lines.append(_grounds(final, final.check, session.settings.precision))
+    if final is not None and final.timing is not None and state.get("start") not in (None, state.get("program")):
+        lines.append(over_start(final.timing))
     if outcome.usage.calls:
         lines.append(f"spent:   {spent(outcome.usage, session.attempts())}")
     if outcome.program:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from stitchcuda.nodes.context import Context
 from stitchcuda.nodes.verdict import missing, predicted_ms
-from stitchcuda.state import Attempt, Baseline, Evidence, State, Usage
+from stitchcuda.state import Attempt, Baseline, Evidence, State, TimingResult, Usage
 from stitchcuda.tools.profiling import baselines
 from stitchcuda.tools.profiling.baselines import BaselineTimes
 
@@ -57,6 +57,16 @@ def summary(state: State, context: Context, history: tuple[Attempt, ...]) -> str
     return "\n".join(lines)
 
 
+def over_start(timing: TimingResult) -> str:
+    """What a chat model gained over the program that it went on from, timed side by side."""
+    gain = timing.previous_ms / timing.program_ms if timing.program_ms else 0.0
+    interval = f"95 % interval {timing.saving_low_ms:.4f} to {timing.saving_high_ms:.4f}"
+    return (
+        f"over what the built-in engineer had: {timing.previous_ms:.4f} ms → {timing.program_ms:.4f} ms, {gain:.2f}x; saved "
+        f"{timing.saving_ms:.4f} ms ({interval})"
+    )
+
+
 def spent(usage: Usage, history: tuple[Attempt, ...]) -> str:
     """Calls, tokens and money of chat models, and what each of their accepted tasks has cost."""
     writers = {attempt.engineer for attempt in history if attempt.engineer not in ("", "builtin")}
@@ -104,7 +114,8 @@ def _times(state: State, history: tuple[Attempt, ...]) -> list[str]:
     if final and final.timing:
         timing = final.timing
         ratio = f"{timing.speedup:.2f}x ({final.tier}, {timing.clock})"
-        return [f"- time: {timing.reference_ms:.4f} ms → {timing.program_ms:.4f} ms, {ratio}"]
+        lines = [f"- time: {timing.reference_ms:.4f} ms → {timing.program_ms:.4f} ms, {ratio}"]
+        return lines + ([f"- {over_start(timing)}"] if state.get("start") not in (None, state["program"]) else [])
     after = predicted_ms(baseline, history, state.get("tasks_kept", ()))
     ratio = f"{baseline.predicted_ms / after:.2f}x" if after > 0 else "no ratio"
     ceilings = "measured" if baseline.device.measured else "nominal"

@@ -17,14 +17,15 @@ SLOWER = 0.98
 def verify_best(state: State, context: Context, *, seeds: int) -> State:
     """The newest kept program that still holds, as an update of program, best, kept tasks, final evidence and notes.
 
-    The program with nothing stitched is the preceding one when timing, and the last resort.
+    The program with nothing stitched is the last resort. Timed against it, or against what a chat model went on from.
     """
     first = state["first"]
+    previous = state.get("start") or first
     kept = [attempt for attempt in context.history(state) if attempt.kept]
     notes = state.get("notes", ())
     for position in range(len(kept) - 1, -1, -1):
         attempt = kept[position]
-        evidence = _gather(context, attempt.program, first, seeds)
+        evidence = _gather(context, attempt.program, previous, seeds)
         refusal = _refusal(evidence)
         if not refusal:
             tasks = tuple(dict.fromkeys(earlier.task for earlier in kept[: position + 1]))
@@ -35,11 +36,11 @@ def verify_best(state: State, context: Context, *, seeds: int) -> State:
     return {"program": first, "best": None, "tasks_kept": (), "final": None, "notes": notes}
 
 
-def _gather(context: Context, program: Digest, first: Digest, seeds: int) -> Evidence:
+def _gather(context: Context, program: Digest, previous: Digest, seeds: int) -> Evidence:
     folder = context.program_folder(program)
     build = context.hands.build(folder)
     check = context.hands.verify(folder, seeds) if build.ok or build.skipped else None
-    timing = context.hands.time(folder, context.program_folder(first), twice=True) if check and check.ok else None
+    timing = context.hands.time(folder, context.program_folder(previous), twice=True) if check and check.ok else None
     evidence = Evidence(build=build, check=check, timing=timing)
     if timing and not timing.refused:      # a winner on a GPU
         context.emit("step", text="looking where its time goes, and for memory errors")
