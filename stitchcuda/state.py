@@ -403,7 +403,6 @@ class State(TypedDict, total=False):
     counters: ProfileResult | None         # of its kernels
     lessons: Digest | None                 # of earlier sessions, for the next plan
     first: Digest                          # the program with nothing stitched yet
-    start: Digest | None                   # the program that a chat model went on from
     program: Digest | None                 # the best verified program
     best: Attempt | None                   # the attempt behind it
     head: str | None                       # id of the latest attempt

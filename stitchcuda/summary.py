@@ -15,6 +15,7 @@ from rich.text import Text
 
 from stitchcuda.fusion.floor import Floor, floors
 from stitchcuda.nodes.summary import over_start, spent
+from stitchcuda.nodes.verification import gone_on_from
 from stitchcuda.session import Outcome, Session
 from stitchcuda.state import Attempt, CheckResult, Evidence, Plan, Region
 from stitchcuda.terminal import milliseconds
@@ -41,7 +42,7 @@ def summary(session: Session) -> str:
     lines += _kept(session)
     if final is not None and final.check is not None:
         lines.append(_grounds(final, final.check, session.settings.precision))
-    if final is not None and final.timing is not None and state.get("start") not in (None, state.get("program")):
+    if final is not None and final.timing is not None and gone_on_from([one for one in session.attempts() if one.kept]):
         lines.append(over_start(final.timing))
     if outcome.usage.calls:
         lines.append(f"spent:   {spent(outcome.usage, session.attempts())}")

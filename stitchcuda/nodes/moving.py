@@ -50,7 +50,7 @@ def moved(rules: Rules, state: State, context: Context, route: Route, update: St
     changed: State = {}
     if starting and stop and stop.left_over and not after.get("halt"):
         # The built-in engineer has done what it can: the chat model goes on from there.
-        changed = {"stage": "model", "started": after.get("attempts", 0), "unusable": 0, "start": after["program"]}
+        changed = {"stage": "model", "started": after.get("attempts", 0), "unusable": 0}
         route, reason = "replan", None
         context.emit("stage", text=f"{len(after.get('tasks_kept', ()))} tasks by the built-in engineer are verified; "
                      f"{context.engineers.engineer.name} goes on from there")  # fmt: skip

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from stitchcuda.nodes.context import Context
 from stitchcuda.nodes.verdict import missing, predicted_ms
+from stitchcuda.nodes.verification import gone_on_from
 from stitchcuda.state import Attempt, Baseline, Evidence, State, TimingResult, Usage
 from stitchcuda.tools.profiling import baselines
 from stitchcuda.tools.profiling.baselines import BaselineTimes
@@ -115,7 +116,7 @@ def _times(state: State, history: tuple[Attempt, ...]) -> list[str]:
         timing = final.timing
         ratio = f"{timing.speedup:.2f}x ({final.tier}, {timing.clock})"
         lines = [f"- time: {timing.reference_ms:.4f} ms → {timing.program_ms:.4f} ms, {ratio}"]
-        return lines + ([f"- {over_start(timing)}"] if state.get("start") not in (None, state["program"]) else [])
+        return lines + ([f"- {over_start(timing)}"] if gone_on_from([one for one in history if one.kept]) else [])
     after = predicted_ms(baseline, history, state.get("tasks_kept", ()))
     ratio = f"{baseline.predicted_ms / after:.2f}x" if after > 0 else "no ratio"
     ceilings = "measured" if baseline.device.measured else "nominal"

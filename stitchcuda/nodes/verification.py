@@ -6,9 +6,11 @@ attempt: the ledger keeps what was found when each was made.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from stitchcuda.nodes.context import Context
 from stitchcuda.nodes.verdict import tier_of
-from stitchcuda.state import Digest, Evidence, State
+from stitchcuda.state import Attempt, Digest, Evidence, State
 
 SLOWER = 0.98
 """A final program may be at most 2 % slower than eager; the clock is not better than that from run to run."""
@@ -20,8 +22,8 @@ def verify_best(state: State, context: Context, *, seeds: int) -> State:
     The program with nothing stitched is the last resort. Timed against it, or against what a chat model went on from.
     """
     first = state["first"]
-    previous = state.get("start") or first
     kept = [attempt for attempt in context.history(state) if attempt.kept]
+    previous = gone_on_from(kept) or first
     notes = state.get("notes", ())
     for position in range(len(kept) - 1, -1, -1):
         attempt = kept[position]
@@ -34,6 +36,12 @@ def verify_best(state: State, context: Context, *, seeds: int) -> State:
             return {"program": attempt.program, "best": best, "tasks_kept": tasks, "final": evidence, "notes": notes}
         notes = context.note({"notes": notes}, f"the program of attempt {attempt.id} ({attempt.task}) is given up: {refusal}")
     return {"program": first, "best": None, "tasks_kept": (), "final": None, "notes": notes}
+
+
+def gone_on_from(kept: Sequence[Attempt]) -> Digest | None:
+    """The built-in engineer's program that a chat model's first kept attempt went on from; None where there is none."""
+    writers = [attempt.engineer == "builtin" for attempt in kept]
+    return kept[writers.index(False) - 1].program if True in writers and False in writers else None
 
 
 def _gather(context: Context, program: Digest, previous: Digest, seeds: int) -> Evidence:
