@@ -44,6 +44,11 @@ class Transcript:
         """All calls of models, oldest first; what tools told in between is left out."""
         return tuple(call for call in self._store.calls(self._session).values() if call.model)
 
+    def told(self) -> dict[str, Answer]:
+        """What tools told in between, by the names it is kept under."""
+        found = {name: self.answer(call) for name, call in self._store.calls(self._session).items() if not call.model}
+        return {name: answer for name, answer in found.items() if answer is not None}
+
     def once(self, name: str, see: Callable[[], str]) -> str:
         """What a tool told the first time, kept under `name`: what is in a request must be the same in every run."""
         call = self._store.calls(self._session).get(name)
@@ -130,6 +135,11 @@ class Desk:
                 except Broken as error:
                     said = str(error)
         raise Unavailable(f"{said}, {TRIES} times: resume later")
+
+    def told(self) -> dict[str, Answer]:
+        """What tools told in between, by the names it is kept under."""
+        found = {name: self.answer(call) for name, call in self._store.calls(self._session).items() if not call.model}
+        return {name: answer for name, answer in found.items() if answer is not None}
 
     def once(self, name: str, see: Callable[[], str]) -> str:
         """What `see` gave the first time, from the transcript later: what a tool says may differ on another machine."""
