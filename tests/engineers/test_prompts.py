@@ -1,4 +1,4 @@
-"""Each role is shown what it needs, and a template that names a missing field fails."""
+"""Each role is shown what it needs within its share of tokens, and a template that names a missing field fails."""
 
 from __future__ import annotations
 
@@ -8,20 +8,36 @@ from pathlib import Path
 
 import pytest
 import tvm_ffi
+from hypothesis import Phase, example, given, settings
+from hypothesis import strategies as st
 from jinja2 import UndefinedError
 
-from stitchcuda.engineers import Draft
+from stitchcuda.engineers import Assignment, Draft
 from stitchcuda.engineers.diagnosis import diagnosis
-from stitchcuda.engineers.prompt import _environment, coder_prompt, planner_prompt, verifier_prompt
+from stitchcuda.engineers.llm import PARAGRAPH, SENTENCE
+from stitchcuda.engineers.prompt import Room, _environment, coder_prompt, looked, planner_prompt, verifier_prompt
+from stitchcuda.engineers.tokens import Counter
 from stitchcuda.state import BuildResult, Evidence, KernelUsage, ProfileResult, Review, Settings, TimingResult
 from stitchcuda.tools.machine.toolkit import find_toolkit, missing
 
-from .briefs import ATTEMPT, NOT_BUILT, PLAN, PROGRAM, REFERENCE, RIGHT, WRONG, assignment, brief
+from .briefs import ATTEMPT, NOT_BUILT, PLAN, PROGRAM, REFERENCE, RIGHT, TASK, WRONG, assignment, brief
+
+MOST, TALKED = 24_000, 27_000
+COUNTER = Counter("unknown")
+ROOM = Room(COUNTER)
+TIMING = TimingResult(
+    reference_ms=2.0, previous_ms=1.5, program_ms=1.0, saving_ms=0.5, saving_low_ms=0.4, saving_high_ms=0.6, samples=50
+)
+REVIEW = Review(bottleneck="it does not build", suggestion="declare xs", route="code", expected_gain="a build")
 
 
 def test_planner_sees_program_costs_and_record() -> None:
     settings = Settings(policy="strict", precision="bf16", goal=1.5)
-    text = planner_prompt(brief(settings, history=(ATTEMPT,), plans=(PLAN,), kept=("r07",)))
+    seen = brief(
+        settings, history=(ATTEMPT,), plans=(PLAN,), kept=("r07",), finished=("r07", "old-task"), program=PROGRAM,
+        program_ms=0.01, profile=("80 % in gemm",), notes=("ncu was skipped",), lessons=("split products paid on this GPU",),
+    )  # fmt: skip
+    text = planner_prompt(seen, ROOM)
     for needed in (
         "the reference's own words",
         "NVIDIA H200", "132 SMs", "4300 GB/s",
@@ -29,40 +45,52 @@ def test_planner_sees_program_costs_and_record() -> None:
         "Eager: not timed; 0.02 ms predicted", "floor: 0.8 µs for the whole program as one kernel, bound by launch",
         "12 kFLOP; floor 0.8 µs, bound by launch", "Nominal figures",
         "strict (no framework compute", "bf16 is allowed", "Goal: 1.5×",
-        "In the program now: r07", "Plan 1: r01. one region",
-        "r01 #0: predicted 5 µs, saving not timed; not kept, then code (not correct). output 0 is wrong",
+        "Tasks in it: r07. A call takes 0.01 ms measured", "class ModelNew", "- 80 % in gemm", "taken: r07, old-task",
+        "Plan 1: r01. one region", "- ncu was skipped", "- split products paid on this GPU",
+        "r01 #0: predicted 5 µs, saving not timed; not kept, then code (not correct). Error: output 0 is wrong",
         "simulator",
     ):  # fmt: skip
         assert needed in text, needed
     assert "None" not in text
+    assert "Nothing is stitched yet." in planner_prompt(brief(), ROOM)
 
 
 def test_planner_compares_prediction_with_measurement() -> None:
-    measured = ATTEMPT.model_copy(update={"saving_ms": 0.02, "correct": True, "kept": True, "diagnosis": ""})
-    assert "predicted 5 µs, saved 0.02 ms; kept" in planner_prompt(brief(history=(measured,)))
+    found = {"saving_ms": 0.02, "correct": True, "kept": True, "diagnosis": "", "note": "two rows"}
+    text = planner_prompt(brief(history=(ATTEMPT.model_copy(update=found),)), ROOM)
+    assert "predicted 5 µs, saved 0.02 ms; kept, then code (not correct). two rows" in text
+
+
+def test_planner_is_told_of_errors_that_come_back() -> None:
+    again = ATTEMPT.model_copy(update={"fingerprint": "f", "id": "a2"})
+    assert "- Seen 2 times: output 0 is wrong" in planner_prompt(brief(history=(again, again)), ROOM)
 
 
 def test_planner_reads_why_a_gpu_was_not_measured() -> None:
     plain = brief()
     device = plain.baseline.device.model_copy(update={"note": "the GPU is busy with something else"})
-    text = planner_prompt(dataclasses.replace(plain, baseline=plain.baseline.model_copy(update={"device": device})))
+    text = planner_prompt(dataclasses.replace(plain, baseline=plain.baseline.model_copy(update={"device": device})), ROOM)
     assert "nothing was measured. (the GPU is busy with something else)\n" in text
 
 
 def test_coder_starts_from_the_program_and_the_region() -> None:
-    text = coder_prompt(assignment(kept=("r07",)))
+    seen = brief(program_ms=0.5, profile=("60 % in layer_norm",), lessons=("read x once",))
+    plan = PLAN.model_copy(update={"host": "one graph"})
+    text = coder_prompt(assignment(seen, kept=("r07",), docs="cp.async copies", plan=plan), ROOM)
     for needed in (
         'gelu = aten.gelu.default(x, approximate="tanh")  # [8, 64] float32',
         "layer_norm = aten.layer_norm.default(gelu, [64], self.norm.weight)",
         "### model_new.py\n```python\nclass ModelNew: ...",
-        "tasks in it: r07",
+        "tasks in it: r07; a call takes 0.5 ms",
+        "- 60 % in layer_norm", "- read x once", "cp.async copies", "How the host side should look in the end: one graph",
+        "Task r01: fuse gelu into layer_norm", "two launches where one is enough",
         "TVM_FFI_DLL_EXPORT_TYPED_FUNC",
         'never write `"cuda"`',
         "## Answer",
-    ):
+    ):  # fmt: skip
         assert needed in text, needed
-    assert "last draft" not in text
-    assert "What the tools say" not in text
+    for absent in ("last draft", "What the tools say", "You are one of", "```look"):
+        assert absent not in text, absent
 
 
 @pytest.mark.parametrize(
@@ -74,31 +102,42 @@ def test_coder_starts_from_the_program_and_the_region() -> None:
 )
 def test_coder_sees_why_the_last_draft_failed(evidence: Evidence, needed: list[str]) -> None:
     draft = Draft(files=PROGRAM | {"kernels/r01.cu": "// last draft"}, note="first try")
-    review = Review(bottleneck="it does not build", suggestion="declare xs", route="code", expected_gain="a build")
-    text = coder_prompt(assignment(last=draft, evidence=evidence, review=review, ordinal=1))
+    text = coder_prompt(assignment(last=draft, evidence=evidence, review=REVIEW, ordinal=1), ROOM)
     for wanted in [*needed, "// last draft", "first try", "Suggestion: declare xs (expected: a build)", "(attempt 1)"]:
         assert wanted in text, wanted
     assert text.count("class ModelNew: ...") == 1, "unchanged files of the draft are not repeated"
 
 
+def test_coder_sees_which_variant_was_faster() -> None:
+    right = ATTEMPT.model_copy(update={"correct": True, "saving_ms": 0.1})
+    slow = right.model_copy(update={"ordinal": 0, "program_ms": 0.4, "note": "shared memory"})
+    fast = right.model_copy(update={"ordinal": 1, "program_ms": 0.3, "note": "registers"})
+    text = coder_prompt(assignment(earlier=((slow, REVIEW), (fast, REVIEW)), ordinal=2), ROOM)
+    assert text.index("- 0.3 ms: #1 registers") < text.index("- 0.4 ms: #0 shared memory")
+    assert "Then suggested: declare xs" in text
+
+
 def test_coder_is_given_a_generated_kernel_to_start_from() -> None:
-    text = coder_prompt(assignment())
+    text = coder_prompt(assignment(), ROOM)
     assert "### kernels/gelu_layer_norm_r01.cu" in text
     assert "__global__ void __launch_bounds__" in text
-    later = coder_prompt(assignment(last=Draft(files=PROGRAM | {"kernels/r01.cu": "// mine"}), evidence=WRONG, ordinal=1))
-    assert "gelu_layer_norm_r01.cu" not in later, "its own draft takes the place"
+    later = assignment(last=Draft(files=PROGRAM | {"kernels/r01.cu": "// mine"}), evidence=WRONG, ordinal=1)
+    assert "gelu_layer_norm_r01.cu" not in coder_prompt(later, ROOM), "its own draft takes the place"
+
+
+def test_each_of_several_coders_is_asked_for_something_else() -> None:
+    texts = [coder_prompt(assignment(candidate=number, of=3), ROOM) for number in range(3)]
+    assert all(f"Yours is number {number + 1}" in text for number, text in enumerate(texts))
+    assert len({text.split("Yours is number")[1].split("\n")[0][3:] for text in texts}) == 3
 
 
 def test_verifier_sees_evidence_by_tier() -> None:
     draft = Draft(files=PROGRAM | {"kernels/r01.cu": "// the change"}, note="fused")
-    text = verifier_prompt(assignment(), draft, RIGHT)
-    for needed in ("tier simulated", "Nothing was timed", "own kernels 90%", "// the change", "exactly one"):
+    text = verifier_prompt(assignment(), draft, RIGHT, ROOM)
+    for needed in ("tier simulated", "Nothing was timed", "own kernels 90%", "// the change", "exactly one", "fused"):
         assert needed in text, needed
-    timing = TimingResult(
-        reference_ms=2.0, previous_ms=1.5, program_ms=1.0, saving_ms=0.5, saving_low_ms=0.4, saving_high_ms=0.6, samples=50
-    )
-    timed = Evidence(build=BuildResult(ok=True), check=RIGHT.check, timing=timing, tier="timed")
-    text = verifier_prompt(assignment(), draft, timed)
+    timed = Evidence(build=BuildResult(ok=True), check=RIGHT.check, timing=TIMING, tier="timed")
+    text = verifier_prompt(assignment(), draft, timed, ROOM)
     assert "2.00× over eager" in text
     assert "Saved against the program before it: 0.5 ms (95 % interval 0.4 to 0.6" in text
     assert "do not claim a speed" not in text
@@ -127,16 +166,72 @@ def test_a_field_that_nobody_gives_is_an_error() -> None:
 def test_an_opaque_program_is_said_to_be_one() -> None:
     plain = brief()
     opaque = dataclasses.replace(plain, baseline=plain.baseline.model_copy(update={"opaque": "control flow depends on data"}))
-    text = planner_prompt(opaque)
+    text = planner_prompt(opaque, ROOM)
     assert "could not be captured (control flow depends on data)" in text
     assert REFERENCE in text
+
+
+def endless(lines: int, line: str, said: int = 150) -> Assignment:
+    """Everything that may grow, grown; what a model says beside its code has `said` characters, or as many as are kept."""
+    long = "\n".join(f"// {number}: {line}" for number in range(lines))
+    sentence, paragraph = (line * SENTENCE)[: min(said, SENTENCE)], (line * PARAGRAPH)[: min(said, PARAGRAPH)]
+    functions = (f"def f{at}(x):\n    '''{line}'''\n    y = x\n    z = y\n    return z" for at in range(lines))
+    kernels = {f"kernels/k{at}.cu": long for at in range(max(lines // 100, 1))}
+    program = PROGRAM | kernels | {"model_new.py": "\n".join(functions)}
+    failed = {"note": sentence[:300], "diagnosis": sentence[:300], "route_reason": sentence[:200]}
+    tried = tuple(ATTEMPT.model_copy(update=failed | {"ordinal": at, "fingerprint": f"{at % 3}"}) for at in range(lines // 10))
+    review = Review(bottleneck=sentence, suggestion=paragraph, route="code", expected_gain=sentence)
+    names = tuple(f"a-task-of-many-{at}" for at in range(30))
+    seen = brief(
+        reference=long, history=tried, notes=(sentence,) * 20, lessons=(line,) * lines, profile=(line,) * lines,
+        program=program, plans=(PLAN.model_copy(update={"summary": sentence}),) * 10, finished=names, kept=names,
+    )  # fmt: skip
+    log = "\n".join(f"kernels/r01.cu({at}): error: {line}" for at in range(lines))
+    return assignment(
+        seen, task=TASK.model_copy(update={"why": sentence, "strategy": paragraph}), program=program, kept=names, docs=long,
+        last=Draft(files=program | {f"kernels/n{at}.cu": long for at in range(3)}, note=sentence), review=review, of=4,
+        evidence=Evidence(build=BuildResult(ok=False, log=log)), earlier=tuple((one, review) for one in tried),
+        plan=PLAN.model_copy(update={"host": paragraph}),
+    )  # fmt: skip
+
+
+@settings(max_examples=3, deadline=None, derandomize=True, phases=(Phase.explicit, Phase.generate))
+@example(lines=2000, line="x = y;  // a comment such as there are many of, and as long as lines are that people write")
+@given(lines=st.sampled_from([10, 2000]), line=st.text(alphabet="abc .;(){}_0μ中", min_size=30, max_size=200))
+def test_no_session_is_too_long_for_a_prompt(lines: int, line: str) -> None:
+    one = endless(lines, line)
+    assert one.last is not None
+    assert one.evidence is not None
+    texts = {
+        "planner": planner_prompt(one.brief, ROOM),
+        "coder": coder_prompt(one, ROOM),
+        "coder at first": coder_prompt(dataclasses.replace(one, last=None, evidence=None, review=None, earlier=()), ROOM),
+        "verifier": verifier_prompt(one, one.last, one.evidence, ROOM),
+        "looked": looked("\n".join([line] * lines), 2, ROOM),
+    }
+    for role, text in texts.items():
+        assert COUNTER.count(text) < MOST, role
+        fences = [found for found in text.splitlines() if found.startswith("```")]
+        assert len(fences) % 2 == 0, role
+
+
+def test_a_talkative_model_does_not_crowd_out_the_program() -> None:
+    text = coder_prompt(endless(1000, "many words, ", said=10_000), ROOM)
+    assert COUNTER.count(text) < TALKED
+
+
+def test_a_smaller_window_gets_a_smaller_prompt() -> None:
+    one = endless(1000, "a line of text")
+    sizes = [COUNTER.count(coder_prompt(one, Room(COUNTER, scale))) for scale in (1.0, 0.6, 0.36)]
+    assert sizes[0] > sizes[1] > sizes[2]
+    assert sizes[2] < 0.6 * sizes[0]
 
 
 def test_the_example_in_the_prompt_builds_and_runs(tmp_path: Path) -> None:
     """On this machine's own compilers: what the model is told to write must be right."""
     kit = find_toolkit()
     assert kit is not None, missing()
-    text = coder_prompt(assignment()).split("The form, for one launcher")[1]
+    text = coder_prompt(assignment(), ROOM).split("The form, for one launcher")[1]
     for fence, name in (("cuda", "scale.cu"), ("cpp", "scale_binding.cc")):
         (tmp_path / name).write_text(text.split(f"```{fence}\n")[1].split("```")[0])
     command: list[str | Path] = [kit.nvcc, "-cubin", "-arch=sm_90a", "-o", tmp_path / "scale.cubin", tmp_path / "scale.cu"]
