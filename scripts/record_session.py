@@ -45,7 +45,7 @@ def recorded(session: Session) -> dict[str, Any]:
         "baseline": baseline.model_dump(mode="json"),
         "capture": store.get(baseline.capture).decode(),
         "calls": calls,
-        "told": {name: text.text for name, text in transcript.told().items()},
+        "told": {name: answer.text for name, answer in transcript.told().items()},
         "evidence": evidence,
         "final": final.model_dump(mode="json") if final else None,
         "ledger": [one.model_dump(mode="json") for one in attempts],

@@ -136,11 +136,6 @@ class Desk:
                     said = str(error)
         raise Unavailable(f"{said}, {TRIES} times: resume later")
 
-    def told(self) -> dict[str, Answer]:
-        """What tools told in between, by the names it is kept under."""
-        found = {name: self.answer(call) for name, call in self._store.calls(self._session).items() if not call.model}
-        return {name: answer for name, answer in found.items() if answer is not None}
-
     def once(self, name: str, see: Callable[[], str]) -> str:
         """What `see` gave the first time, from the transcript later: what a tool says may differ on another machine."""
         return self.transcript.once(name, see)
