@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from stitchcuda.engineers.desk import Transcript
+from stitchcuda.nodes.verdict import evidence_of
 from stitchcuda.session import Session
 from stitchcuda.state import Evidence
 from stitchcuda.workspace import get_tree
@@ -38,6 +39,9 @@ def recorded(session: Session) -> dict[str, Any]:
         })  # fmt: skip
     attempts = session.attempts()
     evidence = {one.program: Evidence.model_validate_json(store.get(one.evidence)).model_dump(mode="json") for one in attempts}
+    work = state.get("work")
+    if work and work.program and work.build:  # judged, and waiting for its verdict
+        evidence[work.program] = evidence_of(work).model_dump(mode="json")
     final = state.get("final")
     return {
         "session": session.record.model_dump(mode="json") | {"reference_path": ""},

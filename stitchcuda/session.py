@@ -17,6 +17,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.graph import START
 
 from stitchcuda.engineers import Engineer
+from stitchcuda.engineers.choose import Engineers
 from stitchcuda.errors import BadInput, SessionBusy, StitchError, Unavailable
 from stitchcuda.graph.checkpoints import Checkpoints
 from stitchcuda.graph.graph import Graph, build_graph, recursion_limit, thread
@@ -235,7 +236,7 @@ class Session:
         self,
         *,
         device: str | None = None,
-        engineer: Engineer | None = None,
+        engineer: Engineer | Engineers | None = None,
         hands: Hands | None = None,
         on_event: Listener | None = None,
     ) -> Session:

@@ -121,7 +121,7 @@ def open_context(
     home: Workspace,
     record: SessionRecord,
     hands: Hands,
-    engineer: Engineer | None = None,
+    engineer: Engineer | Engineers | None = None,
     on_event: Callable[[Event], None] | None = None,
     memory: Memory | None = None,
 ) -> Context:
@@ -136,16 +136,17 @@ def open_context(
     def heard(call: Call) -> None:
         tell({"kind": "call", "session": record.name, "call": call})
 
-    engineers = Engineers(engineer) if engineer else engineers_for(
-        settings, store=home.store, session=record.name, root=home.root, progress=streaming, heard=heard
-    )
+    if engineer is None:
+        engineer = engineers_for(
+            settings, store=home.store, session=record.name, root=home.root, progress=streaming, heard=heard
+        )
 
     return Context(
         workspace=home,
         record=record,
         settings=settings,
         hands=hands,
-        engineers=engineers,
+        engineers=engineer if isinstance(engineer, Engineers) else Engineers(engineer),
         on_event=tell,
         memory=memory,
     )

@@ -1,0 +1,33 @@
+"""Recorded sessions of a real chat model on a GPU replay to the same ledger, offline: what was said and measured is what counts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stitchcuda.session import Session
+from stitchcuda.workspace import Workspace
+
+from .replay import RecordedHands, Recording, engineers
+
+RECORDINGS = sorted((Path(__file__).parent / "recordings").glob("*.json.gz"))
+
+
+@pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: path.name.partition(".")[0])
+def test_a_recorded_session_replays_to_the_same_ledger(path: Path, tmp_path: Path) -> None:
+    recording = Recording(path)
+    home = Workspace(tmp_path)
+    record = recording.reopened(home)
+    crew, replies = engineers(recording, home, record.name, record.settings)
+    session = Session(home, record).run(engineer=crew, hands=RecordedHands(recording))
+    ledger = [one.model_dump(mode="json") for one in session.attempts()]
+    assert [one["id"] for one in ledger] == [one["id"] for one in recording.ledger]
+    assert ledger == recording.ledger
+    assert {ask.role for ask in replies.asked} == {"planner", "coder", "verifier"}
+    assert crew.transcript is not None
+    assert crew.transcript.usage().calls == sum(call["reply"] is not None for call in recording.data["calls"])
+
+
+def test_there_are_recordings() -> None:
+    assert RECORDINGS
