@@ -10,10 +10,12 @@ import json
 import re
 from pathlib import Path
 
-import pytest
-
+from stitchcuda.engineers.reply import DraftReply
 from stitchcuda.session import optimize
+from stitchcuda.state import Settings
+from stitchcuda.tools.judging.check import Judge
 
+from .desks import REVIEW
 from .protocol_server import Failure, Request, serve
 
 REFERENCE = """
@@ -99,39 +101,39 @@ class ModelNew(torch.nn.Module):
 '''
 
 
-def program(addend: str) -> str:
-    files = {
-        "model_new.py": MODEL,
-        "kernels/scale_relu.cu": KERNEL.replace("ADDEND", addend),
-        "kernels/scale_relu_binding.cc": BINDING,
-    }
-    listed = [{"path": path, "content": content} for path, content in files.items()]
-    return json.dumps({"note": "one kernel", "exhausted": "", "files": listed})
+DELETES = """
+#include <cstdio>
+namespace { struct Early { Early() { std::remove("MARKER"); } } early; }
+"""
+
+
+def program(addend: str, *, marker: Path | None = None) -> str:
+    """A coder's reply. With a marker, host code and Python remove that file as soon as they are loaded."""
+    kernel, model = KERNEL.replace("ADDEND", addend), MODEL
+    if marker is not None:
+        kernel = DELETES.replace("MARKER", str(marker)) + kernel
+        gone = f"import contextlib, os\nwith contextlib.suppress(OSError):\n    os.remove({str(marker)!r})"
+        model = MODEL.replace("import torch\n", f"import torch\n{gone}\n", 1)
+    files = {"model_new.py": model, "kernels/scale_relu.cu": kernel, "kernels/scale_relu_binding.cc": BINDING}
+    return "One kernel.\n" + "".join(f"```{path}\n{text.strip()}\n```\n" for path, text in files.items())
+
+
+def planned(request: Request) -> str | Failure:
+    found = re.search(r"^### (\w+): .*\[fusible\]", request.prompt, re.MULTILINE)
+    if found is None:
+        return Failure(400, "the prompt names no fusible region")
+    task = {"name": "one-kernel", "regions": [found[1]], "title": "scale, shift, relu", "predicted_ms": 0.001}
+    task |= {"why": "4 launches", "strategy": "one kernel"}
+    tasks = [] if "taken: " in request.prompt else [task]
+    return json.dumps({"summary": "One kernel does it all.", "host": "", "tasks": tasks})
 
 
 def answer(request: Request) -> str | Failure:
     prompt = request.prompt
     if request.role == "planner":
-        found = re.search(r"^### (\w+): .*\[fusible\]", prompt, re.MULTILINE)
-        if found is None:
-            return Failure(400, "the prompt names no fusible region")
-        task = {
-            "target": found[1],
-            "title": "scale, shift, relu",
-            "predicted_ms": 0.001,
-            "why": "4 launches",
-            "strategy": "one kernel",
-        }
-        return json.dumps({"summary": "One kernel does it all.", "tasks": [task]})
+        return planned(request)
     if request.role == "verifier":
-        review = {
-            "bottleneck": "see the evidence",
-            "suggestion": "none",
-            "expected_gain": "",
-            "route": "next_task",
-            "citations": [],
-        }
-        return json.dumps(review)
+        return json.dumps(REVIEW)
     if "NOT correct" in prompt and "WRONG, worst error 0.5" in prompt and "+ 2.0f" in prompt:
         return program("1.0f")
     if 'identifier "one" is undefined' in prompt or "'one' was not declared" in prompt:
@@ -139,19 +141,14 @@ def answer(request: Request) -> str | Failure:
     return program("one")
 
 
-@pytest.fixture(autouse=True)
-def no_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_API_BASE"):
-        monkeypatch.delenv(name, raising=False)
-
-
 def test_not_built_then_wrong_then_right(tmp_path: Path) -> None:
     reference = tmp_path / "scale_relu.py"
     reference.write_text(REFERENCE)
     with serve(answer) as server:
         session = optimize(
-            reference, model="openai:local", base_url=server.url, device="sim", workspace=tmp_path / "ws", max_attempts=6
-        )
+            reference, model="openai:local", base_url=server.url, device="sim", workspace=tmp_path / "ws", max_attempts=6,
+            from_scratch=True,
+        )  # fmt: skip
     attempts = session.attempts()
     assert [(attempt.built, attempt.correct) for attempt in attempts] == [(False, False), (True, False), (True, True)]
     assert [attempt.route for attempt in attempts] == ["code", "code", "next_task"]
@@ -159,9 +156,24 @@ def test_not_built_then_wrong_then_right(tmp_path: Path) -> None:
     assert outcome.accepted
     assert outcome.tier == "simulated"
     assert outcome.speedup is None, "nothing was timed"
-    assert outcome.usage.calls == len(server.requests)
-    assert outcome.usage.input_tokens > 1000
-    assert outcome.usage.usd is None, "no price is known"
-    assert server.roles()[:7] == ["planner", "coder", "verifier", "coder", "verifier", "coder", "verifier"]
+    assert (outcome.usage.calls, outcome.usage.usd) == (len(server.requests), None), "no price is known"
+    assert (outcome.usage.input_tokens, outcome.usage.output_tokens) == (server.read, server.written)
+    assert server.roles() == ["planner", *["coder", "verifier"] * 3, "planner"]
     assert session.program is not None
     assert "+ 1.0f" in (session.program / "kernels" / "scale_relu.cu").read_text()
+
+
+def test_a_draft_cannot_delete_files(tmp_path: Path) -> None:
+    """Neither its Python nor a constructor in its host code: what is outside of the program stays."""
+    (tmp_path / "scale_relu.py").write_text(REFERENCE)
+    marker = tmp_path / "marker"
+    marker.write_text("here")
+    files = DraftReply.from_text(program("1.0f", marker=marker)).applied({})
+    for path, text in files.items():
+        (tmp_path / "program" / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "program" / path).write_text(str(text))
+    with Judge(tmp_path / "scale_relu.py", Settings(), cache=tmp_path / "cache") as judge:
+        found = judge.check(tmp_path / "program", seeds=1)
+    assert found.launches == 1, "it was loaded and has run"
+    unheld = any(one.startswith("files") for one in found.unprotected)
+    assert marker.exists() or unheld, "where nothing holds it, that is said"
