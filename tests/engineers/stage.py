@@ -88,8 +88,8 @@ class Model:
 def played(folder: Path, url: str, *, hands: WordHands | None = None, **settings: Any) -> Session:
     """A session that has run to its end; with `hands` of a device to be timed on unless told otherwise."""
     hands = hands or WordHands()
-    asked = {"model": "openai:local", "base_url": url, "from_scratch": True} | settings
-    return tiny_session(folder, **asked).run(device=hands.facts.target, hands=hands)
+    settings = {"model": "openai:local", "base_url": url, "from_scratch": True} | settings
+    return tiny_session(folder, "tiny", **settings).run(device=hands.facts.target, hands=hands)
 
 
 def _read(program: Path) -> Path:

@@ -48,7 +48,8 @@ def test_a_task_whose_coder_says_nothing_is_asked_anew_once_and_dropped(tmp_path
     with serve(Mute(PLANS, DRAFTS)) as server:
         session = played(tmp_path, server.url)
     outcome, notes = session.outcome(), session.state()["notes"]
-    assert (outcome.status, outcome.accepted, outcome.speedup) == ("done", True, pytest.approx(1.25))
+    assert (outcome.status, outcome.accepted) == ("done", True)
+    assert outcome.speedup == pytest.approx(1.25)
     assert session.state()["tasks_kept"] == ("bb",)
     assert session.state()["tasks_done"] == ("aa", "bb")
     assert sum("## Task aa:" in request.turns[0] for request in server.requests) == 4, "two steps, each with a repair"
@@ -75,7 +76,8 @@ def test_without_a_review_the_tools_word_stands(tmp_path: Path) -> None:
     with serve(lambda request: REFUSAL if request.role == "verifier" else model(request)) as server:
         session = played(tmp_path, server.url)
     outcome = session.outcome()
-    assert (outcome.status, outcome.accepted, outcome.speedup) == ("done", True, pytest.approx(1 / 0.6))
+    assert (outcome.status, outcome.accepted) == ("done", True)
+    assert outcome.speedup == pytest.approx(1 / 0.6)
     assert any("the tools' word stands alone" in note for note in session.state()["notes"])
     coder = [request for request in server.requests if request.role == "coder"][1]
     assert "Bottleneck: y is off by 0.25" in coder.prompt

@@ -59,7 +59,7 @@ def test_with_counters_it_is_measured(tmp_path: Path) -> None:
     session, engineer, report = ended(tmp_path, SeeingHands())
     outcome = session.outcome()
     assert (outcome.tier, outcome.accepted, outcome.missing) == ("measured", True, ())
-    assert "Where the time of a call goes: the softmax." in planner_prompt(engineer.briefs[0], Room(Counter("unknown")))
+    assert "Where the time of an eager call goes: the softmax." in planner_prompt(engineer.briefs[0], Room(Counter("unknown")))
     assert "- program, by nsys: the softmax" in report
     assert "- its kernels, by ncu: own_kernel is bound by memory" in report
     assert "- compute-sanitizer (memcheck): nothing wrong" in report
