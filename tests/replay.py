@@ -1,7 +1,8 @@
 """Replays a recorded session of a chat model: real graph, nodes, engineers and store; replies and evidence as they were.
 
-A recording (`scripts/record_session.py`) holds what models said, by role, attempt and turn, and what the tools found, by program.
-Prompts may have been worded differently since: a reply belongs to its place in the session, not to the words that asked for it.
+A recording (`scripts/record_session.py`) holds what models said, by role, attempt and turn, and what the tools found, by
+program. Prompts may have been worded differently since: a reply belongs to its place in the session, not to the words that
+asked for it. Where a recording ends, the session is parked.
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from stitchcuda.engineers.builtin import BuiltinEngineer
 from stitchcuda.engineers.budget import Budget
+from stitchcuda.engineers.builtin import BuiltinEngineer
 from stitchcuda.engineers.chat import Answer, Ask
 from stitchcuda.engineers.choose import Engineers
 from stitchcuda.engineers.desk import Desk, Transcript
 from stitchcuda.engineers.llm import ChatEngineer
-from stitchcuda.errors import ReplyPending
+from stitchcuda.errors import DevicePending, ReplyPending
 from stitchcuda.state import (
     Baseline,
     BuildResult,
@@ -55,15 +56,16 @@ class Recording:
         """The session as it was asked for, in another workspace; it has not run yet."""
         reference = home.store.put(self.data["reference"].encode())
         home.store.put(self.data["capture"].encode())
+        for text in self.data["artefacts"].values():
+            home.store.put(text.encode())
         return home.create(self.record.model_copy(update={"reference": reference, "source": reference}))
 
 
 class RecordedReplies:
     """`Chat` that answers what was answered at the same place; beyond the recording it waits."""
 
-    name = "recorded"
-
     def __init__(self, recording: Recording) -> None:
+        self.name = recording.record.settings.model
         self.notes: list[str] = []
         self.asked: list[Ask] = []
         self._replies = {call["id"]: call["reply"] for call in recording.data["calls"] if call["reply"]}
@@ -77,7 +79,7 @@ class RecordedReplies:
 
 
 class RecordedHands:
-    """`Hands` that find what was found for the same program; a program that was never looked at is an error."""
+    """`Hands` that find what was found for the same program; for one that was never looked at a session waits."""
 
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
@@ -134,6 +136,8 @@ class RecordedHands:
         return
 
     def _evidence(self, program: Path) -> Evidence:
+        if program.name not in self._recording.evidence:
+            raise DevicePending("what was not recorded")
         return self._recording.evidence[program.name]
 
 

@@ -55,7 +55,7 @@ MOST_TASKS = 6
 SHARES = {
     "reference": 3000, "regions": 3500, "task regions": 2200, "program": 6500, "overview": 3500, "generated": 2500,
     "record": 1800, "tried": 1600, "last": 4500, "diagnosis": 2600, "changed": 6000, "lessons": 700, "docs": 1500,
-    "note": 150, "seen": 2500,
+    "note": 150, "seen": 4000,
     "profile": 700,
 }  # fmt: skip
 """Tokens of each section, at most. A coder's sections together with the fixed text are about 22,000."""

@@ -391,6 +391,18 @@ def test_a_coder_looks_by_mailbox_and_what_it_saw_stays(tmp_path: Path) -> None:
     assert sorted(parts, key=last.index) == parts
 
 
+@pytest.mark.xfail(strict=True, reason="a repair goes back to the first message: llm.py, `messages[:1]`")
+def test_a_repair_after_a_look_still_shows_what_was_seen(tmp_path: Path) -> None:
+    task = assignment(about="2" * 16, look=Compiler(), program=FILES)
+    for text in ("```look\ndocs cudaMemcpyAsync\n```", "I would rather not.", ""):
+        with pytest.raises(ReplyPending) as waits:
+            engineer(tmp_path).write(task)
+        reply(tmp_path, f"{Path(waits.value.request).stem}.md", text)
+    last = Path(waits.value.request).read_text()
+    assert "Your reply could not be used" in last
+    assert "### docs cudaMemcpyAsync\nIt copies." in last
+
+
 class Compiler:
     """What a coder may look at, counting; it says something else each time, as another machine may."""
 
