@@ -1,10 +1,10 @@
-"""Writes a finished or parked session of a chat model as one file that replays anywhere: what was said, and what the tools found.
+"""Writes a session of a chat model as one file that replays anywhere: what was said, and what the tools found.
 
     python scripts/record_session.py WORKSPACE SESSION OUT.json.gz
 
-The file holds every request and reply in full, the reference, the baseline's facts, the evidence of every attempt by its program,
-and the ledger that came of it. `tests/recorded.py` replays it without a GPU, a model or a network. It changes nothing in the
-workspace.
+The file holds every request and reply in full, the reference, the baseline's facts, the evidence of every attempt by its
+program, and the ledger that came of it. `tests/replay.py` replays it without a GPU, a model or a network. It changes nothing
+in the workspace.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import gzip
 import json
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -53,8 +54,15 @@ def recorded(session: Session) -> dict[str, Any]:
         "evidence": evidence,
         "final": final.model_dump(mode="json") if final else None,
         "ledger": [one.model_dump(mode="json") for one in attempts],
+        "artefacts": {digest: store.get(digest).decode() for digest in sorted(profiles(evidence.values()))},
         "programs": {one.program: sorted(get_tree(store, one.program)) for one in attempts},
     }
+
+
+def profiles(evidence: Iterable[dict[str, Any]]) -> set[str]:
+    """Digests of the whole profiles behind pieces of evidence."""
+    found = [one[tool] for one in evidence for tool in ("system", "kernels") if one[tool]]
+    return {one["digest"] for one in found if one["digest"]}
 
 
 def main() -> None:
