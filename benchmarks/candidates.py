@@ -2,7 +2,8 @@
 
 The built-in engineer's kernels for one example make a program, and other variants of single kernels its candidates, each with
 a kernel that nobody has built before. Two more are copies of candidates with other comments and other names for variables. They
-go through what a session uses: `build_many`, fingerprints, `Judge.check_many`, and on a GPU `Judge.time` one after the other.
+go through what a session uses: `build_many`, fingerprints, `Judge.check_many`, and on a GPU `Judge.time` one after the other and
+profiles of the fastest.
 The judge has seen the reference and the program before, as a session's has. `--serial`: the same eight one by one as well.
 """
 
@@ -32,6 +33,8 @@ from stitchcuda.state import BuildResult, DeviceFacts, Settings  # noqa: E402
 from stitchcuda.tools.building.build_pool import build_many  # noqa: E402
 from stitchcuda.tools.judging.check import Judge, ReferenceFacts  # noqa: E402
 from stitchcuda.tools.machine.device import device_facts  # noqa: E402
+from stitchcuda.tools.profiling.ncu import profile_kernels  # noqa: E402
+from stitchcuda.tools.profiling.nsys import profile_system  # noqa: E402
 
 SEEDS = 3                                  # as a session's checks have
 COPIES = 2
@@ -107,9 +110,14 @@ class Step:
         for program, result in zip(kept, results, strict=True):
             if not result.ok:
                 sys.exit(f"{program.name} was refused: {'; '.join(result.reasons)}")
+        savings = {}
         for program in kept if on_gpu else ():
             with clock.during("time"):
-                self._judge.time(program, self._before)
+                savings[program] = self._judge.time(program, self._before).saving_ms
+        if savings:                        # the one that the step goes on with is looked at, as in a session
+            with clock.during("profile"):
+                best = max(savings, key=lambda program: savings[program])
+                profile_kernels(best, self._judge, profile_system(best, self._judge)[1])
         return said
 
 
