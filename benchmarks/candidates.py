@@ -1,9 +1,9 @@
 """One candidate and eight: `python benchmarks/candidates.py --device sim` (or cuda), without any model's time.
 
 The built-in engineer's kernels for one example make a program, and other variants of single kernels its candidates, each with
-a kernel that nobody has built before. Two more are copies of candidates with other comments and other names for variables. They
-go through what a session uses: `build_many`, fingerprints, `Judge.check_many`, and on a GPU `Judge.time` one after the other and
-profiles of the fastest.
+a kernel that nobody has built before. Two more are copies of candidates with other comments and other names for variables.
+They go through what a session uses: `build_many`, fingerprints, `Judge.check_many`, and on a GPU `Judge.time` one after the
+other and profiles of the fastest.
 The judge has seen the reference and the program before, as a session's has. `--serial`: the same eight one by one as well.
 """
 

@@ -15,6 +15,9 @@ BATCH, TOKENS, WIDTH, HEADS, GROUPS = 2, 512, 1024, 16, 4
 
 
 class Model(nn.Module):
+    cos: Tensor
+    sin: Tensor
+
     def __init__(self, width: int, heads: int, groups: int, tokens: int) -> None:
         super().__init__()
         self.heads, self.groups, self.size = heads, groups, width // heads
@@ -48,7 +51,8 @@ class Model(nn.Module):
         k = k.repeat_interleave(self.heads // self.groups, 1)
         v = v.repeat_interleave(self.heads // self.groups, 1)
         mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        return x + self.out(mixed.transpose(1, 2).reshape(batch, tokens, width))
+        out: Tensor = x + self.out(mixed.transpose(1, 2).reshape(batch, tokens, width))
+        return out
 
 
 def get_inputs() -> list[Tensor]:

@@ -26,7 +26,8 @@ class Model(nn.Module):
         h = self.conv1(F.silu(self.norm1(x)))
         scale, shift = self.embed(F.silu(time))[:, :, None, None].chunk(2, 1)
         h = self.norm2(h) * (1.0 + scale) + shift
-        return x + self.conv2(F.silu(h))
+        out: Tensor = x + self.conv2(F.silu(h))
+        return out
 
 
 def get_inputs() -> list[Tensor]:
