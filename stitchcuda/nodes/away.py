@@ -19,6 +19,7 @@ from stitchcuda.tools.profiling.profiling import Counted
 from stitchcuda.tools.profiling.system_profile import SystemProfile
 
 ELSEWHERE = "elsewhere"
+NOT_THERE = "(By the compiler of another machine than the one that runs programs: headers that are missing here may be there.)"
 
 
 class AwayHands:
@@ -31,7 +32,8 @@ class AwayHands:
         return self._facts
 
     def compile(self, program: Path) -> BuildResult:
-        return build(program, arch=self._facts.arch, cache=self._cache, link=False, machine=True)
+        found = build(program, arch=self._facts.arch, cache=self._cache, link=False, machine=True)
+        return found if found.ok else found.model_copy(update={"log": f"{found.log.rstrip()}\n{NOT_THERE}"})
 
     def study(self) -> ReferenceFacts:
         self._wait()
