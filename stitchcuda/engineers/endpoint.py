@@ -39,7 +39,10 @@ FINISHES = {
     "MAX_TOKENS": "length",
 }  # fmt: skip
 """Words for how an answer ended, in OpenAI's."""
-TOO_LONG = ("context_length", "context length", "maximum context", "context window", "prompt is too long", "too many tokens")
+TOO_LONG = (
+    "context_length", "context length", "maximum context", "context window", "prompt is too long", "too many tokens",
+    "maximum number of tokens",
+)  # fmt: skip
 
 
 class Endpoint:
@@ -53,7 +56,7 @@ class Endpoint:
         self.base_url = address(model, base_url)
         self._chat = chat_model(model, base_url, options or {})
         self._where = model + (f" at {self.base_url}" if self.base_url else "")
-        self._key = PROVIDERS[model.partition(":")[0]].key
+        self._provider = PROVIDERS[model.partition(":")[0]]
         self._structured = model.startswith(("openai:", "azure:"))
         self._times = 1 + int(getattr(self._chat, "max_retries", None) or 0)
         self._progress = progress
@@ -62,11 +65,12 @@ class Endpoint:
         if limit is None:
             return self._answered(ask, {})
         try:
-            return self._answered(ask, {"max_tokens": limit})
+            return self._answered(ask, {self._provider.limit: limit})
         except Overflow:
             if limit <= SHORT_ANSWER:
                 raise
-        return self._answered(ask, {"max_tokens": SHORT_ANSWER})  # some servers count what may be written with what is read
+        # Some servers count what may be written with what is read.
+        return self._answered(ask, {self._provider.limit: SHORT_ANSWER})
 
     def _answered(self, ask: Ask, bounds: dict[str, int]) -> Answer:
         if ask.schema is not None and self._structured:
@@ -126,7 +130,7 @@ class Endpoint:
         event = isinstance(error, openai.APIError) and not isinstance(error, openai.APIConnectionError)
         if status is None and (whole is not None or event):
             return Broken(f"{self._where} broke off its answer ({said(error)})", _heard(whole))
-        words = f"{self._where} {complaint(error, self._key)}"
+        words = f"{self._where} {complaint(error, self._provider.key)}"
         return Unheard(words, self._times) if status is None and _was_sent(error) else Unavailable(words)
 
 
@@ -184,11 +188,14 @@ def _answer(whole: AIMessage, finish: str) -> Answer:
 
 
 def _status(error: Exception) -> int | None:
-    """The HTTP status that a client's error carries, by any of the names that they use."""
-    for name in ("status_code", "code"):
-        found = getattr(error, name, None)
-        if isinstance(found, int):
-            return found
+    """The HTTP status that a client's error, or one that it wraps, carries, by any of the names that they use."""
+    found: BaseException | None = error
+    while found is not None:
+        for name in ("status_code", "code"):
+            status = getattr(found, name, None)
+            if isinstance(status, int):
+                return status
+        found = found.__cause__
     return None
 
 

@@ -146,7 +146,7 @@ class _Conversation:
                 log.info("%s: malformed reply as %s, asking once more: %s", self._desk.name, self._role, error)
                 said = answer.text if len(answer.text) < 40_000 else f"{answer.text[:2000]}\n…"
                 repair = f"Your reply could not be used: {error}\nReply again, complete and in the required form."
-                messages = [*messages[:1], Message("assistant", said or "(empty)"), Message("user", repair)]
+                messages += [Message("assistant", said or "(empty)"), Message("user", repair)]
                 continue
             if todo is None:
                 return got

@@ -32,6 +32,7 @@ class Provider:
     package: str
     key: str
     also: tuple[str, ...] = ()             # further variables that it cannot do without
+    limit: str = "max_tokens"              # the argument of a call that bounds its answer
 
 
 PROVIDERS = {
@@ -40,7 +41,7 @@ PROVIDERS = {
         "azure_openai", "langchain-openai", "AZURE_OPENAI_API_KEY", ("AZURE_OPENAI_ENDPOINT", "OPENAI_API_VERSION")
     ),
     "anthropic": Provider("anthropic", "langchain-anthropic", "ANTHROPIC_API_KEY"),
-    "google": Provider("google_genai", "langchain-google-genai", "GOOGLE_API_KEY"),
+    "google": Provider("google_genai", "langchain-google-genai", "GOOGLE_API_KEY", limit="max_output_tokens"),
 }
 
 
