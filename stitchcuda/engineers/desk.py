@@ -8,6 +8,7 @@ counted. What is asked stands in `llm.py`, who answers in `endpoint.py` and `mai
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
@@ -72,13 +73,13 @@ class Transcript:
     def paid(self) -> Usage:
         """The same with what is known of the money: calls of models without a price are left out of it."""
         calls = self.calls()
-        return usage_of(calls).model_copy(update={"usd": sum(call.usd or 0.0 for call in calls)})
+        return usage_of(calls).model_copy(update={"usd": math.fsum(call.usd or 0.0 for call in calls)})
 
 
 def usage_of(calls: Iterable[Call]) -> Usage:
     """Tokens and money of calls; `usd` is None as soon as the price of one is not known."""
     calls = tuple(calls)
-    usd = None if any(call.usd is None for call in calls) else sum(call.usd or 0.0 for call in calls)
+    usd = None if any(call.usd is None for call in calls) else math.fsum(call.usd or 0.0 for call in calls)
     return Usage(
         calls=len(calls),
         input_tokens=sum(call.input_tokens for call in calls),
