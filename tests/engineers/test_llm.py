@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from stitchcuda.engineers import Files
+from stitchcuda.engineers.llm import PARAGRAPH
 from stitchcuda.errors import Unusable
 from stitchcuda.state import Role
 
 from .briefs import NOT_BUILT, PROGRAM, RIGHT, WRONG, assignment, brief
-from .desks import PLAN, TASK, block, by_role, hired, paid_once
+from .desks import PLAN, REVIEW, TASK, block, by_role, hired, paid_once
 from .protocol_server import Request, serve
 
 
@@ -184,6 +185,29 @@ def test_a_draft_that_changes_nothing_is_refused(tmp_path: Path) -> None:
     same = block(str(PROGRAM["model_new.py"]).rstrip(), "model_new.py")
     with serve(lambda request: same) as server, pytest.raises(Unusable, match="same as in the program now"):
         hired(tmp_path, server).engineer.write(assignment())
+
+
+def test_what_is_said_beside_the_code_is_kept_short(tmp_path: Path) -> None:
+    """Later prompts repeat it; the transcript has it whole."""
+    long = "words upon words " * 500
+
+    def talkative(request: Request) -> str:
+        if request.role == "planner":
+            return json.dumps({"summary": long, "host": long, "tasks": [TASK | {"why": long, "strategy": long, "title": long}]})
+        if request.role == "verifier":
+            return json.dumps(REVIEW | {"bottleneck": long, "suggestion": long, "citations": [long] * 50})
+        return block("// code", note=long) if len(request.turns) == 1 else "nothing"
+
+    with serve(talkative) as server:
+        hands = hired(tmp_path, server)
+        plan = hands.engineer.plan(brief())
+        draft = hands.engineer.write(assignment())
+        review = hands.engineer.review(assignment(), draft, RIGHT)
+    (task,) = plan.tasks
+    said = [plan.summary, plan.host, task.title, task.why, task.strategy, draft.note, review.suggestion]
+    assert all(text.startswith("words") and text.endswith("…") and len(text) <= PARAGRAPH for text in said)
+    assert sum(map(len, review.citations)) < 5000
+    paid_once(hands, server)
 
 
 def test_plans_are_checked(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
