@@ -391,7 +391,6 @@ def test_a_coder_looks_by_mailbox_and_what_it_saw_stays(tmp_path: Path) -> None:
     assert sorted(parts, key=last.index) == parts
 
 
-@pytest.mark.xfail(strict=True, reason="a repair goes back to the first message: llm.py, `messages[:1]`")
 def test_a_repair_after_a_look_still_shows_what_was_seen(tmp_path: Path) -> None:
     task = assignment(about="2" * 16, look=Compiler(), program=FILES)
     for text in ("```look\ndocs cudaMemcpyAsync\n```", "I would rather not.", ""):
