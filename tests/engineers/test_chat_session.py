@@ -10,10 +10,8 @@ import json
 import re
 from pathlib import Path
 
-from stitchcuda.engineers.reply import DraftReply
 from stitchcuda.session import optimize
-from stitchcuda.state import Settings
-from stitchcuda.tools.judging.check import Judge
+from stitchcuda.state import Evidence
 
 from .desks import REVIEW
 from .protocol_server import Failure, Request, serve
@@ -128,23 +126,25 @@ def planned(request: Request) -> str | Failure:
     return json.dumps({"summary": "One kernel does it all.", "host": "", "tasks": tasks})
 
 
-def answer(request: Request) -> str | Failure:
+def answer(request: Request, marker: Path) -> str | Failure:
     prompt = request.prompt
     if request.role == "planner":
         return planned(request)
     if request.role == "verifier":
         return json.dumps(REVIEW)
     if "NOT correct" in prompt and "WRONG, worst error 0.5" in prompt and "+ 2.0f" in prompt:
-        return program("1.0f")
+        return f"base: program\n{program('1.0f')}"
     if 'identifier "one" is undefined' in prompt or "'one' was not declared" in prompt:
-        return program("2.0f")
+        return program("2.0f", marker=marker)
     return program("one")
 
 
 def test_not_built_then_wrong_then_right(tmp_path: Path) -> None:
-    reference = tmp_path / "scale_relu.py"
+    """The wrong one also tries to remove a file, from its Python and from a constructor in its host code."""
+    reference, marker = tmp_path / "scale_relu.py", tmp_path / "marker"
     reference.write_text(REFERENCE)
-    with serve(answer) as server:
+    marker.write_text("here")
+    with serve(lambda request: answer(request, marker)) as server:
         session = optimize(
             reference, model="openai:local", base_url=server.url, device="sim", workspace=tmp_path / "ws", max_attempts=6,
             from_scratch=True,
@@ -161,19 +161,8 @@ def test_not_built_then_wrong_then_right(tmp_path: Path) -> None:
     assert server.roles() == ["planner", *["coder", "verifier"] * 3, "planner"]
     assert session.program is not None
     assert "+ 1.0f" in (session.program / "kernels" / "scale_relu.cu").read_text()
-
-
-def test_a_draft_cannot_delete_files(tmp_path: Path) -> None:
-    """Neither its Python nor a constructor in its host code: what is outside of the program stays."""
-    (tmp_path / "scale_relu.py").write_text(REFERENCE)
-    marker = tmp_path / "marker"
-    marker.write_text("here")
-    files = DraftReply.from_text(program("1.0f", marker=marker)).applied({})
-    for path, text in files.items():
-        (tmp_path / "program" / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "program" / path).write_text(str(text))
-    with Judge(tmp_path / "scale_relu.py", Settings(), cache=tmp_path / "cache") as judge:
-        found = judge.check(tmp_path / "program", seeds=1)
-    assert found.launches == 1, "it was loaded and has run"
-    unheld = any(one.startswith("files") for one in found.unprotected)
+    wrong = Evidence.model_validate_json(session.home.store.get(attempts[1].evidence)).check
+    assert wrong is not None
+    assert wrong.launches == 1, "it was loaded and has run"
+    unheld = any(one.startswith("files") for one in wrong.unprotected)
     assert marker.exists() or unheld, "where nothing holds it, that is said"
