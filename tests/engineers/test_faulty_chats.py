@@ -84,8 +84,8 @@ def test_without_a_review_the_tools_word_stands(tmp_path: Path) -> None:
     paid_once(session, server)
 
 
-def test_a_prompt_that_the_tools_word_cannot_mend(tmp_path: Path) -> None:
-    """The same failure again and again: the plan is made anew, then the task is dropped. No session turns in circles."""
+def test_no_session_turns_in_circles(tmp_path: Path) -> None:
+    """The same failure again and again: the plan is made anew, then the task is dropped."""
     with serve(Model([[("aa", 0.2)], [("bb", 0.2)]], {"aa": ["build error"], "bb": ["saves 0.2"]})) as server:
         session = played(tmp_path, server.url, max_attempts=20)
     outcome = session.outcome()
