@@ -22,13 +22,13 @@ from stitchcuda.errors import BadInput, SessionBusy, StitchError, Unavailable
 from stitchcuda.graph.checkpoints import Checkpoints
 from stitchcuda.graph.graph import Graph, build_graph, recursion_limit, thread
 from stitchcuda.graph.opening import check_unchanged, open_context, open_hands, open_record
-from stitchcuda.graph.runtime import Given, Request, with_tuples
+from stitchcuda.graph.runtime import Given, Request, told, with_tuples
 from stitchcuda.memory import open_memory
 from stitchcuda.nodes.away import ELSEWHERE, AwayHands
 from stitchcuda.nodes.context import Context, Event, Hands
 from stitchcuda.nodes.verdict import missing, predicted_ms
 from stitchcuda.state import Attempt, Evidence, Plan, Policy, Precision, Record, Role, Settings, State, Status, Tier, Usage
-from stitchcuda.workspace import SessionLock, SessionRecord, Workspace
+from stitchcuda.workspace import SessionLock, SessionRecord, Workspace, write_atomically
 
 Listener = Callable[[Event], None]
 
@@ -162,7 +162,7 @@ class Session:
     def state(self) -> State:
         """The graph's state at the last checkpoint; empty before the first."""
         with self._checkpoints() as saver:
-            return _snapshot(saver, self.name)[0]
+            return _snapshot(saver, self.name, self.home.root)[0]
 
     def history(self) -> Iterator[Any]:
         """LangGraph's state snapshots, newest first: one per finished attempt, and the steps since."""
@@ -247,6 +247,7 @@ class Session:
         with ExitStack() as stack:
             try:
                 stack.enter_context(SessionLock(self.folder))
+                self._failure.unlink(missing_ok=True)
                 saver = stack.enter_context(Checkpoints(self.folder))
                 memory = stack.enter_context(open_memory(self.home.root))
                 hands = stack.enter_context(closing(hands or self._hands(device)))
@@ -260,7 +261,18 @@ class Session:
                 raise KeyboardInterrupt(f"session {self.name!r} is saved in {self.home.root}: go on with `{how}`") from error
             except sqlite3.OperationalError as error:
                 raise _disk_trouble(self.folder, error) from error
+            except SessionBusy:
+                raise
+            except Exception as error:     # checkpoints keep an error of an earlier run, in other words and without its time
+                with suppress(StitchError):
+                    write_atomically(self._failure, str(error).encode())
+                raise
         return self
+
+    @property
+    def _failure(self) -> Path:
+        """Why the last run failed; not there where it did not."""
+        return self.folder / "failure"
 
     def _hands(self, device: str | None) -> Hands:
         if device != ELSEWHERE:
@@ -280,13 +292,13 @@ class Session:
 
     def _standing(self) -> tuple[State, Status, str | None]:
         with self._checkpoints() as saver:
-            state, waiting, error = _snapshot(saver, self.name)
+            state, waiting, error = _snapshot(saver, self.name, self.home.root)
         if SessionLock(self.folder).held:
             return state, "running", None
         if state.get("report"):
             return state, "done", None
-        if error:
-            return state, "failed", error
+        if self._failure.exists() or (error and not waiting):
+            return state, "failed", self._failure.read_text() if self._failure.exists() else error
         return state, "parked", f"waits for {waiting}" if waiting else "interrupted"
 
 
@@ -322,10 +334,10 @@ def _drive(graph: Graph, start: _Start, context: Context) -> None:
         pass
 
 
-def _snapshot(saver: Checkpoints, name: str) -> tuple[State, str, str]:
+def _snapshot(saver: Checkpoints, name: str, root: Path) -> tuple[State, str, str]:
     """The state, what an interrupted node waits for, and what failed."""
     snapshot = build_graph(saver).get_state(thread(name))
-    waiting = " and ".join(dict.fromkeys(str(interrupt.value["waiting_for"]) for interrupt in snapshot.interrupts))
+    waiting = " and ".join(dict.fromkeys(told(interrupt.value, root) for interrupt in snapshot.interrupts))
     error = next((str(task.error) for task in snapshot.tasks if task.error), "")
     return with_tuples(snapshot.values), waiting, error
 

@@ -6,7 +6,7 @@
     WORKSPACE/sessions/NAME/session.json  what was asked for           .../ledger.jsonl       attempts, append-only
     WORKSPACE/sessions/NAME/lock          held while it runs           .../checkpoints.sqlite the graph's checkpoints
     WORKSPACE/sessions/NAME/program/      what the session ended with  .../report.md          its summary
-    WORKSPACE/sessions/NAME/transcript.jsonl   calls of models, append-only
+    WORKSPACE/sessions/NAME/transcript.jsonl   calls of models, append-only      .../failure   why the last run failed
 
 Nothing in it is an absolute path, so a copy on another machine goes on from where it was. This module never decides
 anything about attempts and knows no graph. Where to look next: `session.py` (who creates sessions), `nodes/` (who fills them).

@@ -174,7 +174,7 @@ def test_options_that_cannot_be_meant(tmp_path: Path) -> None:
     reference.write_text(GOOD)
     start = ["optimize", reference, "--workspace", tmp_path / "ws"]
     refused(stitchcuda(*start, "--device", "tpu"), "tpu", "auto, cuda, sim")
-    refused(stitchcuda(*start, "--model", "mailbox:box"), "mailbox:box", "builtin")
+    refused(stitchcuda(*start, "--model", "letterbox:box"), "letterbox:box", "builtin")
     refused(stitchcuda(*start, "--session", "../x"), "../x")
     assert "Traceback" not in (usage := stitchcuda(*start, "--policy", "loose")).stderr
     assert usage.returncode == 2

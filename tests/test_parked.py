@@ -160,7 +160,6 @@ def test_a_parked_workspace_goes_on_where_it_was_moved_to(tmp_path: Path) -> Non
     assert calls(moved) == calls(all_there)
 
 
-@pytest.mark.xfail(strict=True, reason="the checkpoint holds the request's absolute path")
 def test_what_a_moved_session_waits_for_is_where_it_is_now(tmp_path: Path) -> None:
     session, box = parked_at_candidates(tmp_path, max_attempts=2)
     session.home.root.rename(tmp_path / "moved")
@@ -169,7 +168,6 @@ def test_what_a_moved_session_waits_for_is_where_it_is_now(tmp_path: Path) -> No
     assert all(name in waits for name in unanswered(tmp_path / "moved" / "box"))
 
 
-@pytest.mark.xfail(strict=True, reason="the mailbox's path is compared with the workspace's without resolving links")
 def test_a_mailbox_named_through_a_link_moves_with_its_workspace(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "real")
     (tmp_path / "real").mkdir()
@@ -182,7 +180,6 @@ def test_a_mailbox_named_through_a_link_moves_with_its_workspace(tmp_path: Path)
     assert len(requests(tmp_path / "moved" / "box")) == 3
 
 
-@pytest.mark.xfail(strict=True, reason="an error of an earlier run stays with the step until it is done")
 def test_after_a_bad_reply_was_removed_it_waits_again(tmp_path: Path) -> None:
     session = story(tmp_path)
     box = session.home.root / "box"
@@ -197,7 +194,6 @@ def test_after_a_bad_reply_was_removed_it_waits_again(tmp_path: Path) -> None:
     assert session.outcome().status == "parked"
 
 
-@pytest.mark.xfail(strict=True, reason="the checkpoint gives the error's repr")
 def test_what_failed_is_told_as_it_was_said(tmp_path: Path) -> None:
     session = story(tmp_path)
     box = session.home.root / "box"

@@ -85,9 +85,9 @@ def _with_mailboxes(settings: Settings, root: Path) -> Settings:
         if kind != MAILBOX or not folder:
             return model
         path = Path(folder).expanduser()
-        if path.is_absolute() and not path.is_relative_to(root):
+        if path.is_absolute() and not path.resolve().is_relative_to(root):
             return model
-        return f"{MAILBOX}:{os.path.relpath(path.absolute(), root)}"
+        return f"{MAILBOX}:{os.path.relpath(path.resolve(), root)}"
 
     roles = {role: tuple(map(moved, models)) for role, models in settings.roles.items()}
     return settings.model_copy(update={"model": moved(settings.model), "roles": roles})

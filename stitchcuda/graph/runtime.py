@@ -9,9 +9,10 @@ from __future__ import annotations
 import atexit
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Protocol, cast
 
 from langgraph.runtime import Runtime
@@ -20,7 +21,7 @@ from pydantic import Field
 from pydantic.json_schema import SkipJsonSchema
 from typing_extensions import TypedDict
 
-from stitchcuda.errors import BadInput, Pending
+from stitchcuda.errors import BadInput, Pending, ReplyPending
 from stitchcuda.graph.opening import open_context, open_hands, open_record
 from stitchcuda.memory import open_memory
 from stitchcuda.nodes.context import Context
@@ -106,13 +107,25 @@ def _act(name: str, act: Callable[[State, Context], State], state: State, contex
         update = act(state, context)
     except Pending as pending:
         # The node reruns from its start on resume and asks the engineer again.
-        interrupt({"waiting_for": str(pending)})
+        interrupt(waiting_for(pending, context.workspace.root))
         raise
     seconds = time.monotonic() - started
     on_gpu = context.settings.target == "cuda" and name in _ON_GPU
     usage = context.spent(state.get("usage", Usage()), seconds if on_gpu else 0.0)
     context.emit("node", phase="end", seconds=seconds, usage=usage, **facts)
     return update if name in _SIDE_BY_SIDE else update | {"usage": usage}
+
+
+def waiting_for(pending: Pending, root: Path) -> dict[str, str]:
+    """What a parked session waits for, as its checkpoint keeps it: a path inside the workspace is relative to it."""
+    path = pending.request if isinstance(pending, ReplyPending) else ""
+    inside = bool(path) and Path(path).is_relative_to(root)
+    return {"waiting_for": str(pending)} if not inside else {"request": str(Path(path).relative_to(root))}
+
+
+def told(value: Mapping[str, str], root: Path) -> str:
+    """The same for people, wherever the workspace is now."""
+    return value.get("waiting_for") or str(ReplyPending(str(root / value["request"])))
 
 
 def with_tuples(state: Any) -> State:
