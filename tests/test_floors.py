@@ -15,7 +15,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "stitchcuda"
 FLOORS = [
     {"errors"},
     {"state"},
-    {"lines"},
+    {"lines", "syntax"},
     {"workspace"},
     {"sandbox"},
     {"simulator", "rag", "fusion"},

@@ -14,6 +14,7 @@ from typing import Any
 
 from stitchcuda.engineers import Files
 from stitchcuda.engineers.tokens import Counter, fit
+from stitchcuda.syntax import parsed
 
 LANGUAGES = {".py": "python", ".cu": "cuda", ".cuh": "cuda", ".cc": "cpp", ".cpp": "cpp", ".h": "cpp", ".json": "json"}
 SHORT = 2  # lines of a function that is shown whole
@@ -61,7 +62,7 @@ def program_text(files: Files, regions: Sequence[str], tokens: int, counter: Cou
 def folded(source: str) -> str:
     """Python with the bodies of longer functions and classes left out, but those that a task may have to change."""
     try:
-        tree = ast.parse(source)
+        tree = parsed(source)
     except SyntaxError:
         return source
     lines = source.splitlines()

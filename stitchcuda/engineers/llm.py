@@ -16,7 +16,7 @@ from typing import TypeVar
 from stitchcuda.engineers import Assignment, Brief, Draft, Files
 from stitchcuda.engineers.chat import Answer, Ask, Message, Overflow
 from stitchcuda.engineers.desk import Desk
-from stitchcuda.engineers.prompt import LOOKS, Room, coder_prompt, looked, planner_prompt, verifier_prompt
+from stitchcuda.engineers.prompt import LOOKED, LOOKS, Room, coder_prompt, looked, planner_prompt, verifier_prompt
 from stitchcuda.engineers.reply import DraftReply, Look, Malformed, PlannedTask, PlanReply, Reply, ReviewReply
 from stitchcuda.errors import Unavailable, Unusable
 from stitchcuda.fusion.manifest import with_task
@@ -173,7 +173,7 @@ def _look(assignment: Assignment, reply: DraftReply, files: Files) -> Callable[[
     """What the coder wanted to see, to be found out when it is wanted."""
 
     def seen() -> str:
-        found = [(f"### {one.tool} {one.argument}".rstrip(), _seen(assignment, one, files)) for one in reply.looks]
+        found = [(f"{LOOKED}{one.tool} {one.argument}".rstrip(), _seen(assignment, one, files)) for one in reply.looks]
         return "\n\n".join(f"{head}\n{text}" for head, text in found)
 
     return seen

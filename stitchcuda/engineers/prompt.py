@@ -7,6 +7,7 @@ long a session gets. It calls no model; how a program is shown is in `excerpts.p
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,15 +49,15 @@ ANGLES = (
     "the simplest thing that could be fast: little code, registers and shuffles instead of shared memory",
 )
 """What each of several candidates is asked to favour, so that they differ."""
+LOOKED = "### look: "                      # opens what one look has shown
 LOOKS = 4
 """How often a coder may look before it writes."""
 MOST_TASKS = 6
 
 SHARES = {
-    "reference": 3000, "regions": 3500, "task regions": 2200, "program": 6500, "overview": 3500, "generated": 2500,
-    "record": 1800, "tried": 1600, "last": 4500, "diagnosis": 2600, "changed": 6000, "lessons": 700, "docs": 1500,
-    "note": 150, "seen": 4000,
-    "profile": 700,
+    "reference": 3000, "regions": 3500, "task regions": 2000, "program": 6000, "overview": 3500, "generated": 2200,
+    "record": 1800, "tried": 1400, "last": 4000, "diagnosis": 2200, "changed": 6000, "lessons": 600, "docs": 1200,
+    "note": 150, "seen": 4000, "profile": 600,
 }  # fmt: skip
 """Tokens of each section, at most. A coder's sections together with the fixed text are about 22,000."""
 
@@ -161,7 +162,10 @@ def verifier_prompt(assignment: Assignment, draft: Draft, evidence: Evidence, ro
 def looked(seen: str, left: int, room: Room) -> str:
     """What a coder is shown after it has looked."""
     more = f"You may look {left} more times." if left > 0 else "Now write: there are no looks left."
-    return f"{room.log(seen, 'seen')}\n\n{more} Answer as described."
+    parts = seen.split(LOOKED)[1:] or [seen]
+    share = Room(room.counter, room.scale / len(parts))  # each its own: a long file leaves room for what the compiler says
+    shown = "\n\n".join(f"### {share.log(part, 'seen')}" for part in parts)
+    return f"{shown}\n\n{more} Answer as described."
 
 
 def first_draft(graph: OpGraph, regions: Sequence[Region], kept: Iterable[str]) -> dict[str, str]:
@@ -254,6 +258,7 @@ def _scaled(value: float, unit: str) -> str:
     return f"{value:.3g} {unit}"
 
 
+@functools.cache
 def _environment() -> Environment:
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent / "prompts"),

@@ -25,6 +25,7 @@ from stitchcuda.fusion.replay import replayed
 from stitchcuda.fusion.schedule import Unit, schedule
 from stitchcuda.fusion.signature import Signature, returned, signature
 from stitchcuda.fusion.variables import Variables
+from stitchcuda.syntax import parsed
 
 __all__ = ["read_manifest", "write_program"]
 
@@ -201,7 +202,7 @@ def _prelude() -> Mapping[str, str]:
     """Source text of each function and class in `prelude.py`, without importing it (it needs torch)."""
     text = Path(__file__).with_name("prelude.py").read_text(encoding="utf-8")
     parts = {}
-    for node in ast.parse(text).body:
+    for node in parsed(text).body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             source = ast.get_source_segment(text, node)
             assert source is not None

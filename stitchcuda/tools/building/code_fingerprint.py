@@ -20,6 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from stitchcuda.syntax import parsed
 from stitchcuda.tools.building import host_code
 from stitchcuda.tools.building.cubins import Cubin, cubins
 
@@ -129,7 +130,7 @@ class _Names:
 
 def _tree(text: str) -> ast.Module | None:
     try:
-        return ast.parse(text)
+        return parsed(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 

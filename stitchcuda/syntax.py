@@ -1,0 +1,18 @@
+"""Python source to its syntax tree, one at a time.
+
+`ast.parse` in several threads at once fails on CPython 3.11 before 3.11.8 and 3.12 before 3.12.2 ("AST constructor recursion
+depth mismatch", python/cpython#106905), and a step's candidates are read side by side.
+"""
+
+from __future__ import annotations
+
+import ast
+import threading
+
+_ONE = threading.Lock()
+
+
+def parsed(text: str | bytes) -> ast.Module:
+    """The tree of a module. Raises what `ast.parse` does: SyntaxError, ValueError, RecursionError or MemoryError."""
+    with _ONE:
+        return ast.parse(text)
