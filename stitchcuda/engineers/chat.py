@@ -68,8 +68,13 @@ class Ask:
         return hashlib.sha256(json.dumps(self.content, sort_keys=True).encode()).hexdigest()
 
     @property
+    def place(self) -> str:
+        """Where in a session it is asked: one place has one answer, even when a newer version words the request differently."""
+        return f"{self.role}-{self.about}-{self.ordinal}"
+
+    @property
     def id(self) -> str:
-        return f"{self.role}-{self.about}-{self.ordinal}-{self.digest[:12]}"
+        return f"{self.place}-{self.digest[:12]}"
 
 
 class Answer(Record):

@@ -34,8 +34,11 @@ class Transcript:
         self._store, self._session = store, session
 
     def find(self, ask: Ask) -> Answer | None:
-        """What was answered to this very request; None where nobody has."""
-        call = self._store.calls(self._session).get(ask.id)
+        """What was answered to this request, or at its place by an earlier wording; None where nobody has."""
+        calls = self._store.calls(self._session)
+        call = calls.get(ask.id) or next(
+            (call for name, call in calls.items() if call.reply and name.rpartition("-")[0] == ask.place), None
+        )
         return self.answer(call) if call else None
 
     def answer(self, call: Call) -> Answer | None:

@@ -7,7 +7,8 @@
     DIR/replies/*.jsonl     Batch output as it is downloaded, of any number of requests
 
 Several sessions may share one folder: an ID names its session. A reply that is not there yet raises `ReplyPending`, and the
-session is parked. Nothing is ever deleted here. Write a reply under another name first and rename it: what can be seen is read.
+session is parked. A request stands as it was asked first, also when a newer version would word it differently. Nothing is ever
+deleted here. Write a reply under another name first and rename it: what can be seen is read.
 """
 
 from __future__ import annotations
@@ -42,9 +43,9 @@ class Mailbox:
         self._options = dict(options or {})
 
     def answer(self, ask: Ask, *, limit: int | None) -> Answer:
-        name = f"{self._session}-{ask.id}"
         for folder in (self.folder, self.folder / "requests", self.folder / "replies"):
             _make(folder)
+        name = self._name(ask)
         found = self._reply(name)
         if found is not None:
             return found
@@ -57,6 +58,12 @@ class Mailbox:
             write_atomically(self.folder / "requests" / f"{name}.md", readable(ask).encode())
             write_atomically(request, json.dumps(line).encode() + b"\n")
         raise ReplyPending(str(self.folder / "requests" / f"{name}.md"))
+
+    def _name(self, ask: Ask) -> str:
+        """The request's own, or that of the one which stands at its place: somebody may be answering it already."""
+        name = f"{self._session}-{ask.id}"
+        standing = sorted((self.folder / "requests").glob(f"{self._session}-{ask.place}-*.jsonl"))
+        return standing[0].stem if standing and not (self.folder / "requests" / f"{name}.jsonl").exists() else name
 
     def _reply(self, name: str) -> Answer | None:
         """Text first, then the first completion that is one: a second batch may have answered what the first one could not."""

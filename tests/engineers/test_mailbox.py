@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import re
@@ -191,6 +192,20 @@ def test_batch_output_with_letters_that_end_lines_elsewhere(tmp_path: Path) -> N
     entry = json.loads(output(name, text))
     reply(tmp_path, "out.jsonl", json.dumps(entry, ensure_ascii=False) + "\n")
     assert mailbox(tmp_path).answer(ASK, limit=None).text == text
+
+
+def test_a_request_stands_when_a_newer_version_words_it_differently(tmp_path: Path) -> None:
+    name = asked(tmp_path)
+    reworded = dataclasses.replace(ASK, messages=(Message("user", "The same, in other words."),))
+    assert asked(tmp_path, ask=reworded) == name, "somebody may be answering it"
+    reply(tmp_path, f"{name}.md", "It is written.")
+    mine = desk(tmp_path)
+    assert mine.ask(reworded).text == "It is written."
+    (tmp_path / "box" / "replies" / f"{name}.md").unlink()
+    assert mine.ask(ASK).text == "It is written.", "and the transcript gives it to either wording"
+    assert len(mine.transcript.calls()) == 1
+    later = dataclasses.replace(reworded, ordinal=ASK.ordinal + 1)
+    assert asked(tmp_path, ask=later) != name, "another place has a request of its own"
 
 
 def test_many_replies_in_several_files_answer_several_sessions(tmp_path: Path) -> None:
