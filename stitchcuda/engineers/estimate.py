@@ -12,8 +12,8 @@ from stitchcuda.engineers.prices import cost_usd
 from stitchcuda.engineers.prompt import Room, planner_prompt
 from stitchcuda.state import Role
 
-WRITTEN: dict[Role, int] = {"planner": 4000, "coder": 9000, "verifier": 800}
-READ: dict[Role, int] = {"coder": 13_000, "verifier": 9000}
+WRITTEN: dict[Role, int] = {"planner": 4000, "coder": 6000, "verifier": 1000}
+READ: dict[Role, int] = {"coder": 12_000, "verifier": 10_000}
 """Tokens of one call, thinking left out: about the medians of the recorded sessions (`python benchmarks/chat_sessions.py`)."""
 
 
