@@ -24,6 +24,7 @@ def test_a_recorded_session_replays_to_the_same_ledger(path: Path, tmp_path: Pat
     ledger = [one.model_dump(mode="json") for one in session.attempts()]
     assert [one["id"] for one in ledger] == [one["id"] for one in recording.ledger]
     for one, other in zip(ledger, recording.ledger, strict=True):
+        del one["review"], other["review"]  # how much of a verifier's words is kept may change
         assert one == {name: pytest.approx(value) if isinstance(value, float) else value for name, value in other.items()}
     assert {ask.role for ask in replies.asked} == {"planner", "coder", "verifier"}
     assert crew.transcript is not None

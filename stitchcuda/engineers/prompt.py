@@ -8,7 +8,7 @@ long a session gets. It calls no model; how a program is shown is in `excerpts.p
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,6 +53,7 @@ LOOKED = "### look: "                      # opens what one look has shown
 LOOKS = 4
 """How often a coder may look before it writes."""
 MOST_TASKS = 6
+MOST = 23_500                              # tokens of a prompt
 
 SHARES = {
     "reference": 3000, "regions": 3500, "task regions": 2000, "program": 6000, "overview": 3500, "generated": 2200,
@@ -81,6 +82,28 @@ class Room:
 
 
 def planner_prompt(brief: Brief, room: Room) -> str:
+    return _within(room, lambda room: _planner(brief, room))
+
+
+def coder_prompt(assignment: Assignment, room: Room, *, looks: int = LOOKS) -> str:
+    return _within(room, lambda room: _coder(assignment, room, looks))
+
+
+def verifier_prompt(assignment: Assignment, draft: Draft, evidence: Evidence, room: Room) -> str:
+    return _within(room, lambda room: _verifier(assignment, draft, evidence, room))
+
+
+def _within(room: Room, render: Callable[[Room], str]) -> str:
+    """Below MOST tokens: where the words between the sections are too many, every section gives way."""
+    text = render(room)
+    for part in (0.85, 0.7, 0.55, 0.4):
+        if room.counter.count(text) <= MOST * room.scale:
+            return text
+        text = render(Room(room.counter, room.scale * part))
+    return text
+
+
+def _planner(brief: Brief, room: Room) -> str:
     regions = [region for region in brief.regions if region.kind != "view"]
     device, precision = brief.baseline.device, brief.settings.precision
     lights = floors(regions, device, precision)
@@ -108,7 +131,7 @@ def planner_prompt(brief: Brief, room: Room) -> str:
     )
 
 
-def coder_prompt(assignment: Assignment, room: Room, *, looks: int = LOOKS) -> str:
+def _coder(assignment: Assignment, room: Room, looks: int) -> str:
     brief, task = assignment.brief, assignment.task
     regions = [region for region in brief.regions if region.id in task.regions]
     last = assignment.last
@@ -142,7 +165,7 @@ def coder_prompt(assignment: Assignment, room: Room, *, looks: int = LOOKS) -> s
     )
 
 
-def verifier_prompt(assignment: Assignment, draft: Draft, evidence: Evidence, room: Room) -> str:
+def _verifier(assignment: Assignment, draft: Draft, evidence: Evidence, room: Room) -> str:
     return _render(
         "verifier",
         _common(assignment.brief, room)

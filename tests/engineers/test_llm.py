@@ -64,9 +64,9 @@ def test_plans_writes_and_reviews(tmp_path: Path) -> None:
 def test_the_diagnosis_reaches_the_coder(tmp_path: Path) -> None:
     with serve(by_role) as server:
         engineer = hired(tmp_path, server).engineer
-        first = engineer.write(assignment())
-        second = engineer.write(assignment(last=first, evidence=NOT_BUILT, ordinal=1))
-        third = engineer.write(assignment(last=second, evidence=WRONG, ordinal=2))
+        first = engineer.write(assignment(about="a0"))
+        second = engineer.write(assignment(last=first, evidence=NOT_BUILT, ordinal=1, about="a1"))
+        third = engineer.write(assignment(last=second, evidence=WRONG, ordinal=2, about="a2"))
     kernels = [written.files["kernels/r01.cu"] for written in (first, second, third)]
     assert kernels == ["// does not build\n", "// built now\n", "// right now\n"]
 
