@@ -32,7 +32,7 @@ def session_row(data: dict[str, Any]) -> list[str]:
         f"{sum(call['input_tokens'] for call in data['calls']):,} / {sum(call['output_tokens'] for call in data['calls']):,}",
         str(len(own)),
         f"{sum(one['built'] and one['correct'] for one in first)} of {len(first)}",
-        f"{len(kept)} of {len({one['task'] for one in own})}",
+        f"{len({one['task'] for one in kept})} of {len({one['task'] for one in own})}",
         f"{saved * 1e3:.1f} µs" + (f" of {before * 1e3:.0f}" if before else ""),
         f"{start[-1]['speedup']:.2f}×" if start else "-",
         f"{kept[-1]['speedup']:.2f}×" if kept else "-",

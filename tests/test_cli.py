@@ -131,7 +131,7 @@ def test_help_and_usage() -> None:
     [
         (None, None, {}, "builtin", "built-in (no OPENAI_API_KEY)"),
         ("builtin", None, {"OPENAI_API_KEY": "sk"}, "builtin", "as asked"),
-        (None, None, {"OPENAI_API_KEY": "sk"}, f"openai:{DEFAULT_CHAT_MODEL}", "costs money, at most --budget-usd; --model builtin is free"),
+        (None, None, {"OPENAI_API_KEY": "sk"}, f"openai:{DEFAULT_CHAT_MODEL}", "at most --budget-usd; --model builtin is free"),
         (None, None, {"OPENAI_API_KEY": "sk", "STITCHCUDA_MODEL": "big"}, "openai:big", "OPENAI_API_KEY is set"),
         (None, None, {"STITCHCUDA_MODEL": "big"}, "builtin", "built-in (no OPENAI_API_KEY)"),
         (None, "http://localhost/v1", {"STITCHCUDA_MODEL": "openai:big"}, "openai:big", "at http://localhost/v1"),
