@@ -54,7 +54,8 @@ class Transcript:
         return {name: answer for name, answer in found.items() if answer is not None}
 
     def once(self, name: str, see: Callable[[], str]) -> str:
-        """What a tool told the first time, kept under `name`: what is in a request must be the same in every run."""
+        """What a tool told the first time, kept under `name`: what is in a request must be the same in every run,
+        and on another machine it might say something else."""
         call = self._store.calls(self._session).get(name)
         found = self.answer(call) if call else None
         if found is None:
@@ -139,10 +140,6 @@ class Desk:
                 except Broken as error:
                     said = str(error)
         raise Unavailable(f"{said}, {TRIES} times: resume later")
-
-    def once(self, name: str, see: Callable[[], str]) -> str:
-        """What `see` gave the first time, from the transcript later: what a tool says may differ on another machine."""
-        return self.transcript.once(name, see)
 
     def _asked(self, ask: Ask, limit: int | None, tokens: int) -> Answer:
         started = time.monotonic()

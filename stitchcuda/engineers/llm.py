@@ -151,7 +151,7 @@ class _Conversation:
             if todo is None:
                 return got
             looks += 1
-            seen = self._desk.once(f"look-{self._about}-{self._asked}", todo)
+            seen = self._desk.transcript.once(f"look-{self._about}-{self._asked}", todo)
             shown = looked(seen, LOOKS - looks, Room(self._desk.counter, scale))
             messages += [Message("assistant", answer.text), Message("user", shown)]
             if looks > LOOKS:

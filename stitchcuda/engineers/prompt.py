@@ -18,7 +18,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from stitchcuda.engineers import Assignment, Brief, Draft, Files
 from stitchcuda.engineers.diagnosis import diagnosis
 from stitchcuda.engineers.excerpts import changed, language, program_text
-from stitchcuda.engineers.record import line_of, recurring, tried
+from stitchcuda.engineers.record import line_of, milliseconds, recurring, tried
 from stitchcuda.engineers.tokens import Counter, fit, fit_log
 from stitchcuda.fusion.contract import border
 from stitchcuda.fusion.cost import saving_ms
@@ -228,9 +228,9 @@ def _region(region: Region, saving: float, light_ms: float, binds: str) -> str:
     work = f"{region.launches} launches, {_scaled(region.eager_bytes, 'B')} → {_scaled(region.fused_bytes, 'B')}"
     work += f", {_scaled(region.flops, 'FLOP')}"
     if light_ms:
-        work += f"; floor {_ms(light_ms)}, bound by {binds}"
+        work += f"; floor {milliseconds(light_ms)}, bound by {binds}"
     if region.kind == "fusible":
-        work += f"; about {_ms(saving)} to save by the cost model"
+        work += f"; about {milliseconds(saving)} to save by the cost model"
     if region.reason:
         work += f". The built-in compiler cannot write it: {region.reason}"
     return "\n".join([
@@ -270,10 +270,6 @@ def _common(brief: Brief, room: Room) -> dict[str, Any]:
     }
 
 
-def _ms(value: float) -> str:
-    return f"{value:.3g} ms" if value >= 0.01 else f"{value * 1000:.3g} µs"
-
-
 def _scaled(value: float, unit: str) -> str:
     for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value >= factor:
@@ -290,7 +286,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         autoescape=False,
     )
-    environment.globals |= {"ms": _ms}
+    environment.globals |= {"ms": milliseconds}
     return environment
 
 

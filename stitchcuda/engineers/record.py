@@ -25,12 +25,12 @@ class Recurring:
 
 def line_of(attempt: Attempt) -> str:
     """One attempt: predicted and measured, kept or not, and why."""
-    saved = "saving not timed" if attempt.saving_ms is None else f"saved {_ms(attempt.saving_ms)}"
-    time = f" ({_ms(attempt.program_ms)} a call)" if attempt.program_ms is not None else ""
+    saved = "saving not timed" if attempt.saving_ms is None else f"saved {milliseconds(attempt.saving_ms)}"
+    time = f" ({milliseconds(attempt.program_ms)} a call)" if attempt.program_ms is not None else ""
     fate = "a candidate beside the one kept on with" if attempt.beside else f"then {attempt.route} ({attempt.route_reason})"
     note = f" {attempt.note}" if attempt.note else ""
     error = f" Error: {attempt.diagnosis}" if attempt.diagnosis else ""
-    predicted = f"predicted {_ms(attempt.predicted_ms)}"
+    predicted = f"predicted {milliseconds(attempt.predicted_ms)}"
     kept = "kept" if attempt.kept else "not kept"
     return f"{attempt.task} #{attempt.ordinal}: {predicted}, {saved}{time}; {kept}, {fate}.{note}{error}"
 
@@ -43,7 +43,7 @@ def tried(earlier: Sequence[tuple[Attempt, Review]]) -> str:
     timed = sorted((one.program_ms, one.ordinal, one.note) for one, _ in earlier if one.correct and one.program_ms is not None)
     if len(timed) > 1:
         lines.append("Correct variants, fastest first: say to yourself why the first is faster than the next.")
-        lines += [f"- {_ms(ms)}: #{ordinal} {note or 'no note'}" for ms, ordinal, note in timed[:5]]
+        lines += [f"- {milliseconds(ms)}: #{ordinal} {note or 'no note'}" for ms, ordinal, note in timed[:5]]
     if len(earlier) > LAST:
         lines.append("Before the last four:")
         lines += [f"- #{one.ordinal}: {_outcome(one)}. {one.note}".rstrip() for one, _ in earlier[:-LAST]]
@@ -68,8 +68,9 @@ def _outcome(attempt: Attempt) -> str:
     if attempt.saving_ms is None:
         return "correct, not timed"
     kept = "kept" if attempt.kept else "not kept"
-    return f"correct, saved {_ms(attempt.saving_ms)} of {_ms(attempt.predicted_ms)} predicted, {kept}"
+    return f"correct, saved {milliseconds(attempt.saving_ms)} of {milliseconds(attempt.predicted_ms)} predicted, {kept}"
 
 
-def _ms(value: float) -> str:
+def milliseconds(value: float) -> str:
+    """A time for a model, in the unit that reads best."""
     return f"{value:.3g} ms" if abs(value) >= 0.01 else f"{value * 1000:.3g} µs"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stitchcuda.fusion.graph import Literal_, Node, OpGraph, ValueRef
-from stitchcuda.fusion.order import references
+from stitchcuda.fusion.order import reads, references
 from stitchcuda.state import Region, TensorSpec
 
 
@@ -30,23 +30,22 @@ def border(graph: OpGraph, regions: Sequence[Region]) -> Border:
     inside = {name for region in regions if region.nodes for name in region.nodes[0]}
     users: dict[str, set[str]] = {}
     for node in graph.nodes:
-        for value in _reads(node):
+        for value in reads(node):
             users.setdefault(value, set()).add(node.name)
     made = {spec.name for node in graph.nodes if node.name in inside for spec in node.outputs}
     returned = set(references(graph.outputs)) | {mutation.value for mutation in graph.mutations}
     for node in graph.nodes:               # a view between: of what is made inside, and read nowhere else
         own = {spec.name for spec in node.outputs}
         readers = set().union(*(users.get(name, set()) for name in own)) if own else set()
-        if node.name not in inside and node.aliases in made and readers and not own & returned:
-            later = {name for name in readers if name in inside}
-            if readers == later or all(_leads_inside(name, graph, users, inside) for name in readers):
-                inside.add(node.name)
-                made |= own
+        between = node.name not in inside and node.aliases in made and readers and not own & returned
+        if between and all(_leads_inside(name, graph, users, inside) for name in readers):
+            inside.add(node.name)
+            made |= own
     keys = {tensor.spec.name: tensor for tensor in graph.state}
     specs = {spec.name: spec for spec in graph.inputs} | {tensor.spec.name: tensor.spec for tensor in graph.state}
     specs |= {spec.name: spec for node in graph.nodes for spec in node.outputs}
     nodes = [node for node in graph.nodes if node.name in inside]
-    read = dict.fromkeys(value for node in nodes for value in _reads(node) if value not in made)
+    read = dict.fromkeys(value for node in nodes for value in reads(node) if value not in made)
     inputs = tuple(
         specs[name].model_copy(update={"name": f"self.{keys[name].key}"}) if name in keys else specs[name]
         for name in read
@@ -67,10 +66,6 @@ def _leads_inside(name: str, graph: OpGraph, users: dict[str, set[str]], inside:
     node = next(node for node in graph.nodes if node.name == name)
     readers = set().union(*(users.get(spec.name, set()) for spec in node.outputs)) if node.outputs else set()
     return node.aliases is not None and bool(readers) and readers <= inside
-
-
-def _reads(node: Node) -> list[str]:
-    return [*references(node.args), *references(node.kwargs)]
 
 
 def _operator(node: Node, keys: dict[str, str]) -> str:
