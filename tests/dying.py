@@ -52,12 +52,12 @@ class Fate:
 
     def __init__(self, book: Path, die: Callable[[], NoReturn], strikes: Callable[[str, str], bool]) -> None:
         self._book, self._die, self._strikes = book, die, strikes
-        self._guard = threading.Lock()
+        self.turn = threading.RLock()      # from what is kept to the book: nobody dies in between, or its death is not known
         self._node = threading.local()     # the calls that the node of this thread has answers to
         self._step: set[str] = set()       # those of the step
 
     def comes(self, point: str, calls: set[str]) -> None:
-        with self._guard:
+        with self.turn:
             known = set(deaths(self._book))
             fresh = [(point, call) for call in sorted(calls) if (point, call) not in known and self._strikes(point, call)]
             if fresh:
@@ -65,8 +65,7 @@ class Fate:
                     book.write("".join(f"{point} {call}\n" for point, call in fresh))
                     book.flush()
                     os.fsync(book.fileno())
-        if fresh:
-            self._die()
+                self._die()
 
     def seen(self, call: str) -> None:
         self._node.calls = getattr(self._node, "calls", set()) | {call}
@@ -74,19 +73,18 @@ class Fate:
     def node_ends(self) -> None:
         calls: set[str] = getattr(self._node, "calls", set())
         self._node.calls = set()
-        with self._guard:
+        with self.turn:
             self._step |= calls
         self.comes("done", calls)
 
     def step_ends(self) -> None:
-        with self._guard:
+        with self.turn:
             calls, self._step = self._step, set()
         self.comes("stored", calls)
 
 
 def arm(fate: Fate, patch: Callable[[Any, str, Any], None] = setattr) -> None:
     """Wraps the functions that the points are at."""
-    turn = threading.Lock()
     keep, find, spent, put = Transcript.keep, Transcript.find, Context.spent, Checkpoints.put
 
     def asking(answer: Callable[..., Answer]) -> Callable[..., Answer]:
@@ -97,7 +95,7 @@ def arm(fate: Fate, patch: Callable[[Any, str, Any], None] = setattr) -> None:
         return asked
 
     def kept(self: Transcript, body: dict[str, object], answer: Answer | None, call: Call) -> Call:
-        with turn:                         # else another candidate's reply is kept too before this one's death
+        with fate.turn:
             found = keep(self, body, answer, call)
             fate.seen(call.id)
             fate.comes("kept", {call.id})

@@ -34,12 +34,14 @@ def changed(program: Files, files: Files) -> dict[str, str]:
 
 
 def program_text(files: Files, regions: Sequence[str], tokens: int, counter: Counter) -> str:
-    """The program in at most `tokens`: `model_new.py`, then the kernels that serve `regions`, then one line for each other
-    file. What does not fit is named too."""
+    """The program in at most `tokens`: `model_new.py`, whole if it takes no more than half of them, then the kernels that serve
+    `regions`, then one line for each other file. What does not fit is named too."""
     if not files:
         return ""
     model = files.get("model_new.py")
-    parts = [_block("model_new.py", folded(model))] if isinstance(model, str) else []
+    parts = [_block("model_new.py", model)] if isinstance(model, str) else []
+    if isinstance(model, str) and counter.count(parts[0]) > tokens // 2:
+        parts = [_block("model_new.py", folded(model))]
     left = tokens - sum(map(counter.count, parts))
     if left < tokens // 4 and parts and isinstance(model, str):  # a long one leaves a quarter to kernels
         parts = [_block("model_new.py", fit(folded(model), tokens - tokens // 4, counter))]

@@ -25,6 +25,7 @@ from stitchcuda.state import Evidence, Plan, Review, Role, Task
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+LINES = re.compile(r"(\d{1,6})\s*-\s*(\d{1,6})?")
 NAME = re.compile(r"[a-z][a-z0-9_-]{1,39}")
 SMALLER = 0.6  # of every section's tokens, each time that the model's window did not hold them
 REPAIRS = 1
@@ -181,15 +182,27 @@ def _look(assignment: Assignment, reply: DraftReply, files: Files) -> Callable[[
 
 def _seen(assignment: Assignment, look: Look, files: Files) -> str:
     if look.tool == "read":
-        text = files.get(look.argument.strip("`\"' "))
-        if isinstance(text, str):
-            return f"```\n{text.rstrip()}\n```"
-        return f"There is no text file {look.argument}: {', '.join(sorted(files))}."
+        return _read(look.argument, files)
     if assignment.look is not None and look.tool in ("compile", "profile", "docs"):
         if look.tool == "compile":
             return assignment.look.compile(files)
         return assignment.look.profile(look.argument) if look.tool == "profile" else assignment.look.docs(look.argument)
-    return f"There is no tool {look.tool!r}: compile, read FILE, profile KERNEL, docs QUERY."
+    return f"There is no tool {look.tool!r}: compile, read FILE [FROM-TO], profile KERNEL, docs QUERY."
+
+
+def _read(argument: str, files: Files) -> str:
+    """A file of the program, or lines FROM-TO of it, counted from 1; TO may be missing."""
+    path, _, lines = argument.strip("`\"' ").partition(" ")
+    text = files.get(path)
+    if not isinstance(text, str):
+        return f"There is no text file {path[:100]}. These are there: {', '.join(sorted(files))[:2000]}."
+    body = text.rstrip().splitlines()
+    if lines.strip():
+        found = LINES.fullmatch(lines.strip())
+        if found is None or not 1 <= int(found[1]) <= len(body):
+            return f"{path} has lines 1 to {len(body)}: `read {path} 1-{len(body)}`."
+        body = body[int(found[1]) - 1 : int(found[2]) if found[2] else None]
+    return "\n".join(["```", *body, "```"])
 
 
 def _task(planned: PlannedTask) -> Task:

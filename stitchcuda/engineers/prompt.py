@@ -7,9 +7,10 @@ long a session gets. It calls no model; how a program is shown is in `excerpts.p
 
 from __future__ import annotations
 
+import bisect
 import functools
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -54,21 +55,25 @@ LOOKS = 4
 """How often a coder may look before it writes."""
 MOST_TASKS = 6
 MOST = 23_500                              # tokens of a prompt
+ROOMY = 16_000                             # up to which a coder's may grow to show more of the program
 
 SHARES = {
     "reference": 3000, "regions": 3500, "task regions": 2000, "program": 6000, "overview": 3500, "generated": 2200,
     "record": 1800, "tried": 1400, "last": 4000, "diagnosis": 2200, "changed": 6000, "lessons": 600, "docs": 1200,
-    "note": 150, "seen": 4000, "profile": 600,
+    "note": 150, "told": 2500, "read": 7000, "profile": 600,
 }  # fmt: skip
-"""Tokens of each section, at most. A coder's sections together with the fixed text are about 22,000."""
+"""Tokens of each section, at most. A coder's sections together with the fixed text are about 22,000; what it looks at comes on
+top, `told` for each answer of a tool and `read` for all files of one look together."""
 
 
 @dataclass(frozen=True)
 class Room:
-    """How much may be shown: a model's way of counting, and the part of every section's share that its window allows."""
+    """How much may be shown: a model's way of counting, the part of every section's share that its window allows, and tokens
+    that the program has beyond its share."""
 
     counter: Counter
     scale: float = 1.0
+    beyond: int = 0
 
     def fit(self, text: str, section: str) -> str:
         return fit(text.strip(), self.tokens(section), self.counter)
@@ -86,7 +91,9 @@ def planner_prompt(brief: Brief, room: Room) -> str:
 
 
 def coder_prompt(assignment: Assignment, room: Room, *, looks: int = LOOKS) -> str:
-    return _within(room, lambda room: _coder(assignment, room, looks))
+    text = _within(room, lambda room: _coder(assignment, room, looks))
+    beyond = int(ROOMY * room.scale) - room.counter.count(text)
+    return _coder(assignment, replace(room, beyond=beyond), looks) if beyond > 0 else text
 
 
 def verifier_prompt(assignment: Assignment, draft: Draft, evidence: Evidence, room: Room) -> str:
@@ -135,7 +142,7 @@ def _coder(assignment: Assignment, room: Room, looks: int) -> str:
     brief, task = assignment.brief, assignment.task
     regions = [region for region in brief.regions if region.id in task.regions]
     last = assignment.last
-    shown = program_text(assignment.program, task.regions, room.tokens("program"), room.counter)
+    shown = program_text(assignment.program, task.regions, room.tokens("program") + room.beyond, room.counter)
     generated = first_draft(brief.graph, regions, assignment.kept) if last is None else {}
     return _render(
         "coder",
@@ -183,12 +190,36 @@ def _verifier(assignment: Assignment, draft: Draft, evidence: Evidence, room: Ro
 
 
 def looked(seen: str, left: int, room: Room) -> str:
-    """What a coder is shown after it has looked."""
+    """What a coder is shown after it has looked. Each answer of a tool has its share; files come whole, in the order in which
+    they were asked for, as long as there is room: the first that does not fit ends where the room does, the others wait."""
     more = f"You may look {left} more times." if left > 0 else "Now write: there are no looks left."
-    parts = seen.split(LOOKED)[1:] or [seen]
-    share = Room(room.counter, room.scale / len(parts))  # each its own: a long file leaves room for what the compiler says
-    shown = "\n\n".join(f"### {share.log(part, 'seen')}" for part in parts)
-    return f"{shown}\n\n{more} Answer as described."
+    shown, tokens = [], room.tokens("read")
+    for head, text in (part.strip().split("\n", 1) for part in seen.split(LOOKED)[1:]):
+        if head.startswith("read "):
+            part = _begun(head, text, tokens, room.counter)
+            tokens = max(0, tokens - room.counter.count(part))
+        else:
+            part = f"### {head}\n{room.log(text, 'told')}"
+        shown.append(part)
+    return "\n\n".join([*shown, f"{more} Answer as described."])
+
+
+def _begun(head: str, text: str, tokens: int, counter: Counter) -> str:
+    """A file, or as many of its first lines as there are tokens for, and where to go on."""
+    whole = f"### {head}\n{text}"
+    if not text.startswith("```") or counter.count(whole) <= tokens:  # else it is a sentence on why there is none
+        return whole
+    _, path, *lines = head.split()
+    opening, *body, closing = text.splitlines()
+    first = int(lines[0].partition("-")[0]) if lines else 1
+
+    def shown(count: int) -> str:
+        end = first + count
+        on = f"(Lines {first} to {end - 1} of {first + len(body) - 1}: `read {path} {end}-` shows the rest.)"
+        return "\n".join([f"### {head}", opening, *body[:count], closing, on])
+
+    count = bisect.bisect_right(range(len(body)), tokens, key=lambda count: counter.count(shown(count + 1)))
+    return shown(count) if count else f"### {head}\n(Not shown, there was no room left: read it in another look.)"
 
 
 def first_draft(graph: OpGraph, regions: Sequence[Region], kept: Iterable[str]) -> dict[str, str]:

@@ -15,7 +15,7 @@ from jinja2 import UndefinedError
 from stitchcuda.engineers import Assignment, Draft
 from stitchcuda.engineers.diagnosis import diagnosis
 from stitchcuda.engineers.llm import PARAGRAPH, SENTENCE
-from stitchcuda.engineers.prompt import Room, _environment, coder_prompt, looked, planner_prompt, verifier_prompt
+from stitchcuda.engineers.prompt import LOOKED, ROOMY, Room, _environment, coder_prompt, looked, planner_prompt, verifier_prompt
 from stitchcuda.engineers.tokens import Counter
 from stitchcuda.state import BuildResult, Evidence, KernelUsage, ProfileResult, Review, Settings, TimingResult
 from stitchcuda.tools.machine.toolkit import find_toolkit, missing
@@ -202,17 +202,49 @@ def test_no_session_is_too_long_for_a_prompt(lines: int, line: str) -> None:
     one = endless(lines, line)
     assert one.last is not None
     assert one.evidence is not None
+    body = "\n".join(["```", *[line] * lines, "```"])
     texts = {
         "planner": planner_prompt(one.brief, ROOM),
         "coder": coder_prompt(one, ROOM),
         "coder at first": coder_prompt(dataclasses.replace(one, last=None, evidence=None, review=None, earlier=()), ROOM),
         "verifier": verifier_prompt(one, one.last, one.evidence, ROOM),
-        "looked": looked("\n".join([line] * lines), 2, ROOM),
+        "looked": looked(f"{LOOKED}read a.cu\n{body}\n\n{LOOKED}compile\n{body}", 2, ROOM),
     }
     for role, text in texts.items():
         assert COUNTER.count(text) < MOST, role
         fences = [found for found in text.splitlines() if found.startswith("```")]
         assert len(fences) % 2 == 0, role
+
+
+def test_files_are_read_whole_and_in_turn() -> None:
+    """What is edited has to be seen: no file loses its middle, and one that is begun says how to go on."""
+    def read(head: str, lines: int) -> str:
+        body = (f"{head.split()[0]} line {at} of the file" for at in range(1, lines + 1))
+        return "\n".join([f"{LOOKED}read {head}", "```", *body, "```"])
+
+    compiled = f"{LOOKED}compile\nmodel_new.py: error"
+    seen = [read("a.cu", 300), read("b.cu", 900), compiled, read("c.cu", 10), f"{LOOKED}read d.cu\nnone"]
+    text = looked("\n\n".join(seen), 2, ROOM)
+    assert all(f"a.cu line {at} of" in text for at in range(1, 301))
+    begun = [at for at in range(1, 901) if f"b.cu line {at} of" in text]
+    assert begun == list(range(1, len(begun) + 1))
+    assert 100 < len(begun) < 900
+    assert f"(Lines 1 to {len(begun)} of 900: `read b.cu {len(begun) + 1}-` shows the rest.)" in text
+    assert "### read c.cu\n(Not shown" in text
+    assert "model_new.py: error" in text
+    assert "### read d.cu\nnone" in text
+    rest = looked(read(f"b.cu {len(begun) + 1}-", 900), 1, ROOM)
+    assert f"(Lines {len(begun) + 1} to " in rest
+    assert f" of {len(begun) + 900}: " in rest
+
+
+def test_a_short_program_is_shown_whole() -> None:
+    """Where other sections leave room, the program takes it."""
+    model = "import torch\n\n" + "".join(f"def part_{at}(x):\n" + "    x = x + 1\n" * 8 + "    return x\n" for at in range(60))
+    shown = coder_prompt(assignment(program=PROGRAM | {"model_new.py": model}), ROOM)
+    assert model.rstrip() in shown
+    assert COUNTER.count(shown) <= ROOMY
+    assert "not shown" in coder_prompt(assignment(program=PROGRAM | {"model_new.py": model * 5}), ROOM)
 
 
 def test_a_talkative_model_does_not_crowd_out_the_program() -> None:

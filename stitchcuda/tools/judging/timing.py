@@ -94,9 +94,9 @@ class Interleaving:
         self._prepared.add(name)
         if self.core is not None and not prepared.get("pinned"):
             self.notes.append(f"the worker of the {name} could not be kept on one core")
-        self._move(name)
         first, turn = self._deliveries.planned[0]
         calls = [*self._calls(_WARM_CALLS - 1), [first, turn, 0]]
+        self._move(name, calls)
         said = self._times(name, calls, run=True)[0]
         if name == "program":
             self._receive(first, turn)
@@ -138,7 +138,7 @@ class Interleaving:
         if deliver:
             calls[-1][:2] = deliver
         with self._hold(name):
-            self._move(name)               # also pays for the switch between the processes' contexts, 0.13 ms on an H200
+            self._move(name, calls)        # also pays for the switch between the processes' contexts, 0.13 ms on an H200
             before = self._now()
             device, rest = self._times(name, calls, run=run)
             span = 1e3 * (self._now() - before)
@@ -190,10 +190,12 @@ class Interleaving:
         changing = any(name.startswith("buffer:") for name in self._deliveries.sets[0].names)
         return [] if changing else planned[:_ROW_DELIVERIES]
 
-    def _move(self, name: str) -> None:
+    def _move(self, name: str, block: list[list[int]]) -> None:
+        """To other memory, with room for this block."""
         spacer = _SPACER_STEP * self._draw.randrange(_SPACER_STEPS)
         calls = self._calls(1)
-        self._run(name, calls, mode="move", spacer=spacer, call=calls[0])
+        fresh = sum(new for *_, new in block)
+        self._run(name, calls, mode="move", spacer=spacer, call=calls[0], fresh=fresh)
 
     def _receive(self, number: int, turn: int) -> None:
         try:

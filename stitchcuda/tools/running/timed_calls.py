@@ -58,6 +58,7 @@ class TimedCalls:
         self._scaled = bool(message["scaled"])
         self._call, self._clock, self._restore, self._device = call, clock, restore, device
         self._place = contents.twins(self._sets[0][0])
+        self._spare: list[list[torch.Tensor]] = []  # new places, one for each such call of the block to come
         self._given = self._place          # what the last call was given
         self._shown: list[torch.Tensor] = []  # of the place, the objects that calls are given: they see none of ours
         self._kept: list[tuple[torch.Tensor, torch.Tensor]] = []  # (bytes, the layout of their output)
@@ -74,17 +75,23 @@ class TimedCalls:
             except PermissionError:        # the sandbox's to say; the judge makes a note of it
                 self.pinned = False
 
-    def move(self, spacer: int, call: list[int]) -> None:
-        """Give all memory back, take it anew behind `spacer` bytes, and call once: nothing of this is timed."""
+    def move(self, spacer: int, call: list[int], fresh: int) -> None:
+        """Give all memory back, take it anew behind `spacer` bytes, and call once: nothing of this is timed.
+
+        New places for `fresh` calls are taken before that call. Taken between calls they would be the free blocks that the
+        program's outputs come from, and the next call would have to ask the driver for memory, which no loop of a user's does.
+        """
         self._drop()
         self._row = []
         self._spacer = None
         self._place = self._given = self._shown = []
+        self._spare = []
         if self._device == "cuda":
             torch.cuda.empty_cache()
         with _Quiet():
             self._spacer = torch.empty(spacer, dtype=torch.uint8, device=self._device)
             self._place = contents.twins(self._sets[0][0])
+            self._spare = [contents.twins(self._place) for _ in range(fresh)]
             self._shown = [alias(tensor) for tensor in self._place]
         self.block([call], run=True)
 
@@ -103,7 +110,7 @@ class TimedCalls:
                     sources, structure = self._sets[number]
                     self._given, given = self._place, self._shown
                     if fresh:
-                        self._given = contents.twins(sources)
+                        self._given = self._spare.pop() if self._spare else contents.twins(sources)
                         given = [alias(tensor) for tensor in self._given]
                     contents.refresh(self._given, sources, turn, self._moving, scaled=self._scaled)
                     args, kwargs = wire.decode(structure, given, self._device)
@@ -136,6 +143,7 @@ class TimedCalls:
         """Put the contents of a row of calls into memory, each into its own."""
         self._drop()
         self._row = []
+        self._spare = []
         self._alone()
         with _Quiet():
             for number, turn, _ in calls:
@@ -239,7 +247,7 @@ def answer(
     if held is None:
         raise RuntimeError("a block of calls before its input sets")
     if mode == "move":
-        held.move(message["spacer"], message["call"])
+        held.move(message["spacer"], message["call"], message["fresh"])
         return held, {}
     if mode == "lay":
         held.lay(message["calls"])

@@ -13,6 +13,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from stitchcuda.tools.running import contents
 from stitchcuda.tools.running.restoration import Restoration
 from stitchcuda.tools.running.timed_calls import NotPlain, TimedCalls
 from tests.tools.stage import Stage, VirtualClock
@@ -60,7 +61,7 @@ class Ahead:
 
     def times(self) -> list[float]:
         with torch.no_grad():
-            self.held.move(0, [0, 10, 0])
+            self.held.move(0, [0, 10, 0], 2)
             return self.held.block(CALLS, run=True)["device_ms"]
 
 
@@ -171,6 +172,24 @@ def test_reading_a_result_of_its_own_type_is_part_of_the_call(ahead: Ahead) -> N
 
     ahead.wrap = Late
     assert ahead.times() == pytest.approx([0.75] * len(CALLS))
+
+
+def test_new_places_are_taken_before_the_calls(ahead: Ahead, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Taken between two calls, they would take the memory that the next call's output comes from."""
+    places: list[int] = []
+
+    def wrap(out: torch.Tensor) -> torch.Tensor:
+        places.append(ahead.given[0].data_ptr())
+        return out
+
+    ahead.wrap = wrap
+    with torch.no_grad():
+        ahead.held.move(0, [0, 10, 0], 2)
+        monkeypatch.setattr(contents, "twins", lambda tensors: pytest.fail("memory is taken between calls"))
+        ahead.held.block(CALLS, run=True)
+    stays, *rest = places
+    assert [place == stays for place in rest] == [not new for *_, new in CALLS]
+    assert len(set(places)) == 3
 
 
 def test_a_row_calls_on_all_that_was_laid(ahead: Ahead, tmp_path: Path) -> None:
