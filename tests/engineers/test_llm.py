@@ -96,13 +96,15 @@ def test_a_server_without_json_schema_is_asked_in_plain_text(tmp_path: Path, cap
 
 
 def test_a_coder_may_look_first(tmp_path: Path) -> None:
-    wishes = "compile\nread kernels/old.cu\nread kernels/old.cu 2-3\nread kernels/old.cu 9-\nread nowhere.cu\nprofile norm\ndocs cp.async.wait_group\nrun it"
+    reads = "read kernels/old.cu\nread kernels/old.cu 2-3\nread kernels/old.cu 9-\nread nowhere.cu"
+    wishes = f"compile\n{reads}\nprofile norm\ndocs cp.async.wait_group\nrun it"
+    found = ("1\n2\n3\n4\n```", "```\n2\n3\n```", "lines 1 to 4", "no text file nowhere.cu")
 
     def looking(request: Request) -> str:
         if len(request.turns) == 1:
             return f"{block('// a try')}```look\n{wishes}\n```\n"
         shown = request.turns[-1]
-        for seen in ("Build: ok.", "1\n2\n3\n4\n```", "```\n2\n3\n```", "lines 1 to 4", "no text file nowhere.cu", "norm: 31 %", "waits for the group", "no tool 'run'"):
+        for seen in (*found, "Build: ok.", "norm: 31 %", "waits for the group", "no tool 'run'"):
             assert seen in shown, seen
         assert "3 more times" in shown
         return block("// written")
