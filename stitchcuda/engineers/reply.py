@@ -213,10 +213,12 @@ def _quoted(text: str) -> str:
 
 
 def program_path(path: str) -> str:
-    """A path inside a program folder, normalised; raises `Malformed` for anything that would leave it."""
+    """A path that a program may have, normalised; raises `Malformed` for any other."""
     pure = PurePosixPath(path.strip())
     if not path.strip() or pure.is_absolute() or ".." in pure.parts or "\\" in path or "\0" in path:
         raise Malformed(f"the path {path!r} is not inside the program's folder")
     if pure.suffix not in {".py", ".cu", ".cuh", ".cc", ".cpp", ".h", ".hpp", ".json"}:
         raise Malformed(f"the file {path!r} is neither Python, CUDA, C++ nor JSON")
+    if str(pure) not in ("model_new.py", "program.json") and pure.parts[0] != "kernels":
+        raise Malformed(f"the file {path!r} is neither model_new.py nor below kernels/")
     return str(pure)

@@ -85,6 +85,7 @@ DRAFTS = {
     "refused in words": ("I'm sorry, but I can't assist with that request.", "no fenced block"),
     "outside of the program": (block("x", "../model.py"), "not inside the program's folder"),
     "an absolute path": (block("x", "/etc/profile.d/a.py"), "not inside the program's folder"),
+    "beside the program": (block("x", "setup.py"), "neither model_new.py nor below kernels/"),
     "an edit that does not fit": (
         block("<<<<<<< SEARCH\nnowhere\n=======\nhere\n>>>>>>> REPLACE", "model_new.py"), "'nowhere' is not in it"
     ),
