@@ -136,8 +136,17 @@ def _failed(standing: Standing) -> Verdict:
 
 
 def _alike(standing: Standing) -> bool:
-    """Two correct attempts at this task whose programs run within 5 % of each other."""
-    last = next((attempt.speedup for attempt in reversed(standing.earlier) if attempt.correct), None)
-    if last is None or standing.speedup is None:
+    """Whether the last correct attempt at this task and this one are within 5 % of each other, by what each saved of the program
+    before it: that is measured side by side, while the times of two timings are those of two hosts or two moods of one."""
+    last = next((attempt for attempt in reversed(standing.earlier) if attempt.correct and attempt.saving_ms is not None), None)
+    if last is None:
         return False
-    return abs(standing.speedup - last) <= ALIKE * max(standing.speedup, last)
+    this = _share(standing.saving_ms, standing.program_ms)
+    return abs(this if last.kept else this - _share(last.saving_ms, last.program_ms)) <= ALIKE  # kept: measured against it
+
+
+def _share(saving_ms: float | None, program_ms: float | None) -> float:
+    """What a program saves of the time of the one before it."""
+    assert saving_ms is not None
+    assert program_ms is not None
+    return saving_ms / (program_ms + saving_ms)

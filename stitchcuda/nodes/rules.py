@@ -36,7 +36,7 @@ class Standing:
     fingerprint: str                       # of the error; "" when correct
     predicted_ms: float                    # the task's predicted saving
     saving_ms: float | None                # measured against the preceding program; None where nothing is timed
-    speedup: float | None                  # against eager
+    program_ms: float | None               # of a call
     earlier: tuple[Attempt, ...] = ()      # at this task since the last plan, oldest first
     replanned: bool = False                # this task has already failed its way into a replan
     missed: int = 0                        # predictions missed since the last plan, before this attempt

@@ -106,7 +106,7 @@ def _verdict(
         fingerprint=fingerprint(error),
         predicted_ms=work.task.predicted_ms,
         saving_ms=timing.saving_ms if timing else None,
-        speedup=timing.speedup if timing else None,
+        program_ms=timing.program_ms if timing else None,
         earlier=tuple(attempt for attempt in earlier if attempt.plan_version == version),
         replanned=any(a.route == "replan" and not a.correct for a in earlier if a.plan_version < version),
         missed=state.get("missed", 0),

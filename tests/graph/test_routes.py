@@ -24,12 +24,12 @@ def failed(fingerprint: str) -> Attempt:
     return attempt(fingerprint=fingerprint)
 
 
-def paid(saving: float, speedup: float, kept: bool = True) -> Attempt:
-    return attempt(correct=True, kept=kept, saving_ms=saving, speedup=speedup)
+def paid(saving: float, program: float, kept: bool = True) -> Attempt:
+    return attempt(correct=True, kept=kept, saving_ms=saving, program_ms=program)
 
 
 WRONG = {"correct": False, "fingerprint": "e1"}
-TIMED = {"saving_ms": 0.8, "speedup": 1.5}
+TIMED = {"saving_ms": 0.8, "program_ms": 3.2}
 TABLE: list[tuple[str, dict[str, Any], str, str]] = [
     # what,                                 how it differs from a correct untimed attempt,                        route, reason
     ("first failure", WRONG, "code", "not correct"),
@@ -46,15 +46,18 @@ TABLE: list[tuple[str, dict[str, Any], str, str]] = [
     ("pays as predicted", TIMED, "next_task", "of 1.0000 ms predicted"),
     ("pays exactly 70 %", TIMED | {"saving_ms": 0.7}, "next_task", "0.7000 ms"),
     ("pays 69 %", TIMED | {"saving_ms": 0.69}, "code", "saves only"),
-    ("pays together with a kept draft", TIMED | {"saving_ms": 0.3, "earlier": (paid(0.4, 1.2),)}, "next_task", "0.7000 ms"),
-    ("a draft not kept adds nothing", TIMED | {"saving_ms": 0.3, "earlier": (paid(0.4, 1.2, kept=False),)}, "code", "0.3000"),
-    ("two alike", TIMED | {"saving_ms": 0.6, "earlier": (paid(0.0, 1.45, kept=False),)}, "next_task", "two correct attempts"),
-    ("two not alike", TIMED | {"saving_ms": 0.6, "earlier": (paid(0.0, 1.3, kept=False),)}, "code", "saves only"),
-    ("alike, failed between", TIMED | {"saving_ms": 0.6, "earlier": (paid(0, 1.5, False), failed("e"))}, "next_task", "two"),
-    ("slower", TIMED | {"saving_ms": -0.2, "speedup": 0.9}, "code", "saves only"),
+    ("pays together with a kept draft", TIMED | {"saving_ms": 0.3, "earlier": (paid(0.4, 3.5),)}, "next_task", "0.7000 ms"),
+    ("a draft not kept adds nothing", TIMED | {"saving_ms": 0.3, "earlier": (paid(0.6, 3.4, kept=False),)}, "code", "0.3000"),
+    ("two alike", TIMED | {"saving_ms": 0.1, "earlier": (paid(0.0, 4.0, kept=False),)}, "next_task", "two correct attempts"),
+    ("alike on a slower host", TIMED | {"saving_ms": 0.1, "earlier": (paid(0.0, 8.0, False),)}, "next_task", "two correct"),
+    ("two not alike", TIMED | {"saving_ms": 0.6, "earlier": (paid(0.0, 4.0, kept=False),)}, "code", "saves only"),
+    ("alike, failed between", TIMED | {"saving_ms": 0.1, "earlier": (paid(0, 4.0, False), failed("e"))}, "next_task", "two"),
+    ("little on top of a kept one", TIMED | {"saving_ms": 0.1, "earlier": (paid(0.5, 3.3),)}, "next_task", "two correct"),
+    ("much on top of a kept one", TIMED | {"saving_ms": 0.3, "earlier": (paid(0.3, 3.5),)}, "code", "saves only"),
+    ("slower", TIMED | {"saving_ms": -0.2}, "code", "saves only"),
     ("second miss, too good", TIMED | {"saving_ms": 2.5, "missed": 1}, "replan", "missed by more than 2x on 2 tasks"),
     ("first miss, too good", TIMED | {"saving_ms": 2.5}, "next_task", "2.5000 ms"),
-    ("second miss, too little", TIMED | {"saving_ms": 0.1, "missed": 1, "earlier": (paid(0.1, 1.5),)}, "replan", "missed"),
+    ("second miss, too little", TIMED | {"saving_ms": 0.1, "missed": 1, "earlier": (paid(0.1, 3.3),)}, "replan", "missed"),
     ("no prediction, no miss", TIMED | {"predicted_ms": 0.0, "missed": 1}, "next_task", "0.8000 ms"),
 ]  # fmt: skip
 
@@ -62,7 +65,7 @@ TABLE: list[tuple[str, dict[str, Any], str, str]] = [
 @pytest.mark.parametrize(("what", "facts", "route", "reason"), TABLE, ids=[row[0] for row in TABLE])
 def test_verdict(what: str, facts: dict[str, Any], route: str, reason: str) -> None:
     base: dict[str, Any] = {"built": True, "correct": True, "fingerprint": "", "predicted_ms": 1.0}
-    base |= {"saving_ms": None, "speedup": None}
+    base |= {"saving_ms": None, "program_ms": None}
     verdict = routes.verdict_route(Standing(**(base | facts)))
     assert verdict.route == route
     assert reason in verdict.reason
