@@ -136,8 +136,8 @@ def _failed(standing: Standing) -> Verdict:
 
 
 def _alike(standing: Standing) -> bool:
-    """Whether the last correct attempt at this task and this one are within 5 % of each other, by what each saved of the program
-    before it: that is measured side by side, while the times of two timings are those of two hosts or two moods of one."""
+    """Whether the last correct attempt at this task and this one are within 5 % of each other, by what each saved of the
+    program before it: that is measured side by side, while the times of two timings are of two hosts or two moods of one."""
     last = next((attempt for attempt in reversed(standing.earlier) if attempt.correct and attempt.saving_ms is not None), None)
     if last is None:
         return False
