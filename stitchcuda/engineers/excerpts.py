@@ -33,9 +33,9 @@ def changed(program: Files, files: Files) -> dict[str, str]:
     return {path: text for path, text in (found | gone).items() if path not in UNSEEN}
 
 
-def program_text(files: Files, regions: Sequence[str], tokens: int, counter: Counter) -> str:
-    """The program in at most `tokens`: `model_new.py`, whole if it takes no more than half of them, then the kernels that serve
-    `regions`, then one line for each other file. What does not fit is named too."""
+def program_text(files: Files, regions: Sequence[str] | None, tokens: int, counter: Counter) -> str:
+    """The program in at most `tokens`: `model_new.py`, whole if it takes no more than half of them, then other files, those that
+    serve `regions` first. What does not fit gets a line. For an overview (`regions` None) all other files are lines."""
     if not files:
         return ""
     model = files.get("model_new.py")
@@ -46,18 +46,17 @@ def program_text(files: Files, regions: Sequence[str], tokens: int, counter: Cou
     if left < tokens // 4 and parts and isinstance(model, str):  # a long one leaves a quarter to kernels
         parts = [_block("model_new.py", fit(folded(model), tokens - tokens // 4, counter))]
         left = tokens - sum(map(counter.count, parts))
-    whole, named = [], []
-    for path in _by_relevance(files, regions):
+    named = {path: f"- {path}: {_about(path, files[path], files)}" for path in _by_relevance(files, regions or ())}
+    left -= counter.count("\n".join(named.values()))
+    whole = []
+    for path in list(named) if regions is not None else ():
         text = files[path]
-        block = _block(path, text) if isinstance(text, str) else ""
-        relevant = isinstance(text, str) and _serves(path, files, regions)
-        if relevant and (cost := counter.count(block)) <= left:
-            whole.append(block)
+        if isinstance(text, str) and (cost := counter.count(_block(path, text))) <= left:
+            whole.append(_block(path, text))
             left -= cost
-        else:
-            named.append(f"- {path}: {_about(path, text, files)}")
+            del named[path]
     if named:
-        parts.append("\n".join(["Other files, as `read FILE` shows them:", *named]))
+        parts.append("\n".join(["Other files, as `read FILE` shows them:", *named.values()]))
     return "\n".join([*parts[:1], *whole, *parts[1:]])
 
 

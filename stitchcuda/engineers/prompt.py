@@ -60,7 +60,7 @@ ROOMY = 16_000                             # up to which a coder's may grow to s
 SHARES = {
     "reference": 3000, "regions": 3500, "task regions": 2000, "program": 6000, "overview": 3500, "generated": 2200,
     "record": 1800, "tried": 1400, "last": 4000, "diagnosis": 2200, "changed": 6000, "lessons": 600, "docs": 1200,
-    "note": 150, "told": 2500, "read": 7000, "profile": 600,
+    "note": 150, "told": 2500, "read": 9000, "profile": 600,
 }  # fmt: skip
 """Tokens of each section, at most. A coder's sections together with the fixed text are about 22,000; what it looks at comes on
 top, `told` for each answer of a tool and `read` for all files of one look together."""
@@ -128,7 +128,7 @@ def _planner(brief: Brief, room: Room) -> str:
             "apart_ms": sum(light.ms for light in lights.values()),
             "kept": brief.kept,
             "finished": brief.finished,
-            "program": room.fit(program_text(brief.program, (), room.tokens("overview"), room.counter), "overview"),
+            "program": room.fit(program_text(brief.program, None, room.tokens("overview"), room.counter), "overview"),
             "plans": brief.plans,
             "record": room.fit("\n".join(f"- {line_of(attempt)}" for attempt in brief.history), "record"),
             "recurring": recurring(brief.history),

@@ -241,8 +241,11 @@ def test_files_are_read_whole_and_in_turn() -> None:
 def test_a_short_program_is_shown_whole() -> None:
     """Where other sections leave room, the program takes it."""
     model = "import torch\n\n" + "".join(f"def part_{at}(x):\n" + "    x = x + 1\n" * 8 + "    return x\n" for at in range(60))
-    shown = coder_prompt(assignment(program=PROGRAM | {"model_new.py": model}), ROOM)
+    kernel = "".join(f"// line {at} of a kernel that serves no region\n" for at in range(100))
+    shown = coder_prompt(assignment(program=PROGRAM | {"model_new.py": model, "kernels/host.cu": kernel}), ROOM)
     assert model.rstrip() in shown
+    assert kernel.rstrip() in shown
+    assert kernel not in planner_prompt(brief(program=PROGRAM | {"kernels/host.cu": kernel}), ROOM)
     assert COUNTER.count(shown) <= ROOMY
     assert "not shown" in coder_prompt(assignment(program=PROGRAM | {"model_new.py": model * 5}), ROOM)
 
