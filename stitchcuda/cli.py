@@ -2,48 +2,34 @@
 
 `--json` prints exactly one JSON object on stdout; all else goes to stderr. Exit codes: 0 accepted, 1 ended without (or
 refused), 2 bad input or unavailable, 3 parked, 130 interrupted. An error for people is one sentence; `--debug` adds the
-traceback. What a running session looks like is in `terminal.py`; how it is told at the end in `summary.py`.
+traceback. What a running session looks like is in `terminal.py`; how it is told at the end in `summary.py`; what all commands
+share in `console.py`.
 """
 
 from __future__ import annotations
 
 import json
-import logging
-import os
 import shutil
 import sys
-import warnings
-from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, cast, get_args
+from typing import Annotated, Any
 
 import typer
 
 from stitchcuda import memory_commands
+from stitchcuda.console import FORM, AsJson, Debug, Place, complain, print_table, run
 from stitchcuda.errors import BadInput, StitchError, Unavailable
-from stitchcuda.state import Policy, Precision, Role
+from stitchcuda.model_flags import choose_model, model_options, models_by_role
+from stitchcuda.state import Policy, Precision
 
-DEFAULT_CHAT_MODEL = "gpt-5"
-"""The chat model when OPENAI_API_KEY is set and neither --model nor STITCHCUDA_MODEL says which."""
-
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    help="Turns a PyTorch program into a faster, verified, end-to-end GPU program.",
-)
+app = typer.Typer(**FORM, help="Turns a PyTorch program into a faster, verified, end-to-end GPU program.")
 
 app.add_typer(memory_commands.app, name="memory")
 
 Reference = Annotated[Path, typer.Argument(metavar="REF", help="A file with Model, get_inputs() and get_init_inputs().")]
 Name = Annotated[str, typer.Argument(metavar="SESSION", help="The session's name (see: stitchcuda sessions).")]
-Place = Annotated[Path | None, typer.Option("--workspace", help="Default: STITCHCUDA_WORKSPACE, else .stitchcuda here.")]
 Device = Annotated[str, typer.Option("--device", help="auto, cuda or sim (the CPU simulator).")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout, everything else on stderr.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="One line per event, also in a terminal.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error, and more log lines.")]
 PolicyOption = Annotated[Policy, typer.Option("--policy", help="stitched: library operators may remain; strict: none may.")]
 PrecisionOption = Annotated[Precision, typer.Option("--precision", help="What the program may compute in.")]
 
@@ -257,46 +243,6 @@ def doctor(workspace: Place = None, as_json: AsJson = False, debug: Debug = Fals
     run(work, debug, as_json)
 
 
-def run(
-    work: Callable[[], int], debug: bool, as_json: bool = False, *, interrupted: str = "interrupted before anything was started"
-) -> None:
-    """Runs a command and exits with its code; errors become one sentence on stderr, and `error` in the object of --json."""
-    logging.basicConfig(level=logging.DEBUG if debug else logging.WARNING, format="%(message)s", stream=sys.stderr)
-    for noisy in ("httpx", "httpx2", "httpcore", "openai", "urllib3"):
-        logging.getLogger(noisy).setLevel(logging.WARNING)
-    if not debug:
-        warnings.simplefilter("ignore")  # other libraries' advice to programmers
-    try:
-        code = work()
-    except StitchError as error:
-        if debug:
-            raise
-        complain(str(error), as_json)
-        code = error.exit_code
-    except KeyboardInterrupt as error:
-        if debug:
-            raise
-        complain(str(error) or interrupted, as_json)
-        code = 130
-    except BrokenPipeError:  # the reader of our output went away, as with `| head`
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
-        code = 0
-    except Exception as error:  # a defect of ours: said as one, with the way to see where
-        if debug:
-            raise
-        complain(f"a defect in stitchcuda, please report it: {type(error).__name__}: {error}; --debug shows where", as_json)
-        code = StitchError.exit_code
-    raise typer.Exit(code)
-
-
-def complain(text: str, as_json: bool) -> None:
-    """One line on stderr, however the sentence was written."""
-    line = " ".join(text.split()).rstrip(".")
-    print(f"stitchcuda: {line}", file=sys.stderr)
-    if as_json:
-        print(json.dumps({"error": line}))
-
-
 def builds() -> Path:
     """The user's folder for builds of programs that belong to no session. Raises `Unavailable` where it cannot be made."""
     from stitchcuda.tools.machine.toolkit import user_cache
@@ -330,55 +276,6 @@ def is_program(path: Path) -> bool:
         raise BadInput(f"the file {path} cannot be read ({error.strerror}): give one that can") from error
 
 
-def models_by_role(given: list[str]) -> tuple[str | None, dict[Role, list[str]]]:
-    """`--model` as it was given: the one for all roles, and ROLE=MODEL for some; a coder may have several."""
-    everybody: str | None = None
-    roles: dict[Role, list[str]] = {}
-    for text in given:
-        role, separator, model = text.partition("=")
-        if separator and role in get_args(Role):
-            roles.setdefault(cast(Role, role), []).append(model)
-        elif everybody is not None:
-            raise BadInput(f"--model was given twice ({everybody} and {text}): name a role, as in --model coder={text}")
-        else:
-            everybody = text
-    if roles and everybody is None:
-        raise BadInput("--model names roles only: add --model NAME for the others")
-    return everybody, roles
-
-
-def model_options(given: list[str]) -> dict[str, bool | int | float | str]:
-    """KEY=VALUE with the value read as JSON where it is JSON, else as text."""
-    options: dict[str, bool | int | float | str] = {}
-    for text in given:
-        key, separator, value = text.partition("=")
-        if not separator or not key.isidentifier():
-            raise BadInput(f"--model-option {text!r} is not KEY=VALUE: write it like temperature=0.7")
-        try:
-            read = json.loads(value)
-        except ValueError:
-            read = value
-        options[key] = read if isinstance(read, bool | int | float | str) else value
-    return options
-
-
-def choose_model(model: str | None, base_url: str | None) -> tuple[str, str]:
-    """The engineer to use and the announcement of it. A chat model is chosen without being asked for only with a key."""
-    key = bool(os.environ.get("OPENAI_API_KEY", "").strip())
-    named = os.environ.get("STITCHCUDA_MODEL", "").strip().removeprefix("openai:")
-    if model is not None:
-        return model, model if model != "builtin" else "built-in (as asked)"
-    if base_url is not None and not named:
-        raise BadInput(f"--base-url {base_url} needs to be told which model to use there: add --model openai:NAME")
-    if not key and base_url is None:
-        return "builtin", "built-in (no OPENAI_API_KEY)"
-    chosen = f"openai:{named or DEFAULT_CHAT_MODEL}"
-    reason = "OPENAI_API_KEY is set" if base_url is None else f"at {base_url}"
-    return chosen, (
-        f"{chosen} ({reason}: it plans, writes and reviews, and costs money, at most --budget-usd; --model builtin is free)"
-    )
-
-
 def told_device(device: str) -> str:
     """What programs will run on here, and why. Raises BadInput or Unavailable for a device that cannot be had."""
     from stitchcuda.tools.machine.device import device_facts, resolve_target
@@ -406,14 +303,6 @@ def finish(session: Any, as_json: bool) -> int:
     if outcome.status == "parked":
         return 3
     return 1
-
-
-def print_table(table: Any) -> None:
-    """A rich table, as wide as the terminal, or wide enough for everything when nobody looks."""
-    from rich.console import Console
-
-    console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
-    console.print(table)
 
 
 def main() -> None:

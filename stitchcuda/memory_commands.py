@@ -1,40 +1,28 @@
 """`stitchcuda memory`: what earlier sessions have taught, listed, and carried between workspaces as export files.
 
 Parses, calls, prints; what a memory is and how files are merged is decided in `memory/`. `--json` prints one JSON object on
-stdout; an error is one sentence on stderr, exit code 2. `cli.py` mounts `app`.
+stdout. `cli.py` mounts `app`; what its commands share with the others is in `console.py`.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import sys
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from stitchcuda.errors import BadInput, StitchError
+from stitchcuda.console import FORM, AsJson, Debug, Place, print_table, run
+from stitchcuda.errors import BadInput
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from stitchcuda.memory import Experience, Memory
 
-app = typer.Typer(
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    help="Lists, exports, imports and merges what earlier sessions have taught.",
-)
-
-Place = Annotated[Path | None, typer.Option("--workspace", help="Default: STITCHCUDA_WORKSPACE, else .stitchcuda here.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout, everything else on stderr.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+app = typer.Typer(**FORM, help="Lists, exports, imports and merges what earlier sessions have taught.")
 
 
 @app.command("list")
@@ -49,7 +37,7 @@ def list_(workspace: Place = None, as_json: AsJson = False, debug: Debug = False
             elif not experiences:
                 print(f"no lessons yet in {memory.where}")
             else:
-                show(table(experiences))
+                print_table(table(experiences))
 
     run(work, debug, as_json)
 
@@ -164,36 +152,3 @@ def facts(experience: Experience) -> dict[str, Any]:
 
 def counted(number: int) -> str:
     return f"{number} lesson{'' if number == 1 else 's'}"
-
-
-def show(table: Table) -> None:
-    """As wide as the terminal, or wide enough for most when nobody looks."""
-    from rich.console import Console
-
-    Console(width=None if sys.stdout.isatty() else 160, highlight=False).print(table)
-
-
-def run(work: Callable[[], None], debug: bool, as_json: bool = False) -> None:
-    """Runs a command and exits with its code: an error for people is one sentence, and `error` in the object of --json."""
-    code, line = 0, ""
-    try:
-        work()
-        sys.stdout.flush()
-    except BrokenPipeError:                # the reader of our output went away, as with `| head`
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
-    except StitchError as error:
-        if debug:
-            raise
-        code, line = error.exit_code, " ".join(str(error).split()).rstrip(".")
-    except KeyboardInterrupt:
-        code, line = 130, "interrupted"
-    except Exception as error:             # a defect of ours: said as one, with the way to see where
-        if debug:
-            raise
-        told = " ".join(f"{type(error).__name__}: {error}".split())
-        code, line = StitchError.exit_code, f"a defect in stitchcuda, please report it: {told}; --debug shows where"
-    if line:
-        print(f"stitchcuda: {line}", file=sys.stderr)
-        if as_json:
-            print(json.dumps({"error": line}))
-    raise typer.Exit(code)

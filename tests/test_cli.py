@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from stitchcuda.cli import DEFAULT_CHAT_MODEL, builds, choose_model, told_device
+from stitchcuda.cli import builds, told_device
 from stitchcuda.errors import BadInput, Unavailable
+from stitchcuda.model_flags import DEFAULT_CHAT_MODEL, choose_model
 from stitchcuda.session import Outcome
 from stitchcuda.state import Usage
 from stitchcuda.summary import checks_table, gain

@@ -26,6 +26,7 @@ FLOORS = [
     {"session"},
     {"terminal"},
     {"summary"},
+    {"console", "model_flags"},
     {"memory_commands"},
     {"cli"},
 ]

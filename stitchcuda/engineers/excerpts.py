@@ -34,8 +34,8 @@ def changed(program: Files, files: Files) -> dict[str, str]:
 
 
 def program_text(files: Files, regions: Sequence[str] | None, tokens: int, counter: Counter) -> str:
-    """The program in at most `tokens`: `model_new.py`, whole if it takes no more than half of them, then other files, those that
-    serve `regions` first. What does not fit gets a line. For an overview (`regions` None) all other files are lines."""
+    """The program in at most `tokens`: `model_new.py`, whole if it takes no more than half of them, then other files, those
+    that serve `regions` first. What does not fit gets a line. For an overview (`regions` None) all other files are lines."""
     if not files:
         return ""
     model = files.get("model_new.py")
