@@ -1,8 +1,9 @@
 """What chat models made of recorded sessions: `python benchmarks/chat_sessions.py [tests/recordings/*.json.gz]`.
 
 One table of sessions and one of their tasks, from the recordings alone (`scripts/record_session.py` makes them): no GPU and no
-model. Ratios to eager are those of the last attempt that was kept; ratios to the built-in engineer's program and to
-torch.compile need a session's end, where all are timed side by side.
+model. Ratios are those of a session's end: its last program, the built-in engineer's that it went on from and eager are timed in
+turns, twice in new processes; torch.compile in turns with eager, the faster of its default and max-autotune, so the ratio to it
+is a quotient of two. In brackets 95 % intervals.
 """
 
 from __future__ import annotations
@@ -20,23 +21,39 @@ RECORDINGS = HERE.parent / "tests" / "recordings"
 
 def session_row(data: dict[str, Any]) -> list[str]:
     own = [one for one in data["ledger"] if one["engineer"] != "builtin"]
-    start = [one for one in data["ledger"] if one["engineer"] == "builtin" and one["kept"]]
-    kept = [one for one in own if one["kept"]]
     first = [one for one in own if one["ordinal"] == 0]
-    saved = sum(one["saving_ms"] for one in kept)
-    before = start[-1]["program_ms"] if start else None
-    final = (data["final"] or {}).get("timing")
+    kept = {one["task"] for one in own if one["kept"]}
     return [
         data["session"]["name"],
         str(len(data["calls"])),
         f"{sum(call['input_tokens'] for call in data['calls']):,} / {sum(call['output_tokens'] for call in data['calls']):,}",
         str(len(own)),
         f"{sum(one['built'] and one['correct'] for one in first)} of {len(first)}",
-        f"{len({one['task'] for one in kept})} of {len({one['task'] for one in own})}",
-        f"{saved * 1e3:.1f} µs" + (f" of {before * 1e3:.0f}" if before else ""),
-        f"{start[-1]['speedup']:.2f}×" if start else "-",
-        f"{kept[-1]['speedup']:.2f}×" if kept else "-",
-        f"{final['previous_ms'] / final['program_ms']:.2f}×" if final else "not ended",
+        f"{len(kept)} of {len({one['task'] for one in own})}",
+        *ended(data),
+    ]
+
+
+def ended(data: dict[str, Any]) -> list[str]:
+    """How the last program compares, all by its final timings: with the start, eager and torch.compile."""
+    timing = (data["final"] or {}).get("timing")
+    if not timing:
+        return ["not ended", "", "", "", "", ""]
+    before, now = timing["previous_ms"], timing["program_ms"]
+    low, high = (1 + timing[name] / now for name in ("saving_low_ms", "saving_high_ms"))
+    compiled = {
+        one["mode"]: one["eager_ms"] / one["ms"]
+        for one in (data["baselines"] or {}).get("times", ())
+        if one["ms"] and one["agrees"] and one["mode"] in ("compile", "max-autotune")
+    }
+    best = max(compiled, key=lambda mode: compiled[mode], default=None)
+    return [
+        f"{before * 1e3:.1f}",
+        f"{now * 1e3:.1f}",
+        f"{before / now:.2f}× ({low:.2f} to {high:.2f})",
+        f"{timing['ratio']:.2f}× ({timing['ratio_low']:.2f} to {timing['ratio_high']:.2f})",
+        f"{compiled[best]:.2f}× ({best})" if best else "-",
+        f"{timing['ratio'] / compiled[best]:.2f}×" if best else "-",
     ]
 
 
@@ -64,8 +81,8 @@ def main() -> None:
         sys.exit(f"there are no recordings in {RECORDINGS}")
     found = [json.loads(gzip.decompress(path.read_bytes())) for path in paths]
     heads = [
-        "session", "calls", "tokens read / written", "attempts", "first drafts correct", "tasks kept", "saved, of",
-        "start over eager", "now over eager", "over the start",
+        "session", "calls", "tokens read / written", "attempts", "first drafts correct", "tasks kept", "start µs", "final µs",
+        "over the start", "over eager", "torch.compile over eager", "over torch.compile",
     ]  # fmt: skip
     print(table(heads, [session_row(data) for data in found]))
     rows = [row for data in found for row in task_rows(data)]

@@ -53,6 +53,7 @@ def recorded(session: Session) -> dict[str, Any]:
         "told": {name: answer.text for name, answer in transcript.told().items()},
         "evidence": evidence,
         "final": final.model_dump(mode="json") if final else None,
+        "baselines": json.loads(store.get(baselines)) if (baselines := state.get("baselines")) else None,
         "ledger": [one.model_dump(mode="json") for one in attempts],
         "artefacts": {digest: store.get(digest).decode() for digest in sorted(profiles(evidence.values()))},
         "programs": {one.program: sorted(get_tree(store, one.program)) for one in attempts},

@@ -130,7 +130,7 @@ class RecordedHands:
         return self._final.sanitizer if self._final and self._final.sanitizer else SanitizerResult()
 
     def baselines(self) -> BaselineTimes:
-        return BaselineTimes(reference="0" * 64, name="recorded", device="", skipped="recorded")
+        return BaselineTimes.model_validate(self._recording.data["baselines"])
 
     def close(self) -> None:
         return

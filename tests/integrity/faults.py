@@ -215,11 +215,11 @@ PYTHON = (
     python("threads that stay", "", before="[threading.Thread(target=time.sleep, args=(1000,)).start() for _ in range(20)]"),
 )
 RESULTS = (
-    result("deletes its results", "os.remove(path)", "cannot be read"),
-    result("a FIFO for results", "os.remove(path); os.mkfifo(path)", "cannot be read"),
-    result("a folder for results", "os.remove(path); os.makedirs(path + '/in/it')", "cannot be read"),
-    result("a link to another file", "os.remove(path); self.fault('links to a file', path)", "cannot be read"),
-    result("a link to zeros", "os.remove(path); self.fault('links to zeros', path)", "cannot be read"),
+    result("deletes its results", "vars(os)['remove'](path)", "cannot be read"),
+    result("a FIFO for results", "vars(os)['remove'](path); os.mkfifo(path)", "cannot be read"),
+    result("a folder for results", "vars(os)['remove'](path); os.makedirs(path + '/in/it')", "cannot be read"),
+    result("a link to another file", "vars(os)['remove'](path); self.fault('links to a file', path)", "cannot be read"),
+    result("a link to zeros", "vars(os)['remove'](path); self.fault('links to zeros', path)", "cannot be read"),
     result("a second name for results", "os.link(path, path + '-too')", "cannot be read"),
     result("results cut short", "os.truncate(path, 100)", "cannot be read"),
     result("results without end", "os.truncate(path, 1 << 27)", "cannot be read"),

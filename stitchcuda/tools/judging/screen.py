@@ -54,6 +54,8 @@ _BUILTINS = ("exec", "eval", "compile")    # as plain names; `self.compile()` an
 _OF_BUILTINS = ("builtins", "builtins.__dict__")
 _STORES = ("update", "pop", "setdefault", "clear", "popitem", "__setitem__", "__delitem__", "__ior__", "__setattr__")
 _READS = {*_BUILTINS, "marshal.loads", "types.CodeType", "types.FunctionType", "runpy.run_path", "code.interact"}
+_REMOVALS = ("os.remove", "os.unlink", "os.rmdir", "os.removedirs", "shutil.rmtree")
+_REMOVING = ("unlink", "rmdir", "rmtree")  # methods, of a path say
 _SPAWNS = ("subprocess", "multiprocessing", "socket", "urllib", "http", "requests", "pip", "ptyprocess", "pexpect")
 # At the beginning of a text or of something in it that is quoted, assigned or passed: in the middle of prose it is harmless.
 _PRIVATE_PATH = re.compile(
@@ -253,6 +255,9 @@ class _Reader:
                 yield from self._word(text)
         if callee.startswith("torch.library.") and any(_names_aten(argument) for argument in node.args):
             yield "refused", "overrides torch's own operators"
+        method = node.func.attr if isinstance(node.func, ast.Attribute) and not self._own_method(node.func) else ""
+        if callee in _REMOVALS or method in _REMOVING:
+            yield "refused", f"removes files ({callee or method}): they would be the user's, wherever it runs next"
         if callee in ("os.fork", "os.system", "os.popen", "os.kill", "os.killpg") or callee.startswith(("os.exec", "os.spawn")):
             yield "noted", f"calls {callee}; a program can neither start nor signal processes"
 
