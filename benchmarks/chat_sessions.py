@@ -1,9 +1,9 @@
 """What chat models made of recorded sessions: `python benchmarks/chat_sessions.py [tests/recordings/*.json.gz]`.
 
 One table of sessions and one of their tasks, from the recordings alone (`scripts/record_session.py` makes them): no GPU and no
-model. Ratios are those of a session's end: its last program, the built-in engineer's that it went on from and eager are timed in
-turns, twice in new processes; torch.compile in turns with eager, the faster of its default and max-autotune, so the ratio to it
-is a quotient of two. In brackets 95 % intervals.
+model. Ratios are those of a session's end: its last program, the built-in engineer's that it went on from and eager are timed
+in turns, twice in new processes; torch.compile in turns with eager, the faster of its default and max-autotune, so the ratio to
+it is a quotient of two. In brackets 95 % intervals.
 """
 
 from __future__ import annotations

@@ -30,6 +30,11 @@ Reference = Annotated[Path, typer.Argument(metavar="REF", help="A file with Mode
 Name = Annotated[str, typer.Argument(metavar="SESSION", help="The session's name (see: stitchcuda sessions).")]
 Device = Annotated[str, typer.Option("--device", help="auto, cuda or sim (the CPU simulator).")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="One line per event, also in a terminal.")]
+Tokens = Annotated[int | None, typer.Option("--max-tokens", min=1, help="Most tokens to read and write.")]
+GpuSeconds = Annotated[float | None, typer.Option("--max-gpu-seconds", help="Most seconds on the GPU.")]
+Minutes = Annotated[float | None, typer.Option("--max-minutes", help="Most minutes to run.")]
+_USD = typer.Option("--budget-usd", min=0, help="Most to spend on models whose price is known.")
+_ATTEMPTS = typer.Option("--max-attempts", min=1, help="Most programs to try.")
 PolicyOption = Annotated[Policy, typer.Option("--policy", help="stitched: library operators may remain; strict: none may.")]
 PrecisionOption = Annotated[Precision, typer.Option("--precision", help="What the program may compute in.")]
 
@@ -56,11 +61,11 @@ def optimize(
         bool, typer.Option("--from-scratch", help="A chat model starts from nothing, not from the built-in engineer's program.")
     ] = False,
     candidates: Annotated[int, typer.Option("--candidates", min=1, help="Drafts a step; the best goes on.")] = 1,
-    budget_usd: Annotated[float, typer.Option("--budget-usd", help="Most to spend on models whose price is known.")] = 5.0,
-    max_tokens: Annotated[int | None, typer.Option("--max-tokens", min=1, help="Most tokens to read and write.")] = None,
-    max_gpu_s: Annotated[float | None, typer.Option("--max-gpu-seconds", help="Most seconds on the GPU.")] = None,
-    max_attempts: Annotated[int, typer.Option("--max-attempts", min=1, help="Most programs to try.")] = 30,
-    max_minutes: Annotated[float | None, typer.Option("--max-minutes", help="Most minutes to run.")] = None,
+    budget_usd: Annotated[float, _USD] = 5.0,
+    max_tokens: Tokens = None,
+    max_gpu_s: GpuSeconds = None,
+    max_attempts: Annotated[int, _ATTEMPTS] = 30,
+    max_minutes: Minutes = None,
     policy: PolicyOption = "stitched",
     precision: PrecisionOption = "reference",
     as_json: AsJson = False,
@@ -112,18 +117,33 @@ def resume(
         str | None, typer.Option("--device", help="Go on with auto, cuda or sim, or elsewhere: only read replies.")
     ] = None,
     workspace: Place = None,
+    budget_usd: Annotated[float | None, _USD] = None,
+    max_tokens: Tokens = None,
+    max_gpu_s: GpuSeconds = None,
+    max_attempts: Annotated[int | None, _ATTEMPTS] = None,
+    max_minutes: Minutes = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Goes on with a session where it stopped."""
+    """Goes on with a session where it stopped, with other budgets if they are given."""
 
     def work() -> int:
         from stitchcuda import session as sessions
         from stitchcuda.terminal import watch
 
         with watch(plain=quiet or as_json) as view:
-            done = sessions.resume(session, workspace=workspace, device=device, on_event=view)
+            done = sessions.resume(
+                session,
+                workspace=workspace,
+                device=device,
+                budget_usd=budget_usd,
+                max_tokens=max_tokens,
+                max_gpu_s=max_gpu_s,
+                max_attempts=max_attempts,
+                max_minutes=max_minutes,
+                on_event=view,
+            )
         return finish(done, as_json)
 
     run(work, debug, as_json)

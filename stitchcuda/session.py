@@ -113,18 +113,35 @@ def resume(
     *,
     workspace: Path | str | None = None,
     device: str | None = None,
+    budget_usd: float | None = None,
+    max_tokens: int | None = None,
+    max_gpu_s: float | None = None,
+    max_attempts: int | None = None,
+    max_minutes: float | None = None,
     engineer: Engineer | None = None,
     on_event: Listener | None = None,
 ) -> Session:
     """Goes on with a session where it stopped and returns it; one that is done is returned as it is.
 
+    Budgets that are given replace those it was started with; one that is spent already ends the session with the best program
+    that it has.
+
     On another device, driver or torch the baseline is taken again and the best program verified again. `device` replaces
     what the session was started with; "elsewhere" goes on without any, as far as replies and reading lead: it is parked where a
-    program has to be built or run. Raises BadInput when the session is unknown or its reference has changed since.
+    program has to be built or run. Raises BadInput when the session is unknown or its reference has changed since, and for
+    budgets of one that is done.
     """
     home = Workspace(workspace, create=False)
     record = home.record(name)
     check_unchanged(home, record)
+    asked = {
+        "budget_usd": budget_usd, "max_tokens": max_tokens, "max_gpu_s": max_gpu_s, "max_attempts": max_attempts,
+        "max_minutes": max_minutes,
+    }  # fmt: skip
+    if budgets := {budget: value for budget, value in asked.items() if value is not None}:
+        if Session(home, record).status == "done":
+            raise BadInput(f"session {name!r} is done, and its budgets with it: start another one from its reference")
+        record = home.with_settings(record, Settings.model_validate(record.settings.model_dump() | budgets))
     return Session(home, record).run(device=device, engineer=engineer, on_event=on_event)
 
 
@@ -157,7 +174,9 @@ class Session:
 
     @property
     def settings(self) -> Settings:
-        return self.state().get("settings", self.record.settings)
+        """As its record has them, for the device that it is on."""
+        state = self.state()
+        return self.record.settings.model_copy(update={"target": state["settings"].target} if "settings" in state else {})
 
     def state(self) -> State:
         """The graph's state at the last checkpoint; empty before the first."""

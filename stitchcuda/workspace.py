@@ -209,7 +209,7 @@ def _content(folder: Path) -> dict[str, bytes]:
 
 
 class SessionRecord(Record):
-    """What a session was asked to do, as its session.json says. Never changes once written."""
+    """What a session was asked to do, as its session.json says. Only its budgets may change later."""
 
     name: str
     reference: Digest                      # the reference's bytes
@@ -351,6 +351,14 @@ class Workspace:
                 shutil.rmtree(fresh, ignore_errors=True)
                 raise
         raise Unavailable(f"{self.root} has no free name left for {record.name!r}")
+
+    def with_settings(self, record: SessionRecord, settings: Settings) -> SessionRecord:
+        """Writes the session's record anew, with other budgets. Raises `SessionBusy` while it runs."""
+        changed = record.model_copy(update={"settings": settings})
+        folder = self.folder(record.name)
+        with SessionLock(folder), writing(folder):
+            write_atomically(folder / "session.json", changed.model_dump_json(indent=1).encode())
+        return changed
 
     def discard(self, session: str) -> None:
         """Forgets a session that never came to a baseline, so that its name is free again."""

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from stitchcuda.errors import BadInput
-from stitchcuda.session import Session
+from stitchcuda.session import Session, resume
 
 from .clerk import answer_all, batch_line, calls, ledger, put, requests, run, story, unanswered, usage
 from .test_cli import REFERENCE, stitchcuda
@@ -38,6 +38,38 @@ def parked_at_candidates(folder: Path, **settings: Any) -> tuple[Session, Path]:
     answer_all(box)
     run(session)
     return session, box
+
+
+def parked_at_the_second_task(folder: Path, **settings: Any) -> tuple[Session, Path]:
+    """The same, one step later: two programs were judged, and it waits for the next."""
+    session, box = parked_at_candidates(folder, **settings)
+    while len(ledger(session)) < 2:
+        answer_all(box)
+        run(session)
+    assert all("-coder-" in name for name in unanswered(box)), "for the next drafts"
+    return session, box
+
+
+def test_a_lower_budget_ends_a_session_with_what_it_has(tmp_path: Path) -> None:
+    session, box = parked_at_the_second_task(tmp_path)
+    asked, best = requests(box), session.state()["program"]
+    resume("story", workspace=session.home.root, device="elsewhere", max_attempts=1)
+    ended = run(session)
+    assert (ended.status, ended.outcome().accepted) == ("done", True)
+    assert ended.outcome().stop_reason == "budget: 2 attempts of 1"
+    assert ended.state()["program"] == best
+    assert ended.settings.max_attempts == 1
+    assert requests(box) == asked, "nobody is asked for more"
+    with pytest.raises(BadInput, match="'story' is done, and its budgets with it"):
+        resume("story", workspace=session.home.root, max_tokens=1000)
+
+
+def test_a_higher_budget_lets_a_session_go_on(tmp_path: Path) -> None:
+    session, _ = parked_at_the_second_task(tmp_path, max_attempts=3)
+    assert resume("story", workspace=session.home.root, device="elsewhere", max_attempts=30).status == "parked"
+    to_the_end(session)
+    assert len(ledger(session)) > 4
+    assert session.outcome().accepted
 
 
 def as_answered_before(session: Session, folder: Path) -> Session:

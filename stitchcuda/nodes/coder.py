@@ -22,6 +22,8 @@ def coder(state: State, context: Context) -> State:
         tools = {tool: getattr(found, tool) for tool in ("build", "check", "timing", "system", "kernels")}
         told = {"program": known.program, "note": known.note, "engineer": known.engineer}
         return {"drafts": (work.model_copy(update=told | tools),)}
+    if spent := context.out_of_attempts(state):
+        return {"drafts": (work.model_copy(update={"unpaid": spent}),)}
     engineer = context.engineer(state)
     try:
         draft = engineer.write(assignment_of(state, context, work))

@@ -138,6 +138,15 @@ class Context:
         calls = self.engineers.transcript.usage() if self.engineers.transcript else before
         return calls.model_copy(update={"gpu_s": before.gpu_s + gpu_s, "wall_s": before.wall_s + wall_s})
 
+    def own_attempts(self, state: State) -> int:
+        """A chat model's, after the built-in engineer's start."""
+        return 0 if state.get("stage") == "start" else state.get("attempts", 0) - state.get("started", 0)
+
+    def out_of_attempts(self, state: State) -> str | None:
+        """Why no engineer may be asked any more. The rules end a session before that, unless its budget was lowered since."""
+        own = self.own_attempts(state)
+        return f"{own} attempts of {self.settings.max_attempts}" if own >= self.settings.max_attempts else None
+
     def emit(self, kind: str, **facts: Any) -> None:
         self.on_event({"kind": kind, "session": self.name, **facts})
 

@@ -42,7 +42,7 @@ def moved(rules: Rules, state: State, context: Context, route: Route, update: St
         runtime_ms=runtime,
         speedup=best.speedup if best else None,
         settings=context.settings,
-        attempts=0 if starting else after.get("attempts", 0) - after.get("started", 0),
+        attempts=context.own_attempts(after),
         usage=after.get("usage", Usage()),
         spent=context.engineers.budget.exhausted() if context.engineers.budget else None,
     )

@@ -13,6 +13,8 @@ from stitchcuda.state import ProfileResult, Record, State, Task
 
 
 def planner(state: State, context: Context) -> State:
+    if spent := context.out_of_attempts(state):
+        return {"halt": f"budget: {spent}", "work": None}
     seen = _profiled(state, context)
     state = state | seen
     engineer = context.engineer(state)
