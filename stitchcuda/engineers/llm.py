@@ -29,7 +29,7 @@ LINES = re.compile(r"(\d{1,6})\s*-\s*(\d{1,6})?")
 NAME = re.compile(r"[a-z][a-z0-9_-]{1,39}")
 SMALLER = 0.6  # of every section's tokens, each time that the model's window did not hold them
 REPAIRS = 1
-TITLE, SENTENCE, PARAGRAPH = 100, 600, 2400  # characters of what a model says beside its code: later prompts repeat it
+TITLE, SENTENCE, PARAGRAPH = 100, 600, 4000  # characters of what a model says beside its code: later prompts repeat it
 CITATIONS = 8
 
 
