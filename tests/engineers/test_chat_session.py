@@ -105,12 +105,14 @@ namespace { struct Early { Early() { std::remove("MARKER"); } } early; }
 """
 
 
-def program(addend: str, *, marker: Path | None = None) -> str:
-    """A coder's reply. With a marker, host code and Python remove that file as soon as they are loaded."""
+def program(addend: str, *, marker: Path | None = None, openly: bool = False) -> str:
+    """A coder's reply. With a marker, host code and Python remove that file as soon as they are loaded; `openly`: as the source
+    says, so that it comes to no loading."""
     kernel, model = KERNEL.replace("ADDEND", addend), MODEL
     if marker is not None:
         kernel = DELETES.replace("MARKER", str(marker)) + kernel
-        gone = f"import contextlib, os\nwith contextlib.suppress(OSError):\n    os.remove({str(marker)!r})"
+        remove = "os.remove" if openly else "vars(os)['remove']"
+        gone = f"import contextlib, os\nwith contextlib.suppress(OSError):\n    {remove}({str(marker)!r})"
         model = MODEL.replace("import torch\n", f"import torch\n{gone}\n", 1)
     files = {"model_new.py": model, "kernels/scale_relu.cu": kernel, "kernels/scale_relu_binding.cc": BINDING}
     return "One kernel.\n" + "".join(f"```{path}\n{text.strip()}\n```\n" for path, text in files.items())
@@ -134,13 +136,15 @@ def answer(request: Request, marker: Path) -> str | Failure:
         return json.dumps(REVIEW)
     if "NOT correct" in prompt and "WRONG, worst error 0.5" in prompt and "+ 2.0f" in prompt:
         return f"base: program\n{program('1.0f')}"
+    if "removes files (os.remove)" in prompt:
+        return f"base: program\n{program('2.0f', marker=marker)}"
     if 'identifier "one" is undefined' in prompt or "'one' was not declared" in prompt:
-        return program("2.0f", marker=marker)
+        return program("2.0f", marker=marker, openly=True)
     return program("one")
 
 
-def test_not_built_then_wrong_then_right(tmp_path: Path) -> None:
-    """The wrong one also tries to remove a file, from its Python and from a constructor in its host code."""
+def test_not_built_then_refused_then_wrong_then_right(tmp_path: Path) -> None:
+    """The refused one removes a file, as anybody can read; the wrong one tries it in a way that only the sandbox holds."""
     reference, marker = tmp_path / "scale_relu.py", tmp_path / "marker"
     reference.write_text(REFERENCE)
     marker.write_text("here")
@@ -150,18 +154,23 @@ def test_not_built_then_wrong_then_right(tmp_path: Path) -> None:
             from_scratch=True,
         )  # fmt: skip
     attempts = session.attempts()
-    assert [(attempt.built, attempt.correct) for attempt in attempts] == [(False, False), (True, False), (True, True)]
-    assert [attempt.route for attempt in attempts] == ["code", "code", "next_task"]
+    assert [(attempt.built, attempt.correct) for attempt in attempts] == [
+        (False, False), (True, False), (True, False), (True, True),
+    ]  # fmt: skip
+    assert [attempt.route for attempt in attempts] == ["code", "code", "code", "next_task"]
     outcome = session.outcome()
     assert outcome.accepted
     assert outcome.tier == "simulated"
     assert outcome.speedup is None, "nothing was timed"
     assert (outcome.usage.calls, outcome.usage.usd) == (len(server.requests), None), "no price is known"
     assert (outcome.usage.input_tokens, outcome.usage.output_tokens) == (server.read, server.written)
-    assert server.roles() == ["planner", *["coder", "verifier"] * 3, "planner"]
+    assert server.roles() == ["planner", *["coder", "verifier"] * 4, "planner"]
     assert session.program is not None
     assert "+ 1.0f" in (session.program / "kernels" / "scale_relu.cu").read_text()
-    wrong = Evidence.model_validate_json(session.home.store.get(attempts[1].evidence)).check
+    checks = [Evidence.model_validate_json(session.home.store.get(attempt.evidence)).check for attempt in attempts]
+    refused, wrong = checks[1:3]
+    assert refused is not None
+    assert (refused.launches, "removes files (os.remove)" in refused.reasons[0]) == (0, True), "it was not loaded"
     assert wrong is not None
     assert wrong.launches == 1, "it was loaded and has run"
     unheld = any(one.startswith("files") for one in wrong.unprotected)
