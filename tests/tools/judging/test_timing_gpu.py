@@ -94,6 +94,18 @@ def test_honest_programs_are_timed(judge: Judge, tmp_path: Path, forward: str) -
     assert result.outside_ms == pytest.approx(result.program_ms, rel=0.5)
 
 
+def test_outputs_do_not_wait_for_the_driver(tmp_path: Path) -> None:
+    """Inputs at new addresses take no memory that an output would have come from: such a call would take twice as long."""
+    reference, program = tmp_path / "reference.py", tmp_path / "model_new.py"
+    small = REFERENCE.replace("torch.randn(4096, 4096), torch.rand(4096, 4096)", "torch.randn(256, 512), torch.rand(256, 512)")
+    reference.write_text(small)
+    program.write_text(small.replace("class Model(", "class ModelNew("))
+    with Judge(reference, Settings(target="cuda"), cache=tmp_path / "cache") as judge:
+        results = [judge.time(program, program) for _ in range(2)]
+    assert [note for one in results for note in one.notes if "new addresses" in note] == []
+    assert [one.refused for one in results] == [(), ()]
+
+
 def test_short_calls_are_not_refused(judge: Judge, tmp_path: Path) -> None:
     """In a row, a call takes no longer than alone on a cold device: also one that the host's part dominates."""
     reference = tmp_path / "reference.py"
