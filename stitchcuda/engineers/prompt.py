@@ -55,7 +55,7 @@ LOOKS = 4
 """How often a coder may look before it writes."""
 MOST_TASKS = 6
 MOST = 23_500                              # tokens of a prompt
-ROOMY = 16_000                             # up to which a coder's may grow to show more of the program
+ROOMY, AGAIN = 16_000, 20_000              # up to which a coder's may grow to show more of the program, or of the last draft
 
 SHARES = {
     "reference": 3000, "regions": 3500, "task regions": 2000, "program": 6000, "overview": 3500, "generated": 2200,
@@ -69,7 +69,7 @@ top, `told` for each answer of a tool and `read` for all files of one look toget
 @dataclass(frozen=True)
 class Room:
     """How much may be shown: a model's way of counting, the part of every section's share that its window allows, and tokens
-    that the program has beyond its share."""
+    that the program or the last draft has beyond its share."""
 
     counter: Counter
     scale: float = 1.0
@@ -92,7 +92,7 @@ def planner_prompt(brief: Brief, room: Room) -> str:
 
 def coder_prompt(assignment: Assignment, room: Room, *, looks: int = LOOKS) -> str:
     text = _within(room, lambda room: _coder(assignment, room, looks))
-    beyond = int(ROOMY * room.scale) - room.counter.count(text)
+    beyond = int((AGAIN if assignment.last else ROOMY) * room.scale) - room.counter.count(text)
     return _coder(assignment, replace(room, beyond=beyond), looks) if beyond > 0 else text
 
 
@@ -142,7 +142,8 @@ def _coder(assignment: Assignment, room: Room, looks: int) -> str:
     brief, task = assignment.brief, assignment.task
     regions = [region for region in brief.regions if region.id in task.regions]
     last = assignment.last
-    shown = program_text(assignment.program, task.regions, room.tokens("program") + room.beyond, room.counter)
+    counter, beyond = room.counter, room.beyond  # for the draft that is gone on from, else for the program
+    shown = program_text(assignment.program, task.regions, room.tokens("program") + (0 if last else beyond), counter)
     generated = first_draft(brief.graph, regions, assignment.kept) if last is None else {}
     return _render(
         "coder",
@@ -159,7 +160,7 @@ def _coder(assignment: Assignment, room: Room, looks: int) -> str:
             "recurring": recurring(brief.history),
             "last": last,
             "same": last is not None and last.files == assignment.program,
-            "last_files": _last(changed(assignment.program, last.files), room) if last else "",
+            "last_files": _last(changed(assignment.program, last.files), room.tokens("last") + beyond, counter) if last else "",
             "ordinal": assignment.ordinal,
             "diagnosis": room.log(diagnosis(assignment.evidence), "diagnosis") if assignment.evidence else "",
             "review": assignment.review,
@@ -273,13 +274,18 @@ def _region(region: Region, saving: float, light_ms: float, binds: str) -> str:
     ])  # fmt: skip
 
 
-def _last(files: dict[str, str], room: Room) -> str:
-    """The last draft's changes: each file in full where all fit, else shortened one by one, bindings first."""
-    text = _blocks(files)
-    if room.counter.count(text) <= room.tokens("last"):
-        return text
-    share = Room(room.counter, room.scale / max(len(files), 1))
-    return "\n".join(f"### {path}\n```{language(path)}\n{share.fit(text, 'last')}\n```" for path, text in files.items())
+def _last(files: dict[str, str], tokens: int, counter: Counter) -> str:
+    """The last draft's changes in at most `tokens`: short files whole, what does not fit shortened."""
+    shown: dict[str, str] = {}
+    left = tokens
+    for path in sorted(files, key=lambda path: len(files[path])):
+        block = _blocks({path: files[path]})
+        if counter.count(block) > left:
+            frame = counter.count(_blocks({path: ""}))
+            block = _blocks({path: fit(files[path], left - frame, counter)})
+        shown[path] = block
+        left = max(0, left - counter.count(block))
+    return "\n".join(shown[path] for path in files)
 
 
 def _blocks(files: Files | dict[str, str]) -> str:

@@ -15,7 +15,7 @@ from jinja2 import UndefinedError
 from stitchcuda.engineers import Assignment, Draft
 from stitchcuda.engineers.diagnosis import diagnosis
 from stitchcuda.engineers.llm import PARAGRAPH, SENTENCE
-from stitchcuda.engineers.prompt import LOOKED, ROOMY, Room, _environment, coder_prompt, looked, planner_prompt, verifier_prompt
+from stitchcuda.engineers.prompt import AGAIN, LOOKED, ROOMY, Room, _environment, coder_prompt, looked, planner_prompt, verifier_prompt
 from stitchcuda.engineers.tokens import Counter
 from stitchcuda.state import BuildResult, Evidence, KernelUsage, ProfileResult, Review, Settings, TimingResult
 from stitchcuda.tools.machine.toolkit import find_toolkit, missing
@@ -248,6 +248,16 @@ def test_a_short_program_is_shown_whole() -> None:
     assert kernel not in planner_prompt(brief(program=PROGRAM | {"kernels/host.cu": kernel}), ROOM)
     assert COUNTER.count(shown) <= ROOMY
     assert "not shown" in coder_prompt(assignment(program=PROGRAM | {"model_new.py": model * 5}), ROOM)
+
+
+def test_the_last_draft_is_shown_whole_where_there_is_room() -> None:
+    kernel = "".join(f"float v{at} = x[{at}] * scale;  // of a long kernel\n" for at in range(450))
+    one = assignment(last=Draft(files=PROGRAM | {"kernels/long.cu": kernel}, note="a try"), evidence=WRONG)
+    assert kernel.rstrip() in coder_prompt(one, ROOM)
+    endless = dataclasses.replace(one, last=Draft(files=PROGRAM | {"kernels/long.cu": kernel * 9}, note="a try"))
+    text = coder_prompt(endless, ROOM)
+    assert "lines left out)" in text
+    assert COUNTER.count(text) <= AGAIN
 
 
 def test_a_talkative_model_does_not_crowd_out_the_program() -> None:
