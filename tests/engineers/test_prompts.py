@@ -15,7 +15,17 @@ from jinja2 import UndefinedError
 from stitchcuda.engineers import Assignment, Draft
 from stitchcuda.engineers.diagnosis import diagnosis
 from stitchcuda.engineers.llm import PARAGRAPH, SENTENCE
-from stitchcuda.engineers.prompt import AGAIN, LOOKED, ROOMY, Room, _environment, coder_prompt, looked, planner_prompt, verifier_prompt
+from stitchcuda.engineers.prompt import (
+    AGAIN,
+    LOOKED,
+    ROOMY,
+    Room,
+    _environment,
+    coder_prompt,
+    looked,
+    planner_prompt,
+    verifier_prompt,
+)
 from stitchcuda.engineers.tokens import Counter
 from stitchcuda.state import BuildResult, Evidence, KernelUsage, ProfileResult, Review, Settings, TimingResult
 from stitchcuda.tools.machine.toolkit import find_toolkit, missing
