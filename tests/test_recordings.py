@@ -28,7 +28,12 @@ def test_a_recorded_session_replays_to_the_same_ledger(path: Path, tmp_path: Pat
         assert one == {name: pytest.approx(value) if isinstance(value, float) else value for name, value in other.items()}
     assert {ask.role for ask in replies.asked} == {"planner", "coder", "verifier"}
     assert crew.transcript is not None
-    assert crew.transcript.usage().calls == sum(call["reply"] is not None for call in recording.data["calls"])
+    answered = {call["id"] for call in recording.data["calls"] if call["reply"]}
+    replayed = {call.id.rpartition("-")[0] for call in crew.transcript.calls()}
+    assert replayed <= answered
+    # What is left was written for one more attempt, which the session's budget, lowered while it was parked, did not allow.
+    assert {place.split("-")[1] for place in answered - replayed}.isdisjoint(one["id"] for one in recording.ledger)
+    assert (session.status == "done") is (recording.data["final"] is not None)
 
 
 def test_there_are_recordings() -> None:

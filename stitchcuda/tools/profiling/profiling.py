@@ -33,6 +33,7 @@ from stitchcuda.tools.profiling.system_profile import SystemProfile
 
 CALLS, WARM = 5, 5                         # of each kind; warm ones come before
 _SECONDS = 300.0                           # for one rehearsal
+_SANITIZING_S = 120.0                      # for one of four tools; most take 5 to 20 s, and some kernels hang under one
 _MOST_BYTES = 10_000                       # of a few times
 
 
@@ -97,7 +98,7 @@ def sanitized(judge: Judge, program: Path, tools: Sequence[Tool] = TOOLS) -> tup
             try:
                 pool = max((one.pool for one in found), default=0)
                 found.append(
-                    sanitizer.sanitize([], tool, run=rehearsed, kernels=kernels, seconds=_SECONDS, root=program, pool=pool)
+                    sanitizer.sanitize([], tool, run=rehearsed, kernels=kernels, seconds=_SANITIZING_S, root=program, pool=pool)
                 )
             except Unavailable as reason:
                 found.append(Sanitized(tool=tool, skipped=str(reason)))

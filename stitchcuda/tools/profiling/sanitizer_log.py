@@ -177,7 +177,8 @@ def _race(found: re.Match[str], rest: list[str], tool: Tool, root: Path | None) 
     severity, access, text = found.groups()
     place = _place(text, root)
     others = [match for line in rest if (match := _OTHER_ACCESS.match(line))]
-    sides = [f"{match.group(1).lower()} at {_spoken(_place(match.group(2), root))}" for match in others]
+    told = [f"{match.group(1).lower()} at {_spoken(_place(match.group(2), root))}" for match in others]
+    sides = list(dict.fromkeys(told))      # one line of an unrolled loop is many accesses
     return Finding(
         tool=tool,
         kind="race",
