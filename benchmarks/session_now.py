@@ -16,10 +16,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from stitchcuda.graph.opening import open_hands  # noqa: E402
-from stitchcuda.nodes.verification import gone_on_from  # noqa: E402
-from stitchcuda.session import Session  # noqa: E402
-from stitchcuda.workspace import materialise  # noqa: E402
+from stitchcuda.graph.opening import open_hands
+from stitchcuda.nodes.verification import gone_on_from
+from stitchcuda.session import Session
+from stitchcuda.workspace import materialise
 
 
 def main() -> None:
