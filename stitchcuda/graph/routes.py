@@ -146,7 +146,6 @@ def _alike(standing: Standing) -> bool:
 
 
 def _share(saving_ms: float | None, program_ms: float | None) -> float:
-    """What a program saves of the time of the one before it."""
-    assert saving_ms is not None
-    assert program_ms is not None
-    return saving_ms / (program_ms + saving_ms)
+    """What a program saves of the time of the one before it; 0 without figures."""
+    before = (program_ms or 0.0) + (saving_ms or 0.0)
+    return (saving_ms or 0.0) / before if before else 0.0

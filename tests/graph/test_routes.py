@@ -55,6 +55,7 @@ TABLE: list[tuple[str, dict[str, Any], str, str]] = [
     ("little on top of a kept one", TIMED | {"saving_ms": 0.1, "earlier": (paid(0.5, 3.3),)}, "next_task", "two correct"),
     ("much on top of a kept one", TIMED | {"saving_ms": 0.3, "earlier": (paid(0.3, 3.5),)}, "code", "saves only"),
     ("slower", TIMED | {"saving_ms": -0.2}, "code", "saves only"),
+    ("no figures, twice", {"saving_ms": 0.0, "program_ms": 0.0, "earlier": (paid(0.0, 0.0, False),)}, "next_task", "two"),
     ("second miss, too good", TIMED | {"saving_ms": 2.5, "missed": 1}, "replan", "missed by more than 2x on 2 tasks"),
     ("first miss, too good", TIMED | {"saving_ms": 2.5}, "next_task", "2.5000 ms"),
     ("second miss, too little", TIMED | {"saving_ms": 0.1, "missed": 1, "earlier": (paid(0.1, 3.3),)}, "replan", "missed"),
