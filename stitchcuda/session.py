@@ -21,7 +21,7 @@ from stitchcuda.engineers.choose import Engineers
 from stitchcuda.errors import BadInput, SessionBusy, StitchError, Unavailable
 from stitchcuda.graph.checkpoints import Checkpoints
 from stitchcuda.graph.graph import Graph, build_graph, recursion_limit, thread
-from stitchcuda.graph.opening import check_unchanged, open_context, open_hands, open_record
+from stitchcuda.graph.opening import check_unchanged, checked_settings, open_context, open_hands, open_record
 from stitchcuda.graph.runtime import Given, Request, told, with_tuples
 from stitchcuda.memory import open_memory
 from stitchcuda.nodes.away import ELSEWHERE, AwayHands
@@ -141,7 +141,7 @@ def resume(
     if budgets := {budget: value for budget, value in asked.items() if value is not None}:
         if Session(home, record).status == "done":
             raise BadInput(f"session {name!r} is done, and its budgets with it: start another one from its reference")
-        record = home.with_settings(record, Settings.model_validate(record.settings.model_dump() | budgets))
+        record = home.with_settings(record, checked_settings(record.settings.model_dump() | budgets))
     return Session(home, record).run(device=device, engineer=engineer, on_event=on_event)
 
 

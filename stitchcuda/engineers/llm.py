@@ -25,12 +25,15 @@ from stitchcuda.state import Evidence, Plan, Review, Role, Task
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-LINES = re.compile(r"(\d{1,6})\s*-\s*(\d{1,6})?")
+LINES = r"(?P<first>\d{1,6})\s*-\s*(?P<last>\d{1,6})?"
+READ = re.compile(rf"[`\"']?(?:\./)?(?P<path>[^`\"':]{{1,200}}?)[`\"']?(?:(?::|\s)\s*{LINES})?[`\"'\s]*")
 NAME = re.compile(r"[a-z][a-z0-9_-]{1,39}")
 SMALLER = 0.6  # of every section's tokens, each time that the model's window did not hold them
 REPAIRS = 1
-TITLE, SENTENCE, PARAGRAPH = 100, 600, 4000  # characters of what a model says beside its code: later prompts repeat it
+# Characters of what a model says beside its code: later prompts repeat it.
+TITLE, SENTENCE, PARAGRAPH, STRATEGY = 100, 600, 2400, 4000
 CITATIONS = 8
+MOST_LOOKED_AT, ARGUMENT = 12, 200  # of one look: things, characters of what each is called
 
 
 class ChatEngineer:
@@ -174,35 +177,43 @@ def _look(assignment: Assignment, reply: DraftReply, files: Files) -> Callable[[
     """What the coder wanted to see, to be found out when it is wanted."""
 
     def seen() -> str:
-        found = [(f"{LOOKED}{one.tool} {one.argument}".rstrip(), _seen(assignment, one, files)) for one in reply.looks]
-        return "\n\n".join(f"{head}\n{text}" for head, text in found)
+        found = [_seen(assignment, one, files) for one in reply.looks[:MOST_LOOKED_AT]]
+        if len(reply.looks) > MOST_LOOKED_AT:
+            found.append(("the rest", f"{MOST_LOOKED_AT} things are looked at, at once: ask for the others in another look."))
+        return "\n\n".join(f"{LOOKED}{head}\n{text}" for head, text in found)
 
     return seen
 
 
-def _seen(assignment: Assignment, look: Look, files: Files) -> str:
+def _seen(assignment: Assignment, look: Look, files: Files) -> tuple[str, str]:
+    """What was looked at, as a head that says nothing else than that, and what is there."""
+    argument = " ".join(look.argument.replace("#", " ").split())[:ARGUMENT]
     if look.tool == "read":
-        return _read(look.argument, files)
-    if assignment.look is not None and look.tool in ("compile", "profile", "docs"):
-        if look.tool == "compile":
-            return assignment.look.compile(files)
-        return assignment.look.profile(look.argument) if look.tool == "profile" else assignment.look.docs(look.argument)
-    return f"There is no tool {look.tool!r}: compile, read FILE [FROM-TO], profile KERNEL, docs QUERY."
+        return _read(look.argument.strip(), files)
+    if assignment.look is not None and look.tool == "compile":
+        return "compile", assignment.look.compile(files)
+    if assignment.look is not None and look.tool == "profile":
+        return f"profile {argument}", assignment.look.profile(argument)
+    if assignment.look is not None and look.tool == "docs":
+        return f"docs {argument}", assignment.look.docs(argument)
+    tool = look.tool[:ARGUMENT]
+    return tool, f"There is no tool {tool!r}: compile, read FILE [FROM-TO], profile KERNEL, docs QUERY."
 
 
-def _read(argument: str, files: Files) -> str:
+def _read(argument: str, files: Files) -> tuple[str, str]:
     """A file of the program, or lines FROM-TO of it, counted from 1; TO may be missing."""
-    path, _, lines = argument.strip("`\"' ").partition(" ")
+    asked = READ.fullmatch(argument)
+    path = asked["path"].strip() if asked else " ".join(argument.replace("#", " ").split())[:ARGUMENT]
     text = files.get(path)
     if not isinstance(text, str):
-        return f"There is no text file {path[:100]}. These are there: {', '.join(sorted(files))[:2000]}."
+        return "read", f"There is no text file {path!r}. These are there: {', '.join(sorted(files))}"[:SENTENCE]
     body = text.rstrip().splitlines()
-    if lines.strip():
-        found = LINES.fullmatch(lines.strip())
-        if found is None or not 1 <= int(found[1]) <= len(body):
-            return f"{path} has lines 1 to {len(body)}: `read {path} 1-{len(body)}`."
-        body = body[int(found[1]) - 1 : int(found[2]) if found[2] else None]
-    return "\n".join(["```", *body, "```"])
+    if asked is None or asked["first"] is None:
+        return f"read {path}", "\n".join(["```", *body, "```"])
+    first, last = int(asked["first"]), int(asked["last"] or len(body))
+    if not 1 <= first <= min(last, len(body)):
+        return f"read {path}", f"It has {len(body)} lines: `read {path} 1-{len(body)}` shows them all."
+    return f"read {path} {first}-{last}", "\n".join(["```", *body[first - 1 : last], "```"])
 
 
 def _task(planned: PlannedTask) -> Task:
@@ -213,7 +224,7 @@ def _task(planned: PlannedTask) -> Task:
         regions=tuple(planned.regions),
         predicted_ms=planned.predicted_ms,
         why=_shortened(planned.why, SENTENCE),
-        strategy=_shortened(planned.strategy, PARAGRAPH),
+        strategy=_shortened(planned.strategy, STRATEGY),
     )
 
 

@@ -2,13 +2,15 @@
 
 The wording lives in the templates (strict undefined: a field that a template names and nobody gives is an error). Every section
 has a share of its own, counted with the model's tokenizer where it is at hand, so a prompt stays below 24,000 tokens however
-long a session gets. It calls no model; how a program is shown is in `excerpts.py`, what was tried in `record.py`.
+long a session gets; what a coder looks at comes on top. It calls no model; how a program is shown is in `excerpts.py`, what was
+tried in `record.py`.
 """
 
 from __future__ import annotations
 
 import bisect
 import functools
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -50,6 +52,7 @@ ANGLES = (
     "the simplest thing that could be fast: little code, registers and shuffles instead of shared memory",
 )
 """What each of several candidates is asked to favour, so that they differ."""
+FITTED = 3                                 # times that it is tried
 LOOKED = "### look: "                      # opens what one look has shown
 LOOKS = 4
 """How often a coder may look before it writes."""
@@ -60,7 +63,7 @@ ROOMY, AGAIN = 16_000, 20_000              # up to which a coder's may grow to s
 SHARES = {
     "reference": 3000, "regions": 3500, "task regions": 2000, "program": 6000, "overview": 3500, "generated": 2200,
     "record": 1800, "tried": 1400, "last": 4000, "diagnosis": 2200, "changed": 6000, "lessons": 600, "docs": 1200,
-    "note": 150, "told": 2500, "read": 9000, "profile": 600,
+    "note": 150, "told": 2500, "read": 9000, "profile": 600, "strategy": 1700, "host": 1000,
 }  # fmt: skip
 """Tokens of each section, at most. A coder's sections together with the fixed text are about 22,000; what it looks at comes on
 top, `told` for each answer of a tool and `read` for all files of one look together."""
@@ -92,8 +95,17 @@ def planner_prompt(brief: Brief, room: Room) -> str:
 
 def coder_prompt(assignment: Assignment, room: Room, *, looks: int = LOOKS) -> str:
     text = _within(room, lambda room: _coder(assignment, room, looks))
-    beyond = int((AGAIN if assignment.last else ROOMY) * room.scale) - room.counter.count(text)
-    return _coder(assignment, replace(room, beyond=beyond), looks) if beyond > 0 else text
+    target = int((AGAIN if assignment.last else ROOMY) * room.scale)
+    beyond = target - room.counter.count(text)
+    for _ in range(FITTED):
+        if beyond <= 0:
+            break
+        more = _coder(assignment, replace(room, beyond=beyond), looks)
+        over = room.counter.count(more) - target
+        if over <= 0:
+            return more
+        beyond -= over                     # what a section had not used of its share, it has too
+    return text
 
 
 def verifier_prompt(assignment: Assignment, draft: Draft, evidence: Evidence, room: Room) -> str:
@@ -149,8 +161,8 @@ def _coder(assignment: Assignment, room: Room, looks: int) -> str:
         "coder",
         _common(brief, room)
         | {
-            "task": task,
-            "host": assignment.plan.host,
+            "task": task.model_copy(update={"strategy": room.fit(task.strategy, "strategy")}),
+            "host": room.fit(assignment.plan.host, "host"),
             "regions": room.fit(_task_regions(brief.graph, regions), "task regions"),
             "program": shown,
             "form": "_binding.cc\n```" not in shown,  # a whole binding shows it better
@@ -191,28 +203,31 @@ def _verifier(assignment: Assignment, draft: Draft, evidence: Evidence, room: Ro
 
 
 def looked(seen: str, left: int, room: Room) -> str:
-    """What a coder is shown after it has looked. Each answer of a tool has its share; files come whole, in the order in which
+    """What a coder is shown after it has looked. Answers of tools share their tokens; files come whole, in the order in which
     they were asked for, as long as there is room: the first that does not fit ends where the room does, the others wait."""
     more = f"You may look {left} more times." if left > 0 else "Now write: there are no looks left."
+    parts = [part.strip().partition("\n") for part in seen.split(LOOKED)[1:]]
+    tools = sum(not text.startswith("```") or not head.startswith("read ") for head, _, text in parts)
+    share = replace(room, scale=room.scale * min(1.0, 3 / max(tools, 1)))
     shown, tokens = [], room.tokens("read")
-    for head, text in (part.strip().split("\n", 1) for part in seen.split(LOOKED)[1:]):
-        if head.startswith("read "):
-            part = _begun(head, text, tokens, room.counter)
-            tokens = max(0, tokens - room.counter.count(part))
+    for head, _, text in parts:
+        if head.startswith("read ") and text.startswith("```"):
+            shown.append(_begun(head, text, tokens, room.counter))
+            tokens = max(0, tokens - room.counter.count(shown[-1]))
         else:
-            part = f"### {head}\n{room.log(text, 'told')}"
-        shown.append(part)
+            shown.append(f"### {head}\n{share.log(text, 'told')}")
     return "\n\n".join([*shown, f"{more} Answer as described."])
 
 
 def _begun(head: str, text: str, tokens: int, counter: Counter) -> str:
     """A file, or as many of its first lines as there are tokens for, and where to go on."""
     whole = f"### {head}\n{text}"
-    if not text.startswith("```") or counter.count(whole) <= tokens:  # else it is a sentence on why there is none
+    if counter.count(whole) <= tokens:
         return whole
-    _, path, *lines = head.split()
+    asked = re.fullmatch(r"read (?P<path>.+?)(?: (?P<first>\d+)-\d*)?", head)
+    assert asked is not None
+    path, first = asked["path"], int(asked["first"] or 1)
     opening, *body, closing = text.splitlines()
-    first = int(lines[0].partition("-")[0]) if lines else 1
 
     def shown(count: int) -> str:
         end = first + count

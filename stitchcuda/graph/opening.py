@@ -33,12 +33,10 @@ MOST_CANDIDATES = 16
 WANTED = "give a Python file with Model, get_inputs and get_init_inputs"
 
 
-def open_record(
-    home: Workspace, reference: Any, example_inputs: Any, *, name: str | None, device: str, settings: dict[str, Any]
-) -> SessionRecord:
-    """Stores the reference and makes the session's folder. Raises BadInput for anything that cannot be meant."""
+def checked_settings(settings: dict[str, Any]) -> Settings:
+    """Raises BadInput for settings and budgets that cannot be meant."""
     try:
-        asked = Settings(**settings, target=resolve_target(device))
+        asked = Settings(**settings)
     except ValidationError as error:
         first = error.errors()[0]
         raise BadInput(f"{'.'.join(map(str, first['loc']))}: {first['msg']} (got {first['input']!r})") from error
@@ -54,10 +52,18 @@ def open_record(
         raise BadInput(f"--max-tokens {asked.max_tokens} leaves nothing to say: give a number above 0")
     if asked.max_gpu_s is not None and not asked.max_gpu_s > 0:
         raise BadInput(f"--max-gpu-seconds {asked.max_gpu_s} leaves no time: give a number above 0")
-    check_models(asked)
-    asked = _with_mailboxes(asked, home.root)
     if asked.max_attempts < 1:
         raise BadInput(f"--max-attempts {asked.max_attempts} leaves nothing to do: give at least 1")
+    return asked
+
+
+def open_record(
+    home: Workspace, reference: Any, example_inputs: Any, *, name: str | None, device: str, settings: dict[str, Any]
+) -> SessionRecord:
+    """Stores the reference and makes the session's folder. Raises BadInput for anything that cannot be meant."""
+    asked = checked_settings(settings | {"target": resolve_target(device)})
+    check_models(asked)
+    asked = _with_mailboxes(asked, home.root)
     if isinstance(reference, str | Path):
         data, file, path, source = _from_file(home, Path(reference), example_inputs)
     else:

@@ -133,12 +133,14 @@ def _review(
 ) -> tuple[Review, str | None, str]:
     """The engineer's review; where it cannot be had the tools' own words, why the session must end, and what to note."""
     assert work.program is not None
+    if spent := context.out_of_attempts(state):
+        return _by_the_tools(error), f"budget: {spent}", ""
     engineer = context.engineer(state)
     draft = Draft(files=context.files(work.program), note=work.note, engineer=work.engineer)
     try:
         return engineer.review(assignment_of(state, context, work), draft, evidence), state.get("halt"), ""
-    except OutOfBudget as spent:
-        return _by_the_tools(error), f"budget: {spent}", ""
+    except OutOfBudget as unpaid:
+        return _by_the_tools(error), f"budget: {unpaid}", ""
     except Unusable as unread:
         return _by_the_tools(error), state.get("halt"), f"{unread}; the tools' word stands alone"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from stitchcuda.engineers import Files
-from stitchcuda.engineers.llm import PARAGRAPH
+from stitchcuda.engineers.llm import SENTENCE, STRATEGY, _read
 from stitchcuda.errors import Unusable
 from stitchcuda.state import Role
 
@@ -98,7 +98,7 @@ def test_a_server_without_json_schema_is_asked_in_plain_text(tmp_path: Path, cap
 def test_a_coder_may_look_first(tmp_path: Path) -> None:
     reads = "read kernels/old.cu\nread kernels/old.cu 2-3\nread kernels/old.cu 9-\nread nowhere.cu"
     wishes = f"compile\n{reads}\nprofile norm\ndocs cp.async.wait_group\nrun it"
-    found = ("1\n2\n3\n4\n```", "```\n2\n3\n```", "lines 1 to 4", "no text file nowhere.cu")
+    found = ("1\n2\n3\n4\n```", "```\n2\n3\n```", "It has 4 lines", "no text file 'nowhere.cu'")
 
     def looking(request: Request) -> str:
         if len(request.turns) == 1:
@@ -118,6 +118,21 @@ def test_a_coder_may_look_first(tmp_path: Path) -> None:
         hired(tmp_path, server).engineer.write(task)
     assert (len(server.requests), len(look.compiled)) == (2, 1), "answers and looks are found again"
     paid_once(hands, server)
+
+
+def test_a_file_is_read_however_it_is_named() -> None:
+    files = {"kernels/a.cu": "1\n2\n3\n", "kernels/my k.cu": "x\n", "empty.cu": ""}
+    ways = ("kernels/a.cu", "`kernels/a.cu`", "./kernels/a.cu", "'kernels/a.cu'", '"kernels/a.cu"')
+    assert {_read(way, files) for way in ways} == {("read kernels/a.cu", "```\n1\n2\n3\n```")}
+    ways = ("kernels/a.cu 2-3", "`kernels/a.cu` 2-3", "kernels/a.cu:2-3", "kernels/a.cu\t2 - 3", "`kernels/a.cu 2-`")
+    assert {_read(way, files)[1] for way in ways} == {"```\n2\n3\n```"}
+    assert _read("kernels/my k.cu", files)[1] == "```\nx\n```"
+    for way in ("kernels/a.cu 3-2", "kernels/a.cu 9-", "empty.cu 1-"):
+        assert " lines: `read " in _read(way, files)[1]
+    for way in ("", "`", "nowhere.cu", "kernels/a.cu from 2 to 3", "x" * 10_000, "### look: read kernels/a.cu"):
+        head, text = _read(way, files)
+        assert (head, text.startswith("There is no text file")) == ("read", True)
+        assert len(text) <= SENTENCE
 
 
 def test_looks_come_to_an_end(tmp_path: Path) -> None:
@@ -207,7 +222,7 @@ def test_what_is_said_beside_the_code_is_kept_short(tmp_path: Path) -> None:
         review = hands.engineer.review(assignment(), draft, RIGHT)
     (task,) = plan.tasks
     said = [plan.summary, plan.host, task.title, task.why, task.strategy, draft.note, review.suggestion]
-    assert all(text.startswith("words") and text.endswith("…") and len(text) <= PARAGRAPH for text in said)
+    assert all(text.startswith("words") and text.endswith("…") and len(text) <= STRATEGY for text in said)
     assert sum(map(len, review.citations)) < 5000
     paid_once(hands, server)
 

@@ -260,6 +260,18 @@ def test_a_short_program_is_shown_whole() -> None:
     assert "not shown" in coder_prompt(assignment(program=PROGRAM | {"model_new.py": model * 5}), ROOM)
 
 
+def test_one_look_has_a_bound_whatever_it_asks_for() -> None:
+    many = "\n".join(f"{LOOKED}docs word {at}\n" + "a line of documentation\n" * 400 for at in range(40))
+    assert COUNTER.count(looked(many, 2, ROOM)) < 9000
+    assert "### read\nThere is" in looked(f"{LOOKED}read\nThere is no text file.", 2, ROOM)
+    assert "### compile" in looked(f"{LOOKED}compile\n", 2, ROOM)
+
+
+def test_words_of_another_alphabet_take_no_more_room() -> None:
+    text = coder_prompt(endless(300, "// 中文字符注释 很多很多", said=4000), ROOM)
+    assert COUNTER.count(text) < MOST
+
+
 def test_the_last_draft_is_shown_whole_where_there_is_room() -> None:
     kernel = "".join(f"float v{at} = x[{at}] * scale;  // of a long kernel\n" for at in range(450))
     one = assignment(last=Draft(files=PROGRAM | {"kernels/long.cu": kernel}, note="a try"), evidence=WRONG)

@@ -164,11 +164,15 @@ class _Reader:
                 yield "refused", "looks through the modules of the process it runs in"
             elif origin == "unittest.mock":
                 yield "refused", "uses unittest.mock, which replaces functions that are not its own"
+            elif origin in _REMOVALS or (node.attr in _REMOVING and node.attr not in self._methods):
+                yield "refused", f"removes files ({origin or node.attr}): they would be the user's, wherever it runs next"
         elif isinstance(node, ast.Subscript):
             if isinstance(node.ctx, ast.Store | ast.Del) and self._origin(node.value) in _OF_BUILTINS:
                 yield "refused", "replaces a function of Python's own"
         elif isinstance(node, ast.Name):
             yield from self._word(self._origin(node).rsplit(".", 1)[-1])
+            if (origin := self._origin(node)) in _REMOVALS:
+                yield "refused", f"removes files ({origin}): they would be the user's, wherever it runs next"
             if node.id in _BUILTINS and node.id not in self._imported and id(node) not in self._scopes.own:
                 yield "refused", f"uses {node.id}: code that cannot be read in its source"
         elif isinstance(node, ast.Import | ast.ImportFrom):
@@ -255,9 +259,6 @@ class _Reader:
                 yield from self._word(text)
         if callee.startswith("torch.library.") and any(_names_aten(argument) for argument in node.args):
             yield "refused", "overrides torch's own operators"
-        method = node.func.attr if isinstance(node.func, ast.Attribute) and not self._own_method(node.func) else ""
-        if callee in _REMOVALS or method in _REMOVING:
-            yield "refused", f"removes files ({callee or method}): they would be the user's, wherever it runs next"
         if callee in ("os.fork", "os.system", "os.popen", "os.kill", "os.killpg") or callee.startswith(("os.exec", "os.spawn")):
             yield "noted", f"calls {callee}; a program can neither start nor signal processes"
 

@@ -33,7 +33,7 @@ _RULES: tuple[tuple[Severity, str, str], ...] = (
      r"|DisableRecordFunctionGuard|RecordFunctionGuard|removeCallback|disableCallback|(?:disable|enable|prepare)Profiler\w*"
      r"|toggleCollectionDynamic|enableRecordFunction|PythonTLSSnapshot|TorchDispatchModeTLS)\b"),
     ("refused", "removes files: they would be the user's, wherever it runs next",
-     r"\b(?:filesystem|fs)\s*::\s*remove(?:_all)?\s*\(|\b(?:unlink|unlinkat|rmdir)\s*\("),
+     r"\b(?:filesystem|fs)\s*::\s*remove\s*\(|\bremove_all\s*\(|(?<![.>\w])(?:unlink|unlinkat|rmdir)\s*\(\s*[^)\s]"),
     ("noted", "starts a thread or a process",
      r"\b(?:fork|vfork|execve?|execvp|popen|system|posix_spawnp?|pthread_create)\s*\(|\bstd::(?:thread|async|jthread)\b"),
     ("noted", "opens libraries at run time", r"\b(?:dlopen|dlsym)\s*\("),

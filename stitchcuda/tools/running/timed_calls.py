@@ -14,6 +14,7 @@ Where to look next: `stopwatch.py` (the clocks), `restoration.py` (state), `timi
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 from collections.abc import Callable
@@ -91,7 +92,9 @@ class TimedCalls:
         with _Quiet():
             self._spacer = torch.empty(spacer, dtype=torch.uint8, device=self._device)
             self._place = contents.twins(self._sets[0][0])
-            self._spare = [contents.twins(self._place) for _ in range(fresh)]
+            with contextlib.suppress(torch.OutOfMemoryError):  # those that are missing are taken when it is their turn
+                for _ in range(fresh):
+                    self._spare.append(contents.twins(self._place))
             self._shown = [alias(tensor) for tensor in self._place]
         self.block([call], run=True)
 

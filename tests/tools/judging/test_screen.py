@@ -57,6 +57,8 @@ REFUSED = {
     "builtin where a name may be bound": "if False:\n    def compile(x): return x\ncompile('1', '', 'exec')",
     "a file removed": "import os\nos.remove('notes.txt')",
     "a folder removed": "from shutil import rmtree as tidy\ntidy('/home')",
+    "a removal handed on": "import glob, os\nlist(map(os.remove, glob.glob('*')))",
+    "a removal under another name": "from os import unlink as tidy\nwipe = tidy\nwipe('notes.txt')",
     "a path's own removal": "from pathlib import Path\nPath('notes.txt').unlink()",
     "a file removed in C++": "SOURCE = '#include <filesystem>\\nvoid f() { std::filesystem::remove_all(\"/home\"); }'",
     "a file removed in C": "SOURCE = '#include <unistd.h>\\nvoid f() { unlink(\"notes.txt\"); }'",
