@@ -2,8 +2,9 @@
 
 One table of sessions and one of their tasks, from the recordings alone (`scripts/record_session.py` makes them): no GPU and no
 model. Ratios are those of a session's end: its last program, the built-in engineer's that it went on from and eager are timed
-in turns, twice in new processes; baselines in turns with eager, so a ratio to one is a quotient of two. torch.compile is the
-faster of its default and max-autotune, the best baseline also may be a CUDA graph. In brackets 95 % intervals.
+in turns, two or three times in new processes; baselines in turns with eager, so a ratio to one is a quotient of two.
+torch.compile is the faster of its default and max-autotune, the best baseline also may be a CUDA graph. In brackets 95 %
+intervals, within one timing.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import gzip
 import json
 import sys
+from collections import Counter as Lines
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -43,7 +45,7 @@ def ended(data: dict[str, Any]) -> list[str]:
     """How the last program compares, all by its final timings: with the start, eager and torch.compile."""
     timing = (data["final"] or {}).get("timing")
     if not timing:
-        return ["not ended", "", "", "", "", ""]
+        return ["not ended", *[""] * 7]
     before, now = timing["previous_ms"], timing["program_ms"]
     low, high = (1 + timing[name] / now for name in ("saving_low_ms", "saving_high_ms"))
     ways = {
@@ -53,6 +55,8 @@ def ended(data: dict[str, Any]) -> list[str]:
     }
     compiled = max((mode for mode in ways if mode in ("compile", "max-autotune")), key=lambda mode: ways[mode], default="")
     best = max(ways, key=lambda mode: ways[mode], default="")
+    told = next((note.split(": ratio")[0].removeprefix("limited: ") for note in timing["notes"] if "timed " in note), "once")
+    sanitizer = data["final"]["sanitizer"] or {}
     return [
         f"{before * 1e3:.1f}",
         f"{now * 1e3:.1f}",
@@ -60,6 +64,8 @@ def ended(data: dict[str, Any]) -> list[str]:
         f"{timing['ratio']:.2f}× ({timing['ratio_low']:.2f} to {timing['ratio_high']:.2f})",
         f"{timing['ratio'] / ways[compiled]:.2f}× ({compiled})" if compiled else "-",
         f"{timing['ratio'] / ways[best]:.2f}× ({best})" if best else "-",
+        told.removeprefix("timed "),
+        "clean" if sanitizer.get("clean") else f"{len(sanitizer.get('warnings', ()))} warnings" if sanitizer else "-",
     ]
 
 
@@ -90,7 +96,7 @@ def looks(data: dict[str, Any]) -> tuple[int, int, int, int]:
                 continue
             asked = body.removesuffix("\n```").splitlines()
             section = shown.partition(f"### {head}\n")[2].partition("\n### ")[0].splitlines()
-            there = sum(line in section for line in asked)
+            there = (Lines(asked) & Lines(section)).total()  # the same line as often as it is shown
             files, whole, lines, seen = files + 1, whole + (there == len(asked)), lines + len(asked), seen + there
     return files, whole, lines, seen
 
@@ -107,6 +113,7 @@ def main() -> None:
     heads = [
         "session", "calls", "tokens read / written", "attempts", "first drafts correct", "tasks kept", "start µs", "final µs",
         "over the start", "over eager", "over torch.compile", "over the best baseline",
+        "timed", "sanitizer",
     ]  # fmt: skip
     print(table(heads, [session_row(data) for data in found]))
     rows = [row for data in found for row in task_rows(data)]
