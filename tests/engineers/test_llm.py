@@ -121,7 +121,7 @@ def test_a_coder_may_look_first(tmp_path: Path) -> None:
 
 
 def test_a_file_is_read_however_it_is_named() -> None:
-    files = {"kernels/a.cu": "1\n2\n3\n", "kernels/my k.cu": "x\n", "empty.cu": ""}
+    files: dict[str, str | bytes] = {"kernels/a.cu": "1\n2\n3\n", "kernels/my k.cu": "x\n", "empty.cu": ""}
     ways = ("kernels/a.cu", "`kernels/a.cu`", "./kernels/a.cu", "'kernels/a.cu'", '"kernels/a.cu"')
     assert {_read(way, files) for way in ways} == {("read kernels/a.cu", "```\n1\n2\n3\n```")}
     ways = ("kernels/a.cu 2-3", "`kernels/a.cu` 2-3", "kernels/a.cu:2-3", "kernels/a.cu\t2 - 3", "`kernels/a.cu 2-`")
