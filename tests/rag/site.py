@@ -1,0 +1,83 @@
+"""A web site on 127.0.0.1 whose replies a test writes; it says what it was asked for."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+Reply = Callable[["Asked"], None]
+
+
+class Asked(BaseHTTPRequestHandler):
+    """One request, and ways to answer it."""
+
+    protocol_version = "HTTP/1.0"
+    server: Any
+
+    def do_GET(self) -> None:
+        self.server.asked.append((self.path, dict(self.headers)))
+        replies = self.server.replies.get(self.path)
+        if not replies:
+            return self.say(404, b"nothing here")
+        # The last reply is given ever after.
+        reply = replies.pop(0) if len(replies) > 1 else replies[0]
+        try:
+            reply(self)
+        except (BrokenPipeError, ConnectionResetError):
+            self.close_connection = True
+
+    def say(self, status: int, body: bytes = b"", kind: str = "text/html", *, length: int = -1, **headers: str) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body) if length < 0 else length))
+        for name, value in headers.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:
+        """Tests are quiet."""
+
+
+class Site:
+    """A context manager; `site.replies["/path"] = [first, second]` with functions of `Asked`."""
+
+    def __init__(self) -> None:
+        self._server: Any = ThreadingHTTPServer(("127.0.0.1", 0), Asked)
+        self._server.replies, self._server.asked = {}, []
+        self.replies: dict[str, list[Reply]] = self._server.replies
+        self.asked: list[tuple[str, dict[str, str]]] = self._server.asked
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def __enter__(self) -> Site:
+        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    @property
+    def paths(self) -> list[str]:
+        """What was asked for, robots.txt aside."""
+        return [path for path, _ in self.asked if path != "/robots.txt"]
+
+
+def page(text: str, etag: str = "", kind: str = "text/html") -> Reply:
+    """A page; with an ETag it answers who has it already with 304."""
+    html = f"<html><head><title>{text[:20]}</title></head><body>{text}</body></html>"
+    body = (html if kind == "text/html" else text).encode()
+
+    def reply(asked: Asked) -> None:
+        if etag and asked.headers.get("If-None-Match") == etag:
+            asked.say(304, ETag=etag)
+        else:
+            asked.say(200, body, kind, **({"ETag": etag} if etag else {}))
+
+    return reply
+
+
+def status(code: int, **headers: str) -> Reply:
+    return lambda asked: asked.say(code, b"no", **headers)
