@@ -74,9 +74,10 @@ def copy_default() -> Path:
         own.parent.mkdir(parents=True, exist_ok=True)
         with own.open("xb") as file:
             file.write(DEFAULT.read_bytes())
-    except FileExistsError:
-        if own.is_dir():
-            raise BadInput(f"{own} is a folder, and should be the list of documentation: move it away") from None
+    except FileExistsError as error:
+        if not own.is_file():
+            what = "a folder on its way is a file" if not os.path.lexists(own) else "it is no file"
+            raise BadInput(f"cannot write {own} ({what}): move that away, or set STITCHCUDA_DOCS_LIST") from error
     except OSError as error:
         raise BadInput(f"cannot write {own} ({_why(error)}): name a list that you may write in STITCHCUDA_DOCS_LIST") from error
     return own

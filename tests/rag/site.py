@@ -28,10 +28,10 @@ class Asked(BaseHTTPRequestHandler):
         except (BrokenPipeError, ConnectionResetError):
             self.close_connection = True
 
-    def say(self, status: int, body: bytes = b"", kind: str = "text/html", *, length: int = -1, **headers: str) -> None:
+    def say(self, status: int, body: bytes = b"", kind: str = "text/html", *, length: str = "", **headers: str) -> None:
         self.send_response(status)
         self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(body) if length < 0 else length))
+        self.send_header("Content-Length", length or str(len(body)))
         for name, value in headers.items():
             self.send_header(name.replace("_", "-"), value)
         self.end_headers()
@@ -45,10 +45,11 @@ class Site:
     """A context manager; `site.replies["/path"] = [first, second]` with functions of `Asked`."""
 
     def __init__(self) -> None:
-        self._server: Any = ThreadingHTTPServer(("127.0.0.1", 0), Asked)
-        self._server.replies, self._server.asked = {}, []
-        self.replies: dict[str, list[Reply]] = self._server.replies
-        self.asked: list[tuple[str, dict[str, str]]] = self._server.asked
+        self.replies: dict[str, list[Reply]] = {}
+        self.asked: list[tuple[str, dict[str, str]]] = []
+        server: Any = ThreadingHTTPServer(("127.0.0.1", 0), Asked)
+        server.replies, server.asked = self.replies, self.asked
+        self._server = server
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
 
     def __enter__(self) -> Site:

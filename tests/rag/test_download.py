@@ -1,4 +1,4 @@
-"""Downloads, from a real server on this machine: what changed and nothing else, whole files or none, a sentence for the rest."""
+"""Downloads, from a real server on this machine: what changed and nothing else, whole files or none, and a sentence."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ WHOLE = bytes(range(256)) * 400
 
 def cut_at(count: int, etag: str = '"book"') -> Any:
     """The first `count` bytes of a book, and the connection is gone."""
-    return lambda asked: asked.say(200, WHOLE[:count], "application/pdf", length=len(WHOLE), ETag=etag)
+    return lambda asked: asked.say(200, WHOLE[:count], "application/pdf", length=str(len(WHOLE)), ETag=etag)
 
 
 def rest(asked: Asked) -> None:
@@ -230,7 +230,7 @@ def test_a_body_without_end_is_given_up_and_leaves_nothing(
             asked.wfile.write(b"<p>and on</p>" * 1_000)
 
     site.replies["/manual/index.html"] = [endless]
-    site.replies["/large.pdf"] = [lambda asked: asked.say(200, b"%PDF", "application/pdf", length=300_001)]
+    site.replies["/large.pdf"] = [lambda asked: asked.say(200, b"%PDF", "application/pdf", length="300001")]
     report = run(tmp_path, listed(site), listed(site, "/large.pdf"))
     assert "does not end" in report.failed[0]
     assert "take it out" in report.failed[1]

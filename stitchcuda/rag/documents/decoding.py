@@ -48,12 +48,15 @@ def text_of(path: Path, most: int, *, declares: bool) -> tuple[str, list[str]]:
     cut = len(data) > most
     notes = [f"{path} has more than {most // 1_000_000} MB: only the start was read; split it to have all"] if cut else []
     encoding, skip = _encoding(data, declares)
+    binary = Unreadable("is binary, whatever its name says: save it as text, or leave it out")
+    if not skip and b"\0" in data:
+        raise binary
     try:
         text = codecs.getincrementaldecoder(encoding)("strict").decode(data[skip:most], not cut)
     except (UnicodeError, LookupError) as error:
         raise Unreadable(f"is not {encoding.upper()} text: save it as UTF-8, or leave it out") from error
     if "\0" in text or len(_CONTROL.findall(text)) > len(text) / 20:
-        raise Unreadable("is binary, whatever its name says: save it as text, or leave it out")
+        raise binary
     return text, notes
 
 

@@ -163,14 +163,16 @@ def first_sentence(text: str) -> str:
 
 
 def _brief(pieces: list[Piece]) -> str:
-    said = [piece.text for piece in pieces if piece.form != "code"]
-    return first_sentence(next((text for text in said if not text.endswith(":")), said[0] if said else ""))
+    """The first sentence, of prose if there is any, not of a label."""
+    said = [piece for piece in pieces if piece.form != "code"]
+    said.sort(key=lambda piece: (piece.text.endswith(":"), piece.form == "row"))
+    return first_sentence(said[0].text) if said else ""
 
 
 def _with_tiny_ones_merged(sections: list[Section]) -> Iterator[Section]:
     """What is tiny goes to what follows under the same parent, with its heading; a symbol's section stays its own."""
     filled = [section for section in sections if section.pieces or (section.path and section.names)]
-    for section, after in zip(filled, [*filled[1:], None], strict=True):
+    for section, after in zip(filled, [*filled[1:], None], strict=False):
         depth = len(section.path)
         if after is None or not section.tiny or len(after.path) < depth or after.path[: max(depth - 1, 0)] != section.parent:
             yield section

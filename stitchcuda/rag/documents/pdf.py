@@ -19,9 +19,11 @@ from stitchcuda.rag.documents.decoding import Unreadable, opened, why
 from stitchcuda.rag.documents.outline import KEPT, Outline
 
 LARGEST = 400_000_000                      # bytes of a file
+SEARCHED = 50_000_000                      # bytes of a file without a table at its end, which pypdf searches from end to end
 PAGES = 20_000
 SECONDS = 600.0                            # for one file, looked at between pages
 TOLD = 5                                   # pages whose failure gets a sentence of its own
+_END = 1 << 16                             # bytes at the end, where the table of a PDF's objects is
 _EDGE = 2                                  # lines at the top and at the bottom that may be the same on every page
 
 Bookmark = tuple[int, int, str]            # page from 0, level from 1, title
@@ -34,11 +36,15 @@ def tell(path: Path) -> tuple[Outline, list[str]]:
     # What pypdf says of a damaged file on stderr is said by notes here.
     logging.getLogger("pypdf").setLevel(logging.CRITICAL)
     with opened(path) as file:
-        if file.seek(0, 2) > LARGEST:
+        size = file.seek(0, 2)
+        if size > LARGEST:
             raise Unreadable(f"has more than {LARGEST // 1_000_000} MB: split it, or leave it out")
         file.seek(0)
         if b"%PDF-" not in file.read(1_024):
             raise Unreadable("is no PDF, whatever its name says: fetch or export it again, or leave it out")
+        file.seek(max(size - _END, 0))
+        if size > SEARCHED and b"startxref" not in file.read(_END):
+            raise Unreadable("is cut short, or something was written behind its end: fetch or export it again")
         file.seek(0)
         notes: list[str] = []
         reader = _reader(pypdf, path, file)
