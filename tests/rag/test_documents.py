@@ -375,8 +375,14 @@ def test_a_page_that_nests_without_end_is_read(tmp_path: Path) -> None:
     deep = "<div><dl><dt id=x>f()<dd><ul><li>" * 3_000 + "in the middle of it all" + "<table><tr><td>" * 3_000
     path = tmp_path / "a.html"
     path.write_text("<h1>Title</h1><p>Words before.</p>" + deep)
-    chunks, _ = read_document(path, library="x", version="", source="x")
+    chunks, (note,) = read_document(path, library="x", version="", source="x")
     assert "Words before." in chunks[0].text
+    assert "nests too deep" in note
+
+
+def test_what_follows_the_end_of_a_page_is_read(tmp_path: Path) -> None:
+    (both,) = read(tmp_path / "a.html", "<html><body><p>First.</p></body></html><html><body><p>Second.")
+    assert both.text == "First.\n\nSecond."
 
 
 BOOK = pdf_of([RESTRUCTURED, MARKDOWN], [("The tiles", 0)])

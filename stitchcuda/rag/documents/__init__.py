@@ -78,7 +78,8 @@ def _told(path: Path, suffix: str) -> tuple[Outline, list[str]]:
         raise Unreadable("is empty: fetch or save it again, or leave it out")
     name = path.stem.replace("_", " ")
     if page:
-        return web_page.tell(text, name), notes
+        outline, whole = web_page.tell(text, name)
+        return outline, notes if whole else [*notes, f"{path} nests too deep: what comes after was left out; save it anew"]
     if suffix == ".rst":
         return restructured.tell(text, name), notes
     return markdown.tell(text, name, plain=suffix == ".txt"), notes

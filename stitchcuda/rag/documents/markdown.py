@@ -17,14 +17,13 @@ _UNDERLINE = re.compile(r" {0,3}(=+|-+)[ \t]*$")
 _ITEM = re.compile(r"[ \t]*(?:[-*+]|\d{1,9}[.)])[ \t]")
 _ROW = re.compile(r"[ \t]*\|")
 _RULE = re.compile(r"[ \t]*\|?(?:[ \t]*:?-+:?[ \t]*\|)*[ \t]*:?-+:?[ \t]*\|?[ \t]*$")
-_CODE = re.compile(r"`+([^`\n]+)`+")
+_CODE = re.compile(r"`{1,3}([^`\n]{1,300})`")
 _LINK = re.compile(r"!?\[([^\[\]\n]{0,300})\]\([^()\n]{0,1000}\)")
-_COMMENT = re.compile(r"<!--.*?-->", re.S)
 
 
 def tell(text: str, name: str, *, plain: bool = False) -> Outline:
     """The outline of `text`, whose first heading is its title, or `name` is. `plain`: only underlined lines are headings."""
-    lines = text.splitlines() if plain else _without_front_matter(_COMMENT.sub("", text).splitlines())
+    lines = text.splitlines() if plain else _without_front_matter(_without_remarks(text).splitlines())
     outline = Outline(name if plain else _title(lines) or name)
     paragraph: list[str] = []
     at = 0
@@ -104,6 +103,16 @@ def _shown(text: str) -> str:
 def _title(lines: list[str]) -> str:
     found = next((heading for line in lines[:50] if (heading := _HEADING.match(line)) and len(heading[1]) == 1), None)
     return _shown((found[2] or "").rstrip("# \t")) if found else ""
+
+
+def _without_remarks(text: str) -> str:
+    """Without HTML's remarks; one that is never closed is text."""
+    at = 0
+    pieces: list[str] = []
+    while (start := text.find("<!--", at)) >= 0 and (end := text.find("-->", start + 4)) >= 0:
+        pieces.append(text[at:start])
+        at = end + 3
+    return "".join(pieces) + text[at:]
 
 
 def _without_front_matter(lines: list[str]) -> list[str]:

@@ -15,6 +15,7 @@ from stitchcuda.rag.chunk import Chunk
 
 LONG = 1_800                               # characters of a chunk, code aside
 TINY = 80                                  # characters of a section that does not stand alone
+DEEPEST = 30                               # headings around a section; no manual has as many
 KEPT = 20_000_000                          # characters of a document
 BRIEF = 160                                # characters of a brief
 
@@ -74,6 +75,7 @@ class Outline:
         """Begins a section; those at this level or deeper end. `anchor` as in Heading."""
         title = _SECTION_NUMBER.sub("", " ".join(visible(title).split()))[:300]
         self._cut(level)
+        del self._path[DEEPEST - 1 :]
         if title:
             self._path.append(Heading(level, title, anchor, names, len(self._sections)))
             self._begin(Section(tuple(self._path), anchor, list(names)))

@@ -15,7 +15,7 @@ _LINE = re.compile(r"([!-/:-@\[-`{-~])\1+[ \t]*$")
 _DIRECTIVE = re.compile(r"([ \t]*)\.\.[ \t]+([\w:+-]+?)::[ \t]*(.*)$")
 _REMARK = re.compile(r"[ \t]*\.\.(?:[ \t]|$)")
 _OPTION = re.compile(r"[ \t]+:[\w -]+:(?:[ \t]|$)")
-_ROLE = re.compile(r"(?::[\w:+-]{1,40}:)?`+~?([^`<\n]{1,300}?)(?:[ \t]*<[^>`\n]{0,1000}>)?`+_{0,2}")
+_ROLE = re.compile(r"(?::[\w:+-]{1,40}:)?`{1,2}~?([^`<\n]{1,300}?)(?:[ \t]*<[^>`\n]{0,1000}>)?`{1,2}_{0,2}")
 _ITEM = re.compile(r"[ \t]*(?:[-*+]|#\.|\d{1,9}[.)])[ \t]")
 _DECLARES = re.compile(r"(?:c|cpp|py|cuda)?:?(?:c:|cpp:|py:)?"
                        r"(?:function|type|struct|class|enum|enum-class|enum-struct|enumerator|macro|member|var|method|data|attribute)")
@@ -71,20 +71,21 @@ def tell(text: str, name: str) -> Outline:
 def _direct(outline: Outline, lines: list[str], at: int, found: re.Match[str]) -> int:
     """Tells a directive; returns where to go on: behind it, or at its text, which is read as text."""
     kind, argument = found[2].lower(), found[3].strip()
-    end = _block_end(lines, at + 1, len(found[1].expandtabs()))
+    indent = len(found[1].expandtabs())
     if kind in _DROPPED:
-        return end
-    start = at + 1
-    while start < end and _OPTION.match(lines[start]):
+        return _block_end(lines, at + 1, indent)
+    start, last = at + 1, len(lines)
+    while start < last and _OPTION.match(lines[start]):
         start += 1
     if kind in _CODE:
+        end = _block_end(lines, start, indent)
         outline.code(_dedented(lines[start:end]))
         return end
     if _DECLARES.fullmatch(kind):
-        while start < end and argument.endswith("\\"):
+        while start < last and argument.endswith("\\"):
             argument, start = argument[:-1] + lines[start].strip(), start + 1
         declared = symbols.of_declaration(argument, certain=True)
-        outline.heading(_DEFINITION + len(found[1].expandtabs()), declared or argument, names=(declared,) if declared else ())
+        outline.heading(_DEFINITION + indent, declared or argument, names=(declared,) if declared else ())
         outline.code(argument)
     elif argument or kind in {"note", "warning", "important", "tip", "caution", "seealso"}:
         outline.text(f"{kind.capitalize()}: {_shown(argument)}" if argument else f"{kind.capitalize()}:")

@@ -7,6 +7,7 @@ and langchain-text-splitters' HTMLSemanticPreservingSplitter do not. Where to lo
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,6 +18,7 @@ Todo = Any                                 # text, an element, or what to do whe
 _DEFINITION = 10                           # level of a definition, below every heading
 _LONGEST = 300                             # characters of a heading
 _TERM = 4_000                              # characters of a declaration
+_PAGE_END = re.compile(r"</(?:html|body)\s{0,9}>", re.I)
 _BLOCKS = {
     "address", "article", "aside", "blockquote", "body", "caption", "center", "dd", "details", "div", "dl", "dt", "fieldset",
     "figcaption", "figure", "header", "hr", "legend", "li", "main", "ol", "p", "section", "summary", "table", "tbody", "td",
@@ -24,21 +26,27 @@ _BLOCKS = {
 }
 
 
-def tell(text: str, name: str) -> Outline:
-    """The outline of the page `text`; `name` is its title if it says none. Raises ImportError without lxml."""
+def tell(text: str, name: str) -> tuple[Outline, bool]:
+    """The outline of the page `text`, and whether all of it was read; `name` is its title if it says none.
+
+    Raises ImportError without lxml.
+    """
     from lxml import etree
 
     # Text that was decoded is given as UTF-8, so a page's own word on its encoding no longer counts.
     parser = etree.HTMLParser(encoding="utf-8", huge_tree=True, remove_comments=True, remove_pis=True, no_network=True)
+    # What follows a misplaced end of the page is shown by browsers, and is lost on lxml.
+    text = _PAGE_END.sub("", text)
     try:
         root = etree.fromstring(text.encode("utf-8", "replace"), parser) if text.strip() else None
     except etree.XMLSyntaxError:
         root = None                        # nothing that a browser would show either
     if root is None:
-        return Outline(name)
+        return Outline(name), True
     page = _Page(Outline(elements.title(root) or name))
     page.read(root)
-    return page.outline
+    # Elements 2,048 deep are where libxml2 stops.
+    return page.outline, not any(entry.type_name == "ERR_RESOURCE_LIMIT" for entry in parser.error_log)
 
 
 class _Page:
