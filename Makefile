@@ -27,8 +27,10 @@ $(VENV)/.installed: pyproject.toml constraints.txt $(VENV)/.python
 	@$(PIP) install -qq -e ".[toolkit]"
 	@touch $@
 
+# The last two for their headers alone: what their Python parts ask for is not used here.
 $(VENV)/.dev: $(VENV)/.installed
 	@$(PIP) install -qq -e ".[toolkit,dev]"
+	@$(PIP) install -qq --no-deps nvidia-cudnn-frontend nvidia-cutlass
 	@touch $@
 
 demo: $(VENV)/.installed

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 import typer
 
-from stitchcuda import memory_commands
+from stitchcuda import docs_commands, memory_commands
 from stitchcuda.console import FORM, AsJson, Debug, Place, complain, print_table, run
 from stitchcuda.errors import BadInput, StitchError, Unavailable
 from stitchcuda.model_flags import choose_model, model_options, models_by_role
@@ -24,6 +24,7 @@ from stitchcuda.state import Policy, Precision
 
 app = typer.Typer(**FORM, help="Turns a PyTorch program into a faster, verified, end-to-end GPU program.")
 
+app.add_typer(docs_commands.app, name="docs")
 app.add_typer(memory_commands.app, name="memory")
 
 Reference = Annotated[Path, typer.Argument(metavar="REF", help="A file with Model, get_inputs() and get_init_inputs().")]

@@ -16,8 +16,9 @@ from rich.text import Text
 from stitchcuda.fusion.floor import Floor, floors
 from stitchcuda.nodes.summary import over_start, spent
 from stitchcuda.nodes.verification import gone_on_from
+from stitchcuda.rag.fitting import is_citation
 from stitchcuda.session import Outcome, Session
-from stitchcuda.state import Attempt, CheckResult, Evidence, Plan, Region
+from stitchcuda.state import Attempt, CheckResult, Evidence, Plan, Region, Review
 from stitchcuda.terminal import milliseconds
 from stitchcuda.tools.doctoring.doctor import Check
 from stitchcuda.tools.judging.verify import Verdict
@@ -134,7 +135,7 @@ def session_tables(session: Session) -> list[Table]:
     rests_on = f"; floors by {'measured' if device.measured else 'nominal'} figures of {device.name}" if device else ""
     tasks = _tasks(plan, _floors(session), state.get("tasks_kept", ()), state.get("tasks_done", ()))
     tasks.title = Text(f"tasks{rests_on}", style="table.title")
-    return [tasks, _attempts(attempts)]
+    return [tasks, _attempts(attempts), *_documentation(session, attempts)]
 
 
 def _floors(session: Session) -> dict[str, Floor]:
@@ -175,6 +176,17 @@ def _attempts(attempts: Sequence[Attempt]) -> Table:
             because,
         )
     return table
+
+
+def _documentation(session: Session, attempts: Sequence[Attempt]) -> list[Table]:
+    """What the reviews cite; none where they cite nothing."""
+    table = Table("attempt", "task", "cites", box=None, title="documentation", title_justify="left")
+    for attempt in attempts:
+        review = Review.model_validate_json(session.home.store.get(attempt.review))
+        for citation in review.citations:
+            if is_citation(citation):
+                _add(table, attempt.id[:8], f"{attempt.task} #{attempt.ordinal}", citation)
+    return [table] if table.row_count else []
 
 
 def checks_table(checks: Iterable[Check]) -> Table:

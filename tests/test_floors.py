@@ -18,8 +18,9 @@ FLOORS = [
     {"lines", "syntax"},
     {"workspace"},
     {"sandbox"},
-    {"simulator", "rag", "fusion"},
+    {"simulator", "fusion"},
     {"tools"},
+    {"rag"},
     {"engineers", "memory", "report"},
     {"nodes"},
     {"graph"},
@@ -27,7 +28,7 @@ FLOORS = [
     {"terminal"},
     {"summary"},
     {"console", "model_flags"},
-    {"memory_commands"},
+    {"memory_commands", "docs_commands"},
     {"cli"},
 ]
 LEVEL = {room: level for level, rooms in enumerate(FLOORS) for room in rooms}

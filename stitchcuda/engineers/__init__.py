@@ -34,6 +34,7 @@ class Brief:
     program_ms: float | None = None      # its measured time of a call
     profile: tuple[str, ...] = ()        # lines on where that goes
     lessons: tuple[str, ...] = ()        # of earlier sessions, a line each
+    docs: str = ""                       # documentation found for this plan
     about: str = ""                      # names this plan among a session's calls
 
 
@@ -91,6 +92,7 @@ class Engineer(Protocol):
     """
 
     name: str
+    reads_docs: bool                     # documentation is looked up for who does
     reads_profiles: bool                 # attempts are profiled for who does; what a session ends with always is
 
     def plan(self, brief: Brief) -> Plan: ...

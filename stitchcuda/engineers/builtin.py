@@ -35,6 +35,7 @@ class BuiltinEngineer:
     """Planner, coder and verifier by rule. Keeps nothing between calls."""
 
     name = "builtin"
+    reads_docs = False
     reads_profiles = False
 
     def plan(self, brief: Brief) -> Plan:

@@ -39,6 +39,7 @@ MOST_LOOKED_AT, ARGUMENT = 12, 200  # of one look: things, characters of what ea
 class ChatEngineer:
     """`Engineer` over one desk per role; a coder's candidates take turns with its desks."""
 
+    reads_docs = True
     reads_profiles = True
 
     def __init__(self, desks: Mapping[Role, tuple[Desk, ...]]) -> None:

@@ -62,8 +62,8 @@ ROOMY, AGAIN = 16_000, 20_000              # up to which a coder's may grow to s
 
 SHARES = {
     "reference": 3000, "regions": 3500, "task regions": 2000, "program": 6000, "overview": 3500, "generated": 2200,
-    "record": 1800, "tried": 1400, "last": 4000, "diagnosis": 2200, "changed": 6000, "lessons": 600, "docs": 1200,
-    "note": 150, "told": 2500, "read": 9000, "profile": 600, "strategy": 1700, "host": 1000,
+    "record": 1800, "tried": 1400, "last": 4000, "diagnosis": 2200, "changed": 6000, "lessons": 600, "docs": 1600,
+    "techniques": 1000, "note": 150, "told": 2500, "read": 9000, "profile": 600, "strategy": 1700, "host": 1000,
 }  # fmt: skip
 """Tokens of each section, at most. A coder's sections together with the fixed text are about 22,000; what it looks at comes on
 top, `told` for each answer of a tool and `read` for all files of one look together."""
@@ -146,6 +146,7 @@ def _planner(brief: Brief, room: Room) -> str:
             "recurring": recurring(brief.history),
             "notes": [room.fit(note, "note") for note in brief.notes[-8:]],
             "most": MOST_TASKS,
+            "docs": room.fit(brief.docs, "techniques"),
         },
     )
 

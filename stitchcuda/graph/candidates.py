@@ -21,9 +21,3 @@ def fan_out(state: State) -> Hashable | Sequence[Hashable]:
     if work is None:
         return "no task"
     return [Send("coder", state | {"work": candidate}) for candidate in side_by_side(work)]
-
-
-def after_verifier(state: State) -> Hashable | Sequence[Hashable]:
-    """The verifier's route; `code` goes to the coder with the work that it opened."""
-    route = state.get("route") or "done"
-    return fan_out(state) if route == "code" else route

@@ -11,7 +11,7 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Checkpointer
 
 from stitchcuda.graph import routes
-from stitchcuda.graph.candidates import after_verifier, fan_out
+from stitchcuda.graph.candidates import fan_out
 from stitchcuda.graph.runtime import Given, Opening, Request, node
 from stitchcuda.nodes.baseline import baseline
 from stitchcuda.nodes.check import check
@@ -56,8 +56,8 @@ def build_graph(checkpointer: Checkpointer = None) -> Graph:
     graph.add_edge("ncu_profile", "verifier")
     graph.add_conditional_edges(
         "verifier",
-        after_verifier,
-        {"code": "coder", "replan": "planner", "next_task": "search_docs", "done": "report"},
+        routes.after_verifier,
+        {routes.GO_ON: "search_docs", "replan": "planner", "done": "report"},
     )
     graph.add_edge("report", END)
     return graph.compile(checkpointer, name="stitchcuda").with_config(recursion_limit=recursion_limit(Settings()))

@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from stitchcuda.nodes.rules import Keep, Standing, Stop, Verdict
 from stitchcuda.state import Evidence, Route, Settings, State, Task, Usage
 
+GO_ON = "code / next_task"
 SAME_ERROR = 3
 FAILURES = 4
 PAID = 0.70
@@ -118,6 +119,12 @@ def after_build(state: State) -> str:
 def after_check(state: State) -> str:
     work = state.get("work")
     return "correct" if work and work.check and work.check.ok else "fail"
+
+
+def after_verifier(state: State) -> str:
+    """The verifier's route. Before each draft documentation is looked up: `code` has opened its draft, `next_task` has not."""
+    route = state.get("route") or "done"
+    return GO_ON if route in ("code", "next_task") else route
 
 
 def _failed(standing: Standing) -> Verdict:

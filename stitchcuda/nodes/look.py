@@ -9,8 +9,8 @@ from __future__ import annotations
 from stitchcuda.engineers import Files
 from stitchcuda.engineers.diagnosis import built
 from stitchcuda.nodes.context import Context
+from stitchcuda.nodes.documentation import for_look
 from stitchcuda.state import Attempt, Evidence, ProfileResult, State
-from stitchcuda.tools.building.header_docs import documentation
 
 
 class ProgramLook:
@@ -32,7 +32,7 @@ class ProgramLook:
         return "\n".join(lines) or f"No profile names {kernel!r}."
 
     def docs(self, query: str) -> str:
-        return documentation(query)
+        return for_look(query, self._context.settings.model)
 
 
 def _about(found: ProfileResult, kernel: str) -> list[str]:

@@ -6,9 +6,12 @@ chat model plans, it is looked once where the program's time goes.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from stitchcuda.errors import OutOfBudget, Unusable
 from stitchcuda.nodes.brief import brief_of
 from stitchcuda.nodes.context import Context
+from stitchcuda.nodes.documentation import for_plan
 from stitchcuda.state import ProfileResult, Record, State, Task
 
 
@@ -18,7 +21,7 @@ def planner(state: State, context: Context) -> State:
     seen = _profiled(state, context)
     state = state | seen
     engineer = context.engineer(state)
-    brief = brief_of(state, context)
+    brief = replace(brief_of(state, context), docs=for_plan(state, context).text)
     if context.engineers.estimate and state.get("stage") == "model" and state.get("attempts", 0) == state.get("started", 0):
         context.emit("estimate", text=context.engineers.estimate(brief))
     try:

@@ -1,21 +1,31 @@
 """The search_docs node: opens the next attempt, and looks up documentation and lessons of earlier sessions for it.
 
-There is no documentation index yet, so it records that and why; the attempt goes on without. It writes nothing else.
+What is asked for comes from the task, from the last draft's error and from what its review says. It runs before each draft.
+Where to look next: `documentation.py` (queries, citations), `stitchcuda/rag/` (the index).
 """
 
 from __future__ import annotations
 
-from stitchcuda.nodes.brief import current_task, open_work
+from stitchcuda.nodes.brief import at_task, current_task, open_work
 from stitchcuda.nodes.context import Context
+from stitchcuda.nodes.documentation import for_draft
 from stitchcuda.nodes.lessons import for_task
-from stitchcuda.state import State
-
-NO_INDEX = "search_docs skipped: there is no documentation index"
+from stitchcuda.nodes.verdict import diagnosis_of
+from stitchcuda.state import Evidence, Review, State
 
 
 def search_docs(state: State, context: Context) -> State:
-    task = None if state.get("halt") else current_task(state, context)
+    work = state.get("work")               # the verifier has opened the next draft of the same task
+    task = work.task if work else None if state.get("halt") else current_task(state, context)
     if task is None:
         return {"work": None}
-    lessons = for_task(state, context, task)
-    return {"work": open_work(state, context, task, lessons=lessons), "notes": context.note(state, NO_INDEX)}
+    work = work or open_work(state, context, task, lessons=for_task(state, context, task))
+    last = next((attempt for attempt in reversed(at_task(context.history(state), task)) if not attempt.beside), None)
+    error = diagnosis_of(context.load(Evidence, last.evidence)) if last else ""
+    review = context.load(Review, last.review) if last else None
+    found = for_draft(state, context, task, work.id, error, review)
+    notes = state.get("notes", ())
+    for note in found.notes:
+        notes = context.note({"notes": notes}, note)
+    docs = context.workspace.store.put(found.text.encode()) if found.text else None
+    return {"work": work.model_copy(update={"docs": docs}), "notes": notes}

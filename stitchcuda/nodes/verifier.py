@@ -8,11 +8,13 @@ The rules are `graph/routes.py`, handed in when the graph is wired; when a sessi
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from stitchcuda.engineers import Draft
 from stitchcuda.errors import OutOfBudget, Unusable
 from stitchcuda.nodes.brief import assignment_of, at_task
 from stitchcuda.nodes.context import Context
+from stitchcuda.nodes.documentation import cited, for_review
 from stitchcuda.nodes.fingerprint import fingerprint
 from stitchcuda.nodes.moving import moved
 from stitchcuda.nodes.rules import Rules, Standing, Verdict
@@ -137,8 +139,11 @@ def _review(
         return _by_the_tools(error), f"budget: {spent}", ""
     engineer = context.engineer(state)
     draft = Draft(files=context.files(work.program), note=work.note, engineer=work.engineer)
+    bound = next((found.bottleneck for found in (work.kernels, work.system) if found and found.bottleneck), "")
+    docs = for_review(state, context, work.id, _error(evidence, work, context), bound)
+    assignment = replace(assignment_of(state, context, work), docs=docs.text)
     try:
-        return engineer.review(assignment_of(state, context, work), draft, evidence), state.get("halt"), ""
+        return cited(engineer.review(assignment, draft, evidence), docs), state.get("halt"), ""
     except OutOfBudget as unpaid:
         return _by_the_tools(error), f"budget: {unpaid}", ""
     except Unusable as unread:

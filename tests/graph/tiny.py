@@ -138,6 +138,7 @@ class ScriptedEngineer:
     """Writes what its script says; every call is recorded."""
 
     name = "script"
+    reads_docs = False
     reads_profiles = True
 
     def __init__(self, script: Script, *, predicted_ms: float = 0.2) -> None:

@@ -1,8 +1,8 @@
 """What a C or C++ header declares, with the comments that stand beside it: functions, types, their members, values, macros.
 
 It reads text, as a person would: nothing is preprocessed, of the branches of a condition each counts, and where a header is too
-clever something is missed rather than made up. Where to look next: `declared_names.py` (what one declaration names),
-`header_comments.py` (what a comment says), `header_index.py` (all headers of a machine).
+clever something is missed rather than made up. Where to look next: `tokens.py` (its text), `declared_names.py` (what one
+declaration names), `comments.py` (what a comment says), `reading.py` (all headers of a machine).
 """
 
 from __future__ import annotations
@@ -11,43 +11,36 @@ import re
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
-from stitchcuda.tools.building.declared_names import Kind, alias, named, tag, unattributed
+from stitchcuda.rag.headers import tokens
+from stitchcuda.rag.headers.declared_names import Kind, aliases, named, tag, unattributed
 
-_TOKEN = re.compile(
-    r"(?P<comment>/\*.*?\*/|//[^\n]*)"
-    r"|(?P<directive>^[ \t]*\#(?:[^\n\\/]|\\[ \t]*\r?\n|\\.|/(?![/*]))*)"
-    r"|(?P<literal>\"(?:[^\"\\\n]|\\.)*\"|'(?:[^'\\\n]|\\.)')"
-    r"|(?P<mark>[{}();,])"
-    r"|(?P<code>(?:[^/\"'{}();,\n]|\n(?![ \t]*\#))+|.)",
-    re.DOTALL | re.MULTILINE,
-)
-_BODY = re.compile(
-    r"/\*.*?\*/|//[^\n]*|\"(?:[^\"\\\n]|\\.)*\"|'(?:[^'\\\n]|\\.)'|^[ \t]*\#[ \t]*(?P<condition>if|el|endif)|(?P<brace>[{}])",
-    re.DOTALL | re.MULTILINE,
-)
 _DEFINE = re.compile(r"\s*#\s*define\s+(?P<name>\w+)(?P<arguments>\([^()]*\))?[ \t]*(?P<value>.*)", re.DOTALL)
 _NAMESPACE = re.compile(r"(?:^|\s)(?:namespace\b\s*(?P<name>[\w:]*)|extern(?:\s*\"C(?:\+\+)?\")?)$")
 _ACCESS = re.compile(r"\b(public|protected|private)\s*:(?!:)")
-_EMPTY_OR_END = re.compile(r"(?<=\))[ \t]*__DEF_IF_HOST\b")     # of CUDA: `;`, or an empty body
-_AROUND = re.compile(r"(?:(?:[A-Z0-9]*_)+(?:NAMESPACE|DIAG|PUSH|POP|BEGIN|END)(?:_[A-Z0-9_]*)?\b(?:\([^()]*\))?\s*)+")
+_AROUND = re.compile(r"(?:(?:[A-Z0-9]*_)+(?:NAMESPACE|SCOPE|DIAG|PUSH|POP|BEGIN|END)(?:_[A-Z0-9_]*)?\b(?:\([^()]*\))?\s*)+")
+_BEFORE_TYPE = re.compile(r"(?:_*[A-Z][A-Z0-9_]*(?:\([^()]*\))?\s+)+(?=(?:template|struct|class|union|enum|typedef)\b)")
 _INITIALISERS = re.compile(r"(?<=\))\s*:\s*[\w:]+[({<].*$")
-_EXPORTED = re.compile(r"using\s+[\w:]+::(?P<name>\w+)")
+_EXPORTED = re.compile(r"using\s+[\w:<>, ]+::(?P<name>\w+)")
 _NOT_ASKED_FOR = re.compile(r"\boperator\b|^friend\b|^static_assert\b|=\s*(?:delete|default)$")
 _DETAILS = ("detail", "details", "internal", "impl")
+_BESIDE = re.compile(r"(?:/\*[*!]|//[/!])<")      # a comment on what stands in front of it
 _INLINE_CHARS = 60                         # a comment among the parameters that stays there
 _MACRO_CHARS = 160
+_OUTDATED = re.compile(r"if\s+defined\s*\(?__CUDA_API_VERSION_INTERNAL\)?(?!.*\|\|)")      # for programs built long ago
 
 
 @dataclass
 class Declaration:
-    """One name. `comment` is raw; `inside` are namespaces and types, joined with `::`."""
+    """One name. `comment` is raw; `inside` are namespaces and types, joined with `::`; `also` are further names of a type."""
 
     name: str
     kind: Kind
     text: str
     comment: str
     inside: str = ""
+    also: tuple[str, ...] = ()
     hidden: bool = False                   # in a namespace for details
+    outdated: bool = False                 # only old programs see it
 
 
 class Header(NamedTuple):
@@ -57,11 +50,14 @@ class Header(NamedTuple):
 
 def read(source: str) -> Header:
     """Everything in the header that is not in a namespace for details or in a private part. Any text will do."""
-    reader = _Reader(_EMPTY_OR_END.sub(";", source))
+    reader = _Reader(tokens.prepared(source))
     reader.run()
+    current = {one.name for one in reader.found if not one.outdated}
     shown = []
     for one in reader.found:
         *outer, last = one.inside.split("::")
+        if one.outdated and one.name in current:
+            continue
         if one.hidden and one.name in reader.exported and last in _DETAILS:
             shown.append(replace(one, inside="::".join(outer), hidden=False))
         elif not one.hidden:
@@ -86,6 +82,7 @@ class _Branch(NamedTuple):
     text: list[str]
     depth: int
     comment: str
+    outdated: bool
 
 
 class _Reader:
@@ -98,6 +95,7 @@ class _Reader:
         self.exported: set[str] = set()
         self.scopes: list[_Scope] = []
         self.branches: list[_Branch] = []
+        self.outdated = False              # in such a branch
         self.ended: _Scope | None = None   # a type whose `}` was read and whose `;` was not
         self.text: list[str] = []          # of the declaration that is being read
         self.depth = 0                     # of parentheses in it
@@ -108,7 +106,7 @@ class _Reader:
 
     def run(self) -> None:
         at = 0
-        while (token := _TOKEN.match(self.source, at)) is not None:
+        while (token := tokens.TOKEN.match(self.source, at)) is not None:
             at = token.end()
             which, text = token.lastgroup, token.group()
             if which == "comment":
@@ -145,17 +143,20 @@ class _Reader:
                 self.text.append(f" {words} ")
             elif self.depth <= 0 and self._in("enum"):
                 goes_on = text.startswith("//") and self.comment.startswith("//") and self._follows(start)
-                if goes_on or not self.comment:
-                    self.comment, self.comment_end = f"{self.comment}\n{text}".strip(), end
+                if goes_on or not self.comment or _BESIDE.match(text):
+                    between = "\n" if goes_on else "\n\n"
+                    self.comment, self.comment_end = f"{self.comment}{between}{text}".strip(), end
         elif self.last_end and "\n" not in between and not between.strip(" \t,;"):
             self.column = column
             for one in self.last:          # to the right of a function it is about the last parameter
-                one.comment = one.comment or ("" if one.kind == "function" else text)
+                both = [one.comment, text] if _is_doc(one.comment) else [text, one.comment]    # the other may be a headline
+                if one.kind != "function" and (_is_doc(text) or not one.comment):
+                    one.comment = "\n\n".join(both).strip()
         elif self.column == column and text.startswith("//") and between.count("\n") == 1 + self.lines:
             self.lines += 1
             for one in self.last:
                 one.comment = f"{one.comment}\n{text}" if one.comment else ""
-        elif re.match(r"(?:/\*[*!]|//[/!])<", text):
+        elif _BESIDE.match(text):
             for one in self.last:
                 one.comment = f"{one.comment}\n{text}" if one.comment else text
         elif text.startswith("//") and self.comment.startswith("//") and self._follows(start):
@@ -169,12 +170,13 @@ class _Reader:
     def _directive(self, text: str, end: int) -> None:
         word = text.lstrip(" \t#")
         if word.startswith("if"):
-            self.branches.append(_Branch([*self.scopes], [*self.text], self.depth, self.comment))
+            self.branches.append(_Branch([*self.scopes], [*self.text], self.depth, self.comment, self.outdated))
+            self.outdated = self.outdated or _OUTDATED.match(word) is not None
         elif word.startswith("el") and self.branches:
-            scopes, parts, self.depth, self.comment = self.branches[-1]
+            scopes, parts, self.depth, self.comment, self.outdated = self.branches[-1]
             self.scopes, self.text = [*scopes], [*parts]
         elif word.startswith("endif") and self.branches:
-            self.branches.pop()
+            self.outdated = self.branches.pop().outdated
         self.last, self.last_end = [], end
         if (found := _DEFINE.match(text.replace("\\\r\n", " ").replace("\\\n", " "))) is not None:
             self._macro(found, end - len(text))
@@ -206,7 +208,7 @@ class _Reader:
                 which: Literal["class", "enum"] = "enum" if kind.group() == "enum" else "class"
                 self._enter(_Scope(which, tag(plain), len(self.found), head, self.comment, private=kind.group() == "class"))
                 return at
-        end = _behind(self.source, at)
+        end = tokens.behind_brace(self.source, at)
         if self.depth > 0:                 # a default argument
             self.text.append("{}")
         elif "(" in head and not head.endswith("="):
@@ -245,14 +247,20 @@ class _Reader:
         self.ended = None
         self._clear()
         typedef = re.search(r"\btypedef\b", scope.head) is not None
-        name = (alias(tail) if typedef else "") or scope.name or alias(tail)
+        names = aliases(tail)
+        names = list(dict.fromkeys([*names, scope.name] if typedef else [scope.name or "".join(names[:1])]))
+        name = next(iter(names), "")
         for one in self.found[scope.first:]:
             one.inside = self._inside("::".join(part for part in (name, one.inside) if part))
         if name:
             head = " ".join(scope.head.split())
             text = f"{head} {{...}} {tail}".strip() if typedef or not scope.name else f"{head} {{...}}"
             kind: Kind = "enum" if scope.kind == "enum" else "type"
-            self._add(Declaration(name, kind, f"{text};", scope.comment), at, scope.first)
+            also = tuple(other for other in names if other and other != name)
+            self._add(Declaration(name, kind, f"{text};", scope.comment, also=also), at, scope.first)
+            if tail and scope.name and not typedef and self._in("class"):
+                for field in named(f"{scope.name} {tail}")[1]:
+                    self._add(Declaration(field, "field", f"{scope.name} {tail};", ""), at)
 
     def _declare(self, at: int) -> None:
         head, comment = self._head(), self.comment
@@ -265,11 +273,13 @@ class _Reader:
         if (exported := _EXPORTED.fullmatch(head)) is not None:
             self.exported.add(exported["name"])
         elif not _NOT_ASKED_FOR.search(head):
-            kind, names = named(head)
             in_type = self._in("class")
-            text = _INITIALISERS.sub("", head) if kind == "function" else head
+            text = _INITIALISERS.sub("", head)
+            kind, names = named(text)
             for name in names:
-                if not (in_type and name.startswith("_")):
+                constructs = in_type and name == self.scopes[-1].name
+                macro = kind == "function" and not constructs and unattributed(text, loud=False).startswith(f"{name}(")
+                if not macro and not (in_type and name.startswith("_")):
                     together = self.last
                     self._add(Declaration(name, kind if in_type or kind != "field" else "variable", f"{text};", comment), at)
                     self.last = [*together, *self.last]
@@ -279,6 +289,7 @@ class _Reader:
         if not any(scope.private for scope in self.scopes):
             one.inside = self._inside("")
             spaces = [part for scope in self.scopes if scope.kind == "namespace" for part in scope.name.split("::")]
+            one.outdated = self.outdated
             one.hidden = any(part in _DETAILS or part.startswith("_") for part in spaces)
             self.found.insert(len(self.found) if place is None else place, one)
             self.last = [one]
@@ -293,7 +304,7 @@ class _Reader:
         return bool(self.scopes) and self.scopes[-1].kind == kind
 
     def _pending(self) -> bool:
-        return any(not part.isspace() for part in self.text)
+        return bool("".join(self.text).strip())
 
     def _head(self) -> str:
         """The declaration so far, in one line; what it says of access counts from here on."""
@@ -303,8 +314,10 @@ class _Reader:
                 self.scopes[-1].private = found[1] != "public"
             text = _ACCESS.sub(" ", text)
         text = " ".join(text.split())
-        around = _AROUND.match(text) if not self._in("enum") else None
-        return text[around.end():] if around else text
+        for before in (_AROUND, _BEFORE_TYPE) if not self._in("enum") else ():
+            if (around := before.match(text)) is not None:
+                text = text[around.end():]
+        return text
 
     def _clear(self) -> None:
         self.text, self.depth, self.comment = [], 0, ""
@@ -312,21 +325,3 @@ class _Reader:
 
 def _is_doc(comment: str) -> bool:
     return comment.startswith(("/**", "/*!", "///", "//!")) and not comment.startswith(("/***", "////"))
-
-
-def _behind(source: str, at: int) -> int:
-    """Behind the brace that closes the one before `at`; of a condition's branches only one counts."""
-    depth = 1
-    branches: list[int] = []
-    for found in _BODY.finditer(source, at):
-        if found["condition"] == "if":
-            branches.append(depth)
-        elif found["condition"] == "el" and branches:
-            depth = branches[-1]
-        elif found["condition"] == "endif" and branches:
-            branches.pop()
-        elif found["brace"] is not None:
-            depth += 1 if found["brace"] == "{" else -1
-            if depth == 0:
-                return found.end()
-    return len(source)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stitchcuda.tools.building.declarations import Declaration, read
-from stitchcuda.tools.building.header_comments import BRIEF_CHARS, cut, plain
+from stitchcuda.rag.headers.comments import BRIEF_CHARS, cut, plain
+from stitchcuda.rag.headers.declarations import Declaration, read
 
 
 def one(source: str) -> Declaration:
@@ -40,8 +40,64 @@ def test_what_is_declared(source: str, kind: str, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "source", ["class A;", "struct A; friend int f();", "bool operator==(A, A);", "~A();", "A() = delete;", "int A::f() {}"]
+    ("source", "kind", "name"),
+    [
+        ("template <int N> OLD_BECAUSE(\"use bits\") __device__ unsigned BFE(unsigned bits);", "function", "BFE"),
+        ("using New [[deprecated]] = Old;", "type", "New"),
+        ("struct A { explicit A(int n) : held(n) {} };", "function", "A"),
+        ("struct A { std::function<int(float)> call = nullptr; };", "field", "call"),
+        ("struct json::as<float> { int x; };", "type", "as"),
+        ("DEFINE_TYPES(char, 1) DEFINE_TYPES(short, 2) template <class T> struct Held { T x; };", "type", "Held"),
+        ("typedef struct COPY_st { int x; } COPY_PARAMS;", "type", "COPY_PARAMS"),
+    ],
 )
+def test_what_is_declared_in_roundabout_ways(source: str, kind: str, name: str) -> None:
+    assert (kind, name) in [(found.kind, found.name) for found in read(source).declarations]
+
+
+def test_a_type_has_all_its_names() -> None:
+    types = [found for found in read("typedef enum kind_enum { A } kind, *kind_ptr; struct plain { int x; } one;").declarations
+             if found.kind in ("type", "enum")]  # fmt: skip
+    assert [(found.name, found.also) for found in types] == [("kind", ("kind_ptr", "kind_enum")), ("plain", ())]
+    pasted = "#define VERSION 2\ntypedef struct pool_st { int x; } _CONCAT_OUTER(pool_v, VERSION);"
+    assert ("type", "pool_v2") in names(pasted)
+
+
+def test_a_field_may_be_declared_behind_its_type() -> None:
+    assert names("union U { struct Wait { int flags; } wait; };") == [
+        ("type", "U"), ("type", "U::Wait"), ("field", "U::Wait::flags"), ("field", "U::wait"),
+    ]  # fmt: skip
+
+
+def test_what_only_old_programs_see_does_not_count_twice() -> None:
+    source = """
+    int copy(size_t bytes);
+    #if defined(__CUDA_API_VERSION_INTERNAL)
+    int copy(unsigned bytes);
+    int copy_v1(unsigned bytes);
+    #endif
+    """
+    assert [found.text for found in read(source).declarations] == ["int copy(size_t bytes);", "int copy_v1(unsigned bytes);"]
+
+
+def test_a_program_in_a_string_declares_nothing() -> None:
+    assert names('constexpr char source[] = R"delimiter(int f(int); ")delimiter";\nint g(int);') == [
+        ("variable", "source"), ("function", "g"),
+    ]  # fmt: skip
+
+
+def test_a_macro_goes_on_behind_a_comment_in_it() -> None:
+    source = "#define _TWICE(x) /* do */ { \\\n  x; x; \\\n} /* while (0) */\n#undef _TWICE\nint f(int);"
+    assert [(found.name, found.comment) for found in read(source).declarations] == [("f", "")]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "class A;", "struct A; friend int f();", "bool operator==(A, A);", "~A();", "A() = delete;", "int A::f() {}",
+        "enum class E : int;", "CHECK_SIZES(int, 4);", "struct A; using Base<int>::size;",
+    ],
+)  # fmt: skip
 def test_what_is_not_asked_for(source: str) -> None:
     assert read(source).declarations == []
 
@@ -84,6 +140,27 @@ def test_values_have_the_comments_above_or_beside_them() -> None:
         ("cudaKind", "enum __device_builtin__ cudaKind {...};", "Kinds"), ("cudaKindA", "cudaKindA = 0", "first"),
         ("cudaKindB", "cudaKindB = (1 << 2)", "second"), ("cudaKindC", "cudaKindC", "third, and last"),
     ]  # fmt: skip
+
+
+def test_a_value_has_what_stands_above_it_and_beside_it() -> None:
+    source = """
+    enum mode {
+        /* Modes of one operand */
+        MODE_ABS = 1,   /**< Absolute value. @since 9.0 */
+        /** @brief
+         *
+         * 2. MODE_SUM
+         */
+        MODE_SUM = 2,   /**< Adds both. */
+        /** Divides. */
+        MODE_DIV = 3    /**< By the second. */
+    };
+    """
+    found = {value.name: plain(value.comment).text.splitlines() for value in read(source).declarations}
+    assert found == {
+        "mode": [], "MODE_ABS": ["Absolute value.", "Since 9.0", "Modes of one operand"],
+        "MODE_SUM": ["2. MODE_SUM", "Adds both."], "MODE_DIV": ["Divides.", "By the second."],
+    }  # fmt: skip
 
 
 def test_a_headline_or_a_licence_is_no_comment_of_what_follows() -> None:
@@ -129,6 +206,25 @@ def test_doxygen_becomes_plain_words() -> None:
     assert comment.text.splitlines() == [
         "Waits for stream", "stream: Which <one>", "flags: Must be zero", "Note: Only the host waits.",
         "Blocks until all of cudaStream_t is done. (1)/(sqrt(x)) ± infinity", "Returns: cudaSuccess, cudaErrorInvalidValue",
+    ]  # fmt: skip
+
+
+def test_what_is_returned_ends_where_sentences_begin() -> None:
+    comment = plain("""/** Allocates.
+     *
+     * \\p \\p count of 2<sup>11</sup> at most, \\cuda_math_formula \\times \\pi \\end_cuda_math_formula.
+     * \\return A pointer.
+     *
+     * - null on failure
+     *
+     * The following shows how.
+     * \\code
+     * auto p = allocate(3); // done \\endcode
+     * Use \\sa free.
+     */""")
+    assert comment.text.splitlines() == [
+        "Allocates.", "count of 2^11 at most, × pi.", "The following shows how.", "auto p = allocate(3); // done", "Use free.",
+        "Returns: A pointer.", "- null on failure",
     ]  # fmt: skip
 
 

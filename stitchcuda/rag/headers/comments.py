@@ -12,8 +12,8 @@ import re
 from typing import NamedTuple
 
 BRIEF_CHARS = 160
-_TEXT_CHARS = 1000
-_RETURN_CHARS = 300                        # lists of errors are long and say little
+_TEXT_CHARS = 20_000                       # what is longer is a table of contents gone astray
+_RETURN_CHARS = 2000                       # lists of errors are long and say little
 
 _FRAME = re.compile(r"^[ \t]*(?:/\*[*!]*<?|//[/!]*<?|\*+(?!\S*\*\w)(?!/))?[ \t]?", re.MULTILINE)
 _HEADING = re.compile(r"^[ \t]*\S[^\n]*\n[ \t]*([+=~^-])\1{3,}[ \t]*$", re.MULTILINE)
@@ -27,22 +27,25 @@ _FORMULA = re.compile(
     r"\\cuda_math_formula\b(?P<cuda>.*?)\\end_cuda_math_formula\b|\\f\$(?P<inline>.*?)\\f\$|\\f\[(?P<block>.*?)\\f\]", re.DOTALL
 )
 _SIGNS = {
-    "pm": "±", "mp": "∓", "infty": "infinity", "times": "*", "cdot": "*", "neq": "!=", "leq": "<=", "le": "<=", "geq": ">=",
+    "pm": "±", "mp": "∓", "infty": "infinity", "times": "×", "cdot": "·", "neq": "!=", "leq": "<=", "le": "<=", "geq": ">=",
     "ge": ">=", "pi": "pi", "qquad": " ", "quad": " ", "left": "", "right": "", "ldots": "...",
 }  # fmt: skip
 _FRACTION = re.compile(r"\\frac\{([^{}]*)\}\{([^{}]*)\}")
 _ROOT = re.compile(r"\\sqrt\{([^{}]*)\}")
 _GROUPED = re.compile(r"\\(?:operatorname|mathrm|text|rm)\{([^{}]*)\}")
 _LINK = re.compile(r"[\\@]link\s+\S+\s+(?P<text>.*?)[\\@]endlink", re.DOTALL)
-_WORD = re.compile(r"(?<![\\\w])[\\@](?:p|c|a|e|b|em|ref|hl)[ \t]+(?=\S)")
+_SINCE = re.compile(r"(?<=\S)[ \t]+[\\@]since\b")
+_WORD = re.compile(r"(?<![\\\w])(?:[\\@](?:p|c|a|e|b|em|ref|hl)[ \t]+)+(?=\S)")
 _ROLE = re.compile(r":[\w:]+:`([^`<]*?)\s*(?:<[^`]*>)?`|`([^`<]+?)\s*<[^`]*>`_+|``([^`]+)``")
 _TAG = re.compile(
     r"</?(?:a|b|i|tt|em|p|br|code|pre|ul|ol|li|table|caption|tr|td|th|sub|sup|small|h\d)(?:\s[^<>]*)?/?>", re.IGNORECASE
 )
+_RAISED = re.compile(r"<sup>(.*?)</sup>", re.IGNORECASE)
 _SCOPE = re.compile(r"(?<![\w:>])::(?=[A-Za-z_])")
 _COMMAND = re.compile(r"^[ \t]*[\\@](?P<name>\w+)(?:\[[^\]\n]*\])?(?:\{[^}\n]*\})?[ \t]*(?P<rest>.*)$")
-_ANY_COMMAND = re.compile(r"(?<![\\\w])[\\@](?=[a-z_]{3})\w+(?:\{[^}\n]*\})?")
+_ANY_COMMAND = re.compile(r"(?<![\\\w])[\\@](?:sa\b|(?=[a-z_]{3})\w+)(?:\{[^}\n]*\})?")
 _ITEM = re.compile(r"^[ \t]*(?:[-*•]|#\.|\d+[.)])[ \t]+")
+_SENTENCE = re.compile(r"[ \t]*[A-Z][a-z]+ [a-z]")
 _LOOSE = re.compile(r"(?<=\() +(?=\S)|(?<=\S) +(?=\)|,\s|\.(?:\s|$))| Is only being read\.")     # of formulas; and no news
 
 _GROUPS = re.compile(r"[\\@](?:defgroup|addtogroup|file|mainpage|name)\b|[\\@][{}]")
@@ -56,8 +59,9 @@ _OPENINGS = {                              # of a paragraph: which one, how it b
     "param": ("parameters", ""), "tparam": ("parameters", ""), "brief": ("brief", ""), "short": ("brief", ""),
     "deprecated": ("warned", "Deprecated. "), "note": ("notes", "Note: "), "warning": ("notes", "Warning: "),
     "attention": ("notes", "Note: "), "remark": ("notes", "Note: "), "remarks": ("notes", "Note: "),
-    "pre": ("notes", "Before: "), "post": ("notes", "After: "), "details": ("details", ""), "par": ("details", ""),
-    "section": ("details", ""), "subsection": ("details", ""), "li": ("details", "- "), "arg": ("details", "- "),
+    "since": ("notes", "Since "), "pre": ("notes", "Before: "), "post": ("notes", "After: "), "details": ("details", ""),
+    "par": ("details", ""), "section": ("details", ""), "subsection": ("details", ""), "li": ("details", "- "),
+    "arg": ("details", "- "),
 }  # fmt: skip
 _NAMED = {"param", "tparam", "retval"}     # "name - what it is"
 _TITLED = {"section", "subsection"}        # "anchor Title"
@@ -65,7 +69,7 @@ _TITLED = {"section", "subsection"}        # "anchor Title"
 
 class Comment(NamedTuple):
     brief: str                             # one line
-    text: str                              # all of it, the brief first; lines, at most about 1,000 characters
+    text: str                              # all of it, the brief first; lines, at most about 20,000 characters
 
 
 NOTHING = Comment("", "")
@@ -100,8 +104,8 @@ def cut(text: str, most: int) -> str:
 
 
 def _unframed(comment: str) -> str:
-    text = comment.strip().removesuffix("*/")
-    text = _FRAME.sub("", text.replace("\r\n", "\n").replace("\f", " "))
+    text = re.sub(r"\*+/", " ", comment.strip())
+    text = _FRAME.sub("", text.replace("\r\n", "\n").replace("\f", " ").replace("\xa0", " "))
     return _RULER.sub("", _HEADING.sub("", text))
 
 
@@ -110,9 +114,10 @@ def _inline(text: str) -> str:
     text = _FORMULA.sub(lambda found: _formula(found["cuda"] or found["inline"] or found["block"] or ""), text)
     text = _LINK.sub(lambda found: found["text"].strip(), text)
     text = re.sub(r"\\n(?![A-Za-z_])", "\n", text).replace("\\ ", "")
+    text = _SINCE.sub(r"\n\\since", text)
     text = _WORD.sub("", text)
     text = _ROLE.sub(lambda found: next(part for part in found.groups() if part is not None), text)
-    text = html.unescape(_TAG.sub("", text))
+    text = html.unescape(_TAG.sub("", _RAISED.sub(r"^\1", text)))
     return _SCOPE.sub("", text)
 
 
@@ -143,8 +148,11 @@ class _Paragraphs:
         found = _COMMAND.match(line)
         name, rest = (found["name"], found["rest"].strip()) if found else ("", line)
         if name in ("code", "endcode"):
-            self.code = name == "code"
+            self.code, self.fresh = name == "code", True
+            self.into = "details" if self.into == "returned" else self.into
         elif self.code:
+            line, ended, _ = line.replace("@endcode", "\\endcode").partition("\\endcode")
+            self.code = not ended
             if line.strip():
                 self.of[self.into or "details"].append(line.rstrip())
         elif not line.strip():
@@ -169,8 +177,11 @@ class _Paragraphs:
 
     def _add(self, line: str) -> None:
         words = " ".join(_ANY_COMMAND.sub("", line).replace("**", "").split())
+        words = f"- {words[2:]}" if words.startswith(("* ", "• ")) else words
         if self.into is None or not re.search(r"\w", words):
             return
+        if self.into == "returned" and self.fresh and self.of["returned"] and _SENTENCE.match(line):
+            self.into = "details"
         lines = self.of[self.into]
         if self.fresh or not lines or _ITEM.match(line):
             lines.append(words)
@@ -186,7 +197,7 @@ def _returned(lines: list[str]) -> str:
 
 
 def _first_sentence(paragraph: str) -> tuple[str, str]:
-    found = re.search(r"(?<![ie]\.[ge])\.\s+(?=[A-Z(*\"])", paragraph)
+    found = re.search(r"(?<![ie]\.[ge])(?<!^\d)(?<!^\d\d)\.\s+(?=[A-Z(*\"])", paragraph)
     if found is None or found.start() > BRIEF_CHARS * 2:
         return paragraph, ""
     return paragraph[:found.start() + 1], paragraph[found.end():]

@@ -15,10 +15,13 @@ Kind = Literal["function", "type", "enum", "value", "field", "variable", "macro"
 _ATTRIBUTE = re.compile(r"\[\[.*?\]\]|/\*.*?\*/")
 _LOUD = re.compile(r"_*[A-Z][A-Z0-9_]*")   # a macro by its looks: CUDARTAPI, __CUDA_ALIGN__, _CCCL_REQUIRES
 _REMARK = re.compile(r"_*[A-Z0-9_]*(?:DEPRECATED|ALIGN|UNUSED)[A-Z0-9_]*")
-_TAGGED = re.compile(r"\b(?:enum(?:\s+(?:class|struct))?|class|struct|union)\b\s*(?P<rest>[^:{]*)")
-_ALIAS = re.compile(r"(?:template\b.*?\s)?using\s+(?P<name>\w+)\s*(?:\w+\s*)?=")
+_TAGGED = re.compile(r"\b(?:enum(?:\s+(?:class|struct))?|class|struct|union)\b\s*(?P<rest>(?:[^:{]|::)*)")
+_ALIAS = re.compile(r"(?:template\b.*?\s)?using\s+(?P<name>\w+)\s*(?:\w+\s*|\[\[.*?\]\]\s*)?=")
 _POINTER = re.compile(r"\(\s*(?:\w+\s+)?(?:\w+::)?\*\s*(?P<name>\w+)\s*\)\s*\(")
-_FORWARD = re.compile(r"(?:class|struct|union|enum)\s+\w+|typedef\s+(?:struct|union|enum)\s+(?P<name>\w+)\s+(?P=name)")
+_ELSEWHERE = re.compile(r"\w(?:<[^()]*>)?::(\w+)\s*\(")
+_FORWARD = re.compile(
+    r"(?:enum\s+)?(?:class|struct|union|enum)\s+\w+(?:\s*:\s*\w+)?|typedef\s+(?:struct|union|enum)\s+(?P<name>\w+)\s+(?P=name)"
+)
 _CALLS = {                                 # what stands in front of parentheses and names nothing
     "__attribute__", "__declspec", "__align__", "__builtin_align__", "__launch_bounds__", "__dv", "alignas", "asm", "decltype",
     "defined", "explicit", "for", "if", "noexcept", "requires", "return", "sizeof", "static_assert", "switch", "throw", "while",
@@ -32,7 +35,7 @@ def named(text: str) -> tuple[Kind, list[str]]:
     """Of a declaration without its `;` or body. A variable's kind is "field"."""
     if (alias := _ALIAS.match(text)) is not None:
         return "type", [alias["name"]]
-    plain = unattributed(text, loud=False)
+    plain = unattributed(_without_signatures(text), loud=False)
     typedef = re.match(r"(?:extern\s+)?typedef\b", plain) is not None
     if typedef and (pointer := _POINTER.search(plain)) is not None:
         return "type", [pointer["name"]]
@@ -44,8 +47,9 @@ def named(text: str) -> tuple[Kind, list[str]]:
                 return "field", [pointer["name"]]
             called.append(word)
         if called:
-            name = next((word for word in called if word and not _LOUD.fullmatch(word)), called[0])
-            elsewhere = re.search(rf"\w(?:<[^()]*>)?::{name}\s*\(", plain)     # its class has declared it
+            name = next((word for word in called if word and not _LOUD.fullmatch(word)), "")
+            name = name or [called[0], *(word for word in called[1:] if not _REMARK.fullmatch(word))][-1]
+            elsewhere = name in _ELSEWHERE.findall(plain)                    # its class has declared it
             return "function", [name] if name and name[0] != "~" and name not in _NO_NAMES and not elsewhere else []
     if _FORWARD.fullmatch(plain.strip()):
         return "type", []                  # it is defined elsewhere
@@ -65,9 +69,13 @@ def tag(text: str) -> str:
     return words[-1] if words else ""
 
 
-def alias(text: str) -> str:
-    """A type's name as it stands behind its members."""
-    return next((word for word in re.findall(r"\w+", unattributed(text)) if not _LOUD.fullmatch(word)), "")
+def aliases(text: str) -> list[str]:
+    """A type's names as they stand behind its members. A loud one counts where no other does: `CUDA_MEMCPY_NODE_PARAMS`."""
+    found = []
+    for part in unattributed(text).split(","):
+        words = [word for word in re.findall(r"\w+", part) if not _REMARK.fullmatch(word)]
+        found += [next((word for word in words if not _LOUD.fullmatch(word)), words[0])] if words else []
+    return found
 
 
 def unattributed(text: str, *, loud: bool = True) -> str:
@@ -77,6 +85,13 @@ def unattributed(text: str, *, loud: bool = True) -> str:
         if word in _CALLS or (loud and _LOUD.fullmatch(word)):
             text = f"{text[:text.rindex(word, 0, start)]} {text[end:]}"
     return " ".join(text.split())
+
+
+def _without_signatures(text: str) -> str:
+    """`std::function<int(float)>` looks like a function."""
+    for found in reversed(list(re.finditer(r"\bfunction\s*<", text))):
+        text = f"{text[:found.end() - 1]} {_behind_angles(text, found.end())}"
+    return text
 
 
 def _groups(text: str) -> Iterator[tuple[int, int, str]]:
@@ -105,9 +120,13 @@ def _before_value(text: str) -> str:
 
 def _untemplated(text: str) -> str:
     while (found := re.match(r"(?:.*?\s)??template\s*<", text)) is not None:
-        depth, at = 1, found.end()
-        while depth and at < len(text):
-            depth += {"<": 1, ">": -1}.get(text[at], 0)
-            at += 1
-        text = text[at:].lstrip()
+        text = _behind_angles(text, found.end()).lstrip()
     return text
+
+
+def _behind_angles(text: str, at: int) -> str:
+    depth = 1
+    while depth and at < len(text):
+        depth += {"<": 1, ">": -1}.get(text[at], 0)
+        at += 1
+    return text[at:]

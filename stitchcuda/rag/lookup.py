@@ -1,0 +1,147 @@
+"""The documentation of this machine, open for one process: made at the first question if it is not there, names and words only.
+
+A session asks here. Nothing is downloaded, no vectors are made (`stitchcuda docs build` makes them), and where there is nothing
+to read it says so once. Where to look next: `index.py`, `building.py`.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from stitchcuda.errors import StitchError
+from stitchcuda.rag import building, shelf
+from stitchcuda.rag.chunk import Chunk
+from stitchcuda.rag.fitting import Count, fitted
+from stitchcuda.rag.index import Docs, open_docs
+from stitchcuda.rag.sources import discover, place_here
+
+log = logging.getLogger(__name__)
+
+LOOK = 4                                   # entries of one look
+LINES = 5                                  # further titles
+PATIENCE_S = 60.0                          # for names and words of another process' first build; they take some seconds
+
+
+class Asked(NamedTuple):
+    """One question, and how many entries it may bring."""
+
+    query: str
+    most: int
+    libraries: tuple[str, ...] = ()        # nothing else, where they are in the index
+    error: bool = False                    # a message: what it names is cited
+
+
+class Searched(NamedTuple):
+    chunks: tuple[Chunk, ...]              # those of the first question first, each once
+    named: tuple[Chunk, ...]               # of these, what an error names
+    notes: tuple[str, ...]                 # what limits the search
+
+
+class Opened(NamedTuple):
+    docs: Docs | None
+    notes: tuple[str, ...]                 # what limits it, or why there is none
+
+
+_opened: list[Opened] = []
+_opening = threading.Lock()
+
+
+def of_this_machine() -> Opened:
+    """The index of what is here; looked for, and if need be made, once in a process."""
+    with _opening:
+        if not _opened:
+            _opened.append(_open())
+        return _opened[0]
+
+
+def forget() -> None:
+    """Closes what is open: the next question looks anew."""
+    with _opening:
+        for opened in _opened:
+            if opened.docs is not None:
+                opened.docs.close()
+        _opened.clear()
+
+
+def _open() -> Opened:
+    """Raises nothing: what is wrong is a note. An index that is there is used as it is, also where sources have changed."""
+    try:
+        docs, notes = _there(place_here())
+    except (StitchError, OSError) as error:
+        return Opened(None, (f"documentation cannot be searched: {error}",))
+    try:
+        if building.state_now(discover(), []) != docs.manifest.state:
+            notes.append("documentation has changed since its index was made (`stitchcuda docs build` brings it up to date)")
+    except (StitchError, OSError) as error:
+        notes.append(f"it cannot be told whether the documentation index is up to date: {error}")
+    return Opened(docs, tuple(notes))
+
+
+def _there(place: Path) -> tuple[Docs, list[str]]:
+    """The index at a place; one of names and words is made where there is none. Raises `StitchError`."""
+    if not shelf.indexes(place):
+        until = time.monotonic() + PATIENCE_S
+        while building.build(model=None, wait=False) is None and not shelf.indexes(place) and time.monotonic() < until:
+            time.sleep(0.2)                # another process makes the first one
+    return open_docs(place)
+
+
+def answered(query: str, tokens: int, count: Count) -> str:
+    """What a look shows for a name or words: entries with their citations within `tokens` by `count`, then further titles;
+    or one sentence. Never raises."""
+    opened = of_this_machine()
+    if opened.docs is None:
+        return "; ".join(opened.notes)
+    asked = " ".join(query.encode("utf-8", "replace").decode("utf-8").replace("\x00", " ").split())
+    if not asked:
+        return "there was no question"
+    try:
+        found = opened.docs.search(asked, LOOK + LINES)
+    except StitchError as error:
+        return str(error)
+    if not found.hits:
+        return _nothing(asked, opened.docs)
+    exact = [hit for hit in found.hits if "names" in hit.by]
+    shown = (exact or found.hits)[:LOOK]
+    rest = [hit for hit in found.hits if hit not in shown][:LINES]
+    text = fitted([hit.chunk for hit in shown], tokens, count, asked)
+    if rest and not opened.docs.names.whole(asked):
+        text += "\n\nAlso: " + "; ".join(hit.chunk.citation for hit in rest)
+    near = "" if exact or " " in asked else _nothing(asked, opened.docs)
+    return "\n\n".join(part for part in (near, text) if part)
+
+
+def searched(asked: Sequence[Asked]) -> Searched:
+    """The best entries for several questions. Never raises."""
+    opened = of_this_machine()
+    docs = opened.docs
+    if docs is None:
+        return Searched((), (), opened.notes)
+    found: dict[str, Chunk] = {}
+    named: dict[str, Chunk] = {}
+    notes = dict.fromkeys(opened.notes)
+    for one in asked:
+        if not one.query.strip():
+            continue
+        known = [library for library in one.libraries if library in docs.manifest.libraries]
+        answer = docs.search(one.query, one.most, libraries=known)
+        notes |= dict.fromkeys(answer.notes)
+        for hit in answer.hits:
+            found.setdefault(hit.chunk.citation, hit.chunk)
+            if one.error and ({"names", "statuses", "near"} & set(hit.by) or hit is answer.hits[0]):
+                named.setdefault(hit.chunk.citation, hit.chunk)
+    return Searched(tuple(found.values()), tuple(named.values()), tuple(notes))
+
+
+def _nothing(asked: str, docs: Docs) -> str:
+    near = docs.near(asked)
+    said = f"; nearest names: {', '.join(near)}" if near else ""
+    library = re.match(r"cu(?:da|dnn|blas|sparse|solver|rand|fft|tlass)|nvrtc", asked.lower())
+    lacking = "".join(f"; {note}" for note in docs.manifest.notes if library and library.group() in note.lower()[:12])
+    return f"nothing is called {asked[:80]!r} in the documentation of this machine{lacking or said}"

@@ -1,0 +1,69 @@
+"""Several rankings made one: reciprocal rank fusion, and of chunks that say the same only the first.
+
+Pure functions. Source of the formula: Cormack, Clarke and Büttcher, "Reciprocal Rank Fusion outperforms Condorcet and
+individual rank learning methods" (SIGIR 2009). Where to look next: `index.py`, which ranks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+
+from stitchcuda.rag.chunk import Chunk
+from stitchcuda.rag.headers.chunks import NARROW, family
+
+DAMPING = 5.0
+"""The paper takes 60, for rankings that are equally good; here the first places of each mean much."""
+_GRAPHICS = re.compile(r"egl|gl_|vdpau|GL\.h")
+
+
+def fused(
+    rankings: Mapping[str, Sequence[int]], weights: Mapping[str, float], prior: Callable[[int], float]
+) -> list[tuple[int, float]]:
+    """(id, score) by prior × the sum of weight / (DAMPING + rank), the highest first; ranks count from 1."""
+    scores: dict[int, float] = defaultdict(float)
+    for name, ranking in rankings.items():
+        for rank, at in enumerate(ranking, 1):
+            scores[at] += weights[name] / (DAMPING + rank)
+    return sorted(((at, score * prior(at)) for at, score in scores.items()), key=lambda one: (-one[1], one[0]))
+
+
+def prior(chunk: Chunk, asked: bool) -> float:
+    """How much more or less likely than others an entry is meant when it is not named. More: what people ask for (`asked`:
+    there are phrases for it), prose. Less: old interfaces, pointer types, graphics, what is reached through another entry."""
+    return (1.6 if asked else 1.0) * _prior(chunk)
+
+
+def _prior(chunk: Chunk) -> float:
+    if chunk.kind in ("section", "technique"):
+        return 1.2                         # prose answers what nobody has a name for
+    if chunk.library == "cuBLAS, old interface":
+        return 0.45
+    if chunk.title.startswith("PFN_") or chunk.library == "CUTLASS":
+        return 0.5
+    if chunk.comment.startswith("Deprecated.") or "DEPRECATED" in chunk.text[:40]:
+        return 0.6
+    if _GRAPHICS.search(chunk.source) or chunk.library in ("libcu++", "Thrust"):
+        return 0.7
+    if NARROW.match(chunk.source):
+        return 0.95                        # overloads for half types of what all types have
+    return 0.85 if chunk.library == "CUDA driver" else 1.0
+
+
+def same(chunk: Chunk) -> tuple[str, str]:
+    """Chunks with the same key say the same: widths and element types of one function, its twin in the driver's interface."""
+    name = chunk.title.partition(" (")[0]
+    if chunk.kind == "function":
+        name = family(name)
+    if chunk.library in ("CUDA runtime", "CUDA driver"):
+        return "CUDA", _twin(name)
+    return chunk.library.partition(",")[0], name
+
+
+def _twin(name: str) -> str:
+    """What cudaStreamWaitEvent and cuStreamWaitEvent, cudaErrorInvalidValue and CUDA_ERROR_INVALID_VALUE have in common."""
+    plain = re.sub(r"^(?:cuda|CUDA_|CU_|CU|cu)", "", name).replace("_", "").lower()
+    for long, short in (("attribute", "attr"), ("device", "dev"), ("asynchronous", "async")):
+        plain = plain.replace(long, short)
+    return plain

@@ -1,0 +1,71 @@
+"""Our own pages on techniques, a Markdown file each in `playbook/`: a chunk for each page's head and each of its sections.
+
+They belong to the package and need no toolkit. Where to look next: `playbook/`, `documents.py` (other people's pages).
+"""
+
+from __future__ import annotations
+
+import importlib.resources
+import re
+from collections.abc import Iterator
+
+from stitchcuda.rag.chunk import Chunk
+
+LIBRARY = "playbook"
+_HEADING = re.compile(r"^(#{1,3}) +(.*)$")
+_API = re.compile(
+    r"`(?P<name>(?:cuda|cublas|cudnn|cu|CU|CUBLAS|CUDNN|__)\w{3,}|(?:cub|cooperative_groups|cuda|nvcuda)::[\w:]+)(?:\(\))?`"
+)
+_BRIEF = 160
+
+
+def pages() -> dict[str, str]:
+    """Slug → Markdown."""
+    folder = importlib.resources.files("stitchcuda.rag") / "playbook"
+    found = sorted((one for one in folder.iterdir() if one.name.endswith(".md")), key=lambda one: one.name)
+    return {one.name.removesuffix(".md"): one.read_text("utf-8") for one in found}
+
+
+def chunks(found: dict[str, str]) -> list[Chunk]:
+    """A page's first chunk is its introduction; `names` of each are the page's slug and the symbols that its text shows."""
+    return [chunk for slug, text in found.items() for chunk in _page(slug, text)]
+
+
+def _page(slug: str, text: str) -> Iterator[Chunk]:
+    title = next((found[2] for line in text.splitlines() if (found := _HEADING.match(line))), slug)
+    for heading, body in _sections(text):
+        yield Chunk(
+            library=LIBRARY,
+            version="",
+            source=f"playbook:{slug}",
+            kind="technique",
+            title=title if heading == title else f"{title} › {heading}",
+            text=body,
+            names=(f"playbook:{slug}", slug) if heading == title else (),
+            brief=_first_sentence(body),
+            inside=" ".join(dict.fromkeys(found["name"] for found in _API.finditer(body))),
+        )
+
+
+def _sections(text: str) -> Iterator[tuple[str, str]]:
+    """(heading, body) of each part; a `#` inside a fence is code."""
+    heading, fenced = "", False
+    lines: list[str] = []
+    for line in text.splitlines():
+        if line.startswith("```"):
+            fenced = not fenced
+        found = None if fenced else _HEADING.match(line)
+        if found:
+            if heading and "\n".join(lines).strip():
+                yield heading, "\n".join(lines).strip()
+            heading, lines = found[2], []
+        else:
+            lines.append(line)
+    if heading and "\n".join(lines).strip():
+        yield heading, "\n".join(lines).strip()
+
+
+def _first_sentence(body: str) -> str:
+    words = " ".join(body.partition("```")[0].split())
+    end = re.search(r"[.:](?=\s|$)", words)
+    return words[: end.end() if end and end.end() <= _BRIEF else _BRIEF]
