@@ -211,8 +211,8 @@ def _tell_built(built: Built, words: bool) -> None:
             print(f"not read: {note}")
         if len(part.notes) > 5:
             print(f"not read: {len(part.notes) - 5} more of {part.name}")
-    for note in built.manifest.notes:
-        print(f"not here: {note}")
+    if built.manifest.notes:
+        print(f"not here: {len(built.manifest.notes)} libraries or manuals (`stitchcuda docs sources` names them)")
     if built.without_meaning:
         print(f"no search by meaning: {built.without_meaning}")
     elif built.meaning and not words:

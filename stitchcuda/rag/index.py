@@ -22,12 +22,13 @@ from stitchcuda.rag.embedding import Embedder
 from stitchcuda.rag.shelf import Manifest, MeaningOf
 from stitchcuda.rag.symbols import Names
 from stitchcuda.rag.vectors import Meaning
-from stitchcuda.rag.words import Words
+from stitchcuda.rag.words import Words, spoken
 from stitchcuda.tools.building.nearest_names import nearest
 
 Mode = Literal["hybrid", "words", "meaning"]
 WEIGHTS = {
-    "names": 1.5, "statuses": 5.0, "near": 0.9, "head": 1.0, "body": 1.6, "asked": 2.1, "meaning": 1.2, "asked by meaning": 0.7,
+    "names": 1.0, "statuses": 5.6, "near": 2.4, "head": 0.6, "body": 1.4, "asked": 2.1, "meaning": 0.7,
+    "asked by meaning": 1.0,
 }  # fmt: skip
 """Of the rankings that are fused; by what benchmarks/docs_search.py says of them."""
 DEEP = 50                                  # chunks of each ranking that are fused
@@ -158,7 +159,7 @@ class Docs:
                             f"{_NOT_BY_MEANING}: the model {self.meaning.model} has changed since the vectors were made "
                             "(`stitchcuda docs build` makes them anew)"
                         )
-                vector = self._embedder.query(query)
+                vector = self._embedder.query(spoken(query).strip() or query)
             except Unavailable as error:
                 return {}, f"{_NOT_BY_MEANING}: {error}"
         return self._vectors.ranked(vector, DEEP, allowed), ""

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from stitchcuda.rag.chunk import Chunk
 from stitchcuda.rag.headers.chunks import NARROW, family
 
 DAMPING = 5.0
 """The paper takes 60, for rankings that are equally good; here the first places of each mean much."""
+FALLING = 0.7                              # weight of each further text of one owner
 _GRAPHICS = re.compile(r"egl|gl_|vdpau|GL\.h")
 
 
@@ -29,25 +30,36 @@ def fused(
     return sorted(((at, score * prior(at)) for at, score in scores.items()), key=lambda one: (-one[1], one[0]))
 
 
+def together(texts: Iterable[tuple[int, float]], most: int) -> list[int]:
+    """The first `most` owners of (owner, score), best texts first, ordered by the sum of their best three with falling weight:
+    several phrases that fit say more than one."""
+    scores: dict[int, list[float]] = {}
+    for owner, score in texts:
+        if owner in scores or len(scores) < most:
+            scores.setdefault(owner, []).append(score)
+    sums = {owner: sum(score * FALLING**place for place, score in enumerate(those[:3])) for owner, those in scores.items()}
+    return sorted(sums, key=lambda owner: -sums[owner])
+
+
 def prior(chunk: Chunk, asked: bool) -> float:
     """How much more or less likely than others an entry is meant when it is not named. More: what people ask for (`asked`:
-    there are phrases for it), prose. Less: old interfaces, pointer types, graphics, what is reached through another entry."""
-    return (1.6 if asked else 1.0) * _prior(chunk)
+    there are phrases for it). Less: old interfaces, pointer types, graphics, prose, what is reached through another entry."""
+    return (1.8 if asked else 1.0) * _prior(chunk)
 
 
 def _prior(chunk: Chunk) -> float:
     if chunk.kind in ("section", "technique"):
-        return 1.2                         # prose answers what nobody has a name for
+        return 0.8                         # a page has many sections
     if chunk.library == "cuBLAS, old interface":
+        return 0.4
+    if chunk.library == "CUTLASS":
+        return 0.65
+    if chunk.title.startswith("PFN_") or _GRAPHICS.search(chunk.source) or chunk.library in ("libcu++", "Thrust"):
         return 0.45
-    if chunk.title.startswith("PFN_") or chunk.library == "CUTLASS":
-        return 0.5
     if chunk.comment.startswith("Deprecated.") or "DEPRECATED" in chunk.text[:40]:
-        return 0.6
-    if _GRAPHICS.search(chunk.source) or chunk.library in ("libcu++", "Thrust"):
-        return 0.7
-    if NARROW.match(chunk.source):
-        return 0.95                        # overloads for half types of what all types have
+        return 0.55
+    if NARROW.match(chunk.source) or chunk.source == "cuda_runtime.h":
+        return 0.95                        # overloads of what stands elsewhere for all types, and for C
     return 0.85 if chunk.library == "CUDA driver" else 1.0
 
 

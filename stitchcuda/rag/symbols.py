@@ -16,7 +16,7 @@ from stitchcuda.rag.chunk import Chunk
 from stitchcuda.rag.ranking import prior
 
 _NAME = re.compile(
-    r"[\s&*:`'\"]*(?P<name>~?[A-Za-z_]\w*(?:(?:::|\.)\w+)*)\s*(?:<.*>)?(?P<member>(?:::\w+)*)\s*(?:\(.*)?[\s;`'\"?]*",
+    r"[\s&*:`'\"]*(?P<name>~?[A-Za-z_]\w*(?:(?:::|\.)\w+)*)\s*(?:<.*>)?(?P<member>(?:::\w+)*)\s*(?:\(.*\))?[\s;`'\"?]*",
     re.DOTALL,
 )
 _TOLD = re.compile(r"~?[A-Za-z_]\w*(?:(?:::|\.)\w+)*")

@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 
 from stitchcuda.rag.chunk import Chunk
 from stitchcuda.rag.embedding import Embedder
+from stitchcuda.rag.ranking import together
+from stitchcuda.rag.words import TEXTS
 
 BATCH = 256                                # texts between two commits of the cache
 _CHARACTERS = 500                          # of a chunk's text: what the model reads of it
@@ -86,12 +88,12 @@ class Meaning:
         if allowed is not None:
             fits = np.flatnonzero(allowed[self._owners]).astype(np.int64)
             parameters = faiss.SearchParameters(sel=faiss.IDSelectorBatch(fits))  # type: ignore[call-arg]
-        _, rows = self._index.search(query, min(6 * most, self.size), params=parameters)
-        found: dict[str, dict[int, None]] = {"meaning": {}, "asked by meaning": {}}
-        for row in rows[0]:
+        scores, rows = self._index.search(query, min(TEXTS * most, self.size), params=parameters)
+        found: dict[str, list[tuple[int, float]]] = {"meaning": [], "asked by meaning": []}
+        for row, score in zip(rows[0], scores[0], strict=True):
             if row >= 0:
-                found["meaning" if row < self._chunks else "asked by meaning"].setdefault(int(self._owners[row]))
-        return {name: list(those)[:most] for name, those in found.items()}
+                found["meaning" if row < self._chunks else "asked by meaning"].append((int(self._owners[row]), float(score)))
+        return {name: together(those, most) for name, those in found.items()}
 
 
 def _opened(cache: Path) -> sqlite3.Connection:

@@ -7,6 +7,7 @@ descriptor"; abbreviations count as what they stand for. It knows nothing of mea
 from __future__ import annotations
 
 import functools
+import logging
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -17,14 +18,17 @@ import Stemmer
 from numpy.typing import NDArray
 
 from stitchcuda.rag.chunk import DECLARED, Chunk
+from stitchcuda.rag.ranking import together
 
 FIELDS = ("head", "body", "asked", "near")
 """Each is an index of its own: names and first sentences; everything; what people ask (`asked.py`), a phrase at a time; names
 in pieces of three characters, for those that do not exist."""
+TEXTS = 8                                  # looked at for each chunk that is wanted
 MOST = 60                                  # different words of a query that count
 
 _WORD = re.compile(r"[A-Za-z0-9_]+")
 _PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+_IDENTIFIER = re.compile(r"\b\w*(?:_|[a-z][A-Z])\w*\b")
 _PHRASES = (
     (re.compile(r"\bmatrix[- ](?:matrix[- ])?(?:multipl\w+|products?)\b", re.IGNORECASE), " matmul "),
     (re.compile(r"\bleading[- ]dimensions?\b", re.IGNORECASE), " leading dimension ld "),
@@ -57,6 +61,7 @@ _LITTLE = frozenset({
     "uses", "using", "want", "was", "we", "what", "when", "where", "which", "while", "who", "why", "will", "with",
     "without", "would", "you", "your",
 })  # fmt: skip
+logging.getLogger("bm25s").setLevel(logging.WARNING)      # else it tells what it is doing
 _stem = Stemmer.Stemmer("english")
 
 
@@ -65,6 +70,11 @@ def tokens(text: str) -> list[str]:
     for pattern, plain in _PHRASES:
         text = pattern.sub(lambda found, plain=plain: f"{plain} ", text)  # type: ignore[misc]
     return [token for word in _WORD.findall(text) for token in _of_word(word)]
+
+
+def spoken(text: str) -> str:
+    """A text with its identifiers in their words, for a model that knows none: "cuda stream wait event"."""
+    return _IDENTIFIER.sub(lambda found: " ".join(_PART.findall(found.group())).lower(), text)
 
 
 @functools.lru_cache(maxsize=1 << 17)
@@ -122,17 +132,17 @@ class _Field:
         self.index = None if empty else bm25s.BM25.load(folder, mmap=True, show_progress=False)
 
     def best(self, wanted: Iterable[str], most: int, allowed: NDArray[np.bool_] | None) -> list[int]:
-        """Chunks by their best text."""
+        """Chunks by their best texts."""
         known = [word for word in wanted if word in self.index.vocab_dict] if self.index is not None else []
         if self.index is None or not known:
             return []
         scores = self.index.get_scores(known)
         if allowed is not None:
             scores = np.where(allowed[self.owners], scores, 0.0)
-        count = min(4 * most, len(scores))
+        count = min(TEXTS * most, len(scores))
         first = np.argpartition(-scores, count - 1)[:count]
         ordered = first[np.lexsort((first, -scores[first]))]
-        return list(dict.fromkeys(int(self.owners[one]) for one in ordered if scores[one] > 0))[:most]
+        return together(((int(self.owners[one]), float(scores[one])) for one in ordered if scores[one] > 0), most)
 
 
 class Words:

@@ -1,0 +1,46 @@
+"""The index as a LangChain retriever, for chains and agents of the user's own.
+
+    from stitchcuda.rag.retriever import DocsRetriever
+    DocsRetriever(k=4, libraries=("cublas",)).invoke("which alignment does the workspace need?")
+
+It adds nothing to a search. Where to look next: `index.py`.
+"""
+
+from __future__ import annotations
+
+from langchain_core.callbacks import CallbackManagerForRetrieverRun
+from langchain_core.documents import Document
+from langchain_core.retrievers import BaseRetriever
+
+from stitchcuda.errors import Unavailable
+from stitchcuda.rag import lookup
+from stitchcuda.rag.index import Mode
+
+
+class DocsRetriever(BaseRetriever):
+    """Documents of the index of this machine; names and words are indexed at the first question where there is none.
+
+    `k`: most documents; `libraries`, `version`, `mode`: as in `Docs.search`. A document's metadata: citation, title, library,
+    version, source, kind, score. Raises `Unavailable` where nothing can be searched, `BadInput` for a question that cannot be.
+    """
+
+    k: int = 5
+    libraries: tuple[str, ...] = ()
+    version: str = ""
+    mode: Mode = "hybrid"
+
+    def _get_relevant_documents(self, query: str, *, run_manager: CallbackManagerForRetrieverRun) -> list[Document]:
+        opened = lookup.of_this_machine()
+        if opened.docs is None:
+            raise Unavailable("; ".join(opened.notes))
+        found = opened.docs.search(query, self.k, libraries=self.libraries, version=self.version, mode=self.mode)
+        return [
+            Document(
+                page_content="\n".join(part for part in (hit.chunk.text, hit.chunk.comment) if part),
+                metadata={
+                    "citation": hit.chunk.citation, "title": hit.chunk.title, "library": hit.chunk.library,
+                    "version": hit.chunk.version, "source": hit.chunk.source, "kind": hit.chunk.kind, "score": hit.score,
+                },
+            )
+            for hit in found.hits
+        ]  # fmt: skip
