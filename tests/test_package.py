@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -10,6 +11,11 @@ import zipfile
 from pathlib import Path
 
 import pytest
+
+from stitchcuda.rag.index import Docs
+from tests.rag.conftest import real
+
+__all__ = ["real"]                         # a fixture
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -55,3 +61,26 @@ def test_wheel_runs_outside_the_repository(built: Path, tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "REF" in done.stdout
+
+
+def test_wheel_holds_nothing_of_nvidias_text(built: Path, real: Docs) -> None:
+    """No ten words in a row of what the headers' comments say, in any text file of the wheel."""
+    theirs = {
+        run
+        for chunk in (real.names.chunk(at) for at in range(real.manifest.chunks))
+        if chunk.library != "playbook"
+        for run in runs(chunk.comment)
+    }
+    assert len(theirs) > 100_000
+    (wheel,) = built.glob("*.whl")
+    archive = zipfile.ZipFile(wheel)
+    texts = [name for name in archive.namelist() if not name.startswith("stitchcuda-")]
+    assert any(name.startswith("stitchcuda/rag/playbook/") for name in texts)
+    assert any(name.startswith("stitchcuda/rag/phrases/") for name in texts)
+    same = {name: sorted(runs(archive.read(name).decode("utf-8", "replace")) & theirs) for name in texts}
+    assert {name: found[:3] for name, found in same.items() if found} == {}
+
+
+def runs(text: str) -> set[str]:
+    words = re.findall(r"[a-z]+", text.lower())
+    return {" ".join(words[at : at + 10]) for at in range(len(words) - 9)}
