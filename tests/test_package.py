@@ -82,5 +82,5 @@ def test_wheel_holds_nothing_of_nvidias_text(built: Path, real: Docs) -> None:
 
 
 def runs(text: str) -> set[str]:
-    words = re.findall(r"[a-z]+", text.lower())
+    words = [word for word in (re.sub(r"\W+", "", one) for one in text.lower().split()) if word]
     return {" ".join(words[at : at + 10]) for at in range(len(words) - 9)}

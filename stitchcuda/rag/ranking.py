@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from stitchcuda.rag.chunk import Chunk
 from stitchcuda.rag.headers.chunks import NARROW, family
 
-DAMPING = 5.0
+DAMPING = 6.0
 """The paper takes 60, for rankings that are equally good; here the first places of each mean much."""
 FALLING = 0.7                              # weight of each further text of one owner
 _GRAPHICS = re.compile(r"egl|gl_|vdpau|GL\.h")
@@ -44,12 +44,12 @@ def together(texts: Iterable[tuple[int, float]], most: int) -> list[int]:
 def prior(chunk: Chunk, asked: bool) -> float:
     """How much more or less likely than others an entry is meant when it is not named. More: what people ask for (`asked`:
     there are phrases for it). Less: old interfaces, pointer types, graphics, prose, what is reached through another entry."""
-    return (1.8 if asked else 1.0) * _prior(chunk)
+    return (1.8 if asked else 1.0) * (0.8 if chunk.kind in ("type", "enum") else 1.0) * _prior(chunk)
 
 
 def _prior(chunk: Chunk) -> float:
     if chunk.kind in ("section", "technique"):
-        return 0.8                         # a page has many sections
+        return 0.7                         # a page has many sections
     if chunk.library == "cuBLAS, old interface":
         return 0.4
     if chunk.library == "CUTLASS":
