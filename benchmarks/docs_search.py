@@ -24,6 +24,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path[0] = str(ROOT)                    # not this folder, whose files have names of libraries
 MODES = ("hybrid", "words", "meaning")
 DEEP = 20                                  # places that are looked at; what comes later counts as not found
 CORE = ("CUDA C++", "CUDA driver", "CUDA runtime", "cooperative groups", "cuBLAS", "cuBLAS, old interface", "cuBLASLt", "cuDNN")
@@ -45,7 +46,7 @@ def main() -> None:
         told = built(vectors=not options.no_vectors)
         out = Path(folder) / "asked.json"
         command = [sys.executable, __file__, *sys.argv[1:], "--ask", str(out)]
-        subprocess.run(command, check=True, env=os.environ | {"PYTHONPATH": str(ROOT)})
+        subprocess.run(command, check=True)
         print("\n".join((*told, *table(json.loads(out.read_text())))))
 
 

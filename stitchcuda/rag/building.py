@@ -72,8 +72,8 @@ def build(
             return None
         try:
             return _built(sources, model, tell)
-        except OSError as error:
-            why = error.strerror or error
+        except (OSError, sqlite3.Error) as error:
+            why = getattr(error, "strerror", None) or error
             raise Unavailable(f"the documentation index cannot be written to {sources.place} ({why})") from error
 
 

@@ -64,11 +64,11 @@ class Embedder:
     def _ready(self) -> SentenceTransformer:
         if self._loaded is None:
             with _quiet():
-                from sentence_transformers import SentenceTransformer
-
                 try:
+                    from sentence_transformers import SentenceTransformer
+
                     self._loaded = SentenceTransformer(self._place, device="cpu", local_files_only=self.model == CARRIED)
-                except (OSError, ValueError, RuntimeError, KeyError) as error:
+                except (ImportError, OSError, ValueError, RuntimeError, KeyError) as error:
                     reason = str(error).strip().splitlines() or [type(error).__name__]
                     raise Unavailable(f"the embedding model {self.model!r} cannot be loaded: {reason[0][:200]}") from error
             self._loaded.max_seq_length = min(self._loaded.max_seq_length or TOKENS, TOKENS)

@@ -1,27 +1,25 @@
 """The documentation of this machine, open for one process: made at the first question if it is not there, names and words only.
 
 A session asks here. Nothing is downloaded, no vectors are made (`stitchcuda docs build` makes them), and where there is nothing
-to read it says so once. Where to look next: `index.py`, `building.py`.
+to read it says so once. The libraries that search are loaded at the first question. Where to look next: `index.py`,
+`building.py`.
 """
 
 from __future__ import annotations
 
-import logging
 import re
 import threading
 import time
 from collections.abc import Sequence
-from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from stitchcuda.errors import StitchError
-from stitchcuda.rag import building, shelf
+from stitchcuda.rag import shelf
 from stitchcuda.rag.chunk import Chunk
 from stitchcuda.rag.fitting import Count, fitted
-from stitchcuda.rag.index import Docs, open_docs
-from stitchcuda.rag.sources import discover, place_here
 
-log = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from stitchcuda.rag.index import Docs
 
 LOOK = 4                                   # entries of one look
 LINES = 5                                  # further titles
@@ -72,7 +70,11 @@ def forget() -> None:
 def _open() -> Opened:
     """Raises nothing: what is wrong is a note. An index that is there is used as it is, also where sources have changed."""
     try:
-        docs, notes = _there(place_here())
+        shelf.home()                       # switched off, it is not looked for
+        from stitchcuda.rag import building
+        from stitchcuda.rag.sources import discover
+
+        docs, notes = _there()
     except (StitchError, OSError) as error:
         return Opened(None, (f"documentation cannot be searched: {error}",))
     try:
@@ -83,8 +85,13 @@ def _open() -> Opened:
     return Opened(docs, tuple(notes))
 
 
-def _there(place: Path) -> tuple[Docs, list[str]]:
-    """The index at a place; one of names and words is made where there is none. Raises `StitchError`."""
+def _there() -> tuple[Docs, list[str]]:
+    """The index of what is here; one of names and words is made where there is none. Raises `StitchError`."""
+    from stitchcuda.rag import building
+    from stitchcuda.rag.index import open_docs
+    from stitchcuda.rag.sources import place_here
+
+    place = place_here()
     if not shelf.indexes(place):
         until = time.monotonic() + PATIENCE_S
         while building.build(model=None, wait=False) is None and not shelf.indexes(place) and time.monotonic() < until:
