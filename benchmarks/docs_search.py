@@ -14,7 +14,7 @@ import argparse
 import json
 import os
 import platform
-import resource
+import re
 import subprocess
 import sys
 import tempfile
@@ -124,7 +124,7 @@ def asked(*, vectors: bool) -> dict[str, object]:
             found = docs.search(question.question, DEEP, mode=mode)  # type: ignore[arg-type]
             seconds[mode].append(time.perf_counter() - began)
             ranks[mode].append(rank_of(question, [hit.chunk for hit in found.hits]))
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    peak = int(re.findall(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())[0]) / 1024
     kinds = [[one.kind, "names a symbol" if one.named else "names none"] for one in everyone]
     return {"ranks": ranks, "seconds": seconds, "peak_mb": peak, "opened_s": opened_s, "first_s": first_s, "kinds": kinds}
 

@@ -58,8 +58,16 @@ class Embedder:
         return np.ascontiguousarray(found, dtype=np.float32)
 
     def query(self, text: str) -> Vectors:
-        """[1, dimension] float32 of length 1."""
-        return self.texts([text])
+        """[1, dimension] float32 of length 1. One thread: for so little several cost more than they give."""
+        self._ready()
+        import torch
+
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            return self.texts([text])
+        finally:
+            torch.set_num_threads(threads)
 
     def _ready(self) -> SentenceTransformer:
         if self._loaded is None:
