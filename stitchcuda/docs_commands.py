@@ -51,7 +51,7 @@ def build(
     """Brings the index up to date; what did not change is not read again."""
 
     def work() -> int:
-        from stitchcuda.rag import building, embedding, listing
+        from stitchcuda.rag import building, listing
 
         if words and model:
             raise BadInput("--words makes no vectors, so --model has no use: give one of them")
@@ -60,7 +60,7 @@ def build(
             print(f"{path} is in {listing.path()} now", file=sys.stderr)
         failed = _downloaded() if download else 0
         with _told() as tell:
-            built = building.build(model=None if words else model or embedding.CARRIED, tell=tell)
+            built = building.build(model=None if words else _model(model), tell=tell)
         assert built is not None
         if as_json:
             print(json.dumps(_facts(built)))
@@ -115,7 +115,8 @@ def sources(
         from stitchcuda.rag.sources import discover
 
         if edit:
-            print(f"edit {listing.copy_default()}, then run: stitchcuda docs build [--download]")
+            own = str(listing.copy_default())
+            print(json.dumps({"list": own}) if as_json else f"edit {own}, then run: stitchcuda docs build [--download]")
             return
         here = discover()
         index = next(iter(shelf.indexes(here.place)), None)
@@ -141,6 +142,18 @@ def sources(
         print(f"list of manuals and folders: {listing.path()}{own}")
 
     run(work, debug, as_json)
+
+
+def _model(named: str | None) -> str:
+    """The model that is named, a folder wherever we are; else the one that the index has, else the carried one."""
+    from stitchcuda.rag import embedding, shelf
+    from stitchcuda.rag.sources import place_here
+
+    if named:
+        return str(Path(named).resolve()) if Path(named).is_dir() else named
+    index = next(iter(shelf.indexes(place_here())), None)
+    known = shelf.meaning_of(index) if index else None
+    return known.model if known else embedding.CARRIED
 
 
 def _opened() -> Docs:

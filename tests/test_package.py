@@ -65,12 +65,7 @@ def test_wheel_runs_outside_the_repository(built: Path, tmp_path: Path) -> None:
 
 def test_wheel_holds_nothing_of_nvidias_text(built: Path, real: Docs) -> None:
     """No ten words in a row of what the headers' comments say, in any text file of the wheel."""
-    theirs = {
-        run
-        for chunk in (real.names.chunk(at) for at in range(real.manifest.chunks))
-        if chunk.library != "playbook"
-        for run in runs(chunk.comment)
-    }
+    theirs = runs_of(real)
     assert len(theirs) > 100_000
     (wheel,) = built.glob("*.whl")
     archive = zipfile.ZipFile(wheel)
@@ -79,6 +74,19 @@ def test_wheel_holds_nothing_of_nvidias_text(built: Path, real: Docs) -> None:
     assert any(name.startswith("stitchcuda/rag/phrases/") for name in texts)
     same = {name: sorted(runs(archive.read(name).decode("utf-8", "replace")) & theirs) for name in texts}
     assert {name: found[:3] for name, found in same.items() if found} == {}
+
+
+def test_the_repository_holds_nothing_of_nvidias_text(real: Docs) -> None:
+    theirs = runs_of(real)
+    tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\0")
+    texts = [ROOT / name for name in tracked if name and not name.endswith((".gz", ".png")) and (ROOT / name).is_file()]
+    same = {str(path.relative_to(ROOT)): sorted(runs(path.read_text("utf-8", "replace")) & theirs)[:3] for path in texts}
+    assert {name: found for name, found in same.items() if found} == {}
+
+
+def runs_of(docs: Docs) -> set[str]:
+    chunks = (docs.names.chunk(at) for at in range(docs.manifest.chunks))
+    return {run for chunk in chunks if chunk.library != "playbook" for run in runs(chunk.comment)}
 
 
 def runs(text: str) -> set[str]:

@@ -69,13 +69,18 @@ def for_look(query: str, model: str) -> str:
 def cited(review: Review, shown: Documented) -> Review:
     """The review with citations in full: those of its own as they were shown, and what its error names."""
     known = citations_in(shown.text)
-    own = [next((full for full in known if _means(citation, full)), citation) for citation in review.citations]
+    own = [_in_full(citation, known) for citation in review.citations]
     return review.model_copy(update={"citations": tuple(dict.fromkeys((*own, *shown.named)))})
 
 
-def _means(citation: str, full: str) -> bool:
+def _in_full(citation: str, known: Sequence[str]) -> str:
+    """The entry of that title; else the only one that begins so; else the citation as it is."""
     said = citation.strip().strip("[]`").lower()
-    return len(said) > 3 and (said in full.lower() or full.lower().partition(" (")[0] == said.partition(" (")[0])
+    titles = {full: full.lower().partition(" (")[0] for full in known}
+    same = [full for full, title in titles.items() if said in (full.lower(), title) or said.partition(" (")[0] == title]
+    begun = [full for full in known if len(said) > 3 and full.lower().startswith(f"{said} ")]
+    found = same or begun
+    return found[0] if len(found) == 1 else citation
 
 
 def _about_error(error: str) -> list[Asked]:

@@ -6,6 +6,7 @@ stays in use until the new one is whole. Where to look next: `sources.py`, `shel
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import importlib.metadata
@@ -18,12 +19,12 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from pydantic import TypeAdapter
 
 from stitchcuda.errors import BadInput, Unavailable
-from stitchcuda.rag import asked, documents, embedding, shelf, symbols, techniques, vectors, words
+from stitchcuda.rag import asked, caches, documents, embedding, shelf, symbols, techniques, vectors, words
 from stitchcuda.rag.chunk import Chunk
 from stitchcuda.rag.embedding import Embedder
 from stitchcuda.rag.headers import chunks as header_chunks
@@ -31,7 +32,10 @@ from stitchcuda.rag.headers import places, reading
 from stitchcuda.rag.shelf import Manifest, MeaningOf, Part
 from stitchcuda.rag.sources import File, Source, Sources, contents, discover, state_of
 
+Kept = TypeVar("Kept")
+
 _CHUNKS = TypeAdapter(list[Chunk])
+_TABLE = "parsed (key TEXT PRIMARY KEY, chunks BLOB, notes TEXT)"
 
 
 class Progress(NamedTuple):
@@ -183,9 +187,11 @@ def _meaning(
         cache = shelf.home() / "embeddings.db"
         try:
             embedded = vectors.build(chunks, phrases, embedder, cache, made, progress)
-        except sqlite3.DatabaseError as error:
+        except sqlite3.Error as error:
+            if not caches.is_damaged(error):
+                raise
             tell(Progress("note", f"the cache of embeddings is damaged and made anew ({error})"))
-            _removed(cache)
+            caches.remove(cache)
             embedded = vectors.build(chunks, phrases, embedder, cache, made, progress)
         found = MeaningOf(model=model, id=embedder.id, digest="", embedded=embedded)
         shelf.with_vectors(index, made, found)
@@ -208,11 +214,7 @@ class _Kept:
         self._path = path
 
     def __enter__(self) -> _Kept:
-        try:
-            self._store = self._opened()
-        except sqlite3.DatabaseError:
-            _removed(self._path)
-            self._store = self._opened()
+        self._store = self._whole(lambda: caches.opened(self._path, _TABLE))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -248,27 +250,32 @@ class _Kept:
 
     def _of(self, what: str, read: Callable[[], tuple[list[Chunk], list[str]]]) -> tuple[list[Chunk], list[str]]:
         key = hashlib.sha256(f"{_readers()}\n{what}".encode("utf-8", "surrogateescape")).hexdigest()
-        row = self._store.execute("SELECT chunks, notes FROM parsed WHERE key = ?", (key,)).fetchone()
-        if row is not None:
-            return _CHUNKS.validate_json(row[0]), json.loads(row[1])
+        known = self._whole(lambda: self._known(key))
+        if known is not None:
+            return known
         chunks, notes = read()
+        row = (key, _CHUNKS.dump_json(chunks), json.dumps(notes))
         with self._store:
-            self._store.execute(
-                "INSERT OR REPLACE INTO parsed VALUES (?, ?, ?)", (key, _CHUNKS.dump_json(chunks), json.dumps(notes))
-            )
+            self._store.execute("INSERT OR REPLACE INTO parsed VALUES (?, ?, ?)", row)
         return chunks, notes
 
-    def _opened(self) -> sqlite3.Connection:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        store = sqlite3.connect(self._path, timeout=30)
+    def _known(self, key: str) -> tuple[list[Chunk], list[str]] | None:
+        row = self._store.execute("SELECT chunks, notes FROM parsed WHERE key = ?", (key,)).fetchone()
         try:
-            store.execute("PRAGMA journal_mode=WAL")
-            store.execute("CREATE TABLE IF NOT EXISTS parsed (key TEXT PRIMARY KEY, chunks BLOB, notes TEXT)")
-            store.commit()
-        except sqlite3.DatabaseError:
-            store.close()
-            raise
-        return store
+            return (_CHUNKS.validate_json(row[0]), json.loads(row[1])) if row is not None else None
+        except ValueError:                 # a damaged row: it is read anew
+            return None
+
+    def _whole(self, act: Callable[[], Kept]) -> Kept:
+        """What `act` gives; where the file is damaged, what it gives with a new one."""
+        try:
+            return act()
+        except sqlite3.Error as error:
+            if not caches.is_damaged(error):
+                raise
+        caches.remove(self._path)
+        self._store = caches.opened(self._path, _TABLE)
+        return act()
 
 
 def _headers(source: Source) -> tuple[list[Chunk], list[str]]:
@@ -280,13 +287,11 @@ def _headers(source: Source) -> tuple[list[Chunk], list[str]]:
 
 @functools.cache
 def _readers() -> str:
-    """A digest of the code that reads: what another one has read is not used again."""
+    """A digest of what reads, our code and the libraries of documents: what another one has read is not used again."""
     digest = hashlib.sha256()
+    for name in ("lxml", "pypdf"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            digest.update(f"{name} {importlib.metadata.version(name)}".encode())
     for path in sorted(Path(__file__).parent.rglob("*.py")):
         digest.update(path.read_bytes())
     return digest.hexdigest()
-
-
-def _removed(path: Path) -> None:
-    for name in (path.name, f"{path.name}-wal", f"{path.name}-shm"):
-        path.with_name(name).unlink(missing_ok=True)

@@ -61,7 +61,7 @@ class Docs:
         self.names = Names(index / "chunks.db")
         self._words = Words(index)
         self.meaning = shelf.meaning_of(index)
-        self._vectors = _vectors(index, self.meaning)
+        self._vectors, self._without = _vectors(index, self.meaning)
         rows = self.names.facts()
         self._libraries = np.array([library.lower() for library, _, _ in rows])
         self._versions = np.array([version for _, version, _ in rows])
@@ -76,6 +76,7 @@ class Docs:
 
         Raises `BadInput` for an empty query, a filter that nothing fits, and `k` below 1.
         """
+        query = query.encode("utf-8", "replace").decode("utf-8").replace("\x00", " ")
         if not query.strip():
             raise BadInput("there is no question: give a name such as cublasLtMatmul, or some words")
         if k < 1:
@@ -148,17 +149,18 @@ class Docs:
 
     def _nearest(self, query: str, allowed: NDArray[np.bool_] | None) -> tuple[dict[str, list[int]], str]:
         if self._vectors is None or self.meaning is None:
-            return {}, f"{_NOT_BY_MEANING}: the index has no vectors (`stitchcuda docs build` makes them)"
+            return {}, f"{_NOT_BY_MEANING}: {self._without}"
         with self._loading:
             try:
                 if self._embedder is None:
                     self._embedder = Embedder(self.meaning.model)
                     if self._embedder.id != self.meaning.id:
                         self._vectors = None
-                        return {}, (
-                            f"{_NOT_BY_MEANING}: the model {self.meaning.model} has changed since the vectors were made "
+                        self._without = (
+                            f"the model {self.meaning.model} has changed since the vectors were made "
                             "(`stitchcuda docs build` makes them anew)"
                         )
+                        return {}, f"{_NOT_BY_MEANING}: {self._without}"
                 vector = self._embedder.query(spoken(query).strip() or query)
             except Unavailable as error:
                 return {}, f"{_NOT_BY_MEANING}: {error}"
@@ -191,16 +193,18 @@ def open_docs(place: Path) -> tuple[Docs, list[str]]:
     raise Unavailable(f"there is no documentation index of what is on this machine{said}: `stitchcuda docs build` makes one")
 
 
-def _vectors(index: Path, meaning: MeaningOf | None) -> Meaning | None:
-    """None for none, and for a file that is not what was written: an index is of use without."""
+def _vectors(index: Path, meaning: MeaningOf | None) -> tuple[Meaning | None, str]:
+    """None with the reason for none, and for a file that is not what was written: an index is of use without."""
     if meaning is None:
-        return None
+        return None, "the index has no vectors (`stitchcuda docs build` makes them)"
+    damaged = f"{shelf.VECTORS} of the index has been changed (`stitchcuda docs build` makes it anew)"
     try:
         path = index / shelf.VECTORS
-        owners = np.load(index / "asked" / "owners.npy")
-        return Meaning(path, owners) if shelf.digest_of(path) == meaning.digest else None
+        if shelf.digest_of(path) != meaning.digest:
+            return None, damaged
+        return Meaning(path, np.load(index / "asked" / "owners.npy")), ""
     except (OSError, RuntimeError, ValueError):
-        return None
+        return None, damaged
 
 
 def _fits(allowed: NDArray[np.bool_] | None, at: int) -> bool:

@@ -88,7 +88,10 @@ def add_folder(folder: Path, library: str, version: str) -> None:
 
     Raises BadInput, with the list as it was.
     """
-    place = os.path.abspath(folder.expanduser())
+    try:
+        place = os.path.abspath(folder.expanduser())
+    except RuntimeError as error:
+        raise BadInput(f"--add: {error}: write the path in full") from error
     _check_folder(place, "--add")
     if not place.isprintable():
         raise BadInput(f"--add: {place!r} has letters that a list cannot hold: rename it, or list the folder around it")
@@ -162,9 +165,10 @@ def _folder(here: Path, number: int, table: dict[str, Any]) -> Folder:
         place = Path(folder.path).expanduser()
     except RuntimeError as error:
         raise BadInput(f"{where}: {error}: write the path in full") from error
+    if "\0" in folder.path:
+        raise BadInput(f"{where}: a path has no NUL in it: correct it, or take the entry out")
     # A relative path is relative to the list, wherever the command is run.
     place = Path(os.path.abspath(here.parent / place))
-    _check_folder(str(place), where)
     return folder.model_copy(update={"path": str(place)})
 
 

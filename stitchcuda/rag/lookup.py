@@ -54,7 +54,10 @@ def of_this_machine() -> Opened:
     """The index of what is here; looked for, and if need be made, once in a process."""
     with _opening:
         if not _opened:
-            _opened.append(_open())
+            opened = _open()
+            if opened.docs is None:        # another time it may be there
+                return opened
+            _opened.append(opened)
         return _opened[0]
 
 
@@ -134,14 +137,14 @@ def searched(asked: Sequence[Asked]) -> Searched:
     named: dict[str, Chunk] = {}
     notes = dict.fromkeys(opened.notes)
     for one in asked:
-        if not one.query.strip():
+        if not one.query.replace("\x00", " ").strip():
             continue
         known = [library for library in one.libraries if library in docs.manifest.libraries]
         answer = docs.search(one.query, one.most, libraries=known)
         notes |= dict.fromkeys(answer.notes)
         for hit in answer.hits:
             found.setdefault(hit.chunk.citation, hit.chunk)
-            if one.error and ({"names", "statuses", "near"} & set(hit.by) or hit is answer.hits[0]):
+            if one.error and {"names", "statuses", "near"} & set(hit.by):
                 named.setdefault(hit.chunk.citation, hit.chunk)
     return Searched(tuple(found.values()), tuple(named.values()), tuple(notes))
 

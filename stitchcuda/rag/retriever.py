@@ -21,7 +21,8 @@ class DocsRetriever(BaseRetriever):
     """Documents of the index of this machine; names and words are indexed at the first question where there is none.
 
     `k`: most documents; `libraries`, `version`, `mode`: as in `Docs.search`. A document's metadata: citation, title, library,
-    version, source, kind, score. Raises `Unavailable` where nothing can be searched, `BadInput` for a question that cannot be.
+    version, source, kind, score, and notes: what limits the search. Raises `Unavailable` where nothing can be searched,
+    `BadInput` for a question that cannot be.
     """
 
     k: int = 5
@@ -40,6 +41,7 @@ class DocsRetriever(BaseRetriever):
                 metadata={
                     "citation": hit.chunk.citation, "title": hit.chunk.title, "library": hit.chunk.library,
                     "version": hit.chunk.version, "source": hit.chunk.source, "kind": hit.chunk.kind, "score": hit.score,
+                    "notes": [*opened.notes, *found.notes],
                 },
             )
             for hit in found.hits

@@ -7,11 +7,13 @@ what is inside. Where to look next: `building.py`, which writes; `index.py`, whi
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import os
 import secrets
 import shutil
+import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -71,7 +73,10 @@ def home() -> Path:
     given = os.environ.get("STITCHCUDA_DOCS")
     if given == "off":
         raise Unavailable("documentation is switched off (STITCHCUDA_DOCS=off)")
-    return Path(given).expanduser().absolute() if given else user_cache() / "docs"
+    try:
+        return Path(given).expanduser().absolute() if given else user_cache() / "docs"
+    except RuntimeError as error:
+        raise Unavailable(f"STITCHCUDA_DOCS={given} names a home that is not there: name a folder") from error
 
 
 def place_of(roots: Sequence[str]) -> Path:
@@ -164,8 +169,15 @@ def indexes(place: Path) -> list[Path]:
         current = (place / _CURRENT).read_text().strip()
     except OSError:
         current = ""
-    found = [one for one in place.glob("index-*") if (one / _MANIFEST).is_file()]
+    found = [one for one in place.glob("index-*") if _is_whole(one)]
     return sorted(found, key=lambda one: (one.name == current, one.name), reverse=True)
+
+
+def _is_whole(index: Path) -> bool:
+    try:
+        return (index / _MANIFEST).is_file()
+    except OSError:                        # of another user: none for us
+        return False
 
 
 def manifest_of(index: Path) -> Manifest | None:
@@ -197,6 +209,9 @@ def damage(index: Path, manifest: Manifest) -> str:
 
 
 def digest_of(path: Path) -> Digest:
+    """Raises OSError, also for what is no file, such as a pipe: it might never end."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise OSError(errno.EINVAL, "it is no regular file")
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -111,11 +111,17 @@ def _headers(lacking: dict[str, str]) -> list[Source]:
 
 def _folder(folder: listing.Folder) -> Source:
     root = Path(folder.path).expanduser()
+    if not root.exists():
+        return Source(str(folder.path), "document", (), str(root), (f"{root}, which is listed, is not there",))
     paths, notes = documents.documents_in(root)
-    files = tuple(
-        File(path, str(path.relative_to(root) if path != root else path.name), folder.library, folder.version) for path in paths
-    )
+    names = [_printable(str(path.relative_to(root) if path != root else path.name)) for path in paths]
+    files = tuple(File(path, name, folder.library, folder.version) for path, name in zip(paths, names, strict=True))
     return Source(str(folder.path), "document", files, str(root), tuple(notes))
+
+
+def _printable(name: str) -> str:
+    """A file's name as text, whatever its bytes are."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def _downloaded(folder: Path) -> tuple[File, ...]:
@@ -123,7 +129,9 @@ def _downloaded(folder: Path) -> tuple[File, ...]:
         index = json.loads((folder / "pages.json").read_text())
     except (OSError, ValueError):
         return ()
+    pages = index.items() if isinstance(index, dict) else ()
     return tuple(
-        File(folder / name, page["url"], page.get("library", ""), page.get("version", ""))
-        for name, page in sorted(index.items())
+        File(folder / name, str(page["url"]), str(page.get("library", "")), str(page.get("version", "")))
+        for name, page in sorted(pages)
+        if isinstance(page, dict) and "url" in page
     )

@@ -21,6 +21,8 @@ _NAME = re.compile(
 )
 _TOLD = re.compile(r"~?[A-Za-z_]\w*(?:(?:::|\.)\w+)*")
 _TELLING = re.compile(r"_|\d|[a-z][A-Z]|::|^[A-Z]{2}")   # what an ordinary word has not
+_OURS = re.compile(r"cu(?:da|blas|dnn|sparse|solver|rand|fft|b::|[A-Z_])|CU[A-Z_]|__|nv[a-z]*::|wmma|cg::|cooperative_")
+_PARTS = 8                                 # of a dotted instruction that are looked at
 _MOST_ASKED = 40                           # names of one query that are looked up
 _SCHEMA = """
 CREATE TABLE chunk (id INTEGER PRIMARY KEY, library TEXT, version TEXT, prior REAL, body TEXT);
@@ -81,8 +83,8 @@ class Names:
         return list(dict.fromkeys(found))
 
     def unknown(self, query: str) -> list[str]:
-        """Identifiers of a query that are no name here, as they are written, without what is in front of `::`."""
-        told = dict.fromkeys(name for name in _TOLD.findall(query) if _TELLING.search(name) and len(name) > 5)
+        """Identifiers of a query that look like NVIDIA's and are no name here, without what is in front of `::`."""
+        told = dict.fromkeys(name for name in _TOLD.findall(query) if _OURS.match(name) and len(name) > 5)
         return [name.rpartition("::")[2] for name in list(told)[:_MOST_ASKED] if not self._of(name)]
 
     def close(self) -> None:
@@ -91,7 +93,7 @@ class Names:
     def _of(self, asked: str) -> list[int]:
         """Of PTX' instructions, `cp.async.bulk.tensor.2d`, what wraps the longest beginning of it."""
         if "." in asked:
-            parts = re.split(r"::|\.", asked)
+            parts = re.split(r"::|\.", asked)[:_PARTS]
             tries = ["_".join(parts[:count]) for count in range(len(parts), 1, -1)]
             return next((hits for one in tries if (hits := self._inside(one, ["ptx"]))), [])
         *outer, name = asked.split("::")

@@ -17,12 +17,14 @@ import faiss
 import numpy as np
 from numpy.typing import NDArray
 
+from stitchcuda.rag import caches
 from stitchcuda.rag.chunk import Chunk
 from stitchcuda.rag.embedding import Embedder
 from stitchcuda.rag.ranking import together
 from stitchcuda.rag.words import TEXTS
 
 BATCH = 256                                # texts between two commits of the cache
+_TABLE = "embedding (model TEXT, key TEXT, row BLOB, PRIMARY KEY (model, key))"
 _CHARACTERS = 500                          # of a chunk's text: what the model reads of it
 _SPACES = str.maketrans("_", " ")
 
@@ -46,7 +48,7 @@ def build(
     """
     texts = [text_of(chunk) for chunk in chunks] + [phrase for _, phrase in asked]
     keys = [hashlib.sha256(text.encode()).hexdigest()[:32] for text in texts]
-    with closing(_opened(cache)) as store:
+    with closing(caches.opened(cache, _TABLE)) as store:
         known = {key: row for row, key in enumerate(dict.fromkeys(keys))}
         have = {key for (key,) in store.execute("SELECT key FROM embedding WHERE model = ?", (embedder.id,))}
         wanted = {key: text for key, text in zip(keys, texts, strict=True) if key not in have}
@@ -95,19 +97,6 @@ class Meaning:
             if row >= 0:
                 found["meaning" if row < self._chunks else "asked by meaning"].append((int(self._owners[row]), float(score)))
         return {name: together(those, most) for name, those in found.items()}
-
-
-def _opened(cache: Path) -> sqlite3.Connection:
-    cache.parent.mkdir(parents=True, exist_ok=True)
-    store = sqlite3.connect(cache, timeout=30)
-    try:
-        store.execute("PRAGMA journal_mode=WAL")
-        store.execute("CREATE TABLE IF NOT EXISTS embedding (model TEXT, key TEXT, row BLOB, PRIMARY KEY (model, key))")
-        store.commit()
-    except sqlite3.DatabaseError:
-        store.close()
-        raise
-    return store
 
 
 def _matrix(store: sqlite3.Connection, model: str, keys: Sequence[str]) -> NDArray[np.float32]:

@@ -98,7 +98,7 @@ def test_a_status_that_is_told_as_a_number(tmp_path: Path, asked: Docs) -> None:
     cited = reviews(session)[0].citations
     assert {one.partition(" (")[0] for one in cited[:2]} == {"cublasLtMatmulDescSetAttribute", "CUBLAS_STATUS_INVALID_VALUE"}
     coder = [request.prompt for request in server.requests if request.role == "coder"][1]
-    assert "if buf is NULL or sizeInBytes doesn't match size of internal storage for selected attribute" in coder
+    assert re.search(r"^Returns: CUBLAS_STATUS_INVALID_VALUE: .*sizeInBytes", coder, re.MULTILINE)
 
 
 def test_what_was_found_for_a_step_is_kept_with_the_session(tmp_path: Path, asked: Docs) -> None:

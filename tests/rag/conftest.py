@@ -29,22 +29,22 @@ LT = """
 extern "C" {
 #endif
 
-/** Execute matrix multiplication (D = alpha * op(A) * op(B) + beta * C).
+/** Multiplies two small matrices of ours, and nothing else.
  *
- * \\retval     CUBLAS_STATUS_INVALID_VALUE     if parameters are in conflict
- * \\retval     CUBLAS_STATUS_SUCCESS           if the operation completed successfully
+ * \\retval     CUBLAS_STATUS_INVALID_VALUE     when two shapes do not fit
+ * \\retval     CUBLAS_STATUS_SUCCESS           when all went well
  */
 cublasStatus_t CUBLASWINAPI cublasLtMatmul(cublasLtHandle_t lightHandle,
                                            const void* alpha, /* host or device pointer */
                                            const void* A,
                                            cudaStream_t stream);
 
-/** Postprocessing options for the epilogue */
+/** What happens behind a product */
 typedef enum {
-  /** No special postprocessing, just scale and quantize results if necessary. */
+  /** Nothing happens. */
   CUBLASLT_EPILOGUE_DEFAULT = 1,
 
-  /** GELU and Bias, apply Bias and then GELU transform
+  /** First the bias is added, then comes GELU
    */
   CUBLASLT_EPILOGUE_GELU_BIAS = (CUBLASLT_EPILOGUE_GELU | CUBLASLT_EPILOGUE_BIAS),
 } cublasLtEpilogue_t;

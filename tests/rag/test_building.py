@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import sqlite3
 import threading
@@ -281,3 +282,70 @@ def test_without_a_toolkit_the_playbook_is_there(tmp_path: Path, monkeypatch: py
     assert found is not None
     assert set(found.manifest.libraries) == {"playbook"}
     assert any("no CUDA toolkit (" in note for note in found.manifest.notes)
+
+
+def test_a_full_disk_and_a_busy_cache_are_no_reason_to_throw_it_away(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from stitchcuda.rag import vectors
+
+    build()
+    (small / "cuda_more.h").write_text("void cudaWarm(void);\n")
+
+    def full(*_: object, **__: object) -> int:
+        error = sqlite3.OperationalError("database or disk is full")
+        error.sqlite_errorcode = sqlite3.SQLITE_FULL
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(vectors, "build", full)
+        with pytest.raises(Unavailable, match=r"cannot be written to .* \(database or disk is full\)"):
+            build()
+    again = build()
+    assert again is not None
+    assert again.meaning is not None
+    assert again.meaning.embedded == 1, "what was embedded before is still there"
+
+
+def test_a_damaged_row_of_what_was_parsed_is_read_anew(small: Path) -> None:
+    built()
+    with sqlite3.connect(shelf.home() / "parsed.db") as store:
+        store.execute("UPDATE parsed SET chunks = X'ff00'")
+    shutil.rmtree(discover().place)
+    assert built().changed
+    assert first("cublasLtRows") == "cublasLtRows"
+
+
+def listed(tmp_path: Path, folder: Path) -> None:
+    (tmp_path / "list.toml").write_text(f'[[folder]]\npath = "{folder}"\nlibrary = "notes"\n')
+
+
+def test_odd_files_in_a_listed_folder_hurt_nothing(small: Path, tmp_path: Path) -> None:
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    os.mkfifo(notes / "pipe.md")
+    (notes / "endless.txt").symlink_to("/dev/zero")
+    (notes / "binary.md").write_bytes(bytes(range(256)) * 40)
+    Path(os.fsdecode(os.fsencode(notes) + b"/\xff\xfe.md")).write_text("# Odd name\n\nThe odd name is read all the same.\n")
+    (notes / "good.md").write_text("# Tiles\n\nA tile of 96 won for the odd projection.\n")
+    listed(tmp_path, notes)
+    found = built()
+    (part,) = [part for part in found.manifest.parts if part.kind == "document"]
+    assert part.chunks == 2
+    assert any("binary.md" in note for note in part.notes)
+    assert first("which tile won for the odd projection") == "Tiles"
+    assert built().at == found.at
+
+
+def test_a_listed_folder_that_is_gone_is_a_note(small: Path, tmp_path: Path) -> None:
+    listed(tmp_path, tmp_path / "gone")
+    found = built()
+    notes = [note for part in found.manifest.parts for note in part.notes]
+    assert notes == [f"{tmp_path / 'gone'}, which is listed, is not there"]
+    assert first("cublasLtRows") == "cublasLtRows"
+
+
+@pytest.mark.parametrize("text", ["[1]", '{"a.html": {"u": 1}}', '{"a.html": 7}', "nothing"])
+def test_a_list_of_downloads_of_any_form_hurts_nothing(small: Path, text: str) -> None:
+    (shelf.home() / "pages").mkdir(parents=True)
+    (shelf.home() / "pages" / "pages.json").write_text(text)
+    built()
+    assert first("cublasLtRows") == "cublasLtRows"

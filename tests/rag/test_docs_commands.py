@@ -35,7 +35,7 @@ def test_a_search_as_json_is_one_object(small: Path) -> None:
     assert {"score", "source", "title", "text"} <= set(first)
     assert (first["title"], first["source"], first["version"]) == ("cublasLtMatmul", "cublasLt.h", "12.8.4")
     assert first["citation"] == "cublasLtMatmul (cuBLASLt 12.8.4, cublasLt.h)"
-    assert "Execute matrix multiplication" in first["text"]
+    assert "Multiplies two small matrices" in first["text"]
     assert len(found["results"]) == 2
 
 
@@ -118,3 +118,11 @@ def test_switched_off_it_says_so(small: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_the_command_line_loads_none_of_it_before_it_is_asked() -> None:
     code = "import stitchcuda.cli, sys; sys.exit(any(name in sys.modules for name in ('faiss', 'bm25s', 'torch', 'numpy')))"
     assert subprocess.run([sys.executable, "-c", code], check=False, env=os.environ).returncode == 0
+
+
+def test_the_users_own_list_as_json(small: Path, tmp_path: Path) -> None:
+    (tmp_path / "list.toml").unlink()
+    assert json.loads(stitchcuda("sources", "--edit", "--json").stdout) == {"list": str(tmp_path / "list.toml")}
+    done = stitchcuda("build", "--words", "--add", "~nosuchuser/x")
+    assert done.exit_code == 2
+    assert "write the path in full" in done.stderr

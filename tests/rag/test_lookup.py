@@ -32,10 +32,8 @@ def test_a_function_of_the_runtime(asked: Docs) -> None:
         "__host__ cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t count, enum cudaMemcpyKind kind, "
         "cudaStream_t stream = 0);"
     )
-    assert said[3:8] == [
-        "Copies data between host and device", "dst: Destination memory address", "src: Source memory address",
-        "count: Size in bytes to copy", "kind: Type of transfer",
-    ]  # fmt: skip
+    assert said[3] == "Copies data between host and device"
+    assert [line.partition(":")[0] for line in said[4:9]] == ["dst", "src", "count", "kind", "stream"]
     text = "\n".join(said)
     assert "The memory areas may not overlap." in text
     assert "cudaMemcpy2D" not in text      # the list of relatives
@@ -56,7 +54,7 @@ def test_a_function_of_the_runtime(asked: Docs) -> None:
         ("threadIdx", ["uint3 threadIdx;", ", device_launch_parameters.h)]"]),
         ("cudaMemcpyKind", ["enum cudaMemcpyKind", "  cudaMemcpyDeviceToHost = 2 - Device -> Host"]),
         ("cudaMemcpyDeviceToHost", ["Value of cudaMemcpyKind", ", driver_types.h)]", "Device -> Host"]),
-        ("cudaMemAttachGlobal", ["#define cudaMemAttachGlobal 0x01", "Memory can be accessed by any stream on any device"]),
+        ("cudaMemAttachGlobal", ["#define cudaMemAttachGlobal 0x01", "Memory can be accessed by any stream"]),
         ("cudaError_t", ["enum cudaError {...};", "  cudaErrorInvalidValue = 1", "  cudaErrorMemoryAllocation = 2"]),
         ("multiProcessorCount", ["[cudaDeviceProp (", "  int multiProcessorCount - Number of multiprocessors on device"]),
         ("cudaStream_t", ["typedef struct CUstream_st *cudaStream_t;"]),
@@ -113,15 +111,15 @@ def test_a_librarys_headers_are_those_that_a_build_finds(small: Path) -> None:
         "[cublasLtMatmul (cuBLASLt 12.8.4, cublasLt.h)]\n"
         "cublasStatus_t cublasLtMatmul(cublasLtHandle_t lightHandle, const void* alpha, /* host or device pointer */ "
         "const void* A, cudaStream_t stream);\n"
-        "Execute matrix multiplication (D = alpha * op(A) * op(B) + beta * C).\n"
-        "Returns: CUBLAS_STATUS_INVALID_VALUE: if parameters are in conflict; "
-        "CUBLAS_STATUS_SUCCESS: if the operation completed successfully"
+        "Multiplies two small matrices of ours, and nothing else.\n"
+        "Returns: CUBLAS_STATUS_INVALID_VALUE: when two shapes do not fit; "
+        "CUBLAS_STATUS_SUCCESS: when all went well"
     )
     assert documentation("CUBLASLT_EPILOGUE_GELU_BIAS") == (
         "[CUBLASLT_EPILOGUE_GELU_BIAS (cuBLASLt 12.8.4, cublasLt.h)]\n"
         "CUBLASLT_EPILOGUE_GELU_BIAS = (CUBLASLT_EPILOGUE_GELU | CUBLASLT_EPILOGUE_BIAS)\n"
-        "GELU and Bias, apply Bias and then GELU transform\n"
-        "Value of cublasLtEpilogue_t: Postprocessing options for the epilogue"
+        "First the bias is added, then comes GELU\n"
+        "Value of cublasLtEpilogue_t: What happens behind a product"
     )
     assert documentation("gelu bias epilogue").startswith("[CUBLASLT_EPILOGUE_GELU_BIAS (")
     assert "  CUBLAS_STATUS_SUCCESS = 0 - all is well" in documentation("cublasStatus_t")

@@ -1,0 +1,38 @@
+"""SQLite files of what can be made again: opened, told apart from damaged ones, removed.
+
+Only damage is a reason to remove one: a disk that is full and another process at work are not. It holds nothing itself.
+Where to look next: `building.py` (parsed sources), `vectors.py` (embeddings).
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+_WAIT_S = 120.0                            # for another process that writes
+
+
+def opened(path: Path, table: str) -> sqlite3.Connection:
+    """The file with this table, made if it is not there. Raises sqlite3.Error and OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    store = sqlite3.connect(path, timeout=_WAIT_S)
+    try:
+        store.execute("PRAGMA journal_mode=WAL")
+        store.execute(f"CREATE TABLE IF NOT EXISTS {table}")
+        store.commit()
+    except sqlite3.Error:
+        store.close()
+        raise
+    return store
+
+
+def is_damaged(error: sqlite3.Error) -> bool:
+    """Whether the file itself is what is wrong."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGED
+
+
+def remove(path: Path) -> None:
+    """The file and what SQLite keeps beside it."""
+    for name in (path.name, f"{path.name}-wal", f"{path.name}-shm"):
+        path.with_name(name).unlink(missing_ok=True)

@@ -1,0 +1,48 @@
+"""How what a review cites becomes the entries that were shown."""
+
+from __future__ import annotations
+
+import pytest
+
+from stitchcuda.nodes.documentation import Documented, cited
+from stitchcuda.rag.index import Docs
+from stitchcuda.rag.lookup import Asked, searched
+from stitchcuda.state import Review
+from tests.rag.conftest import asked, real
+
+__all__ = ["asked", "real"]                # fixtures
+
+SHOWN = Documented(
+    text="[cublasLtMatmulDescSetAttribute (cuBLASLt 13.0.2, cublasLt.h)]\nint a();\n\n"
+    "[cublasLtMatmul (cuBLASLt 13.0.2, cublasLt.h)]",
+    named=("cublasLtMatmul (cuBLASLt 13.0.2, cublasLt.h)",),
+)
+
+
+@pytest.mark.parametrize(
+    ("said", "full"),
+    [
+        ("cublasLtMatmul", "cublasLtMatmul (cuBLASLt 13.0.2, cublasLt.h)"),
+        ("[cublasLtMatmul (cuBLASLt 13.0.2, cublasLt.h)]", "cublasLtMatmul (cuBLASLt 13.0.2, cublasLt.h)"),
+        ("`cublasLtMatmulDescSetAttribute`", "cublasLtMatmulDescSetAttribute (cuBLASLt 13.0.2, cublasLt.h)"),
+        ("cublas", "cublas"),
+        ("the roofline", "the roofline"),
+    ],
+)
+def test_a_citation_becomes_the_entry_that_it_means(said: str, full: str) -> None:
+    review = Review(bottleneck="b", suggestion="s", route="code", citations=(said,))
+    assert cited(review, SHOWN._replace(named=())).citations == (full,)
+
+
+def test_what_an_error_names_is_cited_once() -> None:
+    review = Review(bottleneck="b", suggestion="s", route="code", citations=("cublasLtMatmul",))
+    assert cited(review, SHOWN).citations == SHOWN.named
+
+
+@pytest.mark.parametrize(
+    "error",
+    ["kernels/a.cu(3): error: expected a ';'\n    int x = 3", "the program took longer than 60 s", "y is off by 0.25",
+     "12 of 4096 values differ", "the output is NaN", 'error: identifier "row_scale" is undefined'],
+)  # fmt: skip
+def test_an_error_that_names_nothing_of_nvidias_cites_nothing(asked: Docs, error: str) -> None:
+    assert searched([Asked(error, 4, error=True)]).named == ()
