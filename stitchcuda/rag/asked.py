@@ -52,13 +52,20 @@ def by_symbol(found: Mapping[str, str]) -> dict[str, list[str]]:
 
 
 def of(chunks: Sequence[Chunk]) -> list[tuple[int, str]]:
-    """(place of a chunk, phrase): those of any of its own names, not of a type's fields."""
+    """(place of a chunk, phrase): those of any of its own names, not of a type's fields. Of a document's section its title and
+    its first sentence stand for what people ask."""
     known = by_symbol(texts())
     return [
         (at, phrase)
         for at, chunk in enumerate(chunks)
-        for phrase in dict.fromkeys(phrase for name in own_names(chunk) for phrase in known.get(name, ()))
+        for phrase in dict.fromkeys(_phrases(chunk, known))
     ]
+
+
+def _phrases(chunk: Chunk, known: Mapping[str, Sequence[str]]) -> list[str]:
+    if chunk.kind == "section":
+        return [chunk.title, *([chunk.brief] if chunk.brief else [])]
+    return [phrase for name in own_names(chunk) for phrase in known.get(name, ())]
 
 
 def own_names(chunk: Chunk) -> tuple[str, ...]:

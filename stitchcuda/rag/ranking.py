@@ -50,8 +50,6 @@ def prior(chunk: Chunk, asked: bool) -> float:
 def _prior(chunk: Chunk) -> float:
     if chunk.kind == "technique":
         return 0.7                         # a page has many sections, and phrases for all of it
-    if chunk.kind == "section":
-        return 1.8                         # like what there are phrases for: users have added it, in words of theirs
     if chunk.library == "cuBLAS, old interface":
         return 0.4
     if chunk.library == "CUTLASS":
