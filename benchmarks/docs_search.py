@@ -120,10 +120,12 @@ def asked(*, vectors: bool) -> dict[str, object]:
     for mode in MODES if vectors else ("hybrid", "words"):
         ranks[mode], seconds[mode] = [], []
         for question in everyone:
-            began = time.perf_counter()
             found = docs.search(question.question, DEEP, mode=mode)  # type: ignore[arg-type]
-            seconds[mode].append(time.perf_counter() - began)
             ranks[mode].append(rank_of(question, [hit.chunk for hit in found.hits]))
+        for question in everyone:          # as people ask: for five
+            began = time.perf_counter()
+            docs.search(question.question, mode=mode)  # type: ignore[arg-type]
+            seconds[mode].append(time.perf_counter() - began)
     peak = int(re.findall(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())[0]) / 1024
     kinds = [[one.kind, "names a symbol" if one.named else "names none"] for one in everyone]
     return {"ranks": ranks, "seconds": seconds, "peak_mb": peak, "opened_s": opened_s, "first_s": first_s, "kinds": kinds}
