@@ -75,7 +75,7 @@ class Meaning:
 
     def __init__(self, path: Path, owners: NDArray[np.int32]) -> None:
         """`owners`: of each row beyond the chunks' own, its chunk. Raises RuntimeError for a file that is none."""
-        faiss.omp_set_num_threads(2)       # one query at a time: more threads cost more than they give
+        faiss.omp_set_num_threads(1)       # a pool of its own would stand in the way of the model's
         self._index = faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC)
         self._chunks = self.size - len(owners)
         self._owners = np.concatenate([np.arange(self._chunks, dtype=np.int32), owners])
