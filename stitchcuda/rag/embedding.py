@@ -13,7 +13,7 @@ import logging
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,13 +63,15 @@ class Embedder:
         self._ready()
         import torch
 
-        threads = torch.get_num_threads()
+        threads, backend = torch.get_num_threads(), cast(Any, torch.backends.mkldnn)
+        onednn = backend.enabled
         torch.set_num_threads(min(threads, 2))
+        backend.enabled = False
         try:
-            with torch.backends.mkldnn.flags(enabled=False):
-                return self.texts([text])
+            return self.texts([text])
         finally:
             torch.set_num_threads(threads)
+            backend.enabled = onednn
 
     def _ready(self) -> SentenceTransformer:
         if self._loaded is None:
