@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import sys
 import textwrap
-from contextlib import AbstractContextManager, closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,8 +20,6 @@ from stitchcuda.console import FORM, AsJson, Debug, print_table, run
 from stitchcuda.errors import BadInput, Unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from rich.table import Table
 
     from stitchcuda.rag.building import Built, Progress
@@ -188,31 +187,27 @@ def _downloaded() -> int:
     return len(report.failed)
 
 
-def _told() -> AbstractContextManager[Callable[[Progress], None]]:
+@contextmanager
+def _told() -> Iterator[Callable[[Progress], None]]:
     """Progress on stderr: a bar in a terminal, lines elsewhere."""
-    from contextlib import contextmanager
-
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bars
 
-    @contextmanager
-    def bars():  # type: ignore[no-untyped-def]
-        console = Console(stderr=True, highlight=False)
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-            bar: Any = None
+    console = Console(stderr=True, highlight=False)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Bars(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
+        bar: TaskID | None = None
 
-            def tell(one: Any) -> None:
-                nonlocal bar
-                if one.step == "meaning":
-                    bar = progress.add_task(one.text, total=one.total) if bar is None else bar
-                    progress.update(bar, completed=one.done)
-                elif one.text:
-                    console.print(one.text, style="dim" if console.is_terminal else None, soft_wrap=True)
+        def tell(one: Progress) -> None:
+            nonlocal bar
+            if one.step == "meaning":
+                bar = bars.add_task(one.text, total=one.total) if bar is None else bar
+                bars.update(bar, completed=one.done)
+            elif one.text:
+                console.print(one.text, style="dim" if console.is_terminal else None, soft_wrap=True)
 
-            yield tell
-
-    return bars()
+        yield tell
 
 
 def _tell_built(built: Built, words: bool) -> None:
@@ -246,16 +241,16 @@ def _facts(built: Built) -> dict[str, Any]:
 
 def _result(hit: Hit) -> dict[str, Any]:
     chunk = hit.chunk
-    text = "\n".join(part for part in (chunk.text, chunk.comment) if part)
     return {
-        "score": round(hit.score, 5), "source": chunk.source, "title": chunk.title, "text": text, "library": chunk.library,
+        "score": round(hit.score, 5), "source": chunk.source, "title": chunk.title,
+        "text": chunk.whole, "library": chunk.library,
         "version": chunk.version, "kind": chunk.kind, "citation": chunk.citation, "found_by": list(hit.by),
     }  # fmt: skip
 
 
 def _entry(number: int, hit: Hit) -> str:
     chunk = hit.chunk
-    text = "\n".join(part for part in (chunk.text, chunk.comment) if part)
+    text = chunk.whole
     if len(text) > _SHOWN:
         text = text[:_SHOWN].rsplit("\n", 1)[0] + "\n…"
     lines = [part for line in text.splitlines() for part in (textwrap.wrap(line, _WIDTH, subsequent_indent="    ") or [""])]

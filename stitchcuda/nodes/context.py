@@ -147,6 +147,12 @@ class Context:
         own = self.own_attempts(state)
         return f"{own} attempts of {self.settings.max_attempts}" if own >= self.settings.max_attempts else None
 
+    def once(self, name: str, look: Callable[[], str]) -> str:
+        """What a look found the first time, kept under `name` with a chat model's session: a node that runs again sees the
+        same. Without a transcript nobody was asked anything that must not change."""
+        transcript = self.engineers.transcript
+        return transcript.once(name, look) if transcript else look()
+
     def emit(self, kind: str, **facts: Any) -> None:
         self.on_event({"kind": kind, "session": self.name, **facts})
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from stitchcuda.engineers.tokens import Counter
@@ -97,19 +97,10 @@ def _found(state: State, context: Context, name: str, asked: Sequence[Asked], to
         return Documented(notes=(OFF,))
 
     def look() -> str:
-        found = lookup.searched([one for one in asked if one.query.strip()])
+        found = lookup.searched(asked)
         text = fitted(found.chunks, tokens, Counter(context.settings.model).count)
         named = [chunk.citation for chunk in found.named if f"[{chunk.citation}]" in text]
         return json.dumps({"text": text, "notes": found.notes, "named": named[:_CITED]})
 
-    return _read(_kept(context, f"docs-{name}", look))
-
-
-def _kept(context: Context, name: str, look: Callable[[], str]) -> str:
-    transcript = context.engineers.transcript
-    return transcript.once(name, look) if transcript else look()
-
-
-def _read(said: str) -> Documented:
-    found = json.loads(said)
+    found = json.loads(context.once(f"docs-{name}", look))
     return Documented(found["text"], tuple(found["notes"]), tuple(found["named"]))

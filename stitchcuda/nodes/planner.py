@@ -57,7 +57,7 @@ class Profiles(Record):
 def _profiled(state: State, context: Context) -> State:
     """Where the time of the program goes, if the engineer reads profiles and nobody has looked yet. Looked at once: a node that
     runs again must ask the same."""
-    program, transcript = state["program"], context.engineers.transcript
+    program = state["program"]
     if state.get("system") or not state.get("best") or not context.engineer(state).reads_profiles:
         return {}
     assert program is not None
@@ -69,6 +69,5 @@ def _profiled(state: State, context: Context) -> State:
         counters, counted = context.hands.profile_kernels(folder, seen)
         return Profiles(system=context.keep(system, seen), counters=context.keep(counters, counted)).model_dump_json()
 
-    said = transcript.once(f"profile-{program[:16]}", look) if transcript else look()
-    found = Profiles.model_validate_json(said)
+    found = Profiles.model_validate_json(context.once(f"profile-{program[:16]}", look))
     return {"system": found.system, "counters": found.counters}

@@ -173,7 +173,7 @@ def _meaning(
     if why := embedding.missing(model):
         return None, why
     embedder = Embedder(model)
-    if known is not None and known.id == embedder.id and _intact(index, known):
+    if known is not None and known.id == embedder.id and shelf.has_vectors(index, known):
         return known, ""
     with closing(symbols.Names(index / "chunks.db")) as names:
         chunks = [names.chunk(at) for at in range(len(names.facts()))]
@@ -198,13 +198,6 @@ def _meaning(
     finally:
         made.unlink(missing_ok=True)
     return shelf.meaning_of(index), ""
-
-
-def _intact(index: Path, meaning: MeaningOf) -> bool:
-    try:
-        return shelf.digest_of(index / shelf.VECTORS) == meaning.digest
-    except OSError:
-        return False
 
 
 class _Kept:

@@ -30,6 +30,11 @@ class Chunk(Record):
     comment: str = ""                      # of a declaration: what its header says of it
 
     @property
+    def whole(self) -> str:
+        """Declarations or prose, and what is said of them."""
+        return "\n".join(part for part in (self.text, self.comment) if part)
+
+    @property
     def citation(self) -> str:
         """How reviews and reports name it: `cublasLtMatmul (cuBLASLt 13.0.2, cublasLt.h)`."""
         return f"{self.title} ({self.library}{f' {self.version}' if self.version else ''}, {self.source})"

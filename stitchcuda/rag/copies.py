@@ -6,15 +6,19 @@ Where to look next: `transfer.py`, which fills them.
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from pydantic import ValidationError
 
 from stitchcuda.state import Record
 from stitchcuda.workspace import write_atomically
+
+INDEX = "pages.json"                       # which file is which page of the list
 
 
 class Copy(Record):
@@ -27,6 +31,16 @@ class Copy(Record):
     etag: str = ""
     modified: str = ""
     part: str = ""                         # validator of the unfinished `.part`: a strong ETag or a date
+
+
+def index_of(folder: Path) -> dict[str, dict[str, Any]]:
+    """What `pages.json` says of each file; of a damaged one what can be made out."""
+    try:
+        index = json.loads((folder / INDEX).read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    entries = index.items() if isinstance(index, dict) else ()
+    return {file: entry for file, entry in entries if isinstance(entry, dict)}
 
 
 def name_of(url: str) -> str:

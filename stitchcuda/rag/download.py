@@ -16,13 +16,12 @@ from typing import Any
 
 from stitchcuda.errors import StitchError, Unavailable
 from stitchcuda.rag import links
+from stitchcuda.rag.copies import INDEX, index_of
 from stitchcuda.rag.listing import Page
 from stitchcuda.rag.politeness import Failed, Unreachable, site
 from stitchcuda.rag.transfer import Got, Transfer
 from stitchcuda.state import Record
 from stitchcuda.workspace import write_atomically
-
-INDEX = "pages.json"
 
 
 class Report(Record):
@@ -133,12 +132,7 @@ class _Download:
 
 def _index(into: Path) -> dict[str, dict[str, Any]]:
     """What `pages.json` says; a damaged one is made anew from this run."""
-    try:
-        index = json.loads((into / INDEX).read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return {}
-    entries = index.items() if isinstance(index, dict) else ()
-    return {file: entry for file, entry in entries if isinstance(entry, dict) and "listed" in entry and (into / file).is_file()}
+    return {file: entry for file, entry in index_of(into).items() if "listed" in entry and (into / file).is_file()}
 
 
 @contextmanager

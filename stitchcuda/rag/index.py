@@ -97,8 +97,8 @@ class Docs:
             rankings["near"] = [at for at in dict.fromkeys(near) if _fits(allowed, at)]
             rankings |= self._words.ranked(cut, DEEP, allowed)
         if mode == "meaning" or (mode == "hybrid" and not whole):
-            nearest, why = self._nearest(cut, allowed)
-            rankings |= nearest
+            by_meaning, why = self._nearest(cut, allowed)
+            rankings |= by_meaning
             if why:
                 notes.append(why)
         scored = ranking.fused(rankings, WEIGHTS, self._priors.__getitem__)
@@ -198,11 +198,10 @@ def _vectors(index: Path, meaning: MeaningOf | None) -> tuple[Meaning | None, st
     if meaning is None:
         return None, "the index has no vectors (`stitchcuda docs build` makes them)"
     damaged = f"{shelf.VECTORS} of the index has been changed (`stitchcuda docs build` makes it anew)"
+    if not shelf.has_vectors(index, meaning):
+        return None, damaged
     try:
-        path = index / shelf.VECTORS
-        if shelf.digest_of(path) != meaning.digest:
-            return None, damaged
-        return Meaning(path, np.load(index / "asked" / "owners.npy")), ""
+        return Meaning(index / shelf.VECTORS, np.load(index / "asked" / "owners.npy")), ""
     except (OSError, RuntimeError, ValueError):
         return None, damaged
 

@@ -37,7 +37,7 @@ class DocsRetriever(BaseRetriever):
         found = opened.docs.search(query, self.k, libraries=self.libraries, version=self.version, mode=self.mode)
         return [
             Document(
-                page_content="\n".join(part for part in (hit.chunk.text, hit.chunk.comment) if part),
+                page_content=hit.chunk.whole,
                 metadata={
                     "citation": hit.chunk.citation, "title": hit.chunk.title, "library": hit.chunk.library,
                     "version": hit.chunk.version, "source": hit.chunk.source, "kind": hit.chunk.kind, "score": hit.score,

@@ -197,6 +197,14 @@ def meaning_of(index: Path) -> MeaningOf | None:
         return None
 
 
+def has_vectors(index: Path, meaning: MeaningOf) -> bool:
+    """Whether the index' vectors are as they were written."""
+    try:
+        return digest_of(index / VECTORS) == meaning.digest
+    except OSError:
+        return False
+
+
 def damage(index: Path, manifest: Manifest) -> str:
     """What is not as it was written, one sentence; "" if all of it is."""
     for name, digest in manifest.files.items():

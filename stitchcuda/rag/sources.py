@@ -7,12 +7,12 @@ It lists files and hashes them; nobody has parsed anything yet. Where to look ne
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from stitchcuda.rag import documents, listing, shelf, techniques
+from stitchcuda.rag.copies import index_of
 from stitchcuda.rag.headers import places
 from stitchcuda.tools.machine.toolkit import find_toolkit, missing
 
@@ -125,13 +125,8 @@ def _printable(name: str) -> str:
 
 
 def _downloaded(folder: Path) -> tuple[File, ...]:
-    try:
-        index = json.loads((folder / "pages.json").read_text())
-    except (OSError, ValueError):
-        return ()
-    pages = index.items() if isinstance(index, dict) else ()
     return tuple(
         File(folder / name, str(page["url"]), str(page.get("library", "")), str(page.get("version", "")))
-        for name, page in sorted(pages)
-        if isinstance(page, dict) and "url" in page
+        for name, page in sorted(index_of(folder).items())
+        if "url" in page
     )

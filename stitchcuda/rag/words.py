@@ -68,7 +68,7 @@ _stem = Stemmer.Stemmer("english")
 def tokens(text: str) -> list[str]:
     """The words of a text in order, as the index knows them: small letters, stems, an identifier whole and in its parts."""
     for pattern, plain in _PHRASES:
-        text = pattern.sub(lambda found, plain=plain: f"{plain} ", text)  # type: ignore[misc]
+        text = pattern.sub(f"{plain} ", text)
     return [token for word in _WORD.findall(text) for token in _of_word(word)]
 
 

@@ -10,7 +10,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from stitchcuda.rag.chunk import Chunk, Kind
+from stitchcuda.rag.chunk import Chunk
 from stitchcuda.rag.headers.comments import BRIEF_CHARS, cut
 from stitchcuda.rag.headers.places import library_of
 from stitchcuda.rag.headers.reading import Entry
@@ -24,10 +24,6 @@ _ALIAS = re.compile(r"#define \w+ (?P<macro>[A-Za-z_]\w*)|typedef (?:(?P<what>en
 _RENAMED = re.compile(r"#define \w+ (?:__\w+_(?P<stream>PT[SD][SDZ])\()?(?P<name>[A-Za-z]\w*)\)?")
 _CONDENSED = {"CUTLASS"}                   # thousands of types with the same members: those are told with their type
 _DISTINCT = re.compile(r"[a-z][A-Z]|_|\d")  # a field's name that is more than a common word
-_KINDS: dict[str, Kind] = {
-    "function": "function", "type": "type", "enum": "enum", "value": "value", "field": "field", "variable": "variable",
-    "macro": "macro",
-}  # fmt: skip
 
 _UNNAMED = re.compile(r"(?:struct|union)\s*\{")
 
@@ -170,7 +166,7 @@ def _chunk(
         library=library,
         version=version,
         source=first.header,
-        kind=_KINDS[first.kind],
+        kind=first.kind,
         title=f"{called} ({names[0]})" if called else names[0],
         text="\n".join(declared) + _members(held),
         names=tuple(dict.fromkeys(names)),

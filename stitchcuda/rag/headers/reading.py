@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from stitchcuda.rag.headers import comments, declarations
+from stitchcuda.rag.headers.declared_names import Kind
 
 _MACROS = ("cuda/std/", "cub/detail/")        # only their macros count, which other headers use
 _NAMESPACES = (
@@ -45,7 +46,7 @@ class Entry(NamedTuple):
     name: str
     inside: str                            # namespaces and types, joined with ::
     header: str                            # as an include names it
-    kind: str                              # "function", "type", "enum", "value", "field", "variable", "macro"
+    kind: Kind
     text: str
     brief: str
     comment: str                           # the brief first
