@@ -11,6 +11,7 @@ import hashlib
 import importlib.util
 import logging
 import os
+import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -50,25 +51,27 @@ class Embedder:
         self.model = model
         self._place = _carried() if model == CARRIED else model
         self._loaded: SentenceTransformer | None = None
+        self._quick: SentenceTransformer | None = None
         self.id = f"{model}@{_fingerprint(Path(self._place))}" if Path(self._place).is_dir() else model
 
     def texts(self, texts: Sequence[str]) -> Vectors:
         """[len(texts), dimension] float32, each row of length 1."""
-        found = self._ready().encode(list(texts), batch_size=32, show_progress_bar=False, normalize_embeddings=True)
-        return np.ascontiguousarray(found, dtype=np.float32)
+        return _encoded(self._ready(), texts)
 
     def query(self, text: str) -> Vectors:
-        """[1, dimension] float32 of length 1. Without oneDNN, which prepares itself for each length anew, and with two threads:
-        for so little more cost more than they give."""
-        self._ready()
+        """[1, dimension] float32 of length 1. By the carried model in 8 bits: one text waits for the weights to come from memory
+        (benchmarks/docs_search.py measures what that does to the ranking). Without oneDNN, which prepares itself for each length
+        anew, and with two threads: for so little more cost more than they give."""
         import torch
 
+        if self._quick is None:
+            self._quick = _in_8_bits(self._ready()) if self.model == CARRIED else self._ready()
         threads, backend = torch.get_num_threads(), cast(Any, torch.backends.mkldnn)
         onednn = backend.enabled
         torch.set_num_threads(min(threads, 2))
         backend.enabled = False
         try:
-            return self.texts([text])
+            return _encoded(self._quick, [text])
         finally:
             torch.set_num_threads(threads)
             backend.enabled = onednn
@@ -85,6 +88,26 @@ class Embedder:
                     raise Unavailable(f"the embedding model {self.model!r} cannot be loaded: {reason[0][:200]}") from error
             self._loaded.max_seq_length = min(self._loaded.max_seq_length or TOKENS, TOKENS)
         return self._loaded
+
+
+def _encoded(model: SentenceTransformer, texts: Sequence[str]) -> Vectors:
+    found = model.encode(list(texts), batch_size=32, show_progress_bar=False, normalize_embeddings=True)
+    return np.ascontiguousarray(found, dtype=np.float32)
+
+
+def _in_8_bits(model: SentenceTransformer) -> SentenceTransformer:
+    """A copy with its linear layers quantised, a scale for each row of weights; the model itself where torch cannot."""
+    import torch
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")    # torch's notice that its quantisation moves to another package
+        try:
+            from torch.ao.quantization import per_channel_dynamic_qconfig, quantize_dynamic
+
+            layers = {torch.nn.Linear: per_channel_dynamic_qconfig}
+            return cast("SentenceTransformer", quantize_dynamic(model, layers))  # type: ignore[no-untyped-call]
+        except (AttributeError, ImportError, NotImplementedError, RuntimeError):
+            return model
 
 
 def _carried() -> str:
