@@ -27,7 +27,7 @@ from stitchcuda.tools.building.nearest_names import nearest
 
 Mode = Literal["hybrid", "words", "meaning"]
 WEIGHTS = {
-    "names": 1.25, "statuses": 5.6, "near": 1.5, "head": 0.6, "body": 1.4, "asked": 2.1, "meaning": 0.7,
+    "names": 1.35, "statuses": 5.6, "near": 1.77, "head": 0.6, "body": 1.4, "asked": 2.1, "meaning": 0.7,
     "asked by meaning": 1.1,
 }  # fmt: skip
 """Of the rankings that are fused; by what benchmarks/docs_search.py says of them."""

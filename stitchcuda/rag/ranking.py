@@ -60,7 +60,7 @@ def _prior(chunk: Chunk) -> float:
         return 0.55
     if NARROW.match(chunk.source) or chunk.source == "cuda_runtime.h":
         return 0.95                        # overloads of what stands elsewhere for all types, and for C
-    return 0.85 if chunk.library == "CUDA driver" else 1.0
+    return {"CUDA driver": 0.85, "cuDNN frontend": 0.9}.get(chunk.library, 1.0)
 
 
 def same(chunk: Chunk) -> tuple[str, str]:
