@@ -22,6 +22,7 @@ Target = Literal["cuda", "sim"]
 Status = Literal["running", "parked", "done", "failed"]
 Role = Literal["planner", "coder", "verifier"]
 Stage = Literal["start", "model"]
+Approval = Literal["plan", "code"]
 Digest = Annotated[str, "sha256"]
 
 
@@ -77,6 +78,7 @@ class Settings(Record):
     base_url: str | None = None
     from_scratch: bool = False             # False: a chat model goes on from what the built-in engineer has verified
     candidates: int = 1                    # drafts a step
+    approve: tuple[Approval, ...] = ()     # what a person is asked about before it goes on
     target: Target = "sim"
     goal: float | None = None              # stop once this speed-up is reached
     policy: Policy = "stitched"
@@ -128,6 +130,7 @@ class Plan(Record):
     evidence: tuple[Digest, ...] = ()
     summary: str = ""
     host: str = ""                         # how the host side is to be run: streams, graphs, workspaces, layouts
+    word: str = ""                         # names what a person had changed of it; "" where nobody had anything changed
 
 
 class ProfileResult(Record):

@@ -39,7 +39,7 @@ def brief_of(state: State, context: Context) -> Brief:
         program_ms=best.program_ms if best else None,
         profile=tuple(line for found in profiles for line in (found.bottleneck, *found.lines) if line),
         lessons=context.lines(state.get("lessons")),
-        about=_named(state.get("head") or context.name, "plan", str(len(plans))),
+        about=named(state.get("head") or context.name, "plan", str(len(plans))),
     )
 
 
@@ -86,12 +86,15 @@ def open_work(
     """The next attempt at a task. Its id is always the same for the same (parent attempt, task, ordinal).
 
     A session's first attempt has the session for a parent; through it, so do all that follow. A step after one whose replies
-    could not be used is another one, and asks anew.
+    could not be used is another one, and asks anew; so is one of a plan that a person had changed, since a fork of the session
+    may be at the same task of the plan as it was.
     """
     earlier = at_task(context.history(state), task)
     ordinal = max((attempt.ordinal for attempt in earlier), default=-1) + 1
     again = [str(state["unusable"])] if state.get("unusable") else []
-    name = _named(state.get("head") or context.name, task.id, str(ordinal), *again)
+    plan = context.plan(state)
+    again += [plan.word] if plan and plan.word else []
+    name = named(state.get("head") or context.name, task.id, str(ordinal), *again)
     return Work(id=name, task=task, ordinal=ordinal, of=_count(state, context), docs=docs, lessons=lessons)
 
 
@@ -100,7 +103,7 @@ def side_by_side(work: Work) -> tuple[Work, ...]:
     return tuple(
         work.model_copy(
             update={
-                "id": work.id if number == 0 else _named(work.id, str(number)),
+                "id": work.id if number == 0 else named(work.id, str(number)),
                 "ordinal": work.ordinal + number,
                 "candidate": number,
             }
@@ -121,6 +124,6 @@ def at_task(history: tuple[Attempt, ...], task: Task, plan_version: int | None =
     return tuple(a for a in history if a.task == task.id and plan_version in (None, a.plan_version))
 
 
-def _named(*parts: str) -> str:
+def named(*parts: str) -> str:
     """16 hexadecimal digits for what these parts name."""
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]

@@ -101,6 +101,10 @@ class Hands(Protocol):
     def close(self) -> None: ...
 
 
+def _nobody(question: dict[str, Any]) -> Any:
+    raise RuntimeError(f"nobody can be asked here for {question['waiting_for']}")
+
+
 @dataclass
 class Context:
     """One session at work in this process."""
@@ -112,6 +116,7 @@ class Context:
     engineers: Engineers
     on_event: Callable[[Event], None] = lambda event: None
     memory: Memory | None = None           # lessons of earlier sessions
+    ask: Callable[[dict[str, Any]], Any] = _nobody  # shows a person a question and returns the answer
     _loaded: dict[Digest, Any] = field(default_factory=dict)
     _mark: float = field(default_factory=time.monotonic)
 
@@ -152,6 +157,13 @@ class Context:
         same. Without a transcript nobody was asked anything that must not change."""
         transcript = self.engineers.transcript
         return transcript.once(name, look) if transcript else look()
+
+    def proposed(self, name: str, make: Callable[[], str]) -> str:
+        """What was made the first time, kept under `name` with any session: a person was shown it, so it must be the same when
+        the answer comes, in whatever process."""
+        from stitchcuda.engineers.desk import Transcript
+
+        return Transcript(self.workspace.store, self.name).once(f"proposal-{name}", make)
 
     def emit(self, kind: str, **facts: Any) -> None:
         self.on_event({"kind": kind, "session": self.name, **facts})

@@ -1,4 +1,5 @@
-"""The planner node: asks the engineer for a plan from the whole record. It picks no task and writes no code.
+"""The planner node: asks the engineer for a plan from the whole record, and a person for a word on it if the settings say so.
+It picks no task and writes no code.
 
 Tasks that are finished stay finished: whatever a new plan says of them is left out, so that replans come to an end. Before a
 chat model plans, it is looked once where the program's time goes.
@@ -7,12 +8,15 @@ chat model plans, it is looked once where the program's time goes.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
+from stitchcuda.engineers import Brief, Engineer
 from stitchcuda.errors import OutOfBudget, Unusable
-from stitchcuda.nodes.brief import brief_of
+from stitchcuda.nodes.approval import settled_plan
+from stitchcuda.nodes.brief import brief_of, named
 from stitchcuda.nodes.context import Context
 from stitchcuda.nodes.documentation import for_plan
-from stitchcuda.state import ProfileResult, Record, State, Task
+from stitchcuda.state import Plan, ProfileResult, Record, State, Task
 
 
 def planner(state: State, context: Context) -> State:
@@ -25,26 +29,65 @@ def planner(state: State, context: Context) -> State:
     if context.engineers.estimate and state.get("stage") == "model" and state.get("attempts", 0) == state.get("started", 0):
         context.emit("estimate", text=context.engineers.estimate(brief))
     try:
-        proposed = engineer.plan(brief)
+        plan, notes = _planned(state, context, brief)
     except OutOfBudget as error:
         return seen | {"halt": f"budget: {error}", "work": None}
     except Unusable as error:
         return seen | {"halt": f"there is no plan: {error}", "work": None, "notes": context.note(state, str(error))}
-    finished = state.get("tasks_done", ())
-    tasks: dict[str, Task] = {task.id: task for task in reversed(proposed.tasks) if task.id not in finished}
-    version = state.get("plan_version", 0) + 1
-    plan = proposed.model_copy(update={"version": version, "tasks": tuple(reversed(tasks.values()))})
-    context.emit("plan", version=version, tasks=plan.tasks, summary=plan.summary, engineer=engineer.name)
+    context.emit("plan", version=plan.version, tasks=plan.tasks, summary=plan.summary, engineer=engineer.name)
     digest = context.save(plan)
     return seen | {
         "plan": digest,
         "plans": (*state.get("plans", ()), digest),
-        "plan_version": version,
-        "tasks_total": len(finished) + len(plan.tasks),
+        "plan_version": plan.version,
+        "tasks_total": len(state.get("tasks_done", ())) + len(plan.tasks),
         "task": 0,
         "missed": 0,
         "work": None,
+        "notes": notes,
     }
+
+
+def _planned(state: State, context: Context, brief: Brief) -> tuple[Plan, tuple[str, ...]]:
+    """The plan to follow, and the notes: the engineer's own, or what a person has made of it."""
+    engineer, notes = context.engineer(state), state.get("notes", ())
+    listens = engineer.reads_docs          # who reads documentation reads a person's words too
+    if "plan" not in context.settings.approve:
+        return _numbered(engineer.plan(brief), state), notes
+    while True:
+        made = context.proposed(brief.about, partial(_proposal, engineer, brief))
+        plan = _numbered(Plan.model_validate_json(made), state)
+        settled = settled_plan(plan, context, engineer=engineer.name, listens=listens) if plan.tasks else plan
+        if isinstance(settled, Plan):
+            return _worded(plan, settled, state, context, notes)
+        names = ", ".join(task.id for task in plan.tasks)
+        notes = context.note({"notes": notes}, f"a person was shown the plan {names} and asked for another one: {settled}")
+        brief = replace(brief, notes=notes, about=named(brief.about, settled))
+
+
+def _proposal(engineer: Engineer, brief: Brief) -> str:
+    return engineer.plan(brief).model_dump_json()
+
+
+def _numbered(proposed: Plan, state: State) -> Plan:
+    """The plan as this session's next one, without what is finished."""
+    finished = state.get("tasks_done", ())
+    tasks: dict[str, Task] = {task.id: task for task in reversed(proposed.tasks) if task.id not in finished}
+    version = state.get("plan_version", 0) + 1
+    return proposed.model_copy(update={"version": version, "tasks": tuple(reversed(tasks.values()))})
+
+
+def _worded(
+    plan: Plan, settled: Plan, state: State, context: Context, notes: tuple[str, ...]
+) -> tuple[Plan, tuple[str, ...]]:
+    """What a person made of a plan, named by that, and a note on it."""
+    if settled.tasks != plan.tasks:
+        dropped = [task.id for task in plan.tasks if task.id not in {other.id for other in settled.tasks}]
+        left = f", without {', '.join(dropped)}" if dropped else ""
+        notes = context.note({"notes": notes}, f"plan {plan.version} is followed as a person edited it{left}")
+    if settled.tasks == plan.tasks and notes == state.get("notes", ()):
+        return plan, notes
+    return settled.model_copy(update={"word": named(*notes, *(task.model_dump_json() for task in settled.tasks))}), notes
 
 
 class Profiles(Record):

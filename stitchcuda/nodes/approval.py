@@ -1,0 +1,202 @@
+"""What a person is asked before a plan is followed or a draft is built, and what may be answered.
+
+A question is plain JSON, since it is kept with a checkpoint and shown by any client: `approve` ("plan" or "code"),
+`waiting_for` (a sentence), what it is about, and `answers` (what may be said). An answer that cannot be used is refused in one
+sentence, and the same question is asked again; nothing is lost. A plan may be cut, reordered, and its strategies reworded; the figures in it
+stay the engineer's. Nothing is asked here: `Context.ask` does, and who answers is `graph/approval.py`'s business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+from typing import Any
+
+from stitchcuda.engineers import Files
+from stitchcuda.engineers.reply import Malformed, program_path
+from stitchcuda.nodes.context import Context
+from stitchcuda.state import Plan, Task, Work
+
+Question = dict[str, Any]
+ACCEPT = "accept"
+SHOWN = ("id", "title", "predicted_ms", "why", "strategy")
+COMMENT = 2000                             # characters that are shown to the engineer
+KEPT_FILES = ("program.json",)             # written by us: it states contracts, and is read back
+
+
+class Refused(Exception):
+    """An answer that cannot be used; the message says why in one sentence."""
+
+
+def settled_plan(plan: Plan, context: Context, *, engineer: str, listens: bool) -> Plan | str:
+    """The plan as a person wants it, or the comment with which another one is to be made, if the engineer `listens`."""
+    refused = ""
+    while True:
+        answer = context.ask(plan_question(plan, context.save(plan), engineer=engineer, listens=listens, refused=refused))
+        try:
+            return plan_answer(answer, plan, listens=listens)
+        except Refused as error:
+            refused = str(error)
+
+
+def settled_draft(work: Work, before: Files, context: Context) -> Files | None:
+    """The draft's files as a person wants them; None when it is to be built as it is. `before`: what it started from."""
+    assert work.program is not None
+    files = context.files(work.program)
+    refused = ""
+    while True:
+        answer = context.ask(code_question(work, before, files, refused=refused))
+        try:
+            return code_answer(answer, files)
+        except Refused as error:
+            refused = str(error)
+
+
+def plan_question(plan: Plan, digest: str, *, engineer: str, listens: bool, refused: str = "") -> Question:
+    count = "1 task" if len(plan.tasks) == 1 else f"{len(plan.tasks)} tasks"
+    return {
+        "approve": "plan",
+        "waiting_for": _asked(f"your word on plan {plan.version} ({count}, by {engineer})", refused),
+        "version": plan.version,
+        "plan": digest,
+        "engineer": engineer,
+        "summary": plan.summary,
+        "tasks": [_shown(task) for task in plan.tasks],
+        "answers": [
+            f'"{ACCEPT}": it is followed as it is',
+            '{"tasks": [...]}: the tasks that stay, in the order wanted; each an id, or an object with id and another strategy',
+            *(['{"comment": "..."}: another plan is made, with this for the engineer to read'] if listens else []),
+        ],
+        "refused": refused,
+    }
+
+
+def code_question(work: Work, before: Files, files: Files, *, refused: str = "") -> Question:
+    texts = {path: text for path, text in files.items() if isinstance(text, str)}
+    changed = {path: text for path, text in texts.items() if before.get(path) != text}
+    which = f"{work.task.id} #{work.ordinal}" + (f", candidate {work.candidate + 1} of {work.of}" if work.of > 1 else "")
+    return {
+        "approve": "code",
+        "waiting_for": _asked(f"your word on the draft of {which} ({work.task.title})", refused),
+        "attempt": work.id,
+        "task": _shown(work.task),
+        "ordinal": work.ordinal,
+        "candidate": work.candidate,
+        "engineer": work.engineer,
+        "note": work.note,
+        "program": work.program,
+        "files": changed,
+        "unchanged": sorted(texts.keys() - changed.keys()),
+        "removed": sorted(before.keys() - files.keys()),
+        "answers": [
+            f'"{ACCEPT}": it is built as it is',
+            '{"files": {"kernels/NAME.cu": "whole text", "OTHER": null}}: built with these files instead; null removes one',
+        ],
+        "refused": refused,
+    }
+
+
+def plan_answer(answer: Any, plan: Plan, *, listens: bool) -> Plan | str:
+    """The plan that was answered, or a comment. Raises `Refused`."""
+    if _accepted(answer):
+        return plan
+    forms = f'"{ACCEPT}", {{"tasks": [...]}}' + (' or {"comment": "..."}' if listens else "")
+    if not isinstance(answer, Mapping) or len(answer) != 1 or not answer.keys() <= {"tasks", "comment"}:
+        raise Refused(f"{_short(answer)} is no answer to a plan: give {forms}")
+    if "comment" in answer:
+        comment = answer["comment"]
+        if not listens:
+            raise Refused("the built-in engineer reads no comments: accept its plan, or edit its tasks")
+        if not isinstance(comment, str) or not comment.strip():
+            raise Refused("a comment is a text: say what another plan should do")
+        return " ".join(comment.split())[:COMMENT]
+    tasks = answer["tasks"]
+    if not isinstance(tasks, list | tuple) or not tasks:
+        raise Refused("tasks is a list of those that stay, at least one: give their ids in the order wanted")
+    known = {task.id: task for task in plan.tasks}
+    kept = [_edited(entry, known) for entry in tasks]
+    twice = next((task.id for at, task in enumerate(kept) if task.id in {other.id for other in kept[:at]}), None)
+    if twice:
+        raise Refused(f"the task {twice!r} is there twice: name each once")
+    return plan.model_copy(update={"tasks": tuple(kept)})
+
+
+def code_answer(answer: Any, files: Files) -> Files | None:
+    """The draft's files with those that were answered; None when it was accepted. Raises `Refused`."""
+    if _accepted(answer):
+        return None
+    if not isinstance(answer, Mapping) or answer.keys() != {"files"}:
+        raise Refused(f'{_short(answer)} is no answer to a draft: give "{ACCEPT}" or {{"files": {{PATH: TEXT}}}}')
+    given = answer["files"]
+    if not isinstance(given, Mapping) or not given:
+        raise Refused("files is an object of paths and texts: give at least one file that is to be different")
+    result = dict(files)
+    for name, text in given.items():
+        path = _path(name)
+        if path in KEPT_FILES and text != files.get(path):
+            raise Refused(f"{path} states what the program was checked for, so it is written by the engineer: leave it out")
+        if text is None:
+            if result.pop(path, None) is None:
+                raise Refused(f"{path} cannot be removed: there is no such file")
+        elif not isinstance(text, str) or not _encodes(text):
+            raise Refused(f"{path} is no text: give the whole file as a string, or null to remove it")
+        else:
+            result[path] = text
+    if "model_new.py" not in result:
+        raise Refused("model_new.py cannot be removed: the program is imported from it")
+    inside = next((path for path in result for parent in PurePosixPath(path).parents if str(parent) in result), None)
+    if inside:
+        raise Refused(f"{inside} lies below what is a file itself: give it another name")
+    return None if result == files else result
+
+
+def _asked(what: str, refused: str) -> str:
+    return f"{what}; the last answer was refused: {refused}" if refused else what
+
+
+def _accepted(answer: Any) -> bool:
+    return answer == ACCEPT or (isinstance(answer, Mapping) and dict(answer) == {ACCEPT: True})
+
+
+def _shown(task: Task) -> dict[str, Any]:
+    return task.model_dump(mode="json", include=set(SHOWN))
+
+
+def _edited(entry: Any, known: Mapping[str, Task]) -> Task:
+    """The task that an entry names, with its strategy."""
+    told = {"id": entry} if isinstance(entry, str) else entry
+    if not isinstance(told, Mapping) or not isinstance(told.get("id"), str):
+        raise Refused(f"{_short(entry)} is no task: give its id, or an object with id and strategy")
+    if told["id"] not in known:
+        raise Refused(f"there is no task {told['id']!r} in this plan: it has {', '.join(known)}")
+    task = known[told["id"]]
+    shown = _shown(task)
+    for key, value in told.items():
+        if key not in shown:
+            raise Refused(f"a task has no {_short(key)}: it has {', '.join(SHOWN)}")
+        if key != "strategy" and value != shown[key]:
+            raise Refused(f"{key} of task {task.id!r} is not for you to change: reword its strategy, move it or leave it out")
+    strategy = told.get("strategy", task.strategy)
+    if not isinstance(strategy, str) or not _encodes(strategy):
+        raise Refused(f"the strategy of task {task.id!r} is no text")
+    return task.model_copy(update={"strategy": strategy})
+
+
+def _path(name: Any) -> str:
+    try:
+        return program_path(name if isinstance(name, str) else "")
+    except Malformed as error:
+        raise Refused(f"{error}: give paths such as model_new.py or kernels/NAME.cu") from error
+
+
+def _encodes(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:             # half of a pair, as JSON may spell it
+        return False
+    return True
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:59]}…"
