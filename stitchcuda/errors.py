@@ -22,6 +22,10 @@ class Unavailable(StitchError):
     """What was asked for does not exist on this machine or does not answer: a GPU, a compiler, an endpoint, a disk."""
 
 
+class Damaged(Unavailable):
+    """Something that was kept is missing, or is not what was written."""
+
+
 class SessionBusy(StitchError):
     """Another process owns the session."""
 

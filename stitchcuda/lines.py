@@ -2,7 +2,7 @@
 
 A record is there when its line is whole: a line torn by a crash is cut off by the next writer and never counts. The first
 record with a key stays; the file is read again when another process has added to it. It knows nothing of what the records
-mean: see `workspace.py`.
+mean: see `workspace/`.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ import hashlib
 import json
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from stitchcuda.errors import Unavailable
+from stitchcuda.errors import Damaged
 from stitchcuda.state import Record
+from stitchcuda.writing import write_atomically
 
 R = TypeVar("R", bound=Record)
 
@@ -37,8 +38,7 @@ class Lines(Generic[R]):
             known = self._read()
             if (found := known.get(self._key(record))) is not None:
                 return found
-            body = record.model_dump_json()
-            line = json.dumps({"sha256": hashlib.sha256(body.encode()).hexdigest(), self._field: body}).encode() + b"\n"
+            line = self._line(record)
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with self.path.open("ab") as file:
                 file.truncate(self._whole())
@@ -50,9 +50,39 @@ class Lines(Generic[R]):
             return record
 
     def records(self) -> Mapping[str, R]:
-        """All records by key, oldest first. Raises Unavailable for a line that is whole but not what was written."""
+        """All records by key, oldest first. Raises Damaged for a line that is whole but not what was written."""
         with self._guard:
             return dict(self._read())
+
+    def readable(self) -> tuple[list[R], str]:
+        """The records whose lines are whole, oldest first, and a sentence for the first one that is not; "" where all are."""
+        found: dict[str, R] = {}
+        damage = ""
+        data = self.path.read_bytes() if self.path.exists() else b""
+        for number, line in enumerate(data[: data.rfind(b"\n") + 1].splitlines(), 1):
+            try:
+                record = self._parsed(line, number)
+            except Damaged as error:
+                damage = damage or str(error)
+                continue
+            found.setdefault(self._key(record), record)
+        return list(found.values()), damage
+
+    def replace(self, records: Iterable[R]) -> None:
+        """Writes the file anew with these records. What was in it is kept beside it, as `NAME.damaged` and a number."""
+        with self._guard:
+            if self.path.exists():
+                number = next(n for n in range(1, 1_000_000) if not self._aside(n).exists())
+                os.rename(self.path, self._aside(number))
+            write_atomically(self.path, b"".join(map(self._line, records)))
+            self._size = -1
+
+    def _aside(self, number: int) -> Path:
+        return self.path.with_name(f"{self.path.name}.damaged{number}")
+
+    def _line(self, record: R) -> bytes:
+        body = record.model_dump_json()
+        return json.dumps({"sha256": hashlib.sha256(body.encode()).hexdigest(), self._field: body}).encode() + b"\n"
 
     def _read(self) -> dict[str, R]:
         size = self.path.stat().st_size if self.path.exists() else 0
@@ -72,7 +102,7 @@ class Lines(Generic[R]):
                 return self._kind.model_validate_json(entry[self._field])
         except (ValueError, KeyError, TypeError, AttributeError):
             pass                           # said below, with the line's number
-        raise Unavailable(f"{self.path} is damaged at line {number}: restore it from a copy")
+        raise Damaged(f"{self.path} is damaged at line {number}: restore it from a copy, or resume without it")
 
     def _whole(self) -> int:
         """Bytes up to the end of the last complete line."""

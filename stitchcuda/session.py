@@ -11,26 +11,49 @@ import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.graph import START
+from langgraph.types import Command
 
 from stitchcuda.engineers import Engineer
 from stitchcuda.engineers.choose import Engineers
-from stitchcuda.errors import BadInput, SessionBusy, StitchError, Unavailable
-from stitchcuda.graph.checkpoints import Checkpoints
+from stitchcuda.errors import BadInput, Damaged, SessionBusy, StitchError, Unavailable
+from stitchcuda.graph.approval import Question, commanded, lay_out, questions
+from stitchcuda.graph.checkpoints import Checkpoints, open_checkpoints
 from stitchcuda.graph.graph import Graph, build_graph, recursion_limit, thread
+from stitchcuda.graph.mending import mend
 from stitchcuda.graph.opening import check_unchanged, checked_settings, open_context, open_hands, open_record
-from stitchcuda.graph.runtime import Given, Request, told, with_tuples
+from stitchcuda.graph.request import Request
+from stitchcuda.graph.runtime import Given, told, with_tuples
 from stitchcuda.memory import open_memory
 from stitchcuda.nodes.away import ELSEWHERE, AwayHands
 from stitchcuda.nodes.context import Context, Event, Hands
 from stitchcuda.nodes.verdict import missing, predicted_ms
-from stitchcuda.state import Attempt, Evidence, Plan, Policy, Precision, Record, Role, Settings, State, Status, Tier, Usage
-from stitchcuda.workspace import SessionLock, SessionRecord, Workspace, write_atomically
+from stitchcuda.state import (
+    Approval,
+    Attempt,
+    Evidence,
+    Plan,
+    Policy,
+    Precision,
+    Record,
+    Role,
+    Settings,
+    State,
+    Status,
+    Tier,
+    Usage,
+)
+from stitchcuda.workspace import SessionRecord, Workspace
+
+if TYPE_CHECKING:
+    from stitchcuda.graph.postgres_checkpoints import PostgresCheckpoints
 
 Listener = Callable[[Event], None]
+Place = Workspace | Path | str | None
+"""A workspace, or its folder; None for STITCHCUDA_WORKSPACE, else `.stitchcuda` here."""
 
 
 class Outcome(Record):
@@ -65,9 +88,10 @@ def optimize(
     device: str = "auto",
     goal: float | None = None,
     session: str | None = None,
-    workspace: Path | str | None = None,
+    workspace: Place = None,
     from_scratch: bool = False,
     candidates: int = 1,
+    approve: Sequence[Approval] = (),
     budget_usd: float = 5.0,
     max_tokens: int | None = None,
     max_gpu_s: float | None = None,
@@ -84,16 +108,17 @@ def optimize(
     arguments, a dict of keyword arguments, or one tensor. `session` names it (default: numbered after the reference);
     `workspace` is the folder it lives in (default: STITCHCUDA_WORKSPACE, else `.stitchcuda` here). `engineer` replaces the one
     that `model` names; `roles` gives a role another chat model, and `options` are for them all, such as temperature. A chat
-    model goes on from what the built-in engineer has verified, unless `from_scratch`. `candidates` are drafts a step.
+    model goes on from what the built-in engineer has verified, unless `from_scratch`. `candidates` are drafts a step. With
+    `approve` ("plan", "code" or both) the session is parked when a plan or a draft is there, until `resume` has an answer.
     `on_event` is called with a dict for every node, attempt, best program and note.
 
     Raises BadInput or Unavailable with one sentence; KeyboardInterrupt after a clean stop, saying how to go on.
     """
-    home = Workspace(workspace)
+    home = Workspace.of(workspace)
     settings = {
         "model": model, "roles": {role: tuple(models) for role, models in (roles or {}).items()},
         "options": dict(options or {}), "base_url": base_url, "from_scratch": from_scratch, "candidates": candidates,
-        "goal": goal, "budget_usd": budget_usd,
+        "approve": tuple(approve), "goal": goal, "budget_usd": budget_usd,
         "max_tokens": max_tokens, "max_gpu_s": max_gpu_s, "max_attempts": max_attempts, "max_minutes": max_minutes,
         "policy": policy, "precision": precision,
     }  # fmt: skip
@@ -111,8 +136,9 @@ def optimize(
 def resume(
     name: str,
     *,
-    workspace: Path | str | None = None,
+    workspace: Place = None,
     device: str | None = None,
+    answer: Any = None,
     budget_usd: float | None = None,
     max_tokens: int | None = None,
     max_gpu_s: float | None = None,
@@ -128,10 +154,12 @@ def resume(
 
     On another device, driver or torch the baseline is taken again and the best program verified again. `device` replaces
     what the session was started with; "elsewhere" goes on without any, as far as replies and reading lead: it is parked where a
-    program has to be built or run. Raises BadInput when the session is unknown or its reference has changed since, and for
-    budgets of one that is done.
+    program has to be built or run. `answer` is to what is `waiting`: "accept", `{"tasks": […]}` and `{"comment": …}` for a
+    plan, `{"files": {…}}` for a draft, or `{id: answer}` where several drafts wait (docs/service.md); one that cannot be used
+    is refused, and what waits is asked again. Raises BadInput when the session is unknown or its reference has changed since, for
+    an answer where nothing waits for one, and for budgets of one that is done.
     """
-    home = Workspace(workspace, create=False)
+    home = Workspace.of(workspace, create=False)
     record = home.record(name)
     check_unchanged(home, record)
     asked = {
@@ -142,12 +170,12 @@ def resume(
         if Session(home, record).status == "done":
             raise BadInput(f"session {name!r} is done, and its budgets with it: start another one from its reference")
         record = home.with_settings(record, checked_settings(record.settings.model_dump() | budgets))
-    return Session(home, record).run(device=device, engineer=engineer, on_event=on_event)
+    return Session(home, record).run(device=device, engineer=engineer, on_event=on_event, answer=answer)
 
 
-def sessions(workspace: Path | str | None = None) -> tuple[Session, ...]:
+def sessions(workspace: Place = None) -> tuple[Session, ...]:
     """All sessions of a workspace, oldest first."""
-    home = Workspace(workspace, create=False)
+    home = Workspace.of(workspace, create=False)
     return tuple(Session(home, record) for record in home.sessions())
 
 
@@ -159,9 +187,9 @@ class Session:
         self.record = record
 
     @classmethod
-    def open(cls, name: str, workspace: Path | str | None = None) -> Session:
+    def open(cls, name: str, workspace: Place = None) -> Session:
         """Raises BadInput for a session that the workspace does not have."""
-        home = Workspace(workspace, create=False)
+        home = Workspace.of(workspace, create=False)
         return cls(home, home.record(name))
 
     @property
@@ -194,6 +222,12 @@ class Session:
         return self._standing()[1]
 
     @property
+    def waiting(self) -> tuple[Question, ...]:
+        """What a person is asked, where the settings say `approve`; `resume` takes the answers. Not what waits for replies."""
+        with self._checkpoints() as saver:
+            return questions(build_graph(saver).get_state(thread(self.name)).interrupts)
+
+    @property
     def plan(self) -> Plan | None:
         digest = self.state().get("plan")
         return Plan.model_validate_json(self.home.store.get(digest)) if digest else None
@@ -204,6 +238,8 @@ class Session:
         walk: list[Attempt] = []
         head = self.state().get("head")
         while head is not None:
+            if head not in known:
+                raise Damaged(f"the ledger of session {self.name!r} lacks attempt {head[:8]}: `stitchcuda resume` goes on without it")
             walk.append(known[head])
             head = walk[-1].parent
         return tuple(reversed(walk))
@@ -258,40 +294,45 @@ class Session:
         engineer: Engineer | Engineers | None = None,
         hands: Hands | None = None,
         on_event: Listener | None = None,
+        answer: Any = None,
     ) -> Session:
         """Runs the graph from where the session stands until it ends or waits, and returns itself.
 
-        `device`, `engineer` and `hands` (the tools) replace what the session was asked for and what this machine has.
+        `device`, `engineer` and `hands` (the tools) replace what the session was asked for and what this machine has. `answer`
+        is to what is `waiting`: one for all of it, or `{id: answer}`. Raises BadInput where it cannot be handed in.
         """
+        command = commanded(self.waiting, answer) if answer is not None else None
         with ExitStack() as stack:
             try:
-                stack.enter_context(SessionLock(self.folder))
-                self._failure.unlink(missing_ok=True)
-                saver = stack.enter_context(Checkpoints(self.folder))
+                stack.enter_context(self.home.store.owning(self.name))
+                self.home.store.fail(self.name, None)
+                self.home.prepared(self.record)
+                mended = mend(self.home, self.record)
+                saver = stack.enter_context(open_checkpoints(self.home, self.name))
                 memory = stack.enter_context(open_memory(self.home.root))
                 hands = stack.enter_context(closing(hands or self._hands(device)))
+                for text in mended:
+                    (on_event or _quiet)({"kind": "note", "session": self.name, "text": text})
                 graph = build_graph(saver)
-                start = _start(graph, self.name, hands)
+                start = _start(graph, self.name, hands, command)
                 if start is not None:
                     context = open_context(self.home, self.record, hands, engineer, on_event, memory)
-                    _drive(graph, start, context)
+                    with self.home.told():
+                        _drive(graph, start, context)
+                    waiting = questions(graph.get_state(thread(self.name)).interrupts)
+                    lay_out(waiting, self.folder, self.home.store)
             except KeyboardInterrupt as error:
                 how = f"stitchcuda resume {self.name}{self.home.option}"
-                raise KeyboardInterrupt(f"session {self.name!r} is saved in {self.home.root}: go on with `{how}`") from error
+                raise KeyboardInterrupt(f"session {self.name!r} is saved in {self.home.where}: go on with `{how}`") from error
             except sqlite3.OperationalError as error:
                 raise _disk_trouble(self.folder, error) from error
             except SessionBusy:
                 raise
             except Exception as error:     # checkpoints keep an error of an earlier run, in other words and without its time
                 with suppress(StitchError):
-                    write_atomically(self._failure, str(error).encode())
+                    self.home.store.fail(self.name, str(error))
                 raise
         return self
-
-    @property
-    def _failure(self) -> Path:
-        """Why the last run failed; not there where it did not."""
-        return self.folder / "failure"
 
     def _hands(self, device: str | None) -> Hands:
         if device != ELSEWHERE:
@@ -302,9 +343,9 @@ class Session:
         return AwayHands(baseline.device, self.home.cache)
 
     @contextmanager
-    def _checkpoints(self) -> Iterator[Checkpoints]:
+    def _checkpoints(self) -> Iterator[Checkpoints | PostgresCheckpoints]:
         try:
-            with Checkpoints(self.folder) as saver:
+            with self.home.told(), open_checkpoints(self.home, self.name) as saver:
                 yield saver
         except sqlite3.OperationalError as error:
             raise _disk_trouble(self.folder, error) from error
@@ -312,24 +353,29 @@ class Session:
     def _standing(self) -> tuple[State, Status, str | None]:
         with self._checkpoints() as saver:
             state, waiting, error = _snapshot(saver, self.name, self.home.root)
-        if SessionLock(self.folder).held:
+        if self.home.store.owner(self.name):
             return state, "running", None
         if state.get("report"):
             return state, "done", None
-        if self._failure.exists() or (error and not waiting):
-            return state, "failed", self._failure.read_text() if self._failure.exists() else error
+        failure = self.home.store.failure(self.name)
+        if failure is not None or (error and not waiting):
+            return state, "failed", error if failure is None else failure
         return state, "parked", f"waits for {waiting}" if waiting else "interrupted"
+
+
+def _quiet(event: Event) -> None:
+    """Nobody listens."""
 
 
 class _Start(NamedTuple):
     """How the graph is to be started: its input, None to go on from the last checkpoint."""
 
-    request: Request | None
+    request: Request | Command[Any] | None
     resumed: bool
 
 
-def _start(graph: Graph, name: str, hands: Hands) -> _Start | None:
-    """None when the session is done and stands for this device.
+def _start(graph: Graph, name: str, hands: Hands, command: Command[Any] | None) -> _Start | None:
+    """None when the session is done and stands for this device. `command` hands in what a person has answered.
 
     Results are compared only within one device key: on another, the baseline is taken again.
     """
@@ -338,10 +384,12 @@ def _start(graph: Graph, name: str, hands: Hands) -> _Start | None:
     if not snapshot.created_at:
         return _Start({"session": name}, resumed=False)
     if baseline and baseline.device.key != hands.device().key:
+        if command is not None:
+            raise BadInput(f"session {name!r} is on another device now and asks anew: resume it without an answer first")
         graph.update_state(thread(name), {"session": name}, as_node=START)
         return _Start(None, resumed=True)
     # `next` leaves out a node that has run but whose checkpoint was not written any more; `tasks` has it.
-    return _Start(None, resumed=True) if snapshot.tasks else None
+    return _Start(command, resumed=True) if snapshot.tasks else None
 
 
 def _drive(graph: Graph, start: _Start, context: Context) -> None:
@@ -353,7 +401,7 @@ def _drive(graph: Graph, start: _Start, context: Context) -> None:
         pass
 
 
-def _snapshot(saver: Checkpoints, name: str, root: Path) -> tuple[State, str, str]:
+def _snapshot(saver: Checkpoints | PostgresCheckpoints, name: str, root: Path) -> tuple[State, str, str]:
     """The state, what an interrupted node waits for, and what failed."""
     snapshot = build_graph(saver).get_state(thread(name))
     waiting = " and ".join(dict.fromkeys(told(interrupt.value, root) for interrupt in snapshot.interrupts))

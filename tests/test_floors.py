@@ -15,7 +15,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "stitchcuda"
 FLOORS = [
     {"errors"},
     {"state"},
-    {"lines", "syntax"},
+    {"lines", "syntax", "postgres", "writing"},
     {"workspace"},
     {"sandbox"},
     {"simulator", "fusion"},
@@ -25,6 +25,7 @@ FLOORS = [
     {"nodes"},
     {"graph"},
     {"session"},
+    {"keeping"},
     {"terminal"},
     {"summary"},
     {"console", "model_flags"},

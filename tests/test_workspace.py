@@ -196,16 +196,16 @@ def test_two_processes_on_one_session_and_the_lock_of_a_dead_one(tmp_path: Path)
     assert other.stdout is not None
     other.stdout.readline()
     lock = SessionLock(tmp_path)
-    assert lock.held
+    assert lock.owner()
     with pytest.raises(SessionBusy, match=f"process {other.pid}"):
         lock.__enter__()
     os.kill(other.pid, 9)
     other.wait()
-    assert not lock.held
+    assert not lock.owner()
     with lock:
-        assert lock.held
+        assert lock.owner()
         assert (tmp_path / "lock").read_text() == str(os.getpid())
-    assert not lock.held
+    assert not lock.owner()
 
 
 def test_session_json_is_readable(tmp_path: Path) -> None:

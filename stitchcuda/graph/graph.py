@@ -12,7 +12,8 @@ from langgraph.types import Checkpointer
 
 from stitchcuda.graph import routes
 from stitchcuda.graph.candidates import fan_out
-from stitchcuda.graph.runtime import Given, Opening, Request, node
+from stitchcuda.graph.request import Opening, Request
+from stitchcuda.graph.runtime import Given, node
 from stitchcuda.nodes.baseline import baseline
 from stitchcuda.nodes.check import check
 from stitchcuda.nodes.coder import coder

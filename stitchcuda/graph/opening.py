@@ -17,11 +17,13 @@ from types import ModuleType
 from typing import Any
 
 import cloudpickle
+from langgraph.types import interrupt
 from pydantic import ValidationError
 
 from stitchcuda.engineers import Engineer
 from stitchcuda.engineers.choose import MAILBOX, Engineers, check_models, engineers_for
 from stitchcuda.errors import BadInput
+from stitchcuda.graph.events import publish
 from stitchcuda.memory import Memory
 from stitchcuda.nodes.context import Context, Event, Hands
 from stitchcuda.nodes.hands import LocalHands
@@ -104,7 +106,7 @@ def check_unchanged(home: Workspace, record: SessionRecord) -> None:
 
     Where it is no longer there, as on another machine, the session goes on with its own copy.
     """
-    if not record.reference_path:
+    if not record.reference_path or home.database is not None:  # a path of whichever machine it was started on
         return
     path = home.root / record.reference_path
     if path.is_file() and path.read_bytes() != home.store.get(record.reference):
@@ -116,7 +118,7 @@ def check_unchanged(home: Workspace, record: SessionRecord) -> None:
 
 def open_hands(home: Workspace, record: SessionRecord, device: str | None = None) -> Hands:
     """This machine's tools for a session, on `device` or what the record asks for. They start on first use."""
-    reference = home.folder(record.name) / record.reference_name
+    reference = home.prepared(record) / record.reference_name
     if not reference.is_file() or reference.read_bytes() != home.store.get(record.reference):
         raise BadInput(f"{reference} is missing or was edited: it is the session's own copy of the reference, restore it")
     settings = record.settings.model_copy(update={"target": resolve_target(device or record.device)})
@@ -134,7 +136,11 @@ def open_context(
     """A context for one session with these tools, and with `engineer` or the one that the record names. Without `memory` it
     neither reads nor writes lessons."""
     settings = record.settings.model_copy(update={"target": hands.device().target})
-    tell = on_event or (lambda event: None)
+
+    def tell(event: Event) -> None:
+        publish(event)
+        if on_event is not None:
+            on_event(event)
 
     def streaming(role: Role, chunks: int) -> None:
         tell({"kind": "tokens", "session": record.name, "role": role, "chunks": chunks})
@@ -155,6 +161,7 @@ def open_context(
         engineers=engineer if isinstance(engineer, Engineers) else Engineers(engineer),
         on_event=tell,
         memory=memory,
+        ask=interrupt,
     )
 
 

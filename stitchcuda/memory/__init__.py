@@ -28,9 +28,10 @@ from stitchcuda.memory import exchange
 from stitchcuda.memory.experience import Experience, Recalled, fitting, gathered
 from stitchcuda.memory.lesson import Lesson, Situation, Tensor, each_once
 from stitchcuda.memory.origin import lesson_of, situation_of
-from stitchcuda.memory.postgres import SCHEMES, PostgresPlace
+from stitchcuda.memory.postgres import PostgresPlace
 from stitchcuda.memory.sqlite import SqlitePlace
 from stitchcuda.memory.telling import as_text
+from stitchcuda.postgres import SCHEMES
 from stitchcuda.state import Record
 
 __all__ = [

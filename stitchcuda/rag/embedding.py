@@ -60,8 +60,8 @@ class Embedder:
 
     def query(self, text: str) -> Vectors:
         """[1, dimension] float32 of length 1. By the carried model in 8 bits: one text waits for the weights to come from
-        memory (benchmarks/docs_search.py measures what that does to the ranking). Without oneDNN, which prepares itself for each
-        length anew, and with two threads: for so little more cost more than they give."""
+        memory (benchmarks/docs_search.py measures what that does to the ranking). Without oneDNN, which prepares itself for
+        each length anew, and with two threads: for so little more cost more than they give."""
         import torch
 
         if self._quick is None:

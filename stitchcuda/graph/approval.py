@@ -1,0 +1,133 @@
+"""What a parked session asks a person, and how an answer reaches it: by the id of its interrupt, one or several at once.
+
+For people who would rather edit files than JSON, what waits is laid out in the session's folder: a plan as
+`waiting/plan-1-….json`, a draft as the folder `waiting/TASK-ORDINAL-…/`. Which answers are good is not decided here: see
+`nodes/approval.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from langgraph.types import Command, Interrupt
+
+from stitchcuda.errors import BadInput
+from stitchcuda.nodes.approval import ACCEPT
+from stitchcuda.workspace import Store, materialise, writing
+
+FOLDER = "waiting"
+MOST_BYTES = 4_000_000
+_SKIPPED = re.compile(r"\.safetensors$|(^|/)__pycache__/|(^|/)\.[^/]*$|~$")  # constants, what Python and editors leave
+
+
+class Question(NamedTuple):
+    """One thing that a person is asked. `id` is its interrupt's."""
+
+    id: str
+    about: Mapping[str, Any]               # as `nodes/approval.py` put it
+
+    @property
+    def kind(self) -> str:
+        """plan or code."""
+        return str(self.about["approve"])
+
+    @property
+    def name(self) -> str:
+        """Of its file or folder below `waiting/`: another plan or draft has another one."""
+        if self.kind == "plan":
+            return f"plan-{self.about['version']}-{self.about['plan'][:8]}.json"
+        task = re.sub(r"[^A-Za-z0-9_-]", "_", self.about["task"]["id"])
+        return f"{task}-{self.about['ordinal']}-{self.about['program'][:8]}"
+
+    def answer(self, edited: Path) -> dict[str, Any]:
+        """The answer that a plan's file or a draft's folder amounts to. Raises BadInput for what cannot be read as one."""
+        return _plan(edited) if self.kind == "plan" else self._draft(edited)
+
+    def _draft(self, folder: Path) -> dict[str, Any]:
+        if not folder.is_dir():
+            raise BadInput(f"{folder} is no folder: {self.about['waiting_for']} is answered with a program's folder")
+        try:
+            found = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
+            written = {name: path for name, path in found.items() if not _SKIPPED.search(name)}
+            if sum(path.stat().st_size for path in written.values()) > MOST_BYTES:
+                raise BadInput(f"{folder} holds more than {MOST_BYTES:,} bytes: give a program's folder, as in {FOLDER}/")
+            texts = {name: path.read_text(encoding="utf-8") for name, path in written.items()}
+        except (OSError, UnicodeDecodeError) as error:
+            raise BadInput(f"{folder} cannot be read as a program ({error}): correct or remove what is no text") from error
+        known = [*self.about["files"], *self.about["unchanged"]]
+        return {"files": texts | {name: None for name in known if name not in texts}}
+
+
+def questions(interrupts: Iterable[Interrupt]) -> tuple[Question, ...]:
+    """Of the interrupts of a state those that ask a person; others wait for a reply or a device."""
+    return tuple(Question(one.id, one.value) for one in interrupts if "approve" in one.value)
+
+
+def commanded(waiting: Sequence[Question], answer: Any) -> Command[Any]:
+    """The command that hands `answer` in: to everything that waits, or by `{id: answer}` to some of it. Raises BadInput."""
+    if not waiting:
+        raise BadInput("nothing waits for a word of yours here: resume without one")
+    ids = {one.id for one in waiting}
+    by_id = isinstance(answer, Mapping) and bool(answer) and answer.keys() <= ids
+    if not by_id and len(waiting) > 1 and answer != ACCEPT:
+        raise BadInput(f"{len(waiting)} drafts wait, and one answer does not fit them all: give {{id: answer}} for each")
+    return Command(resume=dict(answer) if by_id else dict.fromkeys(ids, answer))
+
+
+def typed(waiting: Sequence[Question], *, accept: bool, edited: Sequence[Path], comment: str | None) -> dict[str, Any]:
+    """Answers by id from what was typed on a command line: files and folders go to whom they are named after, or to the only
+    one that waits; the rest is accepted if that was said. Raises BadInput."""
+    if not waiting:
+        raise BadInput("nothing waits for a word of yours here: resume without --accept, --edit and --comment")
+    answers: dict[str, Any] = {}
+    for path in edited:
+        named = [one for one in waiting if one.name == path.resolve().name] or (list(waiting) if len(waiting) == 1 else [])
+        if len(named) != 1:
+            names = ", ".join(one.name for one in waiting)
+            raise BadInput(f"--edit {path}: several things wait, so its name has to be that of one of them: {names}")
+        if named[0].id in answers:
+            raise BadInput(f"--edit {path}: {named[0].name} is answered twice, give one file or folder for it")
+        answers[named[0].id] = named[0].answer(path)
+    for one in waiting:
+        if comment and one.kind == "plan" and one.id not in answers:
+            answers[one.id] = {"comment": comment}
+        elif accept:
+            answers.setdefault(one.id, ACCEPT)
+    if not answers or (comment and {"comment": comment} not in answers.values()):
+        raise BadInput("--comment goes to a plan, and none waits for one: give --accept or --edit")
+    return answers
+
+
+def lay_out(waiting: Sequence[Question], folder: Path, store: Store) -> None:
+    """Writes what waits into `folder`/waiting for editing, and removes what does not wait any more. What is there is left."""
+    place = folder / FOLDER
+    names = {one.name for one in waiting}
+    for path in place.glob("*"):
+        if path.name not in names:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    for one in waiting:
+        path = place / one.name
+        if path.exists():
+            continue
+        if one.kind == "code":
+            materialise(store, one.about["program"], path)
+            continue
+        with writing(path):
+            place.mkdir(exist_ok=True)
+            path.write_text(json.dumps({"tasks": one.about["tasks"]}, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _plan(path: Path) -> dict[str, Any]:
+    form = 'give a JSON file such as {"tasks": ["r03", {"id": "r07", "strategy": "…"}]}'
+    try:
+        if path.stat().st_size > MOST_BYTES:
+            raise BadInput(f"{path} holds more than {MOST_BYTES:,} bytes: {form}")
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise BadInput(f"{path} cannot be read as an edited plan ({error}): {form}") from error
+    return {"tasks": found} if isinstance(found, list) else found if isinstance(found, dict) else {"tasks": None}

@@ -1,0 +1,45 @@
+"""What the graph can be asked for: its input as Studio and the server describe it, and what the first node reads.
+
+Defaults are those of `state.Settings`; what cannot be meant is refused in `opening.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+from typing_extensions import TypedDict
+
+from stitchcuda.state import Approval, Policy, Precision, Role, State
+
+
+class Asked(TypedDict, total=False):
+    """What a session can be asked for beside its reference; see `state.Settings`."""
+
+    device: Annotated[str, Field(description="auto, cuda or sim", default="auto")]
+    model: Annotated[str, Field(description="builtin, openai:NAME, azure:, anthropic:, google: or mailbox:", default="builtin")]
+    roles: Annotated[dict[Role, tuple[str, ...]], Field(description="other models for a role", default={})]
+    options: Annotated[dict[str, bool | int | float | str], Field(description="for the chat model", default={})]
+    from_scratch: Annotated[bool, Field(description="a chat model starts from nothing", default=False)]
+    candidates: Annotated[int, Field(description="drafts a step", default=1)]
+    approve: Annotated[tuple[Approval, ...], Field(description="a person is asked about each plan, each draft", default=())]
+    base_url: Annotated[str | None, Field(description="an OpenAI-compatible endpoint", default=None)]
+    goal: Annotated[float | None, Field(description="stop once this speed-up is reached", default=None)]
+    policy: Annotated[Policy, Field(description="stitched: library operators may remain", default="stitched")]
+    precision: Annotated[Precision, Field(description="what the program may compute in", default="reference")]
+    budget_usd: Annotated[float, Field(description="most to spend on models whose price is known", default=5.0)]
+    max_tokens: Annotated[int | None, Field(description="most tokens to read and write", default=None)]
+    max_gpu_s: Annotated[float | None, Field(description="most seconds on the GPU", default=None)]
+    max_attempts: Annotated[int, Field(description="most programs to try", default=30)]
+    max_minutes: Annotated[float | None, Field(description="most minutes to run", default=None)]
+
+
+class Request(Asked, total=False):
+    """The graph's input. Only `reference` is needed."""
+
+    reference: Annotated[str, Field(description="path of a KernelBench-style file", examples=["examples/transformer_block.py"])]
+    session: Annotated[str, Field(description="the session's name; numbered after the reference by default")]
+
+
+class Opening(State, Asked, total=False):
+    """What the first node reads: what was asked for, and the state where a session goes on."""

@@ -1,0 +1,104 @@
+"""A PostgreSQL database by its URL: connecting, making tables once, and saying what went wrong without the URL's password.
+
+The packages are an extra (`stitchcuda[postgres]`), imported on first use. Tables are made under an advisory lock that is polled
+for, since waiting inside a statement would block the index that another process is building. It knows no tables: see
+`memory/postgres.py` (lessons) and `workspace/postgres.py` (sessions).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import SplitResult, urlsplit
+
+from stitchcuda.errors import Unavailable
+
+SCHEMES = ("postgresql://", "postgres://")
+WAIT_S = 30.0
+_LOCK = 0x57177C4
+_POLL_S = 0.05
+
+
+class Database:
+    """The database behind `url`, which is `what` ("the memory") to people; `correct` and `without` are what they can do about
+    it. `wait_s` is how long connecting and setting up may take. Errors of the driver or the server become `Unavailable`."""
+
+    def __init__(self, url: str, *, what: str, correct: str, without: str, wait_s: float = WAIT_S) -> None:
+        self.url, self.wait_s = url, wait_s
+        self._what, self._correct, self._without = what, correct, without
+
+    def __str__(self) -> str:
+        """The URL without user, password and options."""
+        parts = self._parts()
+        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+    @property
+    def shown(self) -> str:
+        """The URL to type again: with its user, without its password."""
+        parts = self._parts()
+        user = f"{parts.username}@" if parts.username else ""
+        return f"{parts.scheme}://{user}{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+    def connect(self) -> Any:
+        """A connection of its own, in autocommit, whose rows are dicts."""
+        driver = self.driver()
+        from psycopg.conninfo import conninfo_to_dict, make_conninfo
+        from psycopg.rows import dict_row
+
+        with self.told():
+            asked = conninfo_to_dict(self.url)
+            asked.setdefault("connect_timeout", max(2, round(self.wait_s)))
+            return driver.Connection.connect(
+                make_conninfo("", **asked), autocommit=True, prepare_threshold=0, row_factory=dict_row
+            )
+
+    @contextmanager
+    def setting_up(self, connection: Any) -> Iterator[None]:
+        """For one process at a time."""
+        deadline = time.monotonic() + self.wait_s
+        while not connection.execute("SELECT pg_try_advisory_lock(%s) AS held", (_LOCK,)).fetchone()["held"]:
+            if time.monotonic() > deadline:
+                raise Unavailable(f"another process has been setting up {self._what} {self} for {self.wait_s:g} s: try again")
+            time.sleep(_POLL_S)
+        try:
+            yield
+        finally:
+            connection.execute("SELECT pg_advisory_unlock(%s)", (_LOCK,))
+
+    @contextmanager
+    def told(self) -> Iterator[None]:
+        """Turns an error of the driver's or the server's into a sentence."""
+        driver = self.driver()
+        try:
+            yield
+        except driver.Error as error:
+            raise Unavailable(
+                f"{self._what} {self} cannot be used ({self._reason(error)}): start that server, or {self._correct}"
+            ) from error
+
+    def driver(self) -> Any:
+        """The package psycopg. Raises `Unavailable` where it is not installed."""
+        try:
+            import psycopg
+            from langgraph.checkpoint.postgres import PostgresSaver  # noqa: F401
+        except ImportError as error:
+            raise Unavailable(
+                f"{self._what} {self} needs a package that is not installed ({error.name or 'libpq'}): "
+                f"pip install 'stitchcuda[postgres]', or {self._without}"
+            ) from error
+        return psycopg
+
+    def _reason(self, error: Exception) -> str:
+        """The driver's first line, without what the URL keeps secret."""
+        said = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        password = self._parts().password
+        said = said.replace(self.url, str(self))
+        return said.replace(password, "***") if password else said
+
+    def _parts(self) -> SplitResult:
+        try:
+            return urlsplit(self.url)
+        except ValueError:                 # such as a bracket that is not closed
+            return urlsplit(self.url.partition("://")[0] + "://")

@@ -1,0 +1,18 @@
+"""What a session was asked to do, as its record says."""
+
+from __future__ import annotations
+
+from stitchcuda.state import Digest, Record, Settings
+
+
+class SessionRecord(Record):
+    """What a session was asked to do, as its session.json says. Only its budgets may change later."""
+
+    name: str
+    reference: Digest                      # the reference's bytes
+    reference_name: str                    # file name of the reference's copy in the session's folder
+    reference_path: str = ""               # where it came from, relative to the workspace; "" for a module given in Python
+    source: Digest                         # readable source text of the reference
+    device: str = "auto"                   # as asked: resolved again on each machine
+    settings: Settings
+    created: str = ""                      # UTC, ISO 8601

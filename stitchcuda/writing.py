@@ -1,0 +1,53 @@
+"""Writing so that a file is whole or as it was, and a failed write is a sentence for people. Knows nothing of what is
+written."""
+
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from stitchcuda.errors import BadInput, Unavailable
+
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turns a failed write under `path` into a sentence for people: no room is Unavailable, no permission BadInput."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _FULL:
+            raise Unavailable(f"no space left to write {path}: free some, or choose another folder with --workspace") from error
+        reason = (error.strerror or str(error)).lower()
+        raise BadInput(f"cannot write {path} ({reason}): choose a folder you may write to with --workspace") from error
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """All of `data` or the file as it was, whatever happens: temporary file, fsync, rename, fsync of the folder."""
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".tmp-")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except BaseException:
+            with suppress(FileNotFoundError):
+                os.unlink(temporary)
+            raise
+        _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
