@@ -12,18 +12,19 @@ import json
 import shutil
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 
-from stitchcuda import docs_commands, memory_commands
-from stitchcuda.console import FORM, AsJson, Debug, Place, complain, print_table, run
+from stitchcuda import docs_commands, memory_commands, session_commands
+from stitchcuda.console import FORM, AsJson, Debug, Kept, Place, complain, place, print_table, run
 from stitchcuda.errors import BadInput, StitchError, Unavailable
 from stitchcuda.model_flags import choose_model, model_options, models_by_role
-from stitchcuda.state import Policy, Precision
+from stitchcuda.state import Approval, Policy, Precision
 
 app = typer.Typer(**FORM, help="Turns a PyTorch program into a faster, verified, end-to-end GPU program.")
 
+session_commands.add_to(app)
 app.add_typer(docs_commands.app, name="docs")
 app.add_typer(memory_commands.app, name="memory")
 
@@ -58,10 +59,14 @@ def optimize(
     goal: Annotated[float | None, typer.Option("--goal", help="Stop at this speed-up, such as 1.5.")] = None,
     session: Annotated[str | None, typer.Option("--session", help="Names the session.")] = None,
     workspace: Place = None,
+    checkpoint: Kept = None,
     from_scratch: Annotated[
         bool, typer.Option("--from-scratch", help="A chat model starts from nothing, not from the built-in engineer's program.")
     ] = False,
     candidates: Annotated[int, typer.Option("--candidates", min=1, help="Drafts a step; the best goes on.")] = 1,
+    approve: Annotated[
+        list[str] | None, typer.Option("--approve", metavar="plan|code", help="Park until you have seen it; again for both.")
+    ] = None,
     budget_usd: Annotated[float, _USD] = 5.0,
     max_tokens: Tokens = None,
     max_gpu_s: GpuSeconds = None,
@@ -93,10 +98,11 @@ def optimize(
                 base_url=base_url,
                 from_scratch=from_scratch,
                 candidates=candidates,
+                approve=cast(list[Approval], approve or []),
                 device=device,
                 goal=goal,
                 session=session,
-                workspace=workspace,
+                workspace=place(workspace, checkpoint, create=True),
                 budget_usd=budget_usd,
                 max_tokens=max_tokens,
                 max_gpu_s=max_gpu_s,
@@ -118,6 +124,13 @@ def resume(
         str | None, typer.Option("--device", help="Go on with auto, cuda or sim, or elsewhere: only read replies.")
     ] = None,
     workspace: Place = None,
+    checkpoint: Kept = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for whoever runs it, and take over when that ends or dies.")] = False,
+    accept: Annotated[bool, typer.Option("--accept", help="Go on with the plan or drafts that wait for your word.")] = False,
+    edit: Annotated[
+        list[Path] | None, typer.Option("--edit", metavar="PATH", help="Go on with this plan's file or draft's folder instead.")
+    ] = None,
+    comment: Annotated[str | None, typer.Option("--comment", help="Ask for another plan, with this for the planner.")] = None,
     budget_usd: Annotated[float | None, _USD] = None,
     max_tokens: Tokens = None,
     max_gpu_s: GpuSeconds = None,
@@ -127,16 +140,24 @@ def resume(
     quiet: Quiet = False,
     debug: Debug = False,
 ) -> None:
-    """Goes on with a session where it stopped, with other budgets if they are given."""
+    """Goes on with a session where it stopped, with other budgets if they are given, and with your word if it waits for one."""
 
     def work() -> int:
         from stitchcuda import session as sessions
+        from stitchcuda.graph.approval import typed
         from stitchcuda.terminal import watch
 
+        home = place(workspace, checkpoint)
+        answer = None
+        if accept or edit or comment:
+            waiting = sessions.Session.open(session, home).waiting
+            answer = typed(waiting, accept=accept, edited=edit or (), comment=comment)
         with watch(plain=quiet or as_json) as view:
             done = sessions.resume(
                 session,
-                workspace=workspace,
+                answer=answer,
+                workspace=home,
+                wait=wait,
                 device=device,
                 budget_usd=budget_usd,
                 max_tokens=max_tokens,
@@ -151,28 +172,28 @@ def resume(
 
 
 @app.command()
-def sessions(workspace: Place = None, debug: Debug = False) -> None:
+def sessions(workspace: Place = None, checkpoint: Kept = None, debug: Debug = False) -> None:
     """Lists the workspace's sessions."""
 
     def work() -> int:
         from stitchcuda.session import sessions as all_sessions
         from stitchcuda.summary import sessions_table
 
-        print_table(sessions_table(all_sessions(workspace)))
+        print_table(sessions_table(all_sessions(place(workspace, checkpoint))))
         return 0
 
     run(work, debug)
 
 
 @app.command()
-def show(session: Name, workspace: Place = None, debug: Debug = False) -> None:
+def show(session: Name, workspace: Place = None, checkpoint: Kept = None, debug: Debug = False) -> None:
     """Shows a session's tasks, attempts, routes and errors."""
 
     def work() -> int:
         from stitchcuda.session import Session
         from stitchcuda.summary import session_tables, summary
 
-        found = Session.open(session, workspace)
+        found = Session.open(session, place(workspace, checkpoint))
         for table in session_tables(found):
             print_table(table)
         print(summary(found))

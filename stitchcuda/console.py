@@ -13,11 +13,14 @@ import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from stitchcuda.errors import StitchError
+
+if TYPE_CHECKING:
+    from stitchcuda.workspace import Workspace
 
 FORM: dict[str, Any] = {
     "no_args_is_help": True,
@@ -29,6 +32,10 @@ FORM: dict[str, Any] = {
 """How every group of commands presents itself."""
 
 Place = Annotated[Path | None, typer.Option("--workspace", help="Default: STITCHCUDA_WORKSPACE, else .stitchcuda here.")]
+Kept = Annotated[
+    str | None,
+    typer.Option("--checkpoint", metavar="URL", help="Sessions are in postgresql://…, not in the folder."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout, everything else on stderr.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error, and more log lines.")]
 
@@ -62,6 +69,13 @@ def run(work: Callable[[], int | None], debug: bool, as_json: bool = False, *, i
         complain(f"a defect in stitchcuda, please report it: {type(error).__name__}: {error}; --debug shows where", as_json)
         code = StitchError.exit_code
     raise typer.Exit(code)
+
+
+def place(workspace: Path | None, checkpoint: str | None, *, create: bool = False) -> Workspace:
+    """The workspace that a command was given."""
+    from stitchcuda.workspace import Workspace
+
+    return Workspace(workspace, create=create, checkpoint=checkpoint)
 
 
 def complain(text: str, as_json: bool) -> None:

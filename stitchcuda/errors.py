@@ -30,6 +30,10 @@ class SessionBusy(StitchError):
     """Another process owns the session."""
 
 
+class SessionLost(SessionBusy):
+    """Another process has taken the session over from this one, which may not write to it any more."""
+
+
 class OutOfBudget(Exception):
     """A model may not be asked any more; the message says which budget does not allow it."""
 

@@ -8,6 +8,7 @@ see `graph/` for the wiring and the rules.
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
@@ -19,7 +20,7 @@ from langgraph.types import Command
 
 from stitchcuda.engineers import Engineer
 from stitchcuda.engineers.choose import Engineers
-from stitchcuda.errors import BadInput, Damaged, SessionBusy, StitchError, Unavailable
+from stitchcuda.errors import BadInput, Damaged, SessionBusy, SessionLost, StitchError, Unavailable
 from stitchcuda.graph.approval import Question, commanded, lay_out, questions
 from stitchcuda.graph.checkpoints import Checkpoints, open_checkpoints
 from stitchcuda.graph.graph import Graph, build_graph, recursion_limit, thread
@@ -46,7 +47,7 @@ from stitchcuda.state import (
     Tier,
     Usage,
 )
-from stitchcuda.workspace import SessionRecord, Workspace
+from stitchcuda.workspace import SessionRecord, Workspace, materialise
 
 if TYPE_CHECKING:
     from stitchcuda.graph.postgres_checkpoints import PostgresCheckpoints
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
 Listener = Callable[[Event], None]
 Place = Workspace | Path | str | None
 """A workspace, or its folder; None for STITCHCUDA_WORKSPACE, else `.stitchcuda` here."""
+_POLL_S = 0.5
 
 
 class Outcome(Record):
@@ -144,10 +146,12 @@ def resume(
     max_gpu_s: float | None = None,
     max_attempts: int | None = None,
     max_minutes: float | None = None,
+    wait: bool = False,
     engineer: Engineer | None = None,
     on_event: Listener | None = None,
 ) -> Session:
-    """Goes on with a session where it stopped and returns it; one that is done is returned as it is.
+    """Goes on with a session where it stopped and returns it; one that is done is returned as it is. With `wait` one that
+    another process runs is waited for: it is taken over when that process ends, or gives no sign of life any more.
 
     Budgets that are given replace those it was started with; one that is spent already ends the session with the best program
     that it has.
@@ -156,21 +160,40 @@ def resume(
     what the session was started with; "elsewhere" goes on without any, as far as replies and reading lead: it is parked where a
     program has to be built or run. `answer` is to what is `waiting`: "accept", `{"tasks": […]}` and `{"comment": …}` for a
     plan, `{"files": {…}}` for a draft, or `{id: answer}` where several drafts wait (docs/service.md); one that cannot be used
-    is refused, and what waits is asked again. Raises BadInput when the session is unknown or its reference has changed since, for
-    an answer where nothing waits for one, and for budgets of one that is done.
-    """
+    is refused, and what waits is asked again. Raises BadInput when the session is unknown or its reference has changed since,
+    for an answer where nothing waits for one, and for budgets of one that is done. """
     home = Workspace.of(workspace, create=False)
     record = home.record(name)
     check_unchanged(home, record)
+    if wait:
+        _wait(home, name, on_event or _quiet)
     asked = {
         "budget_usd": budget_usd, "max_tokens": max_tokens, "max_gpu_s": max_gpu_s, "max_attempts": max_attempts,
         "max_minutes": max_minutes,
     }  # fmt: skip
     if budgets := {budget: value for budget, value in asked.items() if value is not None}:
         if Session(home, record).status == "done":
-            raise BadInput(f"session {name!r} is done, and its budgets with it: start another one from its reference")
+            raise BadInput(f"session {name!r} is done, and its budgets with it: fork it with other ones (stitchcuda fork)")
         record = home.with_settings(record, checked_settings(record.settings.model_dump() | budgets))
-    return Session(home, record).run(device=device, engineer=engineer, on_event=on_event, answer=answer)
+    while True:
+        try:
+            return Session(home, record).run(device=device, engineer=engineer, on_event=on_event, answer=answer)
+        except SessionLost:
+            raise
+        except SessionBusy:                # somebody else was quicker
+            if not wait:
+                raise
+            _wait(home, name, on_event or _quiet)
+
+
+def _wait(home: Workspace, name: str, on_event: Listener) -> None:
+    """Until nobody runs the session."""
+    told = ""
+    while owner := home.store.owner(name):
+        if (who := owner.partition(" (")[0]) != told:
+            on_event({"kind": "note", "session": name, "text": f"waiting for {owner}"})
+            told = who
+        time.sleep(_POLL_S)
 
 
 def sessions(workspace: Place = None) -> tuple[Session, ...]:
@@ -239,7 +262,8 @@ class Session:
         head = self.state().get("head")
         while head is not None:
             if head not in known:
-                raise Damaged(f"the ledger of session {self.name!r} lacks attempt {head[:8]}: `stitchcuda resume` goes on without it")
+                lacks = f"the ledger of session {self.name!r} lacks attempt {head[:8]}"
+                raise Damaged(f"{lacks}: `stitchcuda resume` goes on without it")
             walk.append(known[head])
             head = walk[-1].parent
         return tuple(reversed(walk))
@@ -250,10 +274,16 @@ class Session:
 
     @property
     def program(self) -> Path | None:
-        """The folder of the verified program; None until the session is done or when no task was kept."""
+        """The folder of the verified program; None until the session is done or when no task was kept. Written out where a
+        database has brought the session to a machine that has not run it."""
         folder = self.folder / "program"
         state = self.state()
-        return folder if state.get("report") and state.get("tasks_kept") and folder.is_dir() else None
+        if not (state.get("report") and state.get("tasks_kept")):
+            return None
+        digest = state.get("program")
+        if self.home.database is not None and digest and not folder.is_dir():
+            materialise(self.home.store, digest, folder)
+        return folder if folder.is_dir() else None
 
     def outcome(self) -> Outcome:
         """What the session came to, or stands at."""
@@ -281,7 +311,7 @@ class Session:
             speedup=speedup if tier in ("measured", "timed") else None,
             predicted_speedup=baseline.predicted_ms / predicted if baseline and predicted > 0 else None,
             program=str(program) if program else None,
-            report=str(self.home.root / report) if report else None,
+            report=str(self.home.root / report) if report and (self.home.root / report).is_file() else None,
             usage=state.get("usage", Usage()),
             stop_reason=why or state.get("stop_reason"),
             missing=missing([final] if final else self._evidence()),

@@ -7,13 +7,15 @@ result: the figures are the session's own.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from pydantic import TypeAdapter
 from rich.table import Table
 from rich.text import Text
 
 from stitchcuda.fusion.floor import Floor, floors
+from stitchcuda.graph.approval import FOLDER, Question
+from stitchcuda.keeping.comparing import Comparison, Side
 from stitchcuda.nodes.summary import over_start, spent
 from stitchcuda.nodes.verification import gone_on_from
 from stitchcuda.rag.fitting import is_citation
@@ -94,7 +96,10 @@ def _grounds(final: Evidence, check: CheckResult, precision: str) -> str:
 def _next(session: Session, outcome: Outcome) -> list[str]:
     where = session.home.option
     if outcome.status in ("parked", "failed"):
-        return [f"stitchcuda resume {session.name}{where}"]
+        again = f"stitchcuda resume {session.name}{where}"
+        paths = [session.folder / FOLDER / one.name for one in session.waiting]
+        edits = [f"{again} --edit {shlex.quote(str(path))}   (after editing it)" for path in paths]
+        return [f"stitchcuda show {session.name}{where}", f"{again} --accept", *edits] if paths else [again]
     commands = [f"stitchcuda show {session.name}{where}"]
     if outcome.program:
         path = session.folder / session.record.reference_name
@@ -135,7 +140,7 @@ def session_tables(session: Session) -> list[Table]:
     rests_on = f"; floors by {'measured' if device.measured else 'nominal'} figures of {device.name}" if device else ""
     tasks = _tasks(plan, _floors(session), state.get("tasks_kept", ()), state.get("tasks_done", ()))
     tasks.title = Text(f"tasks{rests_on}", style="table.title")
-    return [tasks, _attempts(attempts), *_documentation(session, attempts)]
+    return [tasks, _attempts(attempts), *_documentation(session, attempts), *map(_waiting, session.waiting)]
 
 
 def _floors(session: Session) -> dict[str, Floor]:
@@ -160,13 +165,14 @@ def _tasks(plan: Plan | None, lights: Mapping[str, Floor], kept: Sequence[str], 
 
 def _attempts(attempts: Sequence[Attempt]) -> Table:
     table = Table(
-        "attempt", "task", "result", "tier", "saved", "route", "because", box=None, title="attempts", title_justify="left"
+        "#", "attempt", "task", "result", "tier", "saved", "route", "because", box=None, title="attempts", title_justify="left"
     )
-    for attempt in attempts:
+    for number, attempt in enumerate(attempts, 1):
         result = "not built" if not attempt.built else "wrong" if not attempt.correct else "kept" if attempt.kept else "correct"
         because = "; ".join(text for text in (attempt.diagnosis, attempt.route_reason) if text)
         _add(
             table,
+            str(number),
             attempt.id[:8],
             f"{attempt.task} #{attempt.ordinal}",
             result,
@@ -187,6 +193,43 @@ def _documentation(session: Session, attempts: Sequence[Attempt]) -> list[Table]
             if is_citation(citation):
                 _add(table, attempt.id[:8], f"{attempt.task} #{attempt.ordinal}", citation)
     return [table] if table.row_count else []
+
+
+def _waiting(question: Question) -> Table:
+    """What a person is asked: a plan's tasks, or the files of a draft that are new."""
+    about = question.about
+    if question.kind == "plan":
+        table = Table("task", "title", "predicted", "why", "strategy", box=None, title_justify="left")
+        for task in about["tasks"]:
+            _add(table, task["id"], task["title"], milliseconds(task["predicted_ms"]), task["why"], task["strategy"])
+    else:
+        table = Table("file", "lines", "of the draft", box=None, title_justify="left")
+        for path, text in about["files"].items():
+            _add(table, path, str(len(text.splitlines())), text)
+    table.title = Text(f"waits for {about['waiting_for']}", style="table.title")
+    return table
+
+
+def comparison_tables(found: Comparison) -> list[Table]:
+    """Two sessions side by side, and what was asked differently."""
+    sides = Table("", found.a.name, found.b.name, box=None)
+    rows: list[tuple[str, Callable[[Side], str]]] = [
+        ("attempts", lambda side: str(side.attempts)),
+        ("kept", lambda side: ", ".join(side.kept) or "-"),
+        ("tier", lambda side: side.tier or "-"),
+        ("speed-up", lambda side: f"{side.speedup:.2f}×" if side.speedup and side.tier in ("measured", "timed") else "-"),
+        ("predicted", lambda side: f"{side.predicted_speedup:.2f}×" if side.predicted_speedup else "-"),
+        ("program", lambda side: (side.program or "-")[:12]),
+    ]
+    for name, told in rows:
+        _add(sides, name, told(found.a), told(found.b))
+    for name, (one, other) in found.settings.items():
+        _add(sides, name, one, other)
+    alike = "the records are the same" if found.parts is None else f"the records part at attempt {found.parts}"
+    same = "the same reference" if found.reference else "made from different references"
+    files = f"{len(found.files)} files of the programs differ" if found.files else "the programs are the same"
+    sides.caption = f"{same}; {alike}; {files}"
+    return [sides]
 
 
 def checks_table(checks: Iterable[Check]) -> Table:

@@ -29,7 +29,7 @@ FLOORS = [
     {"terminal"},
     {"summary"},
     {"console", "model_flags"},
-    {"memory_commands", "docs_commands"},
+    {"memory_commands", "docs_commands", "session_commands"},
     {"cli"},
 ]
 LEVEL = {room: level for level, rooms in enumerate(FLOORS) for room in rooms}

@@ -46,12 +46,13 @@ def engineers_for(
     root: Path,
     progress: Callable[[Role, int], None] | None = None,
     heard: Callable[[Call], None] = lambda call: None,
+    recorded: bool = False,
 ) -> Engineers:
     """Raises `BadInput` for a model this version does not know and `Unavailable` for a missing key or package.
 
     `store` keeps the session's transcript, `root` is the workspace's folder. `progress` is called with a role and a count of
-    chunks while a reply streams in, `heard` with each call that was made.
-    """
+    chunks while a reply streams in, `heard` with each call that was made. `recorded`: nobody is asked, replies are in the
+    transcript. """
     from stitchcuda.engineers.builtin import BuiltinEngineer
 
     check_models(settings)
@@ -62,6 +63,7 @@ def engineers_for(
     from stitchcuda.engineers.desk import Desk, Transcript
     from stitchcuda.engineers.estimate import estimate
     from stitchcuda.engineers.llm import ChatEngineer
+    from stitchcuda.engineers.recorded import Recorded
 
     transcript = Transcript(store, session)
     budget = Budget(settings, transcript.paid)
@@ -69,7 +71,7 @@ def engineers_for(
 
     def desk(model: str) -> Desk:
         if model not in desks:
-            chat = _chat(model, settings, root, session, progress)
+            chat = Recorded(model) if recorded else _chat(model, settings, root, session, progress)
             where = getattr(chat, "base_url", settings.base_url)
             desks[model] = Desk(chat, transcript, budget, base_url=where, options=settings.options, heard=heard)
         return desks[model]

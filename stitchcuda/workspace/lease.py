@@ -13,7 +13,7 @@ import threading
 from types import TracebackType
 from typing import Any
 
-from stitchcuda.errors import SessionBusy, Unavailable
+from stitchcuda.errors import SessionBusy, SessionLost, Unavailable
 from stitchcuda.postgres import Database
 
 LEASE_S = 15.0                             # without a heartbeat, after which somebody else may take over
@@ -69,13 +69,13 @@ class Lease:
             self._connection.close()
 
     def check(self, cursor: Any) -> None:
-        """Inside a transaction: still the owner, and until it ends. Raises `SessionBusy`."""
+        """Inside a transaction: still the owner, and until it ends. Raises `SessionLost`."""
         cursor.execute(
             "SELECT 1 FROM stitchcuda_owner WHERE session = %s AND token = %s FOR SHARE", (self._session, self._token)
         )
         if cursor.fetchone() is None:
             owner = owner_of(cursor, self._session) or "another process, which has ended since"
-            raise SessionBusy(
+            raise SessionLost(
                 f"session {self._session!r} was taken over by {owner}, since this process gave no sign of life for "
                 f"{self._lease_s:g} s: nothing more is written here"
             )

@@ -210,7 +210,7 @@ class PostgresStore:
         self._do(act)
 
     def check(self, cursor: Any, session: str) -> None:
-        """Inside a transaction: raises `SessionBusy` unless this process is still the session's owner, and keeps it so until
+        """Inside a transaction: raises `SessionLost` unless this process is still the session's owner, and keeps it so until
         the transaction ends."""
         lease = self._leases.get(session)
         if lease is None:

@@ -35,7 +35,7 @@ class Store(Protocol):
     """Where sessions, their artefacts and ledgers live. Digests resolve wherever the same store is reachable.
 
     Reading needs no ownership. In a store that several machines share, what belongs to a session is written by its owner only:
-    every write checks that it still is, and raises `SessionBusy` where somebody else has taken over.
+    every write checks that it still is, and raises `SessionLost` where somebody else has taken over.
     """
 
     def put(self, data: bytes) -> Digest:

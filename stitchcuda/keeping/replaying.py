@@ -1,0 +1,76 @@
+"""A replay: a session run again from its record, by the replies that its models gave then, and held against what it came to.
+
+Nobody is asked and nobody is waited for: where the record has no reply, the replay ends. What the tools find is found anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from itertools import zip_longest
+
+from stitchcuda.engineers.choose import engineers_for
+from stitchcuda.engineers.recorded import Unrecorded
+from stitchcuda.nodes.context import Event
+from stitchcuda.session import Place, Session
+from stitchcuda.state import Attempt, Record
+from stitchcuda.workspace import Workspace
+
+
+class Replayed(Record):
+    """What came of a replay."""
+
+    session: str                           # the new session
+    attempts: int                          # that were made again
+    of: int                                # that the record has
+    same: bool                             # each attempt's program, verdict and route, and the program it ended with
+    parts: str = ""                        # where the two part, one sentence
+
+
+def replay(
+    name: str,
+    *,
+    to: str | None = None,
+    device: str | None = None,
+    workspace: Place = None,
+    on_event: Callable[[Event], None] | None = None,
+) -> Replayed:
+    """Runs the session again as `to` (default: `NAME-replay-` and a number)."""
+    home = Workspace.of(workspace, create=False)
+    source = Session(home, home.record(name))
+    settings = source.record.settings.model_copy(update={"approve": ()})
+    created = datetime.now(UTC).isoformat(timespec="microseconds")
+    changes = {"name": to or f"{name}-replay-", "settings": settings, "created": created}
+    made = Session(home, home.create(source.record.model_copy(update=changes)))
+    with home.store.owning(made.name):
+        for call in home.store.calls(name).values():
+            home.store.record(made.name, call)
+    engineers = engineers_for(settings, store=home.store, session=made.name, root=home.root, recorded=True)
+    ended = ""
+    try:
+        made.run(device=device, engineer=engineers, on_event=on_event)
+    except Unrecorded as error:
+        ended = str(error)
+    before, now = source.attempts(), made.attempts()
+    parts = _parting(before, now, ended)
+    if not parts and source.state().get("report") and source.state().get("program") != made.state().get("program"):
+        parts = "all attempts are the same, the programs are not"
+    return Replayed(session=made.name, attempts=len(now), of=len(before), same=not parts, parts=parts)
+
+
+def _parting(before: tuple[Attempt, ...], now: tuple[Attempt, ...], ended: str) -> str:
+    """Where two records part, one sentence; "" where they do not."""
+    for number, (one, other) in enumerate(zip_longest(before, now), 1):
+        if one is None:
+            return f"the replay made more attempts than the record has: {number} is {other.task} #{other.ordinal}"
+        if other is None:
+            return f"the replay ended after attempt {number - 1} of {len(before)}" + (f": {ended}" if ended else "")
+        for what, was, is_ in (
+            ("works on", f"{one.task} #{one.ordinal}", f"{other.task} #{other.ordinal}"),
+            ("has the program", one.program[:12], other.program[:12]),
+            ("is", "correct" if one.correct else "wrong", "correct" if other.correct else "wrong"),
+            ("goes on with", one.route, other.route),
+        ):
+            if was != is_:
+                return f"attempt {number} {what} {is_}, in the record {was}"
+    return ""
