@@ -374,10 +374,12 @@ class Work(Record):
 
 
 def gathered(before: tuple[Work, ...], more: tuple[Work, ...] | None) -> tuple[Work, ...]:
-    """Drafts as candidates hand them in, in order, each once. None clears them."""
+    """Drafts as candidates hand them in, in order, each once. None clears them. From a checkpoint that was not read back typed
+    they come as objects."""
     if more is None:
         return ()
-    known = {work.id: work for work in (*before, *more)}
+    works = (one if isinstance(one, Work) else Work.model_validate(one) for one in (*before, *more))
+    known = {work.id: work for work in works}
     return tuple(sorted(known.values(), key=lambda work: work.candidate))
 
 

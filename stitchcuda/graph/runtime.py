@@ -9,13 +9,14 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Protocol, cast
+from typing import Annotated, Any, Protocol, cast, get_type_hints
 
 from langgraph.runtime import Runtime
 from langgraph.types import interrupt
+from pydantic import TypeAdapter
 from pydantic.json_schema import SkipJsonSchema
 
-from stitchcuda.errors import Pending, ReplyPending
+from stitchcuda.errors import Pending, ReplyPending, StitchError
 from stitchcuda.graph.contexts import FIRST, SIDE_BY_SIDE, as_asked, lent
 from stitchcuda.graph.events import Streaming, streaming
 from stitchcuda.nodes.context import Context
@@ -45,9 +46,12 @@ def node(name: str, act: Callable[[State, Context], State]) -> Node:
         with streaming(Streaming(runtime.stream_writer, name, work.task.title if work else None)):
             if given:
                 return _act(name, act, state, given)
-            state = as_asked(state) if name == FIRST else state
-            with lent(name, state) as context:
-                return _act(name, act, state, context)
+            try:
+                state = as_asked(state) if name == FIRST else state
+                with lent(name, state) as context:
+                    return _act(name, act, state, context)
+            except StitchError as error:
+                raise _for_servers(error) from error
 
     run.__name__ = name
     run.__doc__ = act.__doc__ or act.__module__
@@ -75,6 +79,13 @@ def _act(name: str, act: Callable[[State, Context], State], state: State, contex
     return update if name in SIDE_BY_SIDE else update | {"usage": usage}
 
 
+def _for_servers(error: StitchError) -> StitchError:
+    """The same error as a RuntimeError too: a LangGraph server tells what Python's own errors say, of others the name alone."""
+    kind = type(error)
+    both: type[StitchError] = type(kind.__name__, (kind, RuntimeError), {"__module__": kind.__module__})
+    return both(str(error))
+
+
 def waiting_for(pending: Pending, root: Path) -> dict[str, str]:
     """What a parked session waits for, as its checkpoint keeps it: a path inside the workspace is relative to it."""
     path = pending.request if isinstance(pending, ReplyPending) else ""
@@ -88,9 +99,17 @@ def told(value: Mapping[str, str], root: Path) -> str:
 
 
 def with_tuples(state: Any) -> State:
-    """The state with its sequences as the tuples that `State` names: msgpack gives lists back."""
-    typed = {key: tuple(value) if isinstance(value, list) else value for key, value in state.items()}
-    return cast(State, typed)
+    """The state with the tuples and records that `State` names: msgpack gives lists back, and a server that reads its own types
+    only, or a person who edits the state in Studio, gives objects."""
+    return cast(State, {key: _named(key, value) for key, value in state.items()})
 
 
+def _named(key: str, value: Any) -> Any:
+    several = isinstance(value, list | tuple)
+    if key in _KINDS and (isinstance(value, dict) or (several and any(isinstance(one, dict) for one in value))):
+        return _KINDS[key].validate_python(value)
+    return tuple(value) if several else value
+
+
+_KINDS = {key: TypeAdapter[Any](kind) for key, kind in get_type_hints(State).items()}
 _ON_GPU = {"baseline", "check", "nsys_profile", "ncu_profile", "report"}

@@ -1,4 +1,5 @@
-"""`langgraph dev` with the project's own langgraph.json: it starts, describes its input, and draws the designed graph."""
+"""`langgraph dev` with the project's own langgraph.json: it describes its input, draws the designed graph, and the client that
+the documentation shows sees a session through on it: stopped at its plan, edited, resumed, forked."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from ..test_cli import REFERENCE
 from .test_wiring import LABELLED, PLAIN
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -22,7 +24,7 @@ COMMAND = Path(sys.executable).with_name("langgraph")
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     if not COMMAND.exists():
         pytest.skip("langgraph-cli is not installed (pip install -e .[dev])")
     folder = tmp_path_factory.mktemp("server")
@@ -36,7 +38,8 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     with (folder / "log").open("wb") as log:
         server = subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log)
     try:
-        client = langgraph_sdk.get_sync_client(url=f"http://127.0.0.1:{port}")
+        url = f"http://127.0.0.1:{port}"
+        client = langgraph_sdk.get_sync_client(url=url)
         deadline = time.monotonic() + 60
         while True:
             try:
@@ -46,10 +49,15 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
                 assert server.poll() is None, (folder / "log").read_text()
                 assert time.monotonic() < deadline, (folder / "log").read_text()
                 time.sleep(0.2)
-        yield client
+        yield url
     finally:
         server.terminate()
         server.wait()
+
+
+@pytest.fixture
+def client(url: str) -> Any:
+    return langgraph_sdk.get_sync_client(url=url)
 
 
 def test_the_server_draws_the_designed_graph(client: Any) -> None:
@@ -66,4 +74,32 @@ def test_the_server_describes_what_can_be_asked_for(client: Any) -> None:
     asked = schemas["input_schema"]["properties"]
     assert asked["reference"]["examples"] == ["examples/transformer_block.py"]
     assert asked["max_attempts"]["default"] == 30
+    assert (asked["approve"]["default"], asked["approve"]["items"]["enum"]) == ([], ["plan", "code"])
+    assert all(key in ("reference", "session") or "default" in how for key, how in asked.items())
+    assert all("description" in how for how in asked.values())
     assert "baseline" in schemas["state_schema"]["properties"]
+
+
+def test_the_documented_client_sees_a_session_through(url: str, client: Any, tmp_path: Path) -> None:
+    reference = tmp_path / "norm.py"
+    reference.write_text(REFERENCE)
+    command = [sys.executable, str(ROOT / "examples/service/client.py"), str(reference), "--url", url, "--device", "sim"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
+    assert done.returncode == 0, done.stdout + done.stderr
+    told = done.stdout.splitlines()
+    assert "waits for your word on plan 1 (2 tasks, by builtin)" in told
+    assert "note: plan 1 is followed as a person edited it, without r00" in told
+    assert any(line.startswith("forked from checkpoint ") for line in told)
+    assert "attempt r00 #0: correct, simulated, then next_task" in told
+    ends = [line for line in told if line.startswith("session ")]
+    assert ends == [f"session norm-1: kept {task} (no task left)" for task in ("host:cuda_graph", "r00")]
+    assert "edge verifier -> search_docs (code / next_task)" in told
+    assert {line.split()[1] for line in told if line.startswith("progress: ")} >= {"baseline", "coder", "verifier", "report"}
+
+
+def test_what_cannot_be_meant_is_told_in_one_sentence(client: Any) -> None:
+    thread = client.threads.create()["thread_id"]
+    parts = list(client.runs.stream(thread, "stitchcuda", input={"reference": "nowhere.py"}, stream_mode="custom"))
+    (error,) = [part.data for part in parts if part.event == "error"]
+    assert error["error"] == "BadInput"
+    assert error["message"].startswith("there is no file nowhere.py: give a Python file with Model")
