@@ -125,7 +125,7 @@ def resume(
     ] = None,
     workspace: Place = None,
     checkpoint: Kept = None,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait for whoever runs it, and take over when that ends or dies.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for whoever runs it; take over when that ends or dies.")] = False,
     accept: Annotated[bool, typer.Option("--accept", help="Go on with the plan or drafts that wait for your word.")] = False,
     edit: Annotated[
         list[Path] | None, typer.Option("--edit", metavar="PATH", help="Go on with this plan's file or draft's folder instead.")

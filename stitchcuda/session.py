@@ -281,7 +281,7 @@ class Session:
         if not (state.get("report") and state.get("tasks_kept")):
             return None
         digest = state.get("program")
-        if self.home.database is not None and digest and not folder.is_dir():
+        if digest and not folder.is_dir():
             materialise(self.home.store, digest, folder)
         return folder if folder.is_dir() else None
 

@@ -37,14 +37,14 @@ def diff(
 
     def work() -> int:
         from stitchcuda.keeping.comparing import compare
-        from stitchcuda.summary import comparison_tables
+        from stitchcuda.summary import comparison_line, comparison_table
 
         found = compare(a, b, workspace=place(workspace, checkpoint))
         if as_json:
             print(found.model_dump_json())
             return 0
-        for table in comparison_tables(found):
-            print_table(table)
+        print_table(comparison_table(found))
+        print(comparison_line(found))
         for text in found.files.values():
             print(text, end="")
         return 0
@@ -133,7 +133,7 @@ def remove(
         elif swept.waits_for:
             print(f"removed; what nothing else uses goes with a later rm, since this runs: {swept.waits_for}")
         else:
-            print(f"removed, with {swept.artefacts:,} files that nothing else uses ({swept.bytes / 1e6:.1f} MB)")
+            print(f"removed, with {swept.artefacts:,} files that nothing else uses ({swept.bytes / 1e3:,.0f} kB)")
         return 0
 
     run(work, debug, as_json)
@@ -158,7 +158,7 @@ def export(
 
         path = exported(session, output, workspace=place(workspace, checkpoint))
         size = path.stat().st_size
-        print(json.dumps({"archive": str(path), "bytes": size}) if as_json else f"{path} ({size / 1e6:.1f} MB)")
+        print(json.dumps({"archive": str(path), "bytes": size}) if as_json else f"{path} ({size / 1e3:,.0f} kB)")
         return 0
 
     run(work, debug, as_json)

@@ -102,7 +102,7 @@ def _next(session: Session, outcome: Outcome) -> list[str]:
         return [f"stitchcuda show {session.name}{where}", f"{again} --accept", *edits] if paths else [again]
     commands = [f"stitchcuda show {session.name}{where}"]
     if outcome.program:
-        path = session.folder / session.record.reference_name
+        path = session.home.prepared(session.record) / session.record.reference_name
         commands.append(f"stitchcuda verify {shlex.quote(outcome.program)} --reference {shlex.quote(str(path))}")
     if outcome.accepted and outcome.tier == "simulated":
         commands.append(f"stitchcuda resume {session.name} --device cuda{where}   (on a machine with a GPU: measures it)")
@@ -210,7 +210,7 @@ def _waiting(question: Question) -> Table:
     return table
 
 
-def comparison_tables(found: Comparison) -> list[Table]:
+def comparison_table(found: Comparison) -> Table:
     """Two sessions side by side, and what was asked differently."""
     sides = Table("", found.a.name, found.b.name, box=None)
     rows: list[tuple[str, Callable[[Side], str]]] = [
@@ -225,11 +225,15 @@ def comparison_tables(found: Comparison) -> list[Table]:
         _add(sides, name, told(found.a), told(found.b))
     for name, (one, other) in found.settings.items():
         _add(sides, name, one, other)
+    return sides
+
+
+def comparison_line(found: Comparison) -> str:
+    """In what two sessions are the same, and in what they are not."""
     alike = "the records are the same" if found.parts is None else f"the records part at attempt {found.parts}"
     same = "the same reference" if found.reference else "made from different references"
     files = f"{len(found.files)} files of the programs differ" if found.files else "the programs are the same"
-    sides.caption = f"{same}; {alike}; {files}"
-    return [sides]
+    return f"{same}; {alike}; {files}"
 
 
 def checks_table(checks: Iterable[Check]) -> Table:

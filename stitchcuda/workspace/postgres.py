@@ -256,7 +256,8 @@ class PostgresStore:
         connection = self.database.connect()
         try:
             with self.database.setting_up(connection), connection.transaction():
-                connection.execute(_TABLES)
+                for statement in filter(str.strip, _TABLES.split(";")):
+                    connection.execute(statement)
                 found = connection.execute("SELECT version FROM stitchcuda_format").fetchone()
                 if found is None:
                     connection.execute("INSERT INTO stitchcuda_format VALUES (%s)", (FORMAT,))
