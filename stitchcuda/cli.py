@@ -16,7 +16,7 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from stitchcuda import docs_commands, memory_commands, session_commands
+from stitchcuda import docs_commands, memory_commands, report_commands, session_commands
 from stitchcuda.console import FORM, AsJson, Debug, Kept, Place, complain, place, print_table, run
 from stitchcuda.errors import BadInput, StitchError, Unavailable
 from stitchcuda.model_flags import choose_model, model_options, models_by_role
@@ -25,6 +25,7 @@ from stitchcuda.state import Approval, Policy, Precision
 app = typer.Typer(**FORM, help="Turns a PyTorch program into a faster, verified, end-to-end GPU program.")
 
 session_commands.add_to(app)
+app.command()(report_commands.report)
 app.add_typer(docs_commands.app, name="docs")
 app.add_typer(memory_commands.app, name="memory")
 

@@ -41,10 +41,10 @@ def summary(session: Session) -> str:
     outcome, state = session.outcome(), session.state()
     baseline, final = state.get("baseline"), state.get("final")
     device = baseline.device.name if baseline else "this device"
-    lines = [f"{_headline(outcome)}: {gain(outcome, device)}" if outcome.accepted else _headline(outcome)]
+    lines = [f"{headline(outcome)}: {gain(outcome, device)}" if outcome.accepted else headline(outcome)]
     lines += _kept(session)
     if final is not None and final.check is not None:
-        lines.append(_grounds(final, final.check, session.settings.precision))
+        lines.append(grounds(final, final.check, session.settings.precision))
     if final is not None and final.timing is not None and gone_on_from([one for one in session.attempts() if one.kept]):
         lines.append(over_start(final.timing))
     if outcome.usage.calls:
@@ -53,11 +53,12 @@ def summary(session: Session) -> str:
         lines.append(f"program: {outcome.program}")
     if outcome.report:
         lines.append(f"report:  {outcome.report}")
-    lines += [f"next:    {command}" for command in _next(session, outcome)]
+    lines += [f"next:    {command}" for command in next_commands(session, outcome)]
     return "\n".join(lines)
 
 
-def _headline(outcome: Outcome) -> str:
+def headline(outcome: Outcome) -> str:
+    """How far the session is, or how it ended, in one sentence."""
     done = f"{outcome.tasks_done} of {outcome.tasks_total} tasks, {outcome.attempts} attempts"
     reason = f" ({outcome.stop_reason})" if outcome.stop_reason else ""
     if outcome.accepted:
@@ -83,7 +84,8 @@ def _kept(session: Session) -> list[str]:
     return lines
 
 
-def _grounds(final: Evidence, check: CheckResult, precision: str) -> str:
+def grounds(final: Evidence, check: CheckResult, precision: str) -> str:
+    """What the verdict on the final program rests on."""
     worst = max(check.outputs, key=lambda output: output.max_error / (output.max_bound or 1.0), default=None)
     error = f", worst error {worst.max_error:.2g} of {worst.max_bound:.2g} allowed" if worst else ""
     of = "device time" if check.tier in ("measured", "timed") else "bytes"
@@ -93,7 +95,8 @@ def _grounds(final: Evidence, check: CheckResult, precision: str) -> str:
     )
 
 
-def _next(session: Session, outcome: Outcome) -> list[str]:
+def next_commands(session: Session, outcome: Outcome) -> list[str]:
+    """Commands to go on with, as they are to be typed."""
     where = session.home.option
     if outcome.status in ("parked", "failed"):
         again = f"stitchcuda resume {session.name}{where}"

@@ -28,8 +28,9 @@ FLOORS = [
     {"keeping"},
     {"terminal"},
     {"summary"},
+    {"card"},
     {"console", "model_flags"},
-    {"memory_commands", "docs_commands", "session_commands"},
+    {"memory_commands", "docs_commands", "report_commands", "session_commands"},
     {"cli"},
 ]
 LEVEL = {room: level for level, rooms in enumerate(FLOORS) for room in rooms}

@@ -1,0 +1,117 @@
+"""Two sessions beside each other: settings that differ, tasks by id, best times in one figure, a diff of their programs.
+
+Pure functions of findings, but for the programs' files, which are read from the stores. It says of neither session that it is
+better: times of different devices are not compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from stitchcuda.errors import StitchError
+from stitchcuda.report.diffs import FileChange, changes
+from stitchcuda.report.figure import Figure, axis, ms
+from stitchcuda.report.figures import NOTHING_TIMED, levels_of
+from stitchcuda.report.findings import Findings, TaskFate, sentence
+from stitchcuda.report.foreign import label
+from stitchcuda.state import Record
+from stitchcuda.workspace import Store
+
+_COLOURS = ("@own", "@vendor")
+
+
+class Setting(Record):
+    """One setting of both."""
+
+    name: str
+    one: str
+    other: str
+
+
+class Pair(Record):
+    """A task as either session had it; None where it had no such task."""
+
+    id: str
+    title: str
+    one: TaskFate | None
+    other: TaskFate | None
+
+
+class Changes(Record):
+    """From the first session's program to the second's, or why that cannot be shown."""
+
+    files: tuple[FileChange, ...] = ()
+    why: str = ""
+
+
+def settings(one: Findings, other: Findings) -> tuple[Setting, ...]:
+    """Those that differ; one that a session does not know is empty."""
+    first, second = dict(one.card.settings), dict(other.card.settings)
+    pairs = {name: (first.get(name, ""), second.get(name, "")) for name in {**first, **second}}
+    return tuple(Setting(name=name, one=a, other=b) for name, (a, b) in pairs.items() if a != b)
+
+
+def tasks(one: Findings, other: Findings) -> tuple[Pair, ...]:
+    first, second = _by_id(one), _by_id(other)
+    return tuple(
+        Pair(id=name, title=(first.get(name) or second[name]).task.title, one=first.get(name), other=second.get(name))
+        for name in {**first, **second}
+    )
+
+
+def best_times(one: Findings, other: Findings) -> Figure:
+    """The best program's ms over attempts, of both."""
+    title = "best time of a call over attempts, both sessions"
+    both = [found for found in (one, other) if found.attempts and found.baseline]
+    if not both:
+        return Figure(id="best", title=title, empty="Neither session has judged an attempt yet.")
+    traces, rows = [], []
+    for found in both:
+        levels = levels_of(found)
+        kind = "timed" if found.timed else "prediction"
+        name = f"{label(found.card.session)} ({kind})"
+        colour = _COLOURS[found is other]
+        traces.append({
+            "type": "scatter", "mode": "lines+markers", "name": name, "x": list(range(len(levels))), "y": levels,
+            "line": {"shape": "hv", "color": colour, "width": 3, "dash": "solid" if found is one else "dash"},
+            "marker": {"color": colour, "size": 7, "symbol": "circle" if found is one else "diamond"},
+            "hovertemplate": "after attempt %{x}: %{y:.4g} ms<extra></extra>",
+        })  # fmt: skip
+        rows += [(found.card.session, str(number), kind, f"{level:.4f}") for number, level in enumerate(levels)]
+    notes = []
+    if any(not found.timed for found in both):
+        notes.append(f"Called a prediction: {NOTHING_TIMED}.")
+    if one.device and other.device and one.device.key != other.device.key:
+        notes.append(f"Not of one machine, so not to be compared: {one.device.key} and {other.device.key}.")
+    return Figure(
+        id="best",
+        title=title,
+        says="; ".join(f"{found.card.session}: {_ends(levels_of(found))}" for found in both) + ".",
+        traces=tuple(traces),
+        layout={
+            "height": 420,
+            "xaxis": axis("attempt", rangemode="tozero"),
+            "yaxis": axis("ms of a call", rangemode="tozero"),
+        },
+        columns=("session", "after attempt", "kind", "ms of a call"),
+        rows=tuple(rows),
+        notes=tuple(notes),
+    )
+
+
+def program_changes(one: Findings, other: Findings, store: Store) -> Changes:
+    """What turns the first session's best program into the second's."""
+    if not one.program or not other.program:
+        return Changes(why="One of the sessions has no program yet.")
+    try:
+        return Changes(files=changes(store, one.program, other.program))
+    except (StitchError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        return Changes(why=f"The programs cannot be compared: {sentence(error)}")
+
+
+def _ends(levels: Sequence[float]) -> str:
+    return f"{ms(levels[0])} to {ms(levels[-1])}"
+
+
+def _by_id(found: Findings) -> Mapping[str, TaskFate]:
+    return {fate.task.id: fate for fate in found.tasks}

@@ -1,0 +1,252 @@
+"""Figures of attempts and tasks: the best time over attempts, predicted against measured savings, shares of work by origin.
+
+Pure functions of findings. What nothing timed is called a prediction, in the figure itself. Where to look next:
+`profile_figures.py` (kernels), `figure.py` (the record).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from stitchcuda.report.figure import ORIGINS, Figure, axis, bars, height, ms, places
+from stitchcuda.report.findings import Findings, Result, TaskFate, Tried
+from stitchcuda.report.foreign import label
+from stitchcuda.state import CheckResult
+from stitchcuda.tools.profiling.system_profile import Origin
+
+_TASKS = 25                                # bars of tasks in the figure; the table has all
+_KEPT = 12                                 # programs in the figure of shares
+_MARKS: dict[Result, tuple[str, str, str]] = {
+    "kept": ("kept", "@own", "circle"),
+    "correct": ("correct, not kept", "@vendor", "circle-open"),
+    "wrong": ("wrong", "@bad", "x"),
+    "not built": ("not built", "@bad", "triangle-up-open"),
+}
+BELOW = (
+    "Below the speed of light: the floor counts products at the rate of the reference's own arithmetic, and a program that "
+    "splits them for tensor cores goes below it."
+)
+NOTHING_TIMED = "nothing was timed here, so every time is a prediction by the cost model"
+
+
+def best_time(found: Findings) -> Figure:
+    """Milliseconds of a call of the best program after each attempt: timed where anything was, else predicted."""
+    prediction = not found.timed
+    name = "predicted time of a call over attempts" if prediction else "best time of a call over attempts"
+    if not found.attempts or found.baseline is None:
+        return Figure(id="best", title=name, empty="No attempt has been judged yet.")
+    levels = levels_of(found)
+    what = "best program (prediction)" if prediction else "best program"
+    steps: dict[str, Any] = {
+        "type": "scatter", "mode": "lines", "name": what, "x": list(range(len(levels))), "y": levels,
+        "line": {"shape": "hv", "color": "@own", "width": 3}, "hovertemplate": "after attempt %{x}: %{y:.4g} ms<extra></extra>",
+    }  # fmt: skip
+    traces = [steps, *_marks(found.attempts, levels, prediction), *_lines(found, len(levels) - 1)]
+    final = found.final.timing if found.final and not prediction else None
+    if final:
+        traces.append({
+            "type": "scatter", "mode": "markers", "name": "last verification", "x": [len(levels) - 1], "y": [final.program_ms],
+            "marker": {"color": "@accent", "symbol": "star", "size": 15},
+            "hovertemplate": "last verification: %{y:.4g} ms<extra></extra>",
+        })  # fmt: skip
+    after = final.program_ms if final else levels[-1]
+    says = f"{'Predicted: f' if prediction else 'F'}rom {ms(levels[0])} to {ms(after)} in {len(found.attempts)} attempts."
+    notes: tuple[str, ...] = (f"This is no measurement: {NOTHING_TIMED}.",) if prediction else (
+        "A mark stands where an attempt was timed, the line at the best program that was kept; what was not timed stands on it."
+        " Timings of different moments differ by a few percent, so savings are measured side by side (below).",
+    )  # fmt: skip
+    if after < found.baseline.floor_ms:
+        notes = (*notes, BELOW)
+    return Figure(
+        id="best",
+        title=name,
+        says=says,
+        traces=tuple(traces),
+        layout={
+            "height": 420,
+            "xaxis": axis("attempt", rangemode="tozero", dtick=1 if len(levels) < 20 else None),
+            "yaxis": axis("predicted ms of a call" if prediction else "ms of a call", rangemode="tozero"),
+        },
+        columns=("attempt", "task", "result", "ms of a call", f"{what}, ms"),
+        rows=tuple(
+            (str(one.number), one.attempt.task, one.result, _number(one.attempt.program_ms), _number(level))
+            for one, level in zip(found.attempts, levels[1:], strict=True)
+        ),
+        notes=notes,
+    )
+
+
+def levels_of(found: Findings) -> list[float]:
+    """The best program's ms after each attempt, the reference's first; predicted where nothing was timed."""
+    assert found.baseline is not None
+    if not found.timed:
+        return [found.baseline.predicted_ms, *(one.predicted_ms or found.baseline.predicted_ms for one in found.attempts)]
+    timings = [one.evidence.timing for one in found.attempts if one.evidence and one.evidence.timing]
+    levels = [found.baseline.eager_ms or (timings[0].reference_ms if timings else found.baseline.predicted_ms)]
+    for one in found.attempts:
+        timed = one.attempt.program_ms if one.attempt.kept else None
+        levels.append(levels[-1] if timed is None else timed)
+    return levels
+
+
+def savings(found: Findings) -> Figure:
+    """What each task was predicted to save beside what it saved."""
+    title = "predicted against measured saving of each task"
+    tried = [fate for fate in found.tasks if fate.attempts]
+    if not tried:
+        return Figure(id="savings", title=title, empty="No task has been tried yet.")
+    shown = sorted(tried, key=lambda fate: -_largest(fate))[:_TASKS]
+    names = places(f"{fate.task.id} {fate.task.title}" for fate in shown)
+    measured = [(name, fate) for name, fate in zip(names, shown, strict=True) if fate.measured_ms is not None]
+    predicted = [fate.task.predicted_ms for fate in shown]
+    traces = [bars("predicted", "@prediction", names, predicted, [f"predicted {ms(value)}" for value in predicted])]
+    if measured:
+        traces.append(
+            bars(
+                "measured",
+                "@own",
+                [name for name, _ in measured],
+                [fate.measured_ms or 0.0 for _, fate in measured],
+                [f"measured {ms(fate.measured_ms)}{_interval(fate)}" for _, fate in measured],
+                error_x={
+                    "type": "data", "symmetric": False, "color": "@ink", "thickness": 1.5, "width": 4,
+                    "array": [_beside(fate.high_ms, fate.measured_ms) for _, fate in measured],
+                    "arrayminus": [_beside(fate.measured_ms, fate.low_ms) for _, fate in measured],
+                },
+            )
+        )
+    notes = [f"Measured: none; {NOTHING_TIMED}."] if not measured else []
+    if len(tried) > len(shown):
+        notes.append(f"The {len(shown)} largest of {len(tried)} tasks are drawn; the table has all.")
+    if measured:
+        notes.append("A saving is measured against the program before it, side by side; whiskers are its 95 % interval.")
+    total = sum(fate.task.predicted_ms for fate in tried)
+    saved = sum(fate.measured_ms or 0.0 for fate in tried if fate.fate == "kept")
+    says = f"{len(tried)} tasks were tried, predicted to save {ms(total)} together"
+    says += f"; measured {ms(saved)} for those kept." if measured else "."
+    return Figure(
+        id="savings",
+        title=title,
+        says=says,
+        traces=tuple(traces),
+        layout={
+            "height": height(len(shown), row=44 if measured else 32),
+            "barmode": "group",
+            "yaxis": axis("", autorange="reversed", automargin=True),
+            "xaxis": axis("ms saved" if measured else "ms saved (prediction)"),
+        },
+        columns=("task", "title", "fate", "predicted", "measured", "95 % interval", "floor of its regions"),
+        rows=tuple(_row(fate) for fate in tried),
+        notes=tuple(notes),
+    )
+
+
+def shares(found: Findings) -> Figure:
+    """Who does the work, as far as own kernels have taken it over: of device time on a GPU, of bytes on the simulator."""
+    title = "shares of work by origin"
+    rows: list[tuple[str, dict[str, float]]] = []
+    reference = next((seen.profile for seen in found.seen if seen.title == "reference"), None)
+    if reference and reference.kernels:
+        origins: tuple[Origin, ...] = ("own", "vendor", "framework", "copy", "graph")
+        rows.append(("reference", {origin: reference.share_of(origin) for origin in origins}))
+    kept = [
+        (one, one.evidence.check) for one in found.attempts if one.result == "kept" and one.evidence and one.evidence.check
+    ]
+    rows += [(f"{one.number}: {one.attempt.task}", _shares(check)) for one, check in kept[-_KEPT:]]
+    if found.final and found.final.check:
+        rows.append(("final program", _shares(found.final.check)))
+    rows = [(name, parts) for name, parts in rows if sum(parts.values()) > 0]
+    if not rows:
+        return Figure(id="shares", title=title, empty="No program was kept whose work could be told apart.")
+    on_gpu = any(check.tier in ("measured", "timed") for _, check in kept)
+    of = "device time" if on_gpu else "bytes moved, on the simulator"
+    names = places(name for name, _ in rows)
+    traces = [
+        bars(
+            said, f"@{origin}", names, [100 * parts.get(origin, 0.0) for _, parts in rows],
+            [f"{said}: {100 * parts.get(origin, 0.0):.1f} %" for _, parts in rows],
+        )
+        for origin, said in ORIGINS.items()
+        if any(parts.get(origin) for _, parts in rows)
+    ]  # fmt: skip
+    notes = ["What is missing to 100 % are copies and what no tool has put down to anybody."]
+    if len(kept) > _KEPT:
+        notes.append(f"The latest {_KEPT} of {len(kept)} kept programs are drawn.")
+    own = rows[-1][1].get("own", 0.0)
+    return Figure(
+        id="shares",
+        title=f"{title}, of {of}",
+        says=f"Own kernels hold {own:.0%} of {of} in the last program.",
+        traces=tuple(traces),
+        layout={
+            "height": height(len(rows)),
+            "barmode": "stack",
+            "yaxis": axis("", autorange="reversed", automargin=True),
+            "xaxis": axis(f"percent of {of}", range=[0, 100]),
+        },
+        columns=("program", *ORIGINS.values()),
+        rows=tuple((name, *(f"{100 * parts.get(origin, 0.0):.1f} %" for origin in ORIGINS)) for name, parts in rows),
+        notes=tuple(notes),
+    )
+
+
+def _shares(check: CheckResult) -> dict[str, float]:
+    return {"own": check.own_share, "vendor": check.vendor_share, "framework": check.framework_share}
+
+
+def _marks(attempts: Sequence[Tried], levels: Sequence[float], prediction: bool) -> list[dict[str, Any]]:
+    """A mark for each attempt, by what came of it."""
+    traces: list[dict[str, Any]] = []
+    for result, (name, colour, symbol) in _MARKS.items():
+        own = [one for one in attempts if one.result == result]
+        timed = [None if prediction else one.attempt.program_ms for one in own]
+        if own:
+            traces.append({
+                "type": "scatter", "mode": "markers", "name": name, "x": [one.number for one in own],
+                "y": [levels[one.number] if took is None else took for one, took in zip(own, timed, strict=True)],
+                "text": [label(f"{one.number}: {one.attempt.task} {one.title}") for one in own],
+                "hovertemplate": "%{text}<br>" + name + ", %{y:.4g} ms<extra></extra>",
+                "marker": {"color": colour, "symbol": symbol, "size": 10, "line": {"width": 2, "color": colour}},
+            })  # fmt: skip
+    return traces
+
+
+def _lines(found: Findings, end: int) -> list[dict[str, Any]]:
+    """What there is to beat, and what cannot be beaten."""
+    assert found.baseline is not None
+    best = found.baselines.best if found.baselines else None
+    ceilings = "measured" if found.baseline.device.measured else "nominal"
+    lines = [(f"best baseline: {best.mode}", best.ms, "@framework")] if best and best.mode != "eager" and found.timed else []
+    lines.append((f"speed of light ({ceilings} ceilings)", found.baseline.floor_ms, "@quiet"))
+    return [
+        {
+            "type": "scatter", "mode": "lines", "name": name, "x": [0, end], "y": [level, level],
+            "line": {"dash": "dash", "width": 2, "color": colour}, "hovertemplate": f"{name}: %{{y:.4g}} ms<extra></extra>",
+        }
+        for name, level, colour in lines
+        if level
+    ]  # fmt: skip
+
+
+def _row(fate: TaskFate) -> tuple[str, ...]:
+    interval = f"{ms(fate.low_ms)} to {ms(fate.high_ms)}" if fate.low_ms is not None else "-"
+    return (
+        fate.task.id, fate.task.title, fate.fate, ms(fate.task.predicted_ms), ms(fate.measured_ms), interval, fate.floor or "-",
+    )  # fmt: skip
+
+
+def _largest(fate: TaskFate) -> float:
+    return max(fate.task.predicted_ms, abs(fate.measured_ms or 0.0))
+
+
+def _interval(fate: TaskFate) -> str:
+    return f" ({ms(fate.low_ms)} to {ms(fate.high_ms)})" if fate.low_ms is not None else ""
+
+
+def _beside(high: float | None, low: float | None) -> float:
+    return max(0.0, high - low) if high is not None and low is not None else 0.0
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"

@@ -1,0 +1,151 @@
+"""A report as one HTML file that opens offline: findings through templates, with everything that it needs inside.
+
+What models and compilers wrote is escaped by the templates, and nothing in the page runs but its own script, whose hash its
+policy names; nothing is loaded from anywhere. Long texts are trimmed to the room there is, and say so. It reads no session and
+opens no browser. Where to look next: `findings.py`, `templates/`, `foreign.py`.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+from plotly.offline import get_plotlyjs
+
+from stitchcuda.report import comparison, figures, profile_figures
+from stitchcuda.report.figure import Figure, ms
+from stitchcuda.report.findings import Findings, Tried
+from stitchcuda.report.foreign import clipped, plain
+from stitchcuda.report.path import BOX, HEIGHT, WIDTH, path_of
+from stitchcuda.report.standing import standing
+from stitchcuda.report.trimming import Excerpt, share, shown, size, trimmed
+from stitchcuda.state import Digest, Record
+from stitchcuda.workspace import Store
+
+LARGEST = 2_900_000                        # bytes that a page of 100 attempts may have
+_LEAST = 250_000                           # bytes for diffs and logs, however many attempts there are
+_FRAME, _EACH = 110_000, 4_200             # bytes of a page, and of an attempt, without diffs and logs
+_LOG = 3                                   # a log gets this part of its attempt's room, or what the diff leaves
+_URL = re.compile(r"https://[^\s()<>\"']+")
+_TEMPLATES = Path(__file__).parent / "templates"
+
+
+class Written(Record):
+    """The long texts of an attempt, as far as there is room."""
+
+    files: tuple[Any, ...]
+    log: Excerpt
+
+
+def session_page(found: Findings) -> bytes:
+    """The report of one session."""
+    drawn = (
+        figures.best_time(found),
+        figures.savings(found),
+        profile_figures.timeline(found),
+        profile_figures.roofline(found),
+        profile_figures.peaks(found),
+        figures.shares(found),
+    )
+    path = path_of(found.attempts, begun=found.baseline is not None, ended=found.card.status == "done")
+    return _page(
+        "report.html.j2",
+        drawn,
+        found=found,
+        card=found.card,
+        bars=(standing(found),),
+        path=path,
+        texts=_texts(found.attempts),
+        WIDTH=WIDTH,
+        HEIGHT=HEIGHT,
+        BOX=BOX,
+    )
+
+
+def comparison_page(one: Findings, other: Findings, store: Store) -> bytes:
+    """Two sessions of one workspace side by side."""
+    files = comparison.program_changes(one, other, store)
+    room = LARGEST - len(plotly()) - _FRAME
+    return _page(
+        "comparison.html.j2",
+        (comparison.best_times(one, other),),
+        one=one,
+        other=other,
+        bars=(standing(one), standing(other)),
+        settings=comparison.settings(one, other),
+        tasks=comparison.tasks(one, other),
+        changes=comparison.Changes(files=trimmed(files.files, room), why=files.why),
+    )
+
+
+def plotly() -> str:
+    """plotly.js, packed for a page: gzip in base64."""
+    return _plotly()[0]
+
+
+@cache
+def _plotly() -> tuple[str, str]:
+    """Packed, and the hash by which a page's policy knows it."""
+    source = get_plotlyjs().encode()
+    return base64.b64encode(gzip.compress(source, 9, mtime=0)).decode(), _hash(source)
+
+
+def _texts(attempts: Sequence[Tried]) -> Mapping[int, Written]:
+    """Diffs and logs by the attempt's number. Small ones stay whole; large ones share the room that is left."""
+    room = max(_LEAST, LARGEST - len(plotly()) - _FRAME - _EACH * len(attempts))
+    logs = {one.number: one.evidence.build.log if one.evidence else "" for one in attempts}
+    diffs = {one.number: sum(size(file.lines) for file in one.files) for one in attempts}
+    sizes = {number: diffs[number] + size(log.splitlines()) for number, log in logs.items()}
+    most = share(list(sizes.values()), room)
+    written = {}
+    for one in attempts:
+        log = shown(logs[one.number], max(most // _LOG, most - diffs[one.number]))
+        written[one.number] = Written(files=trimmed(one.files, most - size(log.lines)), log=log)
+    return written
+
+
+def _page(template: str, drawn: Sequence[Figure], **content: Any) -> bytes:
+    script, (packed, known) = (_TEMPLATES / "page.js").read_text(), _plotly()
+    text = _environment().get_template(template).render(
+        figures={figure.id: figure for figure in drawn},
+        drawings={figure.id: figure.drawing for figure in drawn if figure.traces},
+        style=Markup((_TEMPLATES / "page.css").read_text()),
+        script=Markup(script),
+        hashes=(_hash(script.encode()), known),
+        plotly=packed,
+        **content,
+    )  # fmt: skip
+    return text.encode("utf-8", "replace")
+
+
+@cache
+def _environment() -> Environment:
+    made = Environment(
+        loader=FileSystemLoader(_TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+        finalize=lambda value: plain(value) if type(value) is str else value,
+    )  # fmt: skip
+    made.filters |= {"ms": ms, "place": _place, "address": _address, "cut": clipped}
+    return made
+
+
+def _hash(data: bytes) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(data).digest()).decode()}"
+
+
+def _place(digest: Digest) -> str:
+    """Where an artefact lies in a workspace's folder."""
+    return f"artefacts/{digest[:2]}/{digest[2:]}"
+
+
+def _address(citation: str) -> str:
+    """The web page that a citation names as its source; "" for a header or a file."""
+    found = _URL.search(citation)
+    return found[0] if found else ""

@@ -1,0 +1,243 @@
+"""Figures of what profilers saw: where the time of a call goes before and after, how close kernels come to the device's limits.
+
+Pure functions of findings; where nobody looked, the figure says why. Where to look next: `figures.py` (attempts and tasks).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from stitchcuda.report.figure import ORIGINS, Figure, axis, bars, height, ms, places
+from stitchcuda.report.findings import Findings, Seen
+from stitchcuda.report.foreign import label
+from stitchcuda.state import DeviceFacts
+from stitchcuda.tools.building.kernel_names import base_name
+from stitchcuda.tools.profiling.kernel_profile import KernelProfile
+from stitchcuda.tools.profiling.system_profile import KernelTime, SystemProfile
+
+_PROGRAMS = 6                              # rows of the timeline, the reference and the last one among them
+_SEGMENTS = 24                             # kernels of a row that are told apart
+_KERNELS = 8                               # kernels of the roofline
+_TIMELINE = "where the time of one call goes, before and after"
+_NO_ORDER = (
+    "Kernels stand in the order of their time, not of their launch: a profile keeps sums. Times under a profiler are longer "
+    "than those above."
+)
+
+
+def timeline(found: Findings) -> Figure:
+    """One row for each program that was profiled: its kernels end to end, then the time in which the device was idle."""
+    seen = _chosen([one for one in found.seen if one.profile])
+    gone = [_why(one) for one in found.seen if one.why and one.title in ("reference", "final program")]
+    if not seen:
+        return Figure(id="timeline", title=_TIMELINE, empty=" ".join(dict.fromkeys(gone)) or "No program was profiled yet.")
+    names = places(one.title for one in seen)
+    segments = [(name, *part) for name, one in zip(names, seen, strict=True) for part in _segments(one.profile)]
+    traces = []
+    for origin, said in ORIGINS.items():
+        own = [segment for segment in segments if segment[1] == origin]
+        if own:
+            traces.append(
+                bars(
+                    said,
+                    f"@{origin}",
+                    [name for name, *_ in own],
+                    [took for *_, took in own],
+                    hovertext=[f"{label(what)}: {ms(took)}" for *_, what, _, took in own],
+                    hovertemplate="%{hovertext}<extra></extra>",
+                    text=[label(what, 28) if origin != "idle" else "" for *_, what, _, took in own],
+                    textposition="inside",
+                    insidetextanchor="middle",
+                    insidetextfont={"color": "@paper"},
+                    base=[start for *_, start, _ in own],
+                    marker={"color": f"@{origin}", "line": {"color": "@paper", "width": 1}},
+                )
+            )
+    spans = [one.profile.span_ms for one in seen if one.profile]
+    says = f"{seen[0].title}: {ms(spans[0])} from the first to the last work on the device; {seen[-1].title}: {ms(spans[-1])}."
+    kernels = [(one.title, kernel) for one in seen if one.profile for kernel in one.profile.by_name()]
+    return Figure(
+        id="timeline",
+        title=_TIMELINE,
+        says=says,
+        traces=tuple(traces),
+        layout={
+            "height": height(len(seen), row=46),
+            "barmode": "overlay",
+            "yaxis": axis("", autorange="reversed", automargin=True),
+            "xaxis": axis("ms of one call", rangemode="tozero"),
+        },
+        columns=("program", "kernel", "whose", "launches", "on the device", "share"),
+        rows=tuple(_row(title, kernel) for title, kernel in kernels[:200]),
+        notes=(_NO_ORDER, *gone, *_sources(seen)),
+    )
+
+
+def roofline(found: Findings) -> Figure:
+    """Arithmetic rate against flop per byte of the kernels that take the time, below the device's ceilings."""
+    title = "roofline of the longest kernels"
+    kernels, why = _counted(found)
+    placed = [one for one in kernels if one.roofline.intensity and one.roofline.flops]
+    if not kernels:
+        return Figure(id="roofline", title=title, empty=why)
+    rows = tuple(_figures(one) for one in kernels)
+    columns = ("kernel", "whose", "share", "time", "flop/byte", "Tflop/s", "memory", "multiprocessors", "bound", "limited by")
+    if not placed or found.device is None:
+        reason = "Counters do not see the arithmetic of tensor cores, and all of these kernels use them: see shares of peak."
+        return Figure(id="roofline", title=title, empty=reason, columns=columns, rows=rows)
+    intensities = [one.roofline.intensity or 1.0 for one in placed]
+    low, high = min(0.05, *(value / 4 for value in intensities)), max(200.0, *(value * 4 for value in intensities))
+    left_out = len(kernels) - len(placed)
+    notes = [f"Of the {found.counters.title}; ceilings {'measured' if found.device.measured else 'nominal'}."]
+    if left_out:
+        what = f"{_kernels(left_out)} on tensor cores, whose arithmetic counters do not see"
+        notes.append(f"Not drawn: {what}; shares of peak show them.")
+    return Figure(
+        id="roofline",
+        title=title,
+        says=f"{_kernels(len(placed))} below the ceilings of {found.device.name}; the table has the figures.",
+        traces=(*_ceilings(found.device, low, high), *(_point(one) for one in placed)),
+        layout={
+            "height": 440,
+            "xaxis": axis("flop per byte of device memory", type="log", dtick=1),
+            "yaxis": axis("Tflop/s", type="log", dtick=1),
+        },
+        columns=columns,
+        rows=rows,
+        notes=tuple(notes),
+    )
+
+
+def peaks(found: Findings) -> Figure:
+    """How busy the memory system, the multiprocessors and the tensor cores were, as percent of what each can do."""
+    title = "shares of peak of the longest kernels"
+    kernels, why = _counted(found)
+    kernels = [one for one in kernels if one.roofline.memory_percent is not None or one.roofline.sm_percent is not None]
+    if not kernels:
+        return Figure(id="peaks", title=title, empty=why or "The two throughputs were not measured.")
+    names = places(base_name(one.name) for one in kernels)
+    units = (
+        ("memory system", "@vendor", [one.roofline.memory_percent for one in kernels]),
+        ("multiprocessors", "@own", [one.roofline.sm_percent for one in kernels]),
+        ("tensor cores", "@framework", [one.tensor_percent for one in kernels]),
+    )
+    busiest = kernels[0]
+    return Figure(
+        id="peaks",
+        title=title,
+        says=f"{base_name(busiest.name)} is bound by {busiest.bound or 'nothing known'}: {busiest.limiter}.",
+        traces=tuple(
+            bars(unit, colour, names, [value or 0.0 for value in values], [f"{unit}: {value or 0.0:.0f} %" for value in values])
+            for unit, colour, values in units
+            if any(values)
+        ),
+        layout={
+            "height": height(len(kernels), row=52),
+            "barmode": "group",
+            "yaxis": axis("", autorange="reversed", automargin=True),
+            "xaxis": axis("percent of peak", range=[0, 100]),
+        },
+        columns=("kernel", *(unit for unit, *_ in units), "occupancy", "bound by", "limited by"),
+        rows=tuple(
+            (
+                base_name(one.name), _percent(one.roofline.memory_percent), _percent(one.roofline.sm_percent),
+                _percent(one.tensor_percent), _percent(one.occupancy.achieved), one.bound or "-", one.limiter or "-",
+            )
+            for one in kernels
+        ),
+        notes=(f"Of the {found.counters.title}, under the profiler with a cold cache.",),
+    )  # fmt: skip
+
+
+def _chosen(seen: Sequence[Seen]) -> list[Seen]:
+    """The first and the latest."""
+    return list(seen) if len(seen) <= _PROGRAMS else [seen[0], *seen[1 - _PROGRAMS :]]
+
+
+def _why(seen: Seen) -> str:
+    return seen.why if seen.why.endswith(("?", ".")) else f"{seen.title}: {seen.why}."
+
+
+def _segments(profile: SystemProfile | None) -> list[tuple[str, str, float, float]]:
+    """Origin, name, start and length of each part of a row."""
+    if profile is None:
+        return []
+    kernels = profile.by_name()
+    parts = [(kernel.origin, f"{kernel.short}, {kernel.launches:g}×", kernel.ms) for kernel in kernels[:_SEGMENTS]]
+    for origin in ORIGINS:
+        rest = [kernel for kernel in kernels[_SEGMENTS:] if kernel.origin == origin]
+        if rest:
+            parts.append((rest[0].origin, f"{len(rest)} more kernels", sum(kernel.ms for kernel in rest)))
+    parts.sort(key=lambda part: list(ORIGINS).index(part[0]))
+    found, start = [], 0.0
+    for origin, name, took in parts:
+        found.append((str(origin), name, start, took))
+        start += took
+    if not kernels:
+        return [("idle", "what ran is not known", 0.0, profile.span_ms)]
+    if profile.idle_ms:
+        found.append(("idle", "nothing to do", start, profile.idle_ms))
+    return found
+
+
+def _row(title: str, kernel: KernelTime) -> tuple[str, ...]:
+    return (title, kernel.short, kernel.origin, f"{kernel.launches:g}", ms(kernel.ms), f"{100 * kernel.share:.1f} %")
+
+
+def _sources(seen: Sequence[Seen]) -> list[str]:
+    lesser = [one for one in seen if one.profile and one.profile.why]
+    return [f"{one.title}: seen by {one.profile.source}, since {one.profile.why}." for one in lesser if one.profile]
+
+
+def _counted(found: Findings) -> tuple[list[KernelProfile], str]:
+    counted = found.counters.counted
+    if counted is None or not counted.kernels:
+        return [], f"No counters: {found.counters.why.rstrip('.')}."
+    return list(counted.kernels[:_KERNELS]), ""
+
+
+def _ceilings(device: DeviceFacts, low: float, high: float) -> list[dict[str, Any]]:
+    """The device's bandwidth, up to the rate of each dtype."""
+    bandwidth = device.bandwidth_gbs / 1e3                     # Tbyte/s: times flop per byte it is Tflop/s
+    traces = []
+    dashes = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
+    for place, (dtype, rate) in enumerate(sorted(device.tflops.items(), key=lambda item: item[1])):
+        knee, top = rate / bandwidth if bandwidth else low, min(rate, bandwidth * high)
+        traces.append({
+            "type": "scatter", "mode": "lines", "name": f"{label(dtype)}, {rate:.0f} Tflop/s",
+            "x": [low, min(max(knee, low), high), high], "y": [min(bandwidth * low, rate), top, top],
+            "line": {"color": "@quiet", "width": 2, "dash": dashes[place % len(dashes)]},
+            "hovertemplate": f"{label(dtype)}: {rate:.0f} Tflop/s, {device.bandwidth_gbs:.0f} GB/s<extra></extra>",
+        })  # fmt: skip
+    return traces
+
+
+def _point(one: KernelProfile) -> dict[str, Any]:
+    name = label(base_name(one.name), 30)
+    colour = f"@{one.origin}" if one.origin in ORIGINS else "@ink"
+    rate, size = (one.roofline.flops or 0.0) / 1e12, 10 + 26 * (one.share or 0.2) ** 0.5
+    return {
+        "type": "scatter", "mode": "markers", "name": name, "x": [one.roofline.intensity], "y": [rate],
+        "marker": {"color": colour, "size": size, "opacity": 0.85, "line": {"color": "@paper", "width": 1}},
+        "text": [f"{name}: {rate:.2f} Tflop/s, {one.roofline.intensity:.2f} flop/byte"],
+        "hovertemplate": "%{text}<extra></extra>",
+    }  # fmt: skip
+
+
+def _figures(one: KernelProfile) -> tuple[str, ...]:
+    line = one.roofline
+    return (
+        base_name(one.name), one.origin or "-", _percent(None if one.share is None else 100 * one.share),
+        "-" if one.duration_us is None else f"{one.duration_us:.2f} µs",
+        "-" if line.intensity is None else f"{line.intensity:.2f}", "-" if line.flops is None else f"{line.flops / 1e12:.2f}",
+        _percent(line.memory_percent), _percent(line.sm_percent), one.bound or "-", one.limiter or "-",
+    )  # fmt: skip
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{value:.0f} %"
+
+
+def _kernels(number: int) -> str:
+    return f"{number} kernel{'' if number == 1 else 's'}"

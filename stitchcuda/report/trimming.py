@@ -1,0 +1,76 @@
+"""Room for long texts: which lines of diffs and logs a page shows, so that it stays small, and how many it leaves out.
+
+Small texts stay whole; what is large shares the room that is left evenly. What is left out is counted, so that the page can say
+so. Sizes are bytes as they stand in the page, escaped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from markupsafe import escape
+
+from stitchcuda.report.diffs import FileChange
+from stitchcuda.report.foreign import clipped, plain
+from stitchcuda.state import Record
+
+LONGEST = 500                              # characters of one line that are shown
+_FRAME = 14                                # bytes of markup around a line
+
+
+class Excerpt(Record):
+    """Lines of a text; `left_out` of them are missing in the middle, after the first `head`."""
+
+    lines: tuple[str, ...] = ()
+    head: int = 0
+    left_out: int = 0
+
+
+def share(sizes: Sequence[int], room: int) -> int:
+    """The most bytes that each may have, so that all together take no more than `room`; small ones leave room to others."""
+    left, fair = room, 0
+    for taken, size in enumerate(sorted(sizes)):
+        fair = left // (len(sizes) - taken)
+        if size > fair:
+            return max(fair, 0)
+        left -= size
+    return max(fair, max(sizes, default=0))
+
+
+def size(lines: Sequence[str]) -> int:
+    return sum(map(cost, lines))
+
+
+def cost(line: str) -> int:
+    return len(escape(line[:LONGEST]).encode("utf-8", "replace")) + _FRAME
+
+
+def shown(text: str, room: int) -> Excerpt:
+    """The first and the last lines of a text, as many as `room` allows: errors stand first, their count stands last."""
+    lines = [clipped(line, LONGEST) for line in plain(text).splitlines()]
+    if size(lines) <= room:
+        return Excerpt(lines=tuple(lines), head=len(lines))
+    head = fitting(lines, room * 3 // 4)
+    tail = fitting(lines[:head - len(lines) - 1:-1], room - size(lines[:head]))
+    last = lines[len(lines) - tail :] if tail else []
+    return Excerpt(lines=(*lines[:head], *last), head=head, left_out=len(lines) - head - tail)
+
+
+def trimmed(files: Sequence[FileChange], room: int) -> tuple[FileChange, ...]:
+    """The files with as many lines as `room` allows, in order; each says how many of its lines are left out."""
+    done = []
+    for file in files:
+        lines = [clipped(plain(line), LONGEST) for line in file.lines]
+        fits = fitting(lines, room)
+        room -= size(lines[:fits])
+        done.append(file.model_copy(update={"lines": tuple(lines[:fits]), "left_out": len(lines) - fits}))
+    return tuple(done)
+
+
+def fitting(lines: Sequence[str], room: int) -> int:
+    """How many of the first lines fit."""
+    for count, line in enumerate(lines):
+        room -= cost(line)
+        if room < 0:
+            return count
+    return len(lines)
