@@ -20,7 +20,7 @@ from stitchcuda.errors import BadInput, StitchError
 from stitchcuda.graph.opening import open_context, open_hands, open_record
 from stitchcuda.graph.request import Asked, Request
 from stitchcuda.memory import open_memory
-from stitchcuda.nodes.context import Context
+from stitchcuda.nodes.context import Context, Hands
 from stitchcuda.state import State
 from stitchcuda.workspace import SessionRecord, Workspace
 
@@ -65,7 +65,8 @@ def lent(node: str, state: State) -> Iterator[Context]:
                 del _open[found.context.name]
                 found.held.close()
         if forgotten:
-            found.context.workspace.discard(found.context.name)
+            with closing(found.context.workspace) as home:
+                home.discard(found.context.name)
 
 
 def as_asked(state: State) -> State:
@@ -75,8 +76,9 @@ def as_asked(state: State) -> State:
     if not state.get("baseline") or not reference or _DIGEST.fullmatch(reference):
         return state
     fresh = {key: value for key, value in state.items() if key in Request.__annotations__}
-    if state.get("session") in Workspace().store.names():
-        del fresh["session"]               # of the session before
+    with closing(Workspace()) as home:
+        if state.get("session") in home.store.names():
+            del fresh["session"]           # of the session before
     return cast(State, fresh)
 
 
@@ -92,20 +94,23 @@ def _borrowed(state: State) -> Lent:
 
 
 def _opened(state: State) -> Lent:
-    home = Workspace()
     known = bool(state.get("baseline"))
-    record = _known(home, state["session"]) if known else _new(home, dict(state))
-    try:
-        with ExitStack() as stack:
+    with ExitStack() as stack:
+        home = stack.enter_context(closing(Workspace()))
+        record = _known(home, state["session"]) if known else _new(home, dict(state))
+        try:
             stack.enter_context(home.store.owning(record.name))
             hands = stack.enter_context(closing(open_hands(home, record)))
+            if known:
+                _same_device(record.name, state, hands)
             memory = stack.enter_context(open_memory(home.root))
             context = open_context(home, record, hands, memory=memory)
-            return Lent(context, stack.pop_all())
-    except StitchError:
-        if not known:
-            home.discard(record.name)
-        raise
+        except StitchError:
+            if not known:
+                stack.close()              # gives the session up, which is then forgotten
+                home.discard(record.name)
+            raise
+        return Lent(context, stack.pop_all())
 
 
 def _new(home: Workspace, asked: dict[str, Any]) -> SessionRecord:
@@ -123,6 +128,15 @@ def _known(home: Workspace, name: str) -> SessionRecord:
             "STITCHCUDA_WORKSPACE or STITCHCUDA_CHECKPOINT that it was started with, or start another thread"
         )
     return home.record(name)
+
+
+def _same_device(name: str, state: State, hands: Hands) -> None:
+    baseline = state["baseline"]
+    if baseline is not None and baseline.device.key != hands.device().key:
+        raise BadInput(
+            f"session {name!r} was begun on {baseline.device.key}, and {hands.device().key} is here: figures of two devices "
+            "are not compared, so go on where it was begun, or give the thread its reference again for another session"
+        )
 
 
 @atexit.register

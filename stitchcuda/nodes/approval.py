@@ -2,8 +2,9 @@
 
 A question is plain JSON, since it is kept with a checkpoint and shown by any client: `approve` ("plan" or "code"),
 `waiting_for` (a sentence), what it is about, and `answers` (what may be said). An answer that cannot be used is refused in one
-sentence, and the same question is asked again; nothing is lost. A plan may be cut, reordered, and its strategies reworded; the figures in it
-stay the engineer's. Nothing is asked here: `Context.ask` does, and who answers is `graph/approval.py`'s business.
+sentence, and the same question is asked again; nothing is lost. A plan may be cut, reordered, and its strategies reworded for
+who reads them; the figures in it stay the engineer's. Nothing is asked here: `Context.ask` does, and who answers is told in
+`graph/approval.py`.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ Question = dict[str, Any]
 ACCEPT = "accept"
 SHOWN = ("id", "title", "predicted_ms", "why", "strategy")
 COMMENT = 2000                             # characters that are shown to the engineer
+_REWORDED = ", or as an object with id and another strategy"
 KEPT_FILES = ("program.json",)             # written by us: it states contracts, and is read back
 
 
@@ -29,7 +31,7 @@ class Refused(Exception):
 
 
 def settled_plan(plan: Plan, context: Context, *, engineer: str, listens: bool) -> Plan | str:
-    """The plan as a person wants it, or the comment with which another one is to be made, if the engineer `listens`."""
+    """The plan as a person wants it, or the comment with which another is to be made, if the engineer `listens` to words."""
     refused = ""
     while True:
         answer = context.ask(plan_question(plan, context.save(plan), engineer=engineer, listens=listens, refused=refused))
@@ -64,7 +66,7 @@ def plan_question(plan: Plan, digest: str, *, engineer: str, listens: bool, refu
         "tasks": [_shown(task) for task in plan.tasks],
         "answers": [
             f'"{ACCEPT}": it is followed as it is',
-            '{"tasks": [...]}: the tasks that stay, in the order wanted; each an id, or an object with id and another strategy',
+            '{"tasks": [...]}: the tasks that stay, in the order wanted, each by its id' + listens * _REWORDED,
             *(['{"comment": "..."}: another plan is made, with this for the engineer to read'] if listens else []),
         ],
         "refused": refused,
@@ -114,7 +116,7 @@ def plan_answer(answer: Any, plan: Plan, *, listens: bool) -> Plan | str:
     if not isinstance(tasks, list | tuple) or not tasks:
         raise Refused("tasks is a list of those that stay, at least one: give their ids in the order wanted")
     known = {task.id: task for task in plan.tasks}
-    kept = [_edited(entry, known) for entry in tasks]
+    kept = [_edited(entry, known, listens) for entry in tasks]
     twice = next((task.id for at, task in enumerate(kept) if task.id in {other.id for other in kept[:at]}), None)
     if twice:
         raise Refused(f"the task {twice!r} is there twice: name each once")
@@ -162,7 +164,7 @@ def _shown(task: Task) -> dict[str, Any]:
     return task.model_dump(mode="json", include=set(SHOWN))
 
 
-def _edited(entry: Any, known: Mapping[str, Task]) -> Task:
+def _edited(entry: Any, known: Mapping[str, Task], listens: bool) -> Task:
     """The task that an entry names, with its strategy."""
     told = {"id": entry} if isinstance(entry, str) else entry
     if not isinstance(told, Mapping) or not isinstance(told.get("id"), str):
@@ -179,6 +181,8 @@ def _edited(entry: Any, known: Mapping[str, Task]) -> Task:
     strategy = told.get("strategy", task.strategy)
     if not isinstance(strategy, str) or not _encodes(strategy):
         raise Refused(f"the strategy of task {task.id!r} is no text")
+    if strategy != task.strategy and not listens:
+        raise Refused(f"the built-in engineer reads no strategies: leave that of task {task.id!r} as it is, move it or drop it")
     return task.model_copy(update={"strategy": strategy})
 
 

@@ -51,7 +51,7 @@ def planner(state: State, context: Context) -> State:
 def _planned(state: State, context: Context, brief: Brief) -> tuple[Plan, tuple[str, ...]]:
     """The plan to follow, and the notes: the engineer's own, or what a person has made of it."""
     engineer, notes = context.engineer(state), state.get("notes", ())
-    listens = engineer.reads_docs          # who reads documentation reads a person's words too
+    listens = engineer.name != "builtin"   # that one goes by regions alone
     if "plan" not in context.settings.approve:
         return _numbered(engineer.plan(brief), state), notes
     while True:

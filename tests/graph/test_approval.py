@@ -38,7 +38,7 @@ def test_a_plan_may_be_cut_reordered_and_reworded() -> None:
     assert plan_answer("accept", PLAN, listens=False) is PLAN
     assert plan_answer({"accept": True}, PLAN, listens=False) is PLAN
     assert ids(plan_answer({"tasks": ["c", "a"]}, PLAN, listens=False)) == ["c", "a"]
-    reworded = plan_answer({"tasks": [{"id": "b", "strategy": "größer"}]}, PLAN, listens=False)
+    reworded = plan_answer({"tasks": [{"id": "b", "strategy": "größer"}]}, PLAN, listens=True)
     assert isinstance(reworded, Plan)
     assert reworded.tasks == (TASKS[1].model_copy(update={"strategy": "größer"}),)
     shown = plan_question(PLAN, "0" * 64, engineer="script", listens=True)
@@ -63,6 +63,7 @@ def test_a_plan_may_be_cut_reordered_and_reworded() -> None:
         ({"tasks": [{"id": "a", "depends": "b"}]}, "a task has no 'depends'"),
         ({"tasks": [{"id": "a", "strategy": 3}]}, "the strategy of task 'a' is no text"),
         ({"tasks": [{"id": "a", "strategy": "\ud800"}]}, "the strategy of task 'a' is no text"),
+        ({"tasks": [{"id": "a", "strategy": "other"}]}, "the built-in engineer reads no strategies"),
         ({"comment": "another"}, "the built-in engineer reads no comments"),
     ],
 )
