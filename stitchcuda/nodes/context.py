@@ -1,7 +1,7 @@
 """What every node is given beside the state: the workspace, the engineer, and the hands that touch this machine.
 
 A context lives as long as one process works on one session; it is never checkpointed, and everything that must survive goes
-into the store or the state. Who makes one: `session.py`, and `graph/runtime.py` for the LangGraph server.
+into the store or the state. Who makes one: `session.py`, and `graph/contexts.py` for the LangGraph server.
 """
 
 from __future__ import annotations
