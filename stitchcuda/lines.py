@@ -17,9 +17,16 @@ from typing import Generic, TypeVar
 
 from stitchcuda.errors import Damaged
 from stitchcuda.state import Record
-from stitchcuda.writing import write_atomically
+from stitchcuda.writing import sync_folder, write_atomically
 
 R = TypeVar("R", bound=Record)
+
+
+def aside(path: Path) -> Path:
+    """Where a damaged file is kept, for people: beside it, as `NAME.damaged` and a number that is free."""
+    return next(
+        free for number in range(1, 1_000_000) if not (free := path.with_name(f"{path.name}.damaged{number}")).exists()
+    )
 
 
 class Lines(Generic[R]):
@@ -40,11 +47,14 @@ class Lines(Generic[R]):
                 return found
             line = self._line(record)
             self.path.parent.mkdir(parents=True, exist_ok=True)
+            fresh = not self.path.exists()
             with self.path.open("ab") as file:
                 file.truncate(self._whole())
                 file.write(line)
                 file.flush()
                 os.fsync(file.fileno())
+            if fresh:
+                sync_folder(self.path.parent)
             known[self._key(record)] = record
             self._size = self.path.stat().st_size
             return record
@@ -54,31 +64,26 @@ class Lines(Generic[R]):
         with self._guard:
             return dict(self._read())
 
-    def readable(self) -> tuple[list[R], str]:
-        """The records whose lines are whole, oldest first, and a sentence for the first one that is not; "" where all are."""
+    def readable(self) -> tuple[tuple[R, ...], tuple[str, ...]]:
+        """The records whose lines are whole, oldest first, and for each line that is not what to say of it."""
         found: dict[str, R] = {}
-        damage = ""
-        data = self.path.read_bytes() if self.path.exists() else b""
-        for number, line in enumerate(data[: data.rfind(b"\n") + 1].splitlines(), 1):
+        damage = []
+        for number, line in enumerate(self._lines(), 1):
             try:
                 record = self._parsed(line, number)
-            except Damaged as error:
-                damage = damage or str(error)
+            except Damaged:
+                damage.append(self._damaged_at(number))
                 continue
             found.setdefault(self._key(record), record)
-        return list(found.values()), damage
+        return tuple(found.values()), tuple(damage)
 
     def replace(self, records: Iterable[R]) -> None:
         """Writes the file anew with these records. What was in it is kept beside it, as `NAME.damaged` and a number."""
         with self._guard:
-            if self.path.exists():
-                number = next(n for n in range(1, 1_000_000) if not self._aside(n).exists())
-                os.rename(self.path, self._aside(number))
+            if self.path.exists():         # a copy: the file itself is there until the new one is
+                write_atomically(aside(self.path), self.path.read_bytes())
             write_atomically(self.path, b"".join(map(self._line, records)))
             self._size = -1
-
-    def _aside(self, number: int) -> Path:
-        return self.path.with_name(f"{self.path.name}.damaged{number}")
 
     def _line(self, record: R) -> bytes:
         body = record.model_dump_json()
@@ -88,8 +93,7 @@ class Lines(Generic[R]):
         size = self.path.stat().st_size if self.path.exists() else 0
         if size != self._size:  # never read, or another process has appended since
             found: dict[str, R] = {}
-            data = self.path.read_bytes() if size else b""  # once: somebody may be writing
-            for number, line in enumerate(data[: data.rfind(b"\n") + 1].splitlines(), 1):
+            for number, line in enumerate(self._lines(), 1):
                 record = self._parsed(line, number)
                 found.setdefault(self._key(record), record)
             self._size, self._known = size, found
@@ -102,7 +106,15 @@ class Lines(Generic[R]):
                 return self._kind.model_validate_json(entry[self._field])
         except (ValueError, KeyError, TypeError, AttributeError):
             pass                           # said below, with the line's number
-        raise Damaged(f"{self.path} is damaged at line {number}: restore it from a copy, or resume without it")
+        raise Damaged(f"{self._damaged_at(number)}: restore it from a copy, or resume without it")
+
+    def _damaged_at(self, number: int) -> str:
+        return f"{self.path} is damaged at line {number}"
+
+    def _lines(self) -> list[bytes]:
+        """The lines that are complete; read at once, since somebody may be writing."""
+        data = self.path.read_bytes() if self.path.exists() else b""
+        return data.split(b"\n")[:-1]
 
     def _whole(self) -> int:
         """Bytes up to the end of the last complete line."""

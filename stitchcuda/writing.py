@@ -12,6 +12,7 @@ from pathlib import Path
 
 from stitchcuda.errors import BadInput, Unavailable
 
+UNFINISHED = ".tmp-"                       # begins the name of what is being written
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
@@ -31,7 +32,7 @@ def write_atomically(path: Path, data: bytes) -> None:
     """All of `data` or the file as it was, whatever happens: temporary file, fsync, rename, fsync of the folder."""
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".tmp-")
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=UNFINISHED)
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(data)
@@ -42,10 +43,11 @@ def write_atomically(path: Path, data: bytes) -> None:
             with suppress(FileNotFoundError):
                 os.unlink(temporary)
             raise
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """What was made, renamed or removed in it is so after a power cut too."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

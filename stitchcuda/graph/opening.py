@@ -6,6 +6,7 @@ not import are written by value. torch is used only where the caller has it load
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import os
 import sys
@@ -71,18 +72,19 @@ def open_record(
     else:
         data, source = _from_module(reference, example_inputs)
         file, path = f"{type(reference).__name__}.pkl", ""
-    return home.create(
-        SessionRecord(
-            name=name or f"{Path(file).stem}-",
-            reference=home.store.put(data),
-            reference_name=file,
-            reference_path=path,
-            source=home.store.put(source.encode()),
-            device=device,
-            settings=asked,
-            created=datetime.now(UTC).isoformat(timespec="microseconds"),
+    with home.store.adding():
+        return home.create(
+            SessionRecord(
+                name=name or f"{Path(file).stem}-",
+                reference=home.store.put(data),
+                reference_name=file,
+                reference_path=path,
+                source=home.store.put(source.encode()),
+                device=device,
+                settings=asked,
+                created=datetime.now(UTC).isoformat(timespec="microseconds"),
+            )
         )
-    )
 
 
 def _with_mailboxes(settings: Settings, root: Path) -> Settings:
@@ -109,7 +111,7 @@ def check_unchanged(home: Workspace, record: SessionRecord) -> None:
     if not record.reference_path or home.database is not None:  # a path of whichever machine it was started on
         return
     path = home.root / record.reference_path
-    if path.is_file() and path.read_bytes() != home.store.get(record.reference):
+    if path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() != record.reference:
         raise BadInput(
             f"{path.resolve()} has changed since session {record.name!r} was started: start a new session with optimize, "
             "or restore the file to go on with this one"
@@ -119,8 +121,8 @@ def check_unchanged(home: Workspace, record: SessionRecord) -> None:
 def open_hands(home: Workspace, record: SessionRecord, device: str | None = None) -> Hands:
     """This machine's tools for a session, on `device` or what the record asks for. They start on first use."""
     reference = home.prepared(record) / record.reference_name
-    if not reference.is_file() or reference.read_bytes() != home.store.get(record.reference):
-        raise BadInput(f"{reference} is missing or was edited: it is the session's own copy of the reference, restore it")
+    if not reference.is_file() or hashlib.sha256(reference.read_bytes()).hexdigest() != record.reference:
+        raise BadInput(f"{reference} was edited: it is the session's own copy of the reference; remove it to have it anew")
     settings = record.settings.model_copy(update={"target": resolve_target(device or record.device)})
     return LocalHands(reference, settings, cache=home.cache)
 

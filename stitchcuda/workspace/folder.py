@@ -25,12 +25,15 @@ from typing import IO
 
 from pydantic import ValidationError
 
-from stitchcuda.errors import Damaged, SessionBusy
+from stitchcuda.errors import BadInput, Damaged, SessionBusy
 from stitchcuda.lines import Lines
 from stitchcuda.state import Attempt, Call, Digest
 from stitchcuda.workspace.record import SessionRecord
 from stitchcuda.workspace.store import Whole
-from stitchcuda.writing import write_atomically, writing
+from stitchcuda.writing import UNFINISHED, sync_folder, write_atomically, writing
+
+_KEPT = ("session.json", "ledger.jsonl", "checkpoints.sqlite")
+"""Any of them shows that a folder is a session's, whole or not."""
 
 
 class FolderStore:
@@ -76,36 +79,42 @@ class FolderStore:
         return self._transcript(session).records()
 
     def names(self) -> list[str]:
-        found = (path.parent.name for path in (self.root / "sessions").glob("*/session.json"))
+        found = {path.parent.name for kept in _KEPT for path in (self.root / "sessions").glob(f"*/{kept}")}
         return sorted(name for name in found if not name.startswith("."))
 
     def session(self, name: str) -> SessionRecord | None:
         path = self.folder(name) / "session.json"
-        if not path.is_file():
-            return None
         try:
-            return SessionRecord.model_validate_json(path.read_bytes())
+            record = SessionRecord.model_validate_json(path.read_bytes())
+        except FileNotFoundError as error:
+            if name not in self.names():
+                return None
+            raise Damaged(f"the workspace lacks {path}: restore it from a copy") from error
         except ValidationError as error:
             raise Damaged(f"{path} is damaged ({error.errors()[0]['msg']}): restore it from a copy") from error
+        if record.name != name:
+            raise Damaged(f"{path} is of session {record.name!r}: a session is copied with `stitchcuda export` and `import`")
+        return record
 
     def open(self, record: SessionRecord) -> bool:
         folder = self.folder(record.name)
         with writing(folder):
-            fresh = Path(tempfile.mkdtemp(dir=self.root / "sessions", prefix=".tmp-"))
+            fresh = Path(tempfile.mkdtemp(dir=self.root / "sessions", prefix=UNFINISHED))
         try:
-            fresh.chmod(0o755)
-            write_atomically(fresh / "session.json", record.model_dump_json(indent=1).encode())
-            write_atomically(fresh / record.reference_name, self.get(record.reference))
-            os.rename(fresh, folder)
-            return True
-        except OSError as error:
-            shutil.rmtree(fresh, ignore_errors=True)
-            if error.errno not in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
-                raise
-            return False
-        except BaseException:
-            shutil.rmtree(fresh, ignore_errors=True)
-            raise
+            with writing(folder):
+                fresh.chmod(0o755)
+                write_atomically(fresh / "session.json", record.model_dump_json(indent=1).encode())
+                write_atomically(fresh / record.reference_name, self.get(record.reference))
+                try:
+                    os.rename(fresh, folder)
+                except OSError as error:
+                    if error.errno not in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
+                        raise
+                    return False
+                sync_folder(folder.parent)
+                return True
+        finally:
+            shutil.rmtree(fresh, ignore_errors=True)  # gone already where it has its name
 
     def settle(self, record: SessionRecord) -> None:
         write_atomically(self.folder(record.name) / "session.json", record.model_dump_json(indent=1).encode())
@@ -116,8 +125,9 @@ class FolderStore:
         if not folder.exists():
             return
         with writing(folder):
-            gone = Path(tempfile.mkdtemp(dir=self.root / "sessions", prefix=".tmp-"))
+            gone = Path(tempfile.mkdtemp(dir=self.root / "sessions", prefix=UNFINISHED))
             os.rename(folder, gone / session)
+            sync_folder(folder.parent)
             shutil.rmtree(gone)
         self._ledgers.pop(session, None)
         self._transcripts.pop(session, None)
@@ -125,7 +135,7 @@ class FolderStore:
     def whole(self, session: str) -> Whole:
         attempts, torn = self._ledger(session).readable()
         calls, broken = self._transcript(session).readable()
-        return Whole(tuple(attempts), tuple(calls), tuple(filter(None, (torn, broken))))
+        return Whole(attempts, calls, (*torn, *broken))
 
     def cut(self, session: str, whole: Whole) -> None:
         self._ledger(session).replace(whole.attempts)
@@ -140,6 +150,7 @@ class FolderStore:
     def sweeping(self) -> Iterator[bool]:
         try:
             with self._swept(fcntl.LOCK_EX | fcntl.LOCK_NB):
+                self._tidy()
                 yield True
         except BlockingIOError:
             yield False
@@ -161,6 +172,14 @@ class FolderStore:
             fcntl.flock(file, how)
             yield
 
+    def _tidy(self) -> None:
+        """Removes what killed processes have left half-written: nobody writes now."""
+        for left in (*self.root.glob(f"sessions/{UNFINISHED}*"), *self.root.glob(f"artefacts/??/{UNFINISHED}*")):
+            if left.is_dir():
+                shutil.rmtree(left, ignore_errors=True)
+            else:
+                left.unlink(missing_ok=True)
+
     @contextmanager
     def owning(self, session: str) -> Iterator[None]:
         with SessionLock(self.folder(session)), self.adding():
@@ -176,7 +195,8 @@ class FolderStore:
     def fail(self, session: str, why: str | None) -> None:
         path = self.folder(session) / "failure"
         if why is None:
-            path.unlink(missing_ok=True)
+            with writing(path):
+                path.unlink(missing_ok=True)
         else:
             write_atomically(path, why.encode())
 
@@ -203,6 +223,8 @@ class SessionLock:
         self._file: IO[str] | None = None
 
     def __enter__(self) -> SessionLock:
+        if not self._path.parent.is_dir():
+            raise self._gone()
         with writing(self._path):
             file = self._path.open("a+")
         if not _locked(file):
@@ -212,6 +234,9 @@ class SessionLock:
             raise SessionBusy(
                 f"session {self._path.parent.name!r} is being run by process {owner}: wait for it or stop it, then try again"
             )
+        if not _is_still(file, self._path):
+            file.close()
+            raise self._gone()
         with writing(self._path):
             file.truncate(0)
             file.write(str(os.getpid()))
@@ -219,11 +244,16 @@ class SessionLock:
         self._file = file
         return self
 
+    def _gone(self) -> BadInput:
+        return BadInput(f"session {self._path.parent.name!r} is not there any more: somebody has removed it")
+
     def owner(self) -> str:
         """Who holds it now; "" for nobody."""
-        if not self._path.exists():
+        try:
+            opened = self._path.open()
+        except FileNotFoundError:
             return ""
-        with self._path.open() as file:
+        with opened as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -234,6 +264,14 @@ class SessionLock:
         if self._file is not None:
             self._file.close()
             self._file = None
+
+
+def _is_still(file: IO[str], path: Path) -> bool:
+    """Whether the open file is the one at `path`: it may have been removed, and made anew, before it was locked."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def _locked(file: IO[str]) -> bool:

@@ -20,7 +20,7 @@ import shutil
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
-from stitchcuda.errors import BadInput, Unavailable
+from stitchcuda.errors import BadInput, Damaged, Unavailable
 from stitchcuda.postgres import SCHEMES
 from stitchcuda.state import Settings
 from stitchcuda.workspace.folder import FolderStore
@@ -90,16 +90,28 @@ class Workspace:
         return self.root / "sessions" / session
 
     def prepared(self, record: SessionRecord) -> Path:
-        """The session's folder with its copy of the reference, made where a database has brought the session here."""
+        """The session's folder with its copy of the reference, written out where a database has brought the session here."""
         folder = self.folder(record.name)
-        if self.database is not None and not (folder / record.reference_name).exists():
+        if not (folder / record.reference_name).exists():
             write_atomically(folder / record.reference_name, self.store.get(record.reference))
         return folder
 
     def sessions(self) -> tuple[SessionRecord, ...]:
-        """All sessions of this workspace, oldest first."""
-        found = (self.store.session(name) for name in self.store.names())
-        return tuple(sorted(filter(None, found), key=lambda record: (record.created, record.name)))
+        """All sessions of this workspace whose records can be read, oldest first; `unreadable` has the others."""
+        found = (self._record(name) for name in self.store.names())
+        known = [record for record in found if isinstance(record, SessionRecord)]
+        return tuple(sorted(known, key=lambda record: (record.created, record.name)))
+
+    def unreadable(self) -> dict[str, str]:
+        """A sentence for each session whose record is damaged, by its name."""
+        found = {name: self._record(name) for name in self.store.names()}
+        return {name: str(record) for name, record in found.items() if isinstance(record, Damaged)}
+
+    def _record(self, name: str) -> SessionRecord | Damaged | None:
+        try:
+            return self.store.session(name)
+        except Damaged as error:
+            return error
 
     def record(self, session: str) -> SessionRecord:
         """Raises BadInput for a session that this workspace does not have."""
@@ -117,14 +129,26 @@ class Workspace:
         numbered = record.name.endswith("-")
         for number in range(1, 1_000_000):
             named = record.model_copy(update={"name": f"{record.name}{number}" if numbered else record.name})
-            if not _NAME.fullmatch(named.name):
-                raise BadInput(f"{named.name!r} cannot name a session: use up to 64 letters, digits, dots, dashes, underscores")
+            self._check_name(named.name)
             if self.store.open(named):
                 self.prepared(named)
                 return named
             if not numbered:
-                raise BadInput(f"session {named.name!r} exists already in {self.where}: resume it, or choose another name")
+                raise self._taken(named.name)
         raise Unavailable(f"{self.where} has no free name left for {record.name!r}")
+
+    def check_free(self, name: str) -> None:
+        """Raises BadInput for a name that `create` would refuse now."""
+        self._check_name(name)
+        if not name.endswith("-") and name in self.store.names():
+            raise self._taken(name)
+
+    def _check_name(self, name: str) -> None:
+        if not _NAME.fullmatch(name):
+            raise BadInput(f"{name!r} cannot name a session: use up to 64 letters, digits, dots, dashes, underscores")
+
+    def _taken(self, name: str) -> BadInput:
+        return BadInput(f"session {name!r} exists already in {self.where}: resume it, or choose another name")
 
     def with_settings(self, record: SessionRecord, settings: Settings) -> SessionRecord:
         """Writes the session's record anew, with other budgets. Raises `SessionBusy` while it runs."""
@@ -136,7 +160,8 @@ class Workspace:
     def discard(self, session: str) -> None:
         """Forgets a session: its ledger, its checkpoints, its files here. What only it has used stays until a sweep."""
         self.store.forget(session)
-        shutil.rmtree(self.folder(session), ignore_errors=True)
+        if self.database is not None:      # a folder's files went with it, and its name may be somebody else's by now
+            shutil.rmtree(self.folder(session), ignore_errors=True)
 
     def told(self) -> AbstractContextManager[None]:
         """Turns an error of its database into a sentence; a folder's are told where they happen."""

@@ -155,7 +155,7 @@ class PostgresStore:
     def whole(self, session: str) -> Whole:
         attempts, torn = self._ledger(session).readable()
         calls, broken = self._transcript(session).readable()
-        return Whole(attempts, calls, tuple(filter(None, (torn, broken))))
+        return Whole(attempts, calls, (*torn, *broken))
 
     def cut(self, session: str, whole: Whole) -> None:
         """What was there is kept under the session's name with `.damaged` behind it."""
@@ -301,15 +301,15 @@ class _Lines(Generic[R]):
         self._store._do(act)
         return self.records()[key]
 
-    def readable(self) -> tuple[tuple[R, ...], str]:
-        """The records that are what was written, oldest first, and a sentence for the first one that is not."""
-        found, damage = [], ""
+    def readable(self) -> tuple[tuple[R, ...], tuple[str, ...]]:
+        """The records that are what was written, oldest first, and for each that is not what to say of it."""
+        found, damage = [], []
         for row in self._store._rows(f"SELECT * FROM stitchcuda_line {_OF} ORDER BY number", self._session, self._field):
             try:
                 found.append(self._parsed(row))
-            except Damaged as error:
-                damage = damage or str(error)
-        return tuple(found), damage
+            except Damaged:
+                damage.append(self._damaged(row))
+        return tuple(found), tuple(damage)
 
     def replace(self, records: Iterable[R]) -> None:
         keys = [record.id for record in records]  # type: ignore[attr-defined]
@@ -327,9 +327,11 @@ class _Lines(Generic[R]):
 
     def _parsed(self, row: Any) -> R:
         if hashlib.sha256(row["body"].encode()).hexdigest() != row["sha256"]:
-            what = f"the {self._field} {row['key']} of session {self._session!r}"
-            raise Damaged(f"{what} in {self._store} is damaged: restore it from a backup")
+            raise Damaged(f"{self._damaged(row)}: restore it from a backup, or resume without it")
         return self._kind.model_validate_json(row["body"])
+
+    def _damaged(self, row: Any) -> str:
+        return f"the {self._field} {row['key']} of session {self._session!r} in {self._store} is damaged"
 
     def records(self) -> Mapping[str, R]:
         """All records by key, oldest first. Raises `Damaged` for one that is not what was written."""

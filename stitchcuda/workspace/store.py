@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol
 from stitchcuda.errors import BadInput
 from stitchcuda.state import Attempt, Call, Digest
 from stitchcuda.workspace.record import SessionRecord
-from stitchcuda.writing import writing
+from stitchcuda.writing import UNFINISHED, writing
 
 _materialising = threading.Lock()
 
@@ -28,7 +28,7 @@ class Whole(NamedTuple):
 
     attempts: tuple[Attempt, ...]
     calls: tuple[Call, ...]
-    damage: tuple[str, ...] = ()           # a sentence for each thing that cannot be read
+    damage: tuple[str, ...] = ()           # "WHAT is damaged" for each record that cannot be read
 
 
 class Store(Protocol):
@@ -152,7 +152,7 @@ def materialise(store: Store, digest: Digest, folder: Path) -> Path:
         if folder.is_dir() and _content(folder) == files:
             return folder
         folder.parent.mkdir(parents=True, exist_ok=True)
-        fresh = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".tmp-"))
+        fresh = Path(tempfile.mkdtemp(dir=folder.parent, prefix=UNFINISHED))
         try:
             fresh.chmod(0o755)
             for name, content in files.items():
