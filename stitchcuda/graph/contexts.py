@@ -9,12 +9,15 @@ interrupt or an error, and at exit. Where to look next: `opening.py` (how one is
 from __future__ import annotations
 
 import atexit
+import hashlib
 import re
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, cast
+
+from pydantic_core import to_json
 
 from stitchcuda.errors import BadInput, StitchError
 from stitchcuda.graph.opening import open_context, open_hands, open_record
@@ -67,6 +70,17 @@ def lent(node: str, state: State) -> Iterator[Context]:
         if forgotten:
             with closing(found.context.workspace) as home:
                 home.discard(found.context.name)
+
+
+def refer(context: Context, update: State) -> None:
+    """Names what the update refers to in the session's transcript. A thread's checkpoints are its server's: whoever sweeps the
+    workspace cannot look into them."""
+    from stitchcuda.engineers.desk import Transcript  # slow to import, and needed on servers alone
+
+    named = "\n".join(sorted(set(_DIGEST.findall(to_json(update).decode()))))
+    if named:
+        name = f"refers-{hashlib.sha256(named.encode()).hexdigest()[:16]}"
+        Transcript(context.workspace.store, context.name).once(name, lambda: named)
 
 
 def as_asked(state: State) -> State:
