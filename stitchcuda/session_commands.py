@@ -5,6 +5,7 @@ Everything is decided in `keeping/`. `optimize`, `resume`, `sessions` and `show`
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -131,7 +132,7 @@ def remove(
         if as_json:
             print(swept.model_dump_json())
         elif swept.waits_for:
-            print(f"removed; what nothing else uses goes with a later rm, since this runs: {swept.waits_for}")
+            print(f"removed; what nothing else uses goes with a later rm, since {swept.waits_for}")
         else:
             print(f"removed, with {swept.artefacts:,} files that nothing else uses ({swept.bytes / 1e3:,.0f} kB)")
         return 0
@@ -180,13 +181,11 @@ def import_(
         home = place(workspace, checkpoint, create=True)
         made = imported(archive, to=to, workspace=home)
         settings = made.record.settings
-        if as_json:
-            print(made.outcome().model_dump_json())
-            return 0
         models = dict.fromkeys((settings.model, *(model for models in settings.roles.values() for model in models)))
         where = f" at {settings.base_url}" if settings.base_url else ""
-        print(f"{made.name}: {made.status}, {len(made.attempts())} attempts; asks {', '.join(models)}{where}")
-        print(f"next:    stitchcuda show {made.name}{home.option}")
+        told = f"{made.name}: {made.status}, {len(made.attempts())} attempts; asks {', '.join(models)}{where}"
+        print(told, file=sys.stderr if as_json else sys.stdout)
+        print(made.outcome().model_dump_json() if as_json else f"next:    stitchcuda show {made.name}{home.option}")
         return 0
 
     run(work, debug, as_json)

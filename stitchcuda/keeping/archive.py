@@ -2,8 +2,8 @@
 
     session.json  ledger.jsonl  transcript.jsonl  checkpoints.sqlite  artefacts/SHA-256  files/report.md …
 
-A gzipped tar file. Everything in it is checked before anything is added: names, digests, checksums. It holds what models were
-told and answered, and no key. """
+A gzipped tar file. Everything in it is checked before anything is added: names, digests, checksums, and how much there is of it
+all. It holds what models were told and answered, and no key. """
 
 from __future__ import annotations
 
@@ -15,11 +15,8 @@ import sqlite3
 import tarfile
 import tempfile
 import zlib
-from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
-
-from pydantic import ValidationError
 
 from stitchcuda.errors import BadInput, Damaged
 from stitchcuda.graph.checkpoints import FILE, Checkpoints, carry, open_checkpoints
@@ -30,10 +27,13 @@ from stitchcuda.state import Attempt, Call
 from stitchcuda.workspace import SessionRecord, Workspace, write_atomically
 
 SUFFIX = ".stitch.tar.gz"
+MOST = 1 << 30                             # bytes that any archive may unpack to
+EXPANDS = 100                              # times its own size that a larger one may
 _FILES = ("report.md", "report.html")
 _NAMES = re.compile(
     r"session\.json|ledger\.jsonl|transcript\.jsonl|checkpoints\.sqlite|artefacts/[0-9a-f]{64}|files/report\.(md|html)"
 )
+_REFERENCE = re.compile(r"[^\W.][^/\x00-\x1f]{0,100}\.(py|pkl)")
 
 
 def export(name: str, path: Path | None = None, *, workspace: Place = None) -> Path:
@@ -78,6 +78,7 @@ def import_(path: Path, *, to: str | None = None, workspace: Place = None) -> Se
         folder = Path(place)
         record = _unpacked(path, folder)
         home = Workspace.of(workspace)
+        home.check_free(to or record.name)
         with home.store.adding():
             for artefact in sorted((folder / "artefacts").iterdir()):
                 home.store.put(artefact.read_bytes())
@@ -109,39 +110,71 @@ def _unpacked(path: Path, folder: Path) -> SessionRecord:
     for part in ("artefacts", "files"):
         (folder / part).mkdir()
     try:
-        with tarfile.open(path, "r:gz") as tar:
-            for entry, data in _entries(tar, path):
-                file = folder.joinpath(*PurePosixPath(entry.name).parts)
-                if file.parent.name == "artefacts" and hashlib.sha256(data).hexdigest() != file.name:
-                    raise BadInput(f"{path} is damaged: the artefact {file.name} is not what its name says; export it again")
-                file.write_bytes(data)
+        with gzip.open(path) as squeezed:
+            whole: Any = _Bounded(squeezed, max(MOST, EXPANDS * path.stat().st_size))
+            with tarfile.open(fileobj=whole, mode="r|") as tar:
+                for entry in tar:
+                    _unpack(tar, entry, folder)
+            while whole.read(1 << 20):     # to its end, where gzip has its own checksum
+                pass
         record = SessionRecord.model_validate_json((folder / "session.json").read_bytes())
-        _lines(folder / "ledger.jsonl", Attempt, "attempt")
+        attempts = _lines(folder / "ledger.jsonl", Attempt, "attempt")
         _lines(folder / "transcript.jsonl", Call, "call")
         with Checkpoints(folder) as saver:
             saver.look()
+    except _Foreign as error:
+        raise BadInput(f"{path} is no exported session: {error}") from error
     except FileNotFoundError as error:
         missing = "there is no such file" if error.filename == str(path) else f"it has no {Path(str(error.filename)).name}"
         raise BadInput(f"{path} is no exported session: {missing}") from error
-    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, ValidationError, Damaged, sqlite3.Error) as error:
-        raise BadInput(f"{path} is no exported session, or not all of it ({_first(error)}): export it again") from error
+    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, ValueError, Damaged, sqlite3.Error) as error:
+        why = _first(error).replace(f"{folder}/", "")
+        raise BadInput(f"{path} is no exported session, or not all of it ({why}): export it again") from error
     except OSError as error:
-        why = error.strerror or error
+        why = error.strerror or str(error)
         raise BadInput(f"{path} cannot be read ({why}): give a file that `stitchcuda export` has written") from error
-    if PurePosixPath(record.reference_name).name != record.reference_name:
+    if not _REFERENCE.fullmatch(record.reference_name):
         raise BadInput(f"{path} is no exported session: its reference cannot be named {record.reference_name!r}")
-    if not (folder / "artefacts" / record.reference).exists():
-        raise BadInput(f"{path} is no whole session: its reference is not in it; export it again")
-    return record
+    named = {record.reference, record.source, *(part for one in attempts.values() for part in (one.program, one.evidence))}
+    if lacking := sorted(digest for digest in named if not (folder / "artefacts" / digest).is_file()):
+        raise BadInput(f"{path} is no whole session: it lacks the artefact {lacking[0]}; export it again")
+    return record.model_copy(update={"reference_path": ""})
 
 
-def _entries(tar: tarfile.TarFile, path: Path) -> Iterator[tuple[tarfile.TarInfo, bytes]]:
-    for entry in tar:
-        if not entry.isreg() or not _NAMES.fullmatch(entry.name):
-            raise BadInput(f"{path} is no exported session: {entry.name!r} does not belong into one")
-        file = tar.extractfile(entry)
-        assert file is not None
-        yield entry, file.read()
+class _Foreign(Exception):
+    """What does not belong into an archive of ours."""
+
+
+class _Bounded:
+    """What is unpacked, up to a limit: a small file may hold any number of zeros."""
+
+    def __init__(self, file: gzip.GzipFile, most: int) -> None:
+        self._file, self._left = file, most
+
+    def read(self, size: int) -> bytes:
+        data = self._file.read(size)
+        self._left -= len(data)
+        if self._left < 0:
+            raise _Foreign("it is far larger unpacked than packed")
+        return data
+
+
+def _unpack(tar: tarfile.TarFile, entry: tarfile.TarInfo, folder: Path) -> None:
+    """One file of the archive."""
+    if not entry.isreg() or not _NAMES.fullmatch(entry.name):
+        raise _Foreign(f"{entry.name!r} does not belong into one")
+    target = folder.joinpath(*PurePosixPath(entry.name).parts)
+    if target.exists():
+        raise _Foreign(f"{entry.name!r} is in it twice")
+    found = hashlib.sha256()
+    data = tar.extractfile(entry)
+    assert data is not None
+    with target.open("wb") as file:
+        while piece := data.read(1 << 20):
+            found.update(piece)
+            file.write(piece)
+    if target.parent.name == "artefacts" and found.hexdigest() != target.name:
+        raise _Foreign(f"the artefact {target.name} is not what its name says; export it again")
 
 
 def _lines(path: Path, kind: Any, field: str) -> Any:

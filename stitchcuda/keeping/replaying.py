@@ -11,6 +11,7 @@ from itertools import zip_longest
 
 from stitchcuda.engineers.choose import engineers_for
 from stitchcuda.engineers.recorded import Unrecorded
+from stitchcuda.errors import StitchError
 from stitchcuda.nodes.context import Event
 from stitchcuda.session import Place, Session
 from stitchcuda.state import Attempt, Record
@@ -41,19 +42,25 @@ def replay(
     settings = source.record.settings.model_copy(update={"approve": ()})
     created = datetime.now(UTC).isoformat(timespec="microseconds")
     changes = {"name": to or f"{name}-replay-", "settings": settings, "created": created}
-    made = Session(home, home.create(source.record.model_copy(update=changes)))
-    with home.store.owning(made.name):
-        for call in home.store.calls(name).values():
-            home.store.record(made.name, call)
+    with home.store.adding():
+        before, came_to, calls = source.attempts(), source.state(), home.store.calls(name)
+        made = Session(home, home.create(source.record.model_copy(update=changes)))
+        with home.store.owning(made.name):
+            for call in calls.values():
+                home.store.record(made.name, call)
     engineers = engineers_for(settings, store=home.store, session=made.name, root=home.root, recorded=True)
     ended = ""
     try:
         made.run(device=device, engineer=engineers, on_event=on_event)
     except Unrecorded as error:
         ended = str(error)
-    before, now = source.attempts(), made.attempts()
+    except StitchError:
+        if not made.state().get("baseline"):
+            home.discard(made.name)        # nothing was made again
+        raise
+    now = made.attempts()
     parts = _parting(before, now, ended)
-    if not parts and source.state().get("report") and source.state().get("program") != made.state().get("program"):
+    if not parts and came_to.get("report") and came_to.get("program") != made.state().get("program"):
         parts = "all attempts are the same, the programs are not"
     return Replayed(session=made.name, attempts=len(now), of=len(before), same=not parts, parts=parts)
 

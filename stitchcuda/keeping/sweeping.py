@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 
 from stitchcuda.errors import StitchError, Unavailable
 from stitchcuda.graph.checkpoints import open_checkpoints
@@ -24,27 +25,36 @@ class Swept(Record):
 
     artefacts: int = 0                     # that are gone
     bytes: int = 0
-    waits_for: str = ""                    # whose session runs, so that nothing was swept; "" where none did
+    waits_for: str = ""                    # why nothing was swept: a session runs, or cannot be read; "" where it was
 
 
 def remove(names: Iterable[str], *, workspace: Place = None) -> Swept:
-    """Removes sessions with all that only they have used. Raises BadInput before anything is removed for a name that is not
-    there, and SessionBusy for one that runs."""
+    """Removes sessions with all that only they have used; damaged ones too. Raises BadInput for a name that is not there, and
+    SessionBusy for one that runs, before anything is removed."""
     home = Workspace.of(workspace, create=False)
-    wanted = [home.record(name).name for name in dict.fromkeys(names)]
+    wanted = list(dict.fromkeys(names))
+    known = home.store.names()
     for name in wanted:
-        with home.store.owning(name):
+        if name not in known:
+            home.record(name)              # which says so
+    with ExitStack() as owned:
+        for name in wanted:
+            owned.enter_context(home.store.owning(name))
+        for name in wanted:
             home.discard(name)
     return sweep(home)
 
 
 def sweep(home: Workspace) -> Swept:
-    """Removes artefacts that no session refers to. Raises Unavailable, and removes none, where a session cannot be read."""
+    """Removes artefacts that no session refers to; none while a session runs, or where one cannot be read."""
     running = [f"{name} ({owner})" for name in home.store.names() if (owner := home.store.owner(name))]
     with home.store.sweeping() as alone:
         if running or not alone:
-            return Swept(waits_for=", ".join(running) or "a session that is being made")
-        needed = reached(home, home.store.names())
+            return Swept(waits_for=f"this runs: {', '.join(running) or 'a session that is being made'}")
+        try:
+            needed = reached(home, home.store.names())
+        except Unavailable as error:
+            return Swept(waits_for=str(error))
         gone, freed = 0, 0
         for digest, size in list(home.store.artefacts()):
             if digest not in needed:
@@ -54,20 +64,20 @@ def sweep(home: Workspace) -> Swept:
 
 
 def reached(home: Workspace, sessions: Iterable[str]) -> set[Digest]:
-    """The artefacts that these sessions refer to, directly or through others."""
+    """The artefacts that these sessions refer to, directly or through others. Raises Unavailable where one cannot be read."""
     there = {digest for digest, _ in home.store.artefacts()}
     found: set[Digest] = set()
     todo: set[Digest] = set()
     for name in sessions:
         try:
-            todo |= {digest for text in _texts(home, name) for digest in digests(text)} & there
+            todo |= {digest for text in _texts(home, name) for digest in digests(text) if digest in there}
         except StitchError as error:
             raise Unavailable(f"session {name!r} cannot be read, so what it needs is not known: {error}") from error
     while todo:
         digest = todo.pop()
         found.add(digest)
         try:
-            todo |= ({*digests(home.store.get(digest)[:READ])} & there) - found
+            todo |= {one for one in digests(home.store.get(digest)[:READ]) if one in there and one not in found}
         except StitchError:
             continue                       # damaged: it is kept, for whoever can mend it
     return found
