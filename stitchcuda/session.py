@@ -2,7 +2,7 @@
 
 `optimize` starts one, `resume` goes on with one, `sessions` lists them. A session is checkpointed after every node, so a
 crash, Ctrl-C or a move to another machine loses nothing but the node under way. This module decides nothing about programs:
-see `graph/` for the wiring and the rules.
+see `graph/` for the wiring and the rules, `running.py` for how one is run.
 """
 
 from __future__ import annotations
@@ -10,27 +10,13 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from langchain_core.runnables import RunnableConfig
-from langgraph.graph import START
-from langgraph.types import Command
-
-from stitchcuda.engineers import Engineer
-from stitchcuda.engineers.choose import Engineers
-from stitchcuda.errors import BadInput, Damaged, SessionBusy, SessionLost, StitchError, Unavailable
-from stitchcuda.graph.approval import Question, commanded, lay_out, questions
-from stitchcuda.graph.checkpoints import Checkpoints, open_checkpoints
-from stitchcuda.graph.graph import Graph, build_graph, recursion_limit, thread
-from stitchcuda.graph.mending import mend
-from stitchcuda.graph.opening import check_unchanged, checked_settings, open_context, open_hands, open_record
-from stitchcuda.graph.request import Request
-from stitchcuda.graph.runtime import Given, told, with_tuples
-from stitchcuda.memory import open_memory
-from stitchcuda.nodes.away import ELSEWHERE, AwayHands
-from stitchcuda.nodes.context import Context, Event, Hands
+from stitchcuda.errors import BadInput, Damaged, SessionBusy, SessionLost, StitchError
+from stitchcuda.graph.checkpoints import Checkpoints, disk_trouble, open_checkpoints
+from stitchcuda.graph.standing import standing
 from stitchcuda.nodes.verdict import missing, predicted_ms
 from stitchcuda.state import (
     Approval,
@@ -50,9 +36,14 @@ from stitchcuda.state import (
 from stitchcuda.workspace import SessionRecord, Workspace, materialise
 
 if TYPE_CHECKING:
+    from stitchcuda.engineers import Engineer
+    from stitchcuda.engineers.choose import Engineers
+    from stitchcuda.graph.approval import Question
     from stitchcuda.graph.postgres_checkpoints import PostgresCheckpoints
+    from stitchcuda.nodes.context import Hands
 
-Listener = Callable[[Event], None]
+Listener = Callable[[dict[str, Any]], None]
+"""Is told a session's events: see `nodes/context.py`."""
 Place = Workspace | Path | str | None
 """A workspace, or its folder; None for STITCHCUDA_WORKSPACE, else `.stitchcuda` here."""
 _POLL_S = 0.5
@@ -116,6 +107,8 @@ def optimize(
 
     Raises BadInput or Unavailable with one sentence; KeyboardInterrupt after a clean stop, saying how to go on.
     """
+    from stitchcuda.graph.opening import open_record
+
     home = Workspace.of(workspace)
     settings = {
         "model": model, "roles": {role: tuple(models) for role, models in (roles or {}).items()},
@@ -162,11 +155,13 @@ def resume(
     plan, `{"files": {…}}` for a draft, or `{id: answer}` where several drafts wait (docs/service.md); one that cannot be used
     is refused, and what waits is asked again. Raises BadInput when the session is unknown or its reference has changed since,
     for an answer where nothing waits for one, and for budgets of one that is done. """
+    from stitchcuda.graph.opening import check_unchanged, checked_settings
+
     home = Workspace.of(workspace, create=False)
     record = home.record(name)
     check_unchanged(home, record)
     if wait:
-        _wait(home, name, on_event or _quiet)
+        _wait(home, name, on_event)
     asked = {
         "budget_usd": budget_usd, "max_tokens": max_tokens, "max_gpu_s": max_gpu_s, "max_attempts": max_attempts,
         "max_minutes": max_minutes,
@@ -183,14 +178,14 @@ def resume(
         except SessionBusy:                # somebody else was quicker
             if not wait:
                 raise
-            _wait(home, name, on_event or _quiet)
+            _wait(home, name, on_event)
 
 
-def _wait(home: Workspace, name: str, on_event: Listener) -> None:
+def _wait(home: Workspace, name: str, on_event: Listener | None) -> None:
     """Until nobody runs the session."""
     told = ""
     while owner := home.store.owner(name):
-        if (who := owner.partition(" (")[0]) != told:
+        if on_event and (who := owner.partition(" (")[0]) != told:
             on_event({"kind": "note", "session": name, "text": f"waiting for {owner}"})
             told = who
         time.sleep(_POLL_S)
@@ -232,10 +227,12 @@ class Session:
     def state(self) -> State:
         """The graph's state at the last checkpoint; empty before the first."""
         with self._checkpoints() as saver:
-            return _snapshot(saver, self.name, self.home.root)[0]
+            return standing(saver, self.name).state
 
     def history(self) -> Iterator[Any]:
         """LangGraph's state snapshots, newest first: one per finished attempt, and the steps since."""
+        from stitchcuda.graph.graph import build_graph, thread
+
         with self._checkpoints() as saver:
             yield from build_graph(saver).get_state_history(thread(self.name))
 
@@ -248,7 +245,12 @@ class Session:
     def waiting(self) -> tuple[Question, ...]:
         """What a person is asked, where the settings say `approve`; `resume` takes the answers. Not what waits for replies."""
         with self._checkpoints() as saver:
-            return questions(build_graph(saver).get_state(thread(self.name)).interrupts)
+            found = standing(saver, self.name).interrupts
+        if not found:
+            return ()
+        from stitchcuda.graph.approval import questions
+
+        return questions(found)
 
     @property
     def plan(self) -> Plan | None:
@@ -331,46 +333,10 @@ class Session:
         `device`, `engineer` and `hands` (the tools) replace what the session was asked for and what this machine has. `answer`
         is to what is `waiting`: one for all of it, or `{id: answer}`. Raises BadInput where it cannot be handed in.
         """
-        command = commanded(self.waiting, answer) if answer is not None else None
-        with ExitStack() as stack:
-            try:
-                stack.enter_context(self.home.store.owning(self.name))
-                self.home.store.fail(self.name, None)
-                self.home.prepared(self.record)
-                mended = mend(self.home, self.record)
-                saver = stack.enter_context(open_checkpoints(self.home, self.name))
-                memory = stack.enter_context(open_memory(self.home.root))
-                hands = stack.enter_context(closing(hands or self._hands(device)))
-                for text in mended:
-                    (on_event or _quiet)({"kind": "note", "session": self.name, "text": text})
-                graph = build_graph(saver)
-                start = _start(graph, self.name, hands, command)
-                if start is not None:
-                    context = open_context(self.home, self.record, hands, engineer, on_event, memory)
-                    with self.home.told():
-                        _drive(graph, start, context)
-                    waiting = questions(graph.get_state(thread(self.name)).interrupts)
-                    lay_out(waiting, self.folder, self.home.store)
-            except KeyboardInterrupt as error:
-                how = f"stitchcuda resume {self.name}{self.home.option}"
-                raise KeyboardInterrupt(f"session {self.name!r} is saved in {self.home.where}: go on with `{how}`") from error
-            except sqlite3.OperationalError as error:
-                raise _disk_trouble(self.folder, error) from error
-            except SessionBusy:
-                raise
-            except Exception as error:     # checkpoints keep an error of an earlier run, in other words and without its time
-                with suppress(StitchError):
-                    self.home.store.fail(self.name, str(error))
-                raise
-        return self
+        from stitchcuda.running import run
 
-    def _hands(self, device: str | None) -> Hands:
-        if device != ELSEWHERE:
-            return open_hands(self.home, self.record, device)
-        baseline = self.state().get("baseline")
-        if baseline is None:
-            raise BadInput(f"session {self.name!r} has no baseline yet: start it on the machine with the device first")
-        return AwayHands(baseline.device, self.home.cache)
+        run(self, device=device, engineer=engineer, hands=hands, on_event=on_event, answer=answer)
+        return self
 
     @contextmanager
     def _checkpoints(self) -> Iterator[Checkpoints | PostgresCheckpoints]:
@@ -378,11 +344,12 @@ class Session:
             with self.home.told(), open_checkpoints(self.home, self.name) as saver:
                 yield saver
         except sqlite3.OperationalError as error:
-            raise _disk_trouble(self.folder, error) from error
+            raise disk_trouble(self.folder, error) from error
 
     def _standing(self) -> tuple[State, Status, str | None]:
         with self._checkpoints() as saver:
-            state, waiting, error = _snapshot(saver, self.name, self.home.root)
+            found = standing(saver, self.name)
+        state, waiting, error = found.state, found.waits_for(self.home.root), found.error
         if self.home.store.owner(self.name):
             return state, "running", None
         if state.get("report"):
@@ -391,56 +358,3 @@ class Session:
         if failure is not None or (error and not waiting):
             return state, "failed", error if failure is None else failure
         return state, "parked", f"waits for {waiting}" if waiting else "interrupted"
-
-
-def _quiet(event: Event) -> None:
-    """Nobody listens."""
-
-
-class _Start(NamedTuple):
-    """How the graph is to be started: its input, None to go on from the last checkpoint."""
-
-    request: Request | Command[Any] | None
-    resumed: bool
-
-
-def _start(graph: Graph, name: str, hands: Hands, command: Command[Any] | None) -> _Start | None:
-    """None when the session is done and stands for this device. `command` hands in what a person has answered.
-
-    Results are compared only within one device key: on another, the baseline is taken again.
-    """
-    snapshot = graph.get_state(thread(name))
-    baseline = snapshot.values.get("baseline")
-    if not snapshot.created_at:
-        return _Start({"session": name}, resumed=False)
-    if baseline and baseline.device.key != hands.device().key:
-        if command is not None:
-            raise BadInput(f"session {name!r} is on another device now and asks anew: resume it without an answer first")
-        graph.update_state(thread(name), {"session": name}, as_node=START)
-        return _Start(None, resumed=True)
-    # `next` leaves out a node that has run but whose checkpoint was not written any more; `tasks` has it.
-    return _Start(command, resumed=True) if snapshot.tasks else None
-
-
-def _drive(graph: Graph, start: _Start, context: Context) -> None:
-    """Runs the graph until it ends or waits."""
-    context.emit("session", resumed=start.resumed, workspace=str(context.workspace.root), settings=context.settings)
-    config: RunnableConfig = {**thread(context.name), "recursion_limit": recursion_limit(context.settings)}
-    steps = graph.stream(start.request, config, context=Given(context=context), durability="sync", stream_mode="updates")
-    for _ in steps:
-        pass
-
-
-def _snapshot(saver: Checkpoints | PostgresCheckpoints, name: str, root: Path) -> tuple[State, str, str]:
-    """The state, what an interrupted node waits for, and what failed."""
-    snapshot = build_graph(saver).get_state(thread(name))
-    waiting = " and ".join(dict.fromkeys(told(interrupt.value, root) for interrupt in snapshot.interrupts))
-    error = next((str(task.error) for task in snapshot.tasks if task.error), "")
-    return with_tuples(snapshot.values), waiting, error
-
-
-def _disk_trouble(folder: Path, error: sqlite3.OperationalError) -> StitchError:
-    path = folder / "checkpoints.sqlite"
-    if "full" in str(error) or "disk" in str(error):
-        return Unavailable(f"no space left to write {path}: free some, then resume the session")
-    return BadInput(f"cannot write {path} ({error}): the session needs a folder that may be written to")

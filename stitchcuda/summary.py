@@ -8,22 +8,25 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter
 from rich.table import Table
 from rich.text import Text
 
 from stitchcuda.fusion.floor import Floor, floors
-from stitchcuda.graph.approval import FOLDER, Question
-from stitchcuda.keeping.comparing import Comparison, Side
 from stitchcuda.nodes.summary import over_start, spent
 from stitchcuda.nodes.verification import gone_on_from
 from stitchcuda.rag.fitting import is_citation
 from stitchcuda.session import Outcome, Session
 from stitchcuda.state import Attempt, CheckResult, Evidence, Plan, Region, Review
 from stitchcuda.terminal import milliseconds
-from stitchcuda.tools.doctoring.doctor import Check
-from stitchcuda.tools.judging.verify import Verdict
+
+if TYPE_CHECKING:
+    from stitchcuda.graph.approval import Question
+    from stitchcuda.keeping.comparing import Comparison, Side
+    from stitchcuda.tools.doctoring.doctor import Check
+    from stitchcuda.tools.judging.verify import Verdict
 
 _REGIONS = TypeAdapter(tuple[Region, ...])
 
@@ -100,7 +103,7 @@ def next_commands(session: Session, outcome: Outcome) -> list[str]:
     where = session.home.option
     if outcome.status in ("parked", "failed"):
         again = f"stitchcuda resume {session.name}{where}"
-        paths = [session.folder / FOLDER / one.name for one in session.waiting]
+        paths = [session.folder / "waiting" / one.name for one in session.waiting]
         edits = [f"{again} --edit {shlex.quote(str(path))}   (after editing it)" for path in paths]
         return [f"stitchcuda show {session.name}{where}", f"{again} --accept", *edits] if paths else [again]
     commands = [f"stitchcuda show {session.name}{where}"]

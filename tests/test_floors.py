@@ -24,7 +24,7 @@ FLOORS = [
     {"engineers", "memory", "report"},
     {"nodes"},
     {"graph"},
-    {"session"},
+    {"session", "running"},
     {"keeping"},
     {"terminal"},
     {"summary"},

@@ -77,11 +77,6 @@ def _until_ready(command: list[str], kill_after_s: float | None) -> tuple[int, f
         return process.wait(), time.monotonic() - started
 
 
-@pytest.mark.timeout(900)
-def test_real_sessions_killed_at_two_random_moments(tmp_path: Path) -> None:
-    _kill_and_compare(tmp_path, kills=2, seed=5)
-
-
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_real_sessions_killed_at_ten_random_moments(tmp_path: Path) -> None:

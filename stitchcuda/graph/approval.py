@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from langgraph.types import Command, Interrupt
 
 from stitchcuda.errors import BadInput
+from stitchcuda.graph.standing import Interrupted
 from stitchcuda.nodes.approval import ACCEPT
 from stitchcuda.workspace import Store, materialise, writing
 
@@ -40,9 +41,10 @@ class Question(NamedTuple):
     def name(self) -> str:
         """Of its file or folder below `waiting/`: another plan or draft has another one."""
         if self.kind == "plan":
-            return f"plan-{self.about['version']}-{self.about['plan'][:8]}.json"
-        task = re.sub(r"[^A-Za-z0-9_-]", "_", self.about["task"]["id"])
-        return f"{task}-{self.about['ordinal']}-{self.about['program'][:8]}"
+            name = f"plan-{self.about['version']}-{self.about['plan'][:8]}.json"
+        else:
+            name = f"{self.about['task']['id']}-{self.about['ordinal']}-{self.about['program'][:8]}"
+        return re.sub(r"[^A-Za-z0-9._-]|^\.", "_", name)  # a file's name, whatever a checkpoint from elsewhere holds
 
     def answer(self, edited: Path) -> dict[str, Any]:
         """The answer that a plan's file or a draft's folder amounts to. Raises BadInput for what cannot be read as one."""
@@ -63,7 +65,7 @@ class Question(NamedTuple):
         return {"files": texts | {name: None for name in known if name not in texts}}
 
 
-def questions(interrupts: Iterable[Interrupt]) -> tuple[Question, ...]:
+def questions(interrupts: Iterable[Interrupt | Interrupted]) -> tuple[Question, ...]:
     """Of the interrupts of a state those that ask a person; others wait for a reply or a device."""
     return tuple(Question(one.id, one.value) for one in interrupts if "approve" in one.value)
 
@@ -106,10 +108,12 @@ def typed(waiting: Sequence[Question], *, accept: bool, edited: Sequence[Path], 
 def lay_out(waiting: Sequence[Question], folder: Path, store: Store) -> None:
     """Writes what waits into `folder`/waiting for editing, and removes what does not wait any more. What is there is left."""
     place = folder / FOLDER
+    if place.is_symlink():
+        raise BadInput(f"{place} leads somewhere else, where nothing may be removed: remove the link, then resume the session")
     names = {one.name for one in waiting}
     for path in place.glob("*"):
         if path.name not in names:
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
     for one in waiting:
         path = place / one.name
         if path.exists():

@@ -9,7 +9,7 @@ from collections.abc import Hashable, Sequence
 
 from langgraph.types import Send
 
-from stitchcuda.graph.runtime import with_tuples
+from stitchcuda.graph.standing import with_tuples
 from stitchcuda.nodes.brief import side_by_side
 from stitchcuda.state import State
 

@@ -20,6 +20,7 @@ from langgraph.checkpoint.base import id as ids
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.sqlite import SqliteSaver
 
+from stitchcuda.errors import BadInput, StitchError, Unavailable
 from stitchcuda.state import Record
 from stitchcuda.workspace import Workspace
 
@@ -154,3 +155,11 @@ class Checkpoints(SqliteSaver):
                 f"UPDATE checkpoints SET parent_checkpoint_id = ? WHERE {_STEPS} AND checkpoint_id = ?",
                 (previous, thread, checkpoint),
             )
+
+
+def disk_trouble(folder: Path, error: sqlite3.OperationalError) -> StitchError:
+    """What SQLite says of a disk, as a sentence for people."""
+    path = folder / FILE
+    if "full" in str(error) or "disk" in str(error):
+        return Unavailable(f"no space left to write {path}: free some, then resume the session")
+    return BadInput(f"cannot write {path} ({error}): the session needs a folder that may be written to")

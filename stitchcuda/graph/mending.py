@@ -16,7 +16,7 @@ from pathlib import Path
 
 from stitchcuda.errors import Damaged
 from stitchcuda.graph.checkpoints import FILE, Checkpoints, after, open_checkpoints
-from stitchcuda.graph.runtime import with_tuples
+from stitchcuda.graph.standing import with_tuples
 from stitchcuda.state import Attempt, Digest, State
 from stitchcuda.workspace import SessionRecord, Store, Workspace
 from stitchcuda.workspace.store import Whole

@@ -1,23 +1,25 @@
 """Checkpoints in the database that keeps the sessions (`workspace/postgres.py`), thinned to one per attempt as in SQLite.
 
-Each write is in a transaction that first checks that this process still owns the session. LangGraph's own tables; what a value
-was between two attempts goes with the checkpoints that had it. """
+Each write is in a transaction that first checks that this process still owns the session; it is written once more, to the same
+end, where the connection was lost. LangGraph's own tables; what a value was between two attempts goes with the checkpoints that
+had it. """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar, cast
 
 from langchain_core.runnables import RunnableConfig
-from langgraph.checkpoint.base import ChannelVersions, Checkpoint, CheckpointMetadata
+from langgraph.checkpoint.base import ChannelVersions, Checkpoint, CheckpointMetadata, CheckpointTuple
 from langgraph.checkpoint.postgres import PostgresSaver
 
 from stitchcuda.graph.checkpoints import serializer
+from stitchcuda.postgres import Line
 from stitchcuda.workspace.postgres import PostgresStore
 
 _STEPS = "thread_id = %s AND checkpoint_ns = ''"
+
+T = TypeVar("T")
 
 
 class PostgresCheckpoints(PostgresSaver):
@@ -25,80 +27,94 @@ class PostgresCheckpoints(PostgresSaver):
 
     def __init__(self, store: PostgresStore) -> None:
         self._sessions = store
-        self._one = threading.RLock()      # a transaction is the connection's, not a thread's
-        self._connection = connection = store.database.connect()
+        self._line = Line(store.database, self._opened)
+        super().__init__(cast(Any, None), serde=serializer())
+        store.names()                      # our own tables are there
         try:
-            super().__init__(connection, serde=serializer())
-            store.names()                  # our own tables are there
-            with store.database.setting_up(connection):
-                self.setup()
+            self._line.do(self._set_up, store.patience_s)
         except BaseException:
-            connection.close()
+            self._line.close()
             raise
 
     def __enter__(self) -> PostgresCheckpoints:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._connection.close()
+        self._line.close()
+
+    def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        return self._line.do(lambda connection: super(PostgresCheckpoints, self).get_tuple(config), self._sessions.patience_s)
 
     def put(
         self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata, new_versions: ChannelVersions
     ) -> RunnableConfig:
         """Stores a checkpoint; the first one that has an attempt for its head replaces the steps that led there."""
         thread = str(config["configurable"]["thread_id"])
-        with self._written(thread) as cursor:
-            stored = super().put(config, checkpoint, metadata, new_versions)
+
+        def act(cursor: Any) -> RunnableConfig:
+            stored = super(PostgresCheckpoints, self).put(config, checkpoint, metadata, new_versions)
             head = checkpoint["channel_values"].get("head")
             if head and not config["configurable"].get("checkpoint_ns"):
                 self._thin(cursor, thread, head, checkpoint["id"])
-        return stored
+            return stored
+
+        return self._written(thread, act)
 
     def put_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
-        with self._written(str(config["configurable"]["thread_id"])):
-            super().put_writes(config, writes, task_id, task_path)
+        def act(cursor: Any) -> None:
+            super(PostgresCheckpoints, self).put_writes(config, writes, task_id, task_path)
+
+        self._written(str(config["configurable"]["thread_id"]), act)
 
     def milestone(self, session: str, attempt: str) -> str | None:
         """The id of the checkpoint that holds the state right after an attempt's verdict: where a fork starts."""
-        with self._sessions.database.told():
-            row = self._connection.execute(
-                "SELECT checkpoint_id FROM stitchcuda_milestone WHERE thread_id = %s AND attempt = %s", (session, attempt)
-            ).fetchone()
-        return str(row["checkpoint_id"]) if row else None
+        return self.milestones(session).get(attempt)
 
     def milestones(self, session: str) -> dict[str, str]:
         """The same for all attempts that have one."""
-        rows = self._connection.execute(
-            "SELECT attempt, checkpoint_id FROM stitchcuda_milestone WHERE thread_id = %s", (session,)
-        )
-        return {row["attempt"]: row["checkpoint_id"] for row in rows.fetchall()}
+        rows = self._read("SELECT attempt, checkpoint_id FROM stitchcuda_milestone WHERE thread_id = %s", session)
+        return {row["attempt"]: row["checkpoint_id"] for row in rows}
 
     def back_to(self, session: str, checkpoint: str) -> None:
         """Forgets every checkpoint after this one; "" for all."""
-        with self._written(session) as cursor:
+        def act(cursor: Any) -> None:
             for table in ("checkpoints", "checkpoint_writes", "stitchcuda_milestone"):
                 cursor.execute(f"DELETE FROM {table} WHERE thread_id = %s AND checkpoint_id > %s", (session, checkpoint))
             cursor.execute("DELETE FROM checkpoint_writes WHERE thread_id = %s AND checkpoint_id = %s", (session, checkpoint))
             if not checkpoint:
                 cursor.execute("DELETE FROM checkpoint_blobs WHERE thread_id = %s", (session,))
 
+        self._written(session, act)
+
     def contents(self, session: str) -> Iterator[bytes]:
         """All that the checkpoints hold, as it is stored."""
         whole = "convert_to(checkpoint::text, 'UTF8')"
         for column, table in ((whole, "checkpoints"), ("blob", "checkpoint_blobs"), ("blob", "checkpoint_writes")):
-            rows = self._connection.execute(f"SELECT {column} AS found FROM {table} WHERE thread_id = %s", (session,))
-            for row in rows.fetchall():
+            for row in self._read(f"SELECT {column} AS found FROM {table} WHERE thread_id = %s", session):
                 if row["found"] is not None:
                     yield bytes(row["found"])
 
-    @contextmanager
-    def _written(self, thread: str) -> Iterator[Any]:
-        """A transaction of the session's owner."""
-        with self._one, self._sessions.database.told(), self._connection.transaction(), self._connection.cursor() as cursor:
-            self._sessions.check(cursor, thread)
-            yield cursor
+    def _opened(self) -> Any:
+        self.conn = self._sessions.connect()
+        return self.conn
+
+    def _set_up(self, connection: Any) -> None:
+        with self._sessions.database.setting_up(connection):
+            self.setup()
+
+    def _read(self, statement: str, *values: Any) -> list[Any]:
+        return self._line.do(lambda connection: list(connection.execute(statement, values).fetchall()))
+
+    def _written(self, thread: str, act: Callable[[Any], T]) -> T:
+        """`act` in a transaction of the session's owner."""
+        def once(connection: Any) -> T:
+            with connection.transaction(), connection.cursor() as cursor:
+                self._sessions.check(cursor, thread)
+                return act(cursor)
+
+        return self._line.do(once, self._sessions.patience_s)
 
     def _thin(self, cursor: Any, thread: str, head: str, checkpoint: str) -> None:
         cursor.execute(

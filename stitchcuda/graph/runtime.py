@@ -6,19 +6,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Protocol, cast, get_type_hints
+from typing import Annotated, Any, Protocol
 
 from langgraph.runtime import Runtime
 from langgraph.types import interrupt
-from pydantic import TypeAdapter
 from pydantic.json_schema import SkipJsonSchema
 
 from stitchcuda.errors import Pending, ReplyPending, StitchError
-from stitchcuda.graph.contexts import FIRST, SIDE_BY_SIDE, as_asked, lent
+from stitchcuda.graph.contexts import FIRST, SIDE_BY_SIDE, as_asked, lent, refer
 from stitchcuda.graph.events import Streaming, streaming
+from stitchcuda.graph.standing import with_tuples
 from stitchcuda.nodes.context import Context
 from stitchcuda.state import State, Usage
 
@@ -49,7 +49,9 @@ def node(name: str, act: Callable[[State, Context], State]) -> Node:
             try:
                 state = as_asked(state) if name == FIRST else state
                 with lent(name, state) as context:
-                    return _act(name, act, state, context)
+                    update = _act(name, act, state, context)
+                    refer(context, update)
+                    return update
             except StitchError as error:
                 raise _for_servers(error) from error
 
@@ -93,23 +95,4 @@ def waiting_for(pending: Pending, root: Path) -> dict[str, str]:
     return {"waiting_for": str(pending)} if not inside else {"request": str(Path(path).relative_to(root))}
 
 
-def told(value: Mapping[str, str], root: Path) -> str:
-    """The same for people, wherever the workspace is now."""
-    return value.get("waiting_for") or str(ReplyPending(str(root / value["request"])))
-
-
-def with_tuples(state: Any) -> State:
-    """The state with the tuples and records that `State` names: msgpack gives lists back, and a server that reads its own types
-    only, or a person who edits the state in Studio, gives objects."""
-    return cast(State, {key: _named(key, value) for key, value in state.items()})
-
-
-def _named(key: str, value: Any) -> Any:
-    several = isinstance(value, list | tuple)
-    if key in _KINDS and (isinstance(value, dict) or (several and any(isinstance(one, dict) for one in value))):
-        return _KINDS[key].validate_python(value)
-    return tuple(value) if several else value
-
-
-_KINDS = {key: TypeAdapter[Any](kind) for key, kind in get_type_hints(State).items()}
 _ON_GPU = {"baseline", "check", "nsys_profile", "ncu_profile", "report"}

@@ -15,7 +15,7 @@ from stitchcuda.errors import BadInput
 from stitchcuda.graph.checkpoints import open_checkpoints
 from stitchcuda.graph.graph import build_graph, thread
 from stitchcuda.graph.opening import checked_settings
-from stitchcuda.graph.runtime import with_tuples
+from stitchcuda.graph.standing import with_tuples
 from stitchcuda.session import Place, Session
 from stitchcuda.state import Attempt, Call, State
 from stitchcuda.workspace import Workspace

@@ -5,12 +5,16 @@ Every figure states its tier; what nothing timed is called a prediction.
 
 from __future__ import annotations
 
-from stitchcuda.nodes.context import Context
+from typing import TYPE_CHECKING
+
 from stitchcuda.nodes.verdict import missing, predicted_ms
 from stitchcuda.nodes.verification import gone_on_from
 from stitchcuda.state import Attempt, Baseline, Evidence, State, TimingResult, Usage
 from stitchcuda.tools.profiling import baselines
 from stitchcuda.tools.profiling.baselines import BaselineTimes
+
+if TYPE_CHECKING:
+    from stitchcuda.nodes.context import Context
 
 RESTS_ON = {
     "measured": "measured on a GPU, with hardware counters",

@@ -7,10 +7,13 @@ attempt: the ledger keeps what was found when each was made.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from stitchcuda.nodes.context import Context
 from stitchcuda.nodes.verdict import tier_of
 from stitchcuda.state import Attempt, Digest, Evidence, State
+
+if TYPE_CHECKING:
+    from stitchcuda.nodes.context import Context
 
 SLOWER = 0.98
 """A final program may be at most 2 % slower than eager; the clock is not better than that from run to run."""

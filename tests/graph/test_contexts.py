@@ -20,11 +20,14 @@ from stitchcuda.graph.checkpoints import serializer
 from stitchcuda.graph.graph import Graph, build_graph, thread
 from stitchcuda.graph.opening import open_context
 from stitchcuda.graph.runtime import Given
+from stitchcuda.graph.standing import with_tuples
+from stitchcuda.keeping.sweeping import sweep
 from stitchcuda.nodes.context import Context
 from stitchcuda.session import sessions
+from stitchcuda.state import Task, Work, gathered
 from stitchcuda.workspace import Workspace
 
-from .tiny import REFERENCE, Script, ScriptedEngineer, TinyHands, tiny_session
+from .tiny import REFERENCE, SIM, Script, ScriptedEngineer, TinyHands, tiny_session
 
 SCRIPT: Script = {"a": ["wrong", "saves 0.2"], "b": ["saves 0.3"]}
 
@@ -194,11 +197,44 @@ def test_another_reference_in_the_same_thread_is_another_session(server: Server)
     assert second["head"] != first["head"]
 
 
+def test_a_sweep_leaves_what_a_servers_threads_refer_to(server: Server) -> None:
+    server.start("one", approve=["plan", "code"])
+    sweep(Workspace())
+    server.run("one", Command(resume="accept"))
+    while server.graph.get_state(thread("one")).next:
+        sweep(Workspace())
+        server.run("one", Command(resume="accept"))
+    sweep(Workspace())
+    server.run("one", None, server.before("one", "search_docs"))
+    server.run("one", Command(resume="accept"))
+    assert server.walk("one") == ["a", "a", "b"]
+
+
 def test_a_session_that_is_not_there_any_more_is_told_in_one_sentence(server: Server) -> None:
     server.start("one", approve=["plan"])
     shutil.rmtree(Workspace().folder("model-1"))
     with pytest.raises(BadInput, match=r"goes on with session 'model-1', which is not in .*: start the server with"):
         server.run("one", Command(resume="accept"))
+
+
+def test_on_another_device_a_thread_is_told_what_to_do(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    server.start("one", approve=["plan"])
+    here = SIM.model_copy(update={"torch": "2.99"})
+    with monkeypatch.context() as patched:
+        patched.setattr(TinyHands, "device", lambda _: here)
+        with pytest.raises(BadInput, match="figures of two devices are not compared, so go on where it was begun"):
+            server.run("one", Command(resume="accept"))
+    server.run("one", Command(resume="accept"))
+    assert server.walk("one") == ["a", "a", "b"], "nothing was lost"
+
+
+def test_state_that_comes_as_objects_is_read_as_records() -> None:
+    """From a server that reads its own types only, or from somebody who edited it in Studio."""
+    work = Work(id="0" * 16, task=Task(id="a", kind="region", title="a"), ordinal=0)
+    plain = {"work": work.model_dump(), "drafts": [work.model_dump()], "notes": ["one"], "head": None, "reference": "model.py"}
+    read = with_tuples(plain)
+    assert read == {"work": work, "drafts": (work,), "notes": ("one",), "head": None, "reference": "model.py"}
+    assert gathered((work.model_dump(),), (work,)) == (work,)  # type: ignore[arg-type]
 
 
 def test_a_name_is_free_again_after_a_start_that_came_to_nothing(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
