@@ -261,6 +261,21 @@ def test_what_waits_lies_ready_to_be_edited(tmp_path: Path) -> None:
     assert question.answer(copy)["files"]["model_new.py"] is None
 
 
+def test_nothing_is_written_or_removed_outside_of_the_sessions_folder(tmp_path: Path) -> None:
+    session, engineer = asked_about(tmp_path, "plan")
+    (question,) = session.waiting
+    odd = question.about | {"version": "../../1"}
+    assert Question(question.id, odd).name == f"plan-.._.._1-{question.about['plan'][:8]}.json"
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    (theirs / "file").write_text("")
+    shutil.rmtree(session.folder / "waiting")
+    (session.folder / "waiting").symlink_to(theirs)
+    with pytest.raises(BadInput, match="leads somewhere else"):
+        again(session, engineer)
+    assert [path.name for path in theirs.iterdir()] == ["file"]
+
+
 def test_what_cannot_be_read_as_an_answer(tmp_path: Path) -> None:
     plan = Question("0" * 32, plan_question(PLAN, "0" * 64, engineer="script", listens=False))
     broken = tmp_path / "plan.json"
