@@ -1,7 +1,7 @@
 """What a report needs of a session, gathered where sessions are known: its card in the words of the summary, and its findings.
 
 Reading only, and of whatever is there: what is damaged becomes a sentence in the findings. Where to look next:
-`report/findings.py` (the records), `summary.py` (whose words these are), `report_commands.py` (who asks).
+`report/gathering.py` (the rest), `summary.py` (whose words these are), `report_commands.py` (who asks).
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from stitchcuda.errors import StitchError
 from stitchcuda.nodes.summary import RESTS_ON, over_start, spent
 from stitchcuda.nodes.verdict import predicted_ms
 from stitchcuda.nodes.verification import gone_on_from
-from stitchcuda.report.findings import Card, Findings, gather, sentence
+from stitchcuda.report.findings import Card, Findings
+from stitchcuda.report.gathering import gather, sentence
 from stitchcuda.session import Outcome, Session
 from stitchcuda.state import Attempt, Baseline, Evidence, Settings, State, Tier, TimingResult, Usage
 
@@ -47,10 +48,11 @@ def _read(look: Callable[[], Read], otherwise: Read, what: str, lost: list[str])
 def _attempts(session: Session, state: State, lost: list[str]) -> Sequence[Attempt]:
     """The whole record; where it is damaged what is whole of it, else what the checkpoints have."""
     before = len(lost)
-    walk = _read(session.attempts, (), "the whole record of attempts", lost)
+    nothing: tuple[Attempt, ...] = ()
+    walk = _read(session.attempts, nothing, "the whole record of attempts", lost)
     if len(lost) == before:
         return walk
-    whole = _read(lambda: session.home.store.whole(session.name).attempts, (), "the ledger", lost)
+    whole = _read(lambda: session.home.store.whole(session.name).attempts, nothing, "the ledger", lost)
     found = whole or state.get("recent", ())
     lost.append(f"{len(found)} attempts can be read, and are shown.")
     return found

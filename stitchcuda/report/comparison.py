@@ -12,8 +12,9 @@ from stitchcuda.errors import StitchError
 from stitchcuda.report.diffs import FileChange, changes
 from stitchcuda.report.figure import Figure, axis, ms
 from stitchcuda.report.figures import NOTHING_TIMED, levels_of
-from stitchcuda.report.findings import Findings, TaskFate, sentence
+from stitchcuda.report.findings import Findings, TaskFate
 from stitchcuda.report.foreign import label
+from stitchcuda.report.gathering import sentence
 from stitchcuda.state import Record
 from stitchcuda.workspace import Store
 

@@ -1,45 +1,19 @@
-"""All that a report shows of a session, gathered from its state, its attempts and the store into frozen records. Pure reading.
+"""What a report shows of a session, as frozen records. Nothing is read or decided here.
 
-What is missing or damaged becomes a sentence in `lost`, never an error: a report is made of what is there. Nothing is computed
-that the session has not found, but for sums and floors. Where to look next: `stitchcuda/card.py` (who calls this), `page.py`
-(who shows it).
+Where to look next: `gathering.py` (who fills them in), `stitchcuda/card.py` (the card's words), `page.py` (who shows them).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Literal, TypeVar
+from typing import Literal
 
-from pydantic import TypeAdapter
-
-from stitchcuda.errors import StitchError
-from stitchcuda.fusion.floor import floors
-from stitchcuda.rag.fitting import is_citation
-from stitchcuda.report.diffs import FileChange, changes
-from stitchcuda.state import (
-    Attempt,
-    Baseline,
-    DeviceFacts,
-    Digest,
-    Evidence,
-    Plan,
-    Precision,
-    ProfileResult,
-    Record,
-    Region,
-    Review,
-    State,
-    Task,
-    Tier,
-)
+from stitchcuda.report.diffs import FileChange
+from stitchcuda.state import Attempt, Baseline, DeviceFacts, Digest, Evidence, Plan, Record, Review, Task, Tier
 from stitchcuda.tools.profiling.baselines import BaselineTimes
 from stitchcuda.tools.profiling.profiling import Counted
 from stitchcuda.tools.profiling.system_profile import SystemProfile
-from stitchcuda.workspace import Store
 
-Loaded = TypeVar("Loaded", bound=Record)
 Result = Literal["kept", "correct", "wrong", "not built"]
-_REGIONS = TypeAdapter(tuple[Region, ...])
 
 
 class Card(Record):
@@ -127,188 +101,3 @@ class Findings(Record):
     @property
     def timed(self) -> bool:
         return any(one.attempt.program_ms is not None for one in self.attempts)
-
-
-class _Reader:
-    """Artefacts of one report; what cannot be read is kept as a sentence."""
-
-    def __init__(self, store: Store, place: str = "") -> None:
-        self.store = store
-        self.place = place                 # of the workspace: left out of sentences, for a report is shown around
-        self.lost: list[str] = []
-
-    def record(self, kind: type[Loaded], digest: Digest | None, what: str) -> Loaded | None:
-        try:
-            return kind.model_validate_json(self.store.get(digest)) if digest else None
-        except (StitchError, OSError, ValueError) as error:
-            self.lose(what, error)
-            return None
-
-    def lose(self, what: str, error: Exception) -> None:
-        self.lost.append(f"{what} cannot be shown: {sentence(error, self.place)}")
-
-
-def sentence(error: Exception, place: str = "") -> str:
-    """Why something cannot be read, in one line with its full stop; paths below `place` as they are from there."""
-    known = str(error) if isinstance(error, StitchError) else f"it is damaged ({type(error).__name__})"
-    line = " ".join((known.replace(f"{place}/", "") if place else known).split())
-    return line if line.endswith(("?", ".")) else f"{line}."
-
-
-def gather(
-    card: Card,
-    state: State,
-    attempts: Sequence[Attempt],
-    predicted: Sequence[float],
-    store: Store,
-    *,
-    place: str = "",
-    lost: Sequence[str] = (),
-) -> Findings:
-    """A report's content. `predicted` are the milliseconds of the best program after each attempt, by the cost model; `place`
-    is the workspace's folder, `lost` what could not be read before."""
-    reader = _Reader(store, place)
-    reader.lost.extend(lost)
-    plans = [reader.record(Plan, digest, f"plan {number}") for number, digest in enumerate(state.get("plans", ()), 1)]
-    tasks = {task.id: task for plan in plans if plan for task in plan.tasks}
-    titles = {name: task.title for name, task in tasks.items()}
-    tried = tuple(
-        _tried(_Reader(store, place), number, attempt, titles, predicted[number - 1] if number <= len(predicted) else None)
-        for number, attempt in enumerate(attempts, 1)
-    )
-    baseline, final = state.get("baseline"), state.get("final")
-    precision = state["settings"].precision if "settings" in state else "reference"
-    return Findings(
-        card=card,
-        device=baseline.device if baseline else None,
-        baseline=baseline,
-        baselines=reader.record(BaselineTimes, state.get("baselines"), "the baselines' times"),
-        final=final,
-        tasks=_fates(reader, tasks, state, tried, precision),
-        attempts=tried,
-        seen=_seen(reader, state, tried),
-        counters=_counters(reader, state, tried),
-        plans=tuple(plan for plan in plans if plan),
-        first=state.get("first"),
-        program=state.get("program"),
-        citations=_citations(tried),
-        lost=tuple(dict.fromkeys(reader.lost)),
-    )
-
-
-def _tried(
-    reader: _Reader, number: int, attempt: Attempt, titles: Mapping[str, str], predicted: float | None
-) -> Tried:
-    files: tuple[FileChange, ...] = ()
-    try:
-        files = changes(reader.store, attempt.base, attempt.program)
-    except (StitchError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        reader.lose("what it changed", error)
-    return Tried(
-        number=number,
-        attempt=attempt,
-        title=titles.get(attempt.task, ""),
-        result="not built" if not attempt.built else "wrong" if not attempt.correct else "kept" if attempt.kept else "correct",
-        evidence=reader.record(Evidence, attempt.evidence, "its evidence"),
-        review=reader.record(Review, attempt.review, "its review"),
-        files=files,
-        predicted_ms=predicted,
-        lost=tuple(reader.lost),
-    )
-
-
-def _fates(
-    reader: _Reader, tasks: Mapping[str, Task], state: State, tried: Sequence[Tried], precision: Precision
-) -> tuple[TaskFate, ...]:
-    """All tasks of all plans, those that were tried first and in that order."""
-    baseline = state.get("baseline")
-    lights = {}
-    if baseline:
-        try:
-            lights = floors(_REGIONS.validate_json(reader.store.get(baseline.regions)), baseline.device, precision)
-        except (StitchError, OSError, ValueError) as error:
-            reader.lose("the floors of the tasks", error)
-    order = dict.fromkeys([one.attempt.task for one in tried] + list(tasks))
-    fates = []
-    for name in order:
-        own = [one for one in tried if one.attempt.task == name]
-        task = tasks.get(name) or Task(id=name, kind="region", title="", predicted_ms=own[0].attempt.predicted_ms)
-        light = [lights[region] for region in task.regions if region in lights]
-        binds = " and ".join(dict.fromkeys(one.binds for one in light))
-        kept, done = name in state.get("tasks_kept", ()), name in state.get("tasks_done", ())
-        fates.append(
-            TaskFate(
-                task=task,
-                fate="kept" if kept else "not kept" if done else "open",
-                attempts=tuple(one.number for one in own),
-                floor=f"{sum(one.ms for one in light):.4f} ms, {binds}" if light else "",
-                **_measured(own, kept),
-            )
-        )
-    return tuple(fates)
-
-
-def _measured(own: Sequence[Tried], kept: bool) -> dict[str, float | None]:
-    """What a task saved: by its kept attempts one after the other, or by the best of those that were not kept."""
-    timed = [one for one in own if one.attempt.saving_ms is not None]
-    chosen = [one for one in timed if one.attempt.kept] if kept else []
-    if not chosen and timed:
-        chosen = [max(timed, key=lambda one: one.attempt.saving_ms or 0.0)]
-    if not chosen:
-        return {}
-    timings = [one.evidence.timing for one in chosen if one.evidence and one.evidence.timing]
-    whole = len(timings) == len(chosen)
-    return {
-        "measured_ms": sum(one.attempt.saving_ms or 0.0 for one in chosen),
-        "low_ms": sum(timing.saving_low_ms for timing in timings) if whole else None,
-        "high_ms": sum(timing.saving_high_ms for timing in timings) if whole else None,
-    }
-
-
-def _seen(reader: _Reader, state: State, tried: Sequence[Tried]) -> tuple[Seen, ...]:
-    baseline, final = state.get("baseline"), state.get("final")
-    found: list[tuple[str, ProfileResult | None]] = [("reference", baseline.system if baseline else None)]
-    found += [(_titled(one), one.evidence.system) for one in tried if one.result == "kept" and one.evidence]
-    if final:
-        found.append(("final program", final.system))
-    return tuple(_profiled(reader, title, result) for title, result in found)
-
-
-def _profiled(reader: _Reader, title: str, result: ProfileResult | None) -> Seen:
-    if result is None or result.skipped:
-        return Seen(title=title, why=result.skipped if result else "it was not profiled")
-    what = f"the whole profile of the {title}"
-    before = len(reader.lost)
-    profile = reader.record(SystemProfile, result.digest, what)
-    why = reader.lost[-1] if len(reader.lost) > before else "" if profile else "the whole profile was not kept"
-    return Seen(title=title, profile=profile, lines=(result.bottleneck, *result.lines), why=why)
-
-
-def _counters(reader: _Reader, state: State, tried: Sequence[Tried]) -> Counters:
-    """Of the last verification, or of the newest kept attempt that has some; else why there are none."""
-    final = state.get("final")
-    found = [("final program", final.kernels)] if final and final.kernels else []
-    newest = [one for one in reversed(tried) if one.result == "kept" and one.evidence]
-    found += [(_titled(one), one.evidence.kernels) for one in newest if one.evidence and one.evidence.kernels]
-    why = ""
-    for title, result in found:
-        assert result is not None
-        counted = None if result.skipped else reader.record(Counted, result.digest, f"the counters of the {title}")
-        if counted and counted.kernels:
-            return Counters(title=title, counted=counted)
-        why = why or result.skipped or (counted.skipped if counted else "")
-    return Counters(why=why or "no hardware counters were read")
-
-
-def _titled(one: Tried) -> str:
-    return f"program of attempt {one.number} ({one.attempt.task})"
-
-
-def _citations(tried: Sequence[Tried]) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    """What reviews cite of documentation, most cited first."""
-    found: dict[str, list[int]] = {}
-    for one in tried:
-        for citation in dict.fromkeys(one.review.citations if one.review else ()):
-            if is_citation(citation):
-                found.setdefault(citation, []).append(one.number)
-    return tuple((text, tuple(numbers)) for text, numbers in sorted(found.items(), key=lambda item: -len(item[1])))

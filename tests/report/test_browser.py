@@ -1,0 +1,259 @@
+"""The report in a real browser: it draws, loads nothing, is read by keyboard, in light and dark; hostile text never runs."""
+
+from __future__ import annotations
+
+import base64
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Locator, sync_playwright
+from playwright.sync_api import Page as Tab
+
+from stitchcuda.card import findings_of
+from stitchcuda.report.page import comparison_page, session_page
+from stitchcuda.session import Session
+from stitchcuda.workspace import Workspace
+from tests.graph.tiny import ScriptedEngineer, TinyHands, tiny_session
+from tests.replay import RecordedHands, Recording, engineers
+from tests.test_session import THREE
+
+from .hostile import hostile_session
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+RECORDED = Path(__file__).parent.parent / "recordings" / "convnext_block.json.gz"
+PAGES = ("recorded", "simulated", "hostile", "comparison")
+Scheme = Literal["light", "dark"]
+SCHEMES: tuple[Scheme, ...] = ("light", "dark")
+OWN = "chromium was not found on the PATH: the report's page is not looked at in a browser"
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason=OWN)
+
+COLOURS = """async (data) => {
+  const bytes = Uint8Array.from(atob(data), (letter) => letter.charCodeAt(0));
+  const image = await createImageBitmap(new Blob([bytes], { type: "image/png" }));
+  const canvas = new OffscreenCanvas(image.width, image.height);
+  const context = canvas.getContext("2d");
+  context.drawImage(image, 0, 0);
+  const pixels = new Uint32Array(context.getImageData(0, 0, image.width, image.height).data.buffer);
+  const counts = new Map();
+  for (const pixel of pixels) counts.set(pixel, (counts.get(pixel) || 0) + 1);
+  return [...counts.values()].map((count) => count / pixels.length).sort((a, b) => b - a);
+}"""
+
+
+@dataclass
+class Seen:
+    """A page that is open, and what it has said and asked for."""
+
+    tab: Tab
+    said: list[str] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
+
+    def drawn(self, *, until: str = "") -> str:
+        """How the figures are drawn, once they are, or are as `until` says; playwright's own waiting is against the policy."""
+        for _ in range(600):
+            found = str(self.tab.evaluate("document.documentElement.dataset.drawn || ''"))
+            if found and until in ("", found):
+                return found
+            self.tab.wait_for_timeout(100)
+        return ""
+
+    @property
+    def focused(self) -> str:
+        """What the keyboard is on, by its words."""
+        return str(self.tab.evaluate("document.activeElement.innerText"))
+
+
+Opened = Callable[..., Seen]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        flags = ["--no-sandbox"] if os.geteuid() == 0 else []
+        started = playwright.chromium.launch(executable_path=CHROMIUM, args=flags)
+        yield started
+        started.close()
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """One page of each kind."""
+    folder = tmp_path_factory.mktemp("pages")
+    for name in PAGES:
+        (folder / name).mkdir()
+    recording, home = Recording(RECORDED), Workspace(folder / "recorded")
+    record = recording.reopened(home)
+    crew, _ = engineers(recording, home, record.name, record.settings)
+    recorded = Session(home, record).run(engineer=crew, hands=RecordedHands(recording))
+    simulated = tiny_session(folder / "simulated").run(engineer=ScriptedEngineer(THREE), hands=TinyHands())
+    hostile = findings_of(hostile_session(folder / "hostile"))
+    made = {
+        "recorded": session_page(findings_of(recorded)),
+        "simulated": session_page(findings_of(simulated)),
+        "hostile": session_page(hostile),
+        "comparison": comparison_page(findings_of(recorded), hostile, home.store),
+    }
+    for name, data in made.items():
+        (folder / f"{name}.html").write_bytes(data)
+    return {name: folder / f"{name}.html" for name in made}
+
+
+@pytest.fixture
+def opened(browser: Browser, pages: dict[str, Path]) -> Iterator[Opened]:
+    """Opens a page of a kind."""
+    contexts = []
+
+    def open_(name: str, scheme: Scheme = "light", *, width: int = 1280, before: str = "", at: str = "") -> Seen:
+        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, reduced_motion="reduce")
+        contexts.append(context)
+        tab = context.new_page()
+        seen = Seen(tab)
+        tab.on("console", lambda message: seen.said.append(message.text))
+        tab.on("pageerror", lambda error: seen.said.append(str(error)))
+        tab.on("request", lambda request: seen.asked.append(request.url))
+        if before:
+            tab.add_init_script(before)
+        tab.goto(pages[name].as_uri() + at)
+        return seen
+
+    yield open_
+    for context in contexts:
+        context.close()
+
+
+def colours(seen: Seen, place: Locator) -> list[float]:
+    """Shares of the colours of an element's pixels, the most frequent first."""
+    image = base64.b64encode(place.screenshot()).decode()
+    blank = seen.tab.context.new_page()
+    found: list[float] = blank.evaluate(COLOURS, image)
+    blank.close()
+    return found
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("name", PAGES)
+def test_every_figure_is_drawn_and_nothing_is_said_or_loaded(name: str, scheme: Scheme, opened: Opened) -> None:
+    seen = opened(name, scheme)
+    assert seen.drawn() == scheme
+    drawings = seen.tab.locator(".drawing").all()
+    assert len(drawings) == {"recorded": 6, "simulated": 3, "hostile": 6, "comparison": 1}[name]
+    for drawing in drawings:
+        shares = colours(seen, drawing)
+        assert len(shares) > 3
+        assert sum(shares[1:]) > 0.01
+    if name != "comparison":
+        assert len(colours(seen, seen.tab.locator(".graph svg"))) > 3
+    assert seen.said == []
+    assert [url for url in seen.asked if not url.startswith("file:")] == []
+    assert len(seen.asked) == 1
+    assert seen.tab.evaluate("document.documentElement.dataset.ran") is None
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("name", PAGES)
+def test_axe_finds_nothing_serious(name: str, scheme: Scheme, opened: Opened) -> None:
+    seen = opened(name, scheme)
+    assert seen.drawn() == scheme
+    seen.tab.evaluate("for (const one of document.querySelectorAll('details:not(.file)')) one.open = true")
+    seen.tab.evaluate("for (const one of [...document.querySelectorAll('details.file')].slice(0, 4)) one.open = true")  # alike
+    found = Axe().run(seen.tab).response["violations"]
+    grave = [one for one in found if one["impact"] in ("serious", "critical")]
+    assert {one["id"]: [node["html"][:200] for node in one["nodes"][:3]] for one in grave} == {}
+
+
+def test_links_lead_to_what_they_name_and_open_it(opened: Opened) -> None:
+    seen = opened("recorded")
+    assert seen.drawn() == "light"
+    for link in seen.tab.locator("header nav a").all():
+        link.click()
+        target = seen.tab.locator(str(link.get_attribute("href")))
+        box = target.bounding_box()
+        assert box is not None
+        assert box["y"] < 900
+    seen.tab.locator("a.step").nth(3).click()
+    attempt = seen.tab.locator("#attempt-4")
+    assert attempt.get_attribute("open") is not None
+    assert attempt.locator("pre.diff").count() > 0
+    again = opened("recorded", at="#attempt-2")
+    assert again.drawn() == "light"
+    assert again.tab.locator("#attempt-2").get_attribute("open") is not None
+
+
+def test_everything_can_be_done_by_keyboard(opened: Opened) -> None:
+    seen = opened("recorded")
+    assert seen.drawn() == "light"
+    keys = seen.tab.keyboard
+    keys.press("Tab")
+    assert seen.focused == "Skip to the content"
+    walked = []
+    for _ in range(9):
+        keys.press("Tab")
+        walked.append(seen.focused)
+    names = ["Summary", "Times", "Profile", "Path", "Tasks", "Attempts", "Citations", "Notes"]
+    assert walked == [*names, "Dark colours"]
+    keys.press("Enter")
+    assert seen.drawn(until="dark")
+    assert seen.tab.locator("#theme").get_attribute("aria-pressed") == "true"
+    reached: set[str] = set()
+    for _ in range(200):
+        keys.press("Tab")
+        place = str(seen.tab.evaluate("document.activeElement.closest('[id]')?.id + ' ' + document.activeElement.tagName"))
+        if place == "figure-best SUMMARY" and place not in reached:
+            keys.press("Enter")
+            assert seen.tab.locator("#figure-best details").get_attribute("open") is not None
+        if place == "attempt-1 SUMMARY" and place not in reached:
+            keys.press("Enter")
+            assert seen.tab.locator("#attempt-1").get_attribute("open") is not None
+        reached.add(place)
+        if place == "notes SUMMARY":
+            break
+    assert {"figure-best SUMMARY", "figure-best DIV", "path DIV", "path A", "attempts BUTTON", "attempt-1 SUMMARY"} <= reached
+    assert "attempt-1 PRE" not in reached  # inside a file that is still closed
+    assert "notes SUMMARY" in reached
+
+
+def test_figures_follow_the_system_and_the_button(opened: Opened) -> None:
+    seen = opened("simulated", "light")
+    assert seen.drawn() == "light"
+    light = seen.tab.locator("#figure-best .drawing").screenshot()
+    seen.tab.emulate_media(color_scheme="dark")
+    assert seen.drawn(until="dark")
+    dark = seen.tab.locator("#figure-best .drawing").screenshot()
+    assert dark != light
+    seen.tab.locator("#theme").click()
+    assert seen.drawn(until="light")
+    seen.tab.locator("h1").hover()
+    assert seen.tab.locator("#figure-best .drawing").screenshot() != dark
+    assert seen.said == []
+
+
+def test_attempts_are_filtered(opened: Opened) -> None:
+    seen = opened("simulated")
+    attempts = seen.tab.locator("details.attempt")
+    seen.tab.get_by_role("button", name="wrong 2").click()
+    assert [one.is_visible() for one in attempts.all()] == [False, False, False, True, True, False]
+    seen.tab.get_by_role("button", name="Open all").click()
+    assert attempts.nth(3).get_attribute("open") is not None
+    seen.tab.locator("a.step").first.click()  # a link to one that is filtered out shows it
+    assert attempts.first.is_visible()
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_narrow_screen_needs_no_sideways_scrolling(name: str, opened: Opened) -> None:
+    seen = opened(name, width=360)
+    assert seen.drawn() == "light"
+    assert seen.tab.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+def test_without_the_means_to_draw_the_tables_are_shown(opened: Opened) -> None:
+    seen = opened("simulated", before="delete window.DecompressionStream")
+    assert seen.drawn() == "failed"
+    assert "cannot draw the figure" in seen.tab.locator("#figure-best .drawing").inner_text()
+    assert seen.tab.locator("#figure-best table").is_visible()
