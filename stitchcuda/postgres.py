@@ -1,4 +1,5 @@
-"""A PostgreSQL database by its URL: connecting, making tables once, and saying what went wrong without the URL's password.
+"""A PostgreSQL database by its URL: connecting, connecting again, making tables once, and saying what went wrong without the
+URL's password.
 
 The packages are an extra (`stitchcuda[postgres]`), imported on first use. Tables are made under an advisory lock that is polled
 for, since waiting inside a statement would block the index that another process is building. It knows no tables: see
@@ -7,10 +8,12 @@ for, since waiting inside a statement would block the index that another process
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from itertools import count
+from typing import Any, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
 from stitchcuda.errors import Unavailable
@@ -19,6 +22,9 @@ SCHEMES = ("postgresql://", "postgres://")
 WAIT_S = 30.0
 _LOCK = 0x57177C4
 _POLL_S = 0.05
+_SILENT_S = 30                             # of a network, after which a connection counts as lost
+
+T = TypeVar("T")
 
 
 class Database:
@@ -50,6 +56,9 @@ class Database:
         with self.told():
             asked = conninfo_to_dict(self.url)
             asked.setdefault("connect_timeout", max(2, round(self.wait_s)))
+            asked.setdefault("tcp_user_timeout", 1000 * _SILENT_S)
+            for name, value in (("idle", _SILENT_S // 2), ("interval", _SILENT_S // 6), ("count", 3)):
+                asked.setdefault(f"keepalives_{name}", value)
             return driver.Connection.connect(
                 make_conninfo("", **asked), autocommit=True, prepare_threshold=0, row_factory=dict_row
             )
@@ -102,3 +111,43 @@ class Database:
             return urlsplit(self.url)
         except ValueError:                 # such as a bracket that is not closed
             return urlsplit(self.url.partition("://")[0] + "://")
+
+
+class Line:
+    """One connection to `database`, made by `opened` on first use, and anew where it was lost; threads take turns."""
+
+    def __init__(self, database: Database, opened: Callable[[], Any]) -> None:
+        self._database, self._opened = database, opened
+        self._turn = threading.RLock()
+        self._connection: Any = None
+
+    def do(self, act: Callable[[Any], T], patience_s: float = 0.0) -> T:
+        """`act` with the connection, once more where that was lost, and for `patience_s` until the server can be had again.
+        So `act` is something that may be done twice. Raises `Unavailable` for an error of the driver's or the server's."""
+        driver = self._database.driver()
+        deadline = time.monotonic() + patience_s
+        with self._turn, self._database.told():
+            for number in count():
+                try:
+                    if self._connection is None:
+                        self._connection = self._opened()
+                    return act(self._connection)
+                except (driver.Error, Unavailable) as error:
+                    had = self._connection is not None
+                    away = isinstance(error, driver.OperationalError) or isinstance(error.__cause__, driver.OperationalError)
+                    if not away and not (had and self._connection.closed):
+                        raise
+                    self.close()
+                    if had and number == 0:
+                        continue
+                    if time.monotonic() > deadline:
+                        raise
+                    time.sleep(_POLL_S)
+        raise AssertionError
+
+    def close(self) -> None:
+        with self._turn:
+            connection, self._connection = self._connection, None
+            if connection is not None:
+                with suppress(self._database.driver().Error):
+                    connection.close()

@@ -13,7 +13,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import ChannelVersions, Checkpoint, CheckpointMetadata, CheckpointTuple
 from langgraph.checkpoint.postgres import PostgresSaver
 
-from stitchcuda.graph.checkpoints import serializer
+from stitchcuda.graph.checkpoints import serializer, told
 from stitchcuda.postgres import Line
 from stitchcuda.workspace.postgres import PostgresStore
 
@@ -43,7 +43,10 @@ class PostgresCheckpoints(PostgresSaver):
         self._line.close()
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        return self._line.do(lambda connection: super(PostgresCheckpoints, self).get_tuple(config), self._sessions.patience_s)
+        with told(self._sessions):
+            return self._line.do(
+                lambda connection: super(PostgresCheckpoints, self).get_tuple(config), self._sessions.patience_s
+            )
 
     def put(
         self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata, new_versions: ChannelVersions
@@ -67,6 +70,23 @@ class PostgresCheckpoints(PostgresSaver):
             super(PostgresCheckpoints, self).put_writes(config, writes, task_id, task_path)
 
         self._written(str(config["configurable"]["thread_id"]), act)
+
+    def list(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> Iterator[CheckpointTuple]:
+        with told(self._sessions):
+            yield from super().list(config, filter=filter, before=before, limit=limit)
+
+    def newest(self, session: str) -> str | None:
+        """The id of the newest checkpoint."""
+        rows = self._read("SELECT max(checkpoint_id) AS newest FROM checkpoints WHERE thread_id = %s", session)
+        newest: str | None = rows[0]["newest"]
+        return newest
 
     def milestone(self, session: str, attempt: str) -> str | None:
         """The id of the checkpoint that holds the state right after an attempt's verdict: where a fork starts."""

@@ -7,15 +7,17 @@ was not. Time is the database's clock alone. Where to look next: `postgres.py` (
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import socket
 import threading
 from types import TracebackType
 from typing import Any
 
-from stitchcuda.errors import SessionBusy, SessionLost, Unavailable
+from stitchcuda.errors import BadInput, SessionBusy, SessionLost, Unavailable
 from stitchcuda.postgres import Database
 
+LEASE = "STITCHCUDA_LEASE_S"
 LEASE_S = 15.0                             # without a heartbeat, after which somebody else may take over
 _ALIVE = (
     "stitchcuda_owner.beat IS NOT NULL "
@@ -26,9 +28,9 @@ _ALIVE = (
 class Lease:
     """Ownership of one session; a context manager. `held` is where the store finds the leases of its process."""
 
-    def __init__(self, database: Database, session: str, held: dict[str, Lease], lease_s: float | None = None) -> None:
+    def __init__(self, database: Database, session: str, held: dict[str, Lease]) -> None:
         self._database, self._session, self._held = database, session, held
-        self._lease_s = float(os.environ.get("STITCHCUDA_LEASE_S") or lease_s or LEASE_S)
+        self._lease_s = lease_s()
         self._token = 0
         self._over = threading.Event()
         self._connection: Any = None
@@ -96,6 +98,18 @@ class Lease:
                 self._connection.close()
             self._connection = None
             raise
+
+
+def lease_s() -> float:
+    """Seconds that an owner may be silent. Raises `BadInput` where the environment says none."""
+    said = os.environ.get(LEASE, "").strip()
+    try:
+        seconds = float(said or LEASE_S)
+    except ValueError:
+        seconds = math.nan
+    if not 1 <= seconds <= 3600:
+        raise BadInput(f"{LEASE} cannot be {said!r}: give seconds from 1 to 3600, or unset it for {LEASE_S:g}")
+    return seconds
 
 
 def owner_of(cursor: Any, session: str) -> str:

@@ -15,9 +15,9 @@ from typing import Any, Generic, TypeVar
 from pydantic import ValidationError
 
 from stitchcuda.errors import Damaged, Unavailable
-from stitchcuda.postgres import Database
+from stitchcuda.postgres import Database, Line
 from stitchcuda.state import Attempt, Call, Digest, Record
-from stitchcuda.workspace.lease import Lease, owner_of
+from stitchcuda.workspace.lease import Lease, lease_s, owner_of
 from stitchcuda.workspace.record import SessionRecord
 from stitchcuda.workspace.store import Whole
 
@@ -52,8 +52,7 @@ class PostgresStore:
         self.database = Database(
             url, what="the database of sessions", correct="correct --checkpoint", without="leave --checkpoint out"
         )
-        self._guard = threading.RLock()
-        self._connection: Any = None
+        self._line = Line(self.database, self._opened)
         self._leases: dict[str, Lease] = {}
         self._ledgers: dict[str, _Lines[Attempt]] = {}
         self._transcripts: dict[str, _Lines[Call]] = {}
@@ -185,7 +184,7 @@ class PostgresStore:
 
     @contextmanager
     def _sweep_lock(self, how: str) -> Iterator[bool]:
-        with self.database.told(), self.database.connect() as connection:
+        with self.database.told(), self.connect() as connection:
             held = connection.execute(f"SELECT {how}(%s) AS held", (SWEEP,)).fetchone()["held"]
             yield held is not False        # the shared one says nothing, and is held
 
@@ -218,10 +217,25 @@ class PostgresStore:
         lease.check(cursor)
 
     def close(self) -> None:
-        with self._guard:
-            connection, self._connection = self._connection, None
-            if connection is not None:
-                connection.close()
+        self._line.close()
+
+    def connect(self) -> Any:
+        """A connection of its own. The server ends it where a transaction is left open for the time of a lease, since its owner
+        is paused or cut off then and what it has locked is waited for."""
+        connection = self.database.connect()
+        with self.database.told():
+            connection.execute(
+                "SELECT set_config('idle_in_transaction_session_timeout', %s, false), "
+                "set_config('tcp_keepalives_idle', '15', false), set_config('tcp_keepalives_interval', '5', false), "
+                "set_config('tcp_keepalives_count', '3', false)",
+                (f"{lease_s():g}s",),
+            )
+        return connection
+
+    @property
+    def patience_s(self) -> float:
+        """For how long a server that is away is waited for: an owner's session goes on when it is back."""
+        return lease_s() if self._leases else 0.0
 
     def _row(self, statement: str, *values: Any) -> Any:
         rows = self._rows(statement, *values)
@@ -235,25 +249,15 @@ class PostgresStore:
         return self._do(act)
 
     def _do(self, act: Callable[[Any], T]) -> T:
-        """`act` in a transaction, once more where the connection was lost: all that is done here may be done twice."""
-        driver = self.database.driver()
-        with self._guard, self.database.told():
-            for last in (False, True):
-                try:
-                    if self._connection is None:
-                        self._connection = self._opened()
-                    with self._connection.transaction(), self._connection.cursor() as cursor:
-                        return act(cursor)
-                except driver.OperationalError:
-                    lost, self._connection = self._connection, None
-                    if lost is not None:
-                        lost.close()
-                    if last:
-                        raise
-        raise AssertionError
+        """`act` in a transaction. It may be done twice, where the connection was lost."""
+        def once(connection: Any) -> T:
+            with connection.transaction(), connection.cursor() as cursor:
+                return act(cursor)
+
+        return self._line.do(once, self.patience_s)
 
     def _opened(self) -> Any:
-        connection = self.database.connect()
+        connection = self.connect()
         try:
             with self.database.setting_up(connection), connection.transaction():
                 for statement in filter(str.strip, _TABLES.split(";")):
