@@ -264,7 +264,7 @@ def test_what_waits_lies_ready_to_be_edited(tmp_path: Path) -> None:
 def test_nothing_is_written_or_removed_outside_of_the_sessions_folder(tmp_path: Path) -> None:
     session, engineer = asked_about(tmp_path, "plan")
     (question,) = session.waiting
-    odd = question.about | {"version": "../../1"}
+    odd = dict(question.about) | {"version": "../../1"}
     assert Question(question.id, odd).name == f"plan-.._.._1-{question.about['plan'][:8]}.json"
     theirs = tmp_path / "theirs"
     theirs.mkdir()
