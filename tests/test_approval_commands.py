@@ -11,7 +11,7 @@ from .test_cli import REFERENCE, stitchcuda
 def test_a_plan_is_shown_edited_in_its_file_and_followed(tmp_path: Path) -> None:
     reference, workspace = tmp_path / "norm.py", tmp_path / "ws"
     reference.write_text(REFERENCE)
-    where = ["--workspace", workspace]
+    where: list[str | Path] = ["--workspace", workspace]
     started = stitchcuda("optimize", reference, "--device", "sim", "--session", "first", "--approve", "plan", *where)
     assert started.returncode == 3, started.stderr
     told = " ".join(started.stdout.split())
