@@ -180,14 +180,21 @@ def sessions(workspace: Place = None, checkpoint: Kept = None, debug: Debug = Fa
         from stitchcuda.session import sessions as all_sessions
         from stitchcuda.summary import sessions_table
 
-        print_table(sessions_table(all_sessions(place(workspace, checkpoint))))
+        home = place(workspace, checkpoint)
+        print_table(sessions_table(all_sessions(home), home.unreadable()))
         return 0
 
     run(work, debug)
 
 
 @app.command()
-def show(session: Name, workspace: Place = None, checkpoint: Kept = None, debug: Debug = False) -> None:
+def show(
+    session: Name,
+    workspace: Place = None,
+    checkpoint: Kept = None,
+    everything: Annotated[bool, typer.Option("--all", help="Every task and attempt, not the latest alone.")] = False,
+    debug: Debug = False,
+) -> None:
     """Shows a session's tasks, attempts, routes and errors."""
 
     def work() -> int:
@@ -195,7 +202,7 @@ def show(session: Name, workspace: Place = None, checkpoint: Kept = None, debug:
         from stitchcuda.summary import session_tables, summary
 
         found = Session.open(session, place(workspace, checkpoint))
-        for table in session_tables(found):
+        for table in session_tables(found, everything=everything):
             print_table(table)
         print(summary(found))
         return 0
@@ -225,7 +232,7 @@ def verify(
                 form = "a file or a program's folder" if what == "program" else "its file"
                 raise BadInput(f"there is no {what} {path}: give the path of {form}")
         target = resolve_target(device)
-        verdict = judge(program, reference, target=target, policy=policy, precision=precision, cache=builds())
+        verdict = judge(program, reference, target=target, policy=policy, precision=precision)
         if as_json:
             print(verdict.model_dump_json())
         else:
@@ -249,6 +256,7 @@ def profile(
 
     def work() -> int:
         from stitchcuda.state import Settings
+        from stitchcuda.tools.judging.verify import builds
         from stitchcuda.tools.machine.device import resolve_target
         from stitchcuda.tools.profiling import profile_report
 
@@ -284,19 +292,6 @@ def doctor(workspace: Place = None, as_json: AsJson = False, debug: Debug = Fals
         return 0 if all(check.ok for check in checks if check.name in REQUIRED) else 2
 
     run(work, debug, as_json)
-
-
-def builds() -> Path:
-    """The user's folder for builds of programs that belong to no session. Raises `Unavailable` where it cannot be made."""
-    from stitchcuda.tools.machine.toolkit import user_cache
-
-    cache = user_cache() / "verify"
-    try:
-        cache.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        remedy = "set XDG_CACHE_HOME to a folder you may write to"
-        raise Unavailable(f"cannot write {cache} ({error.strerror}): {remedy}") from error
-    return cache
 
 
 def is_there(path: Path, what: str) -> bool:

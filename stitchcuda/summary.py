@@ -14,12 +14,13 @@ from pydantic import TypeAdapter
 from rich.table import Table
 from rich.text import Text
 
+from stitchcuda.errors import Unavailable
 from stitchcuda.fusion.floor import Floor, floors
 from stitchcuda.nodes.summary import over_start, spent
 from stitchcuda.nodes.verification import gone_on_from
 from stitchcuda.rag.fitting import is_citation
 from stitchcuda.session import Outcome, Session
-from stitchcuda.state import Attempt, CheckResult, Evidence, Plan, Region, Review
+from stitchcuda.state import Attempt, CheckResult, Evidence, Region, Review, Task
 from stitchcuda.terminal import milliseconds
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from stitchcuda.tools.doctoring.doctor import Check
     from stitchcuda.tools.judging.verify import Verdict
 
+SHOWN = 60                                 # tasks and attempts, where nobody asks for all
 _REGIONS = TypeAdapter(tuple[Region, ...])
 
 def gain(outcome: Outcome, device: str) -> str:
@@ -115,10 +117,16 @@ def next_commands(session: Session, outcome: Outcome) -> list[str]:
     return commands
 
 
-def sessions_table(sessions: Iterable[Session]) -> Table:
+def sessions_table(sessions: Iterable[Session], unreadable: Mapping[str, str]) -> Table:
+    """One line for each; what is damaged is said at the end, by session, and hides no other."""
     table = Table("session", "status", "accepted", "tier", "tasks", "attempts", "speed-up", "model", "started", box=None)
+    damaged = dict(unreadable)
     for session in sessions:
-        outcome = session.outcome()
+        try:
+            outcome = session.outcome()
+        except Unavailable as error:
+            damaged[session.name] = str(error)
+            continue
         _add(
             table,
             session.name,
@@ -131,6 +139,9 @@ def sessions_table(sessions: Iterable[Session]) -> Table:
             session.record.settings.model,
             session.record.created[:16].replace("T", " "),
         )
+    for name in damaged:
+        _add(table, name, "damaged", *["-"] * 7)
+    table.caption = Text("\n".join(f"{name}: {text}" for name, text in sorted(damaged.items())), justify="left")
     return table
 
 
@@ -138,15 +149,24 @@ def _predicted(outcome: Outcome) -> str:
     return f"({outcome.predicted_speedup:.2f}× predicted)" if outcome.predicted_speedup else "-"
 
 
-def session_tables(session: Session) -> list[Table]:
-    """The plan with each task's fate, and the attempts with their routes and errors."""
+def session_tables(session: Session, *, everything: bool = False) -> list[Table]:
+    """The plan with each task's fate, and the attempts with their routes and errors; the latest, unless `everything`."""
     state, attempts, plan = session.state(), session.attempts(), session.plan
     baseline = state.get("baseline")
     device = baseline.device if baseline else None
     rests_on = f"; floors by {'measured' if device.measured else 'nominal'} figures of {device.name}" if device else ""
-    tasks = _tasks(plan, _floors(session), state.get("tasks_kept", ()), state.get("tasks_done", ()))
-    tasks.title = Text(f"tasks{rests_on}", style="table.title")
-    return [tasks, _attempts(attempts), *_documentation(session, attempts), *map(_waiting, session.waiting)]
+    done, planned = state.get("tasks_done", ()), plan.tasks if plan else ()
+    first = 0 if everything else len(attempts[:-SHOWN])
+    gone = [task.id for task in planned if task.id in set(done)][: 0 if everything else -SHOWN]
+    tasks = _tasks([task for task in planned if task.id not in gone], _floors(session), state.get("tasks_kept", ()), done)
+    tasks.title = Text(f"tasks{rests_on}{_earlier(len(gone))}", style="table.title")
+    shown = _attempts(attempts, first)
+    shown.title = f"attempts{_earlier(first)}"
+    return [tasks, shown, *_documentation(session, attempts[first:]), *map(_waiting, session.waiting)]
+
+
+def _earlier(number: int) -> str:
+    return f"; {number:,} earlier ones are shown by --all" if number else ""
 
 
 def _floors(session: Session) -> dict[str, Floor]:
@@ -158,9 +178,9 @@ def _floors(session: Session) -> dict[str, Floor]:
     return floors(regions, baseline.device, session.record.settings.precision)
 
 
-def _tasks(plan: Plan | None, lights: Mapping[str, Floor], kept: Sequence[str], done: Sequence[str]) -> Table:
+def _tasks(planned: Sequence[Task], lights: Mapping[str, Floor], kept: Sequence[str], done: Sequence[str]) -> Table:
     table = Table("task", "title", "predicted", "floor", "status", "why", box=None, title_justify="left")
-    for task in plan.tasks if plan else ():
+    for task in planned:
         status = "kept" if task.id in kept else "not kept" if task.id in done else "open"
         own = [lights[name] for name in task.regions if name in lights]
         binds = dict.fromkeys(light.binds for light in own)
@@ -169,11 +189,9 @@ def _tasks(plan: Plan | None, lights: Mapping[str, Floor], kept: Sequence[str], 
     return table
 
 
-def _attempts(attempts: Sequence[Attempt]) -> Table:
-    table = Table(
-        "#", "attempt", "task", "result", "tier", "saved", "route", "because", box=None, title="attempts", title_justify="left"
-    )
-    for number, attempt in enumerate(attempts, 1):
+def _attempts(attempts: Sequence[Attempt], first: int) -> Table:
+    table = Table("#", "attempt", "task", "result", "tier", "saved", "route", "because", box=None, title_justify="left")
+    for number, attempt in enumerate(attempts[first:], first + 1):
         result = "not built" if not attempt.built else "wrong" if not attempt.correct else "kept" if attempt.kept else "correct"
         because = "; ".join(text for text in (attempt.diagnosis, attempt.route_reason) if text)
         _add(

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from stitchcuda.cli import builds, told_device
+from stitchcuda.cli import told_device
 from stitchcuda.errors import BadInput, Unavailable
 from stitchcuda.model_flags import DEFAULT_CHAT_MODEL, choose_model
 from stitchcuda.session import Outcome
@@ -22,6 +22,7 @@ from stitchcuda.state import Usage
 from stitchcuda.summary import checks_table, gain
 from stitchcuda.terminal import LiveView, PlainView, Progress, watch
 from stitchcuda.tools.doctoring.doctor_check import Check
+from stitchcuda.tools.judging.verify import builds
 
 from .engineers.briefs import ATTEMPT, TASK
 from .tools.machine.test_toolkit import executable, homeless

@@ -11,6 +11,14 @@ from nbclient import NotebookClient
 NOTEBOOKS = Path(__file__).resolve().parent.parent / "notebooks"
 
 
+SAYS = {
+    "quickstart": ("class ModelNew", "next_task"),
+    "inside_a_session": ("done simulated", "own kernels hold", "the programs are the same"),
+    "your_own_engineer": ("True simulated", "correct=False", "registers  "),
+}
+"""What each notebook must have printed."""
+
+
 @pytest.mark.parametrize("path", sorted(NOTEBOOKS.glob("*.ipynb")), ids=lambda path: path.stem)
 def test_notebook_runs(path: Path, tmp_path: Path) -> None:
     notebook = nbformat.reads(path.read_text(), as_version=4)
@@ -19,8 +27,8 @@ def test_notebook_runs(path: Path, tmp_path: Path) -> None:
     printed = "".join(
         output.get("text", "") for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs
     )
-    assert "class ModelNew" in printed
-    assert "next_task" in printed
+    for words in SAYS[path.stem]:
+        assert words in printed, words
 
 
 def test_notebooks_are_committed_without_output() -> None:

@@ -418,16 +418,16 @@ def test_no_room_is_said_and_the_session_goes_on_once_there_is_some(tmp_path: Pa
 # how much it costs
 
 
-def test_500_attempts_stay_under_10_mb_and_resume_in_under_2_s(tmp_path: Path) -> None:
-    script = {f"t{number:03}": ["saves 0.001"] for number in range(500)}
-    session = tiny_session(tmp_path, max_attempts=500)
+@pytest.mark.parametrize("attempts", [100, pytest.param(500, marks=pytest.mark.long)])
+def test_many_attempts_stay_small(attempts: int, tmp_path: Path) -> None:
+    """20 kB an attempt; benchmarks/growth.py has the times."""
+    script = {f"t{number:03}": ["saves 0.001"] for number in range(attempts)}
+    session = tiny_session(tmp_path, max_attempts=attempts)
     session.run(engineer=ScriptedEngineer(script, predicted_ms=0.02), hands=TinyHands())
-    assert session.outcome().attempts == 500
-    assert sum(path.stat().st_size for path in session.folder.glob("checkpoints.sqlite*")) < 10e6
-    assert len(list(session.history())) < 510
-    started = time.monotonic()
-    assert again(session).run(engineer=ScriptedEngineer(script), hands=TinyHands()).outcome().attempts == 500
-    assert time.monotonic() - started < 2
+    assert session.outcome().attempts == attempts
+    assert sum(path.stat().st_size for path in session.folder.glob("checkpoints.sqlite*")) < 20e3 * attempts
+    assert len(list(session.history())) < attempts + 10
+    assert again(session).run(engineer=ScriptedEngineer(script), hands=TinyHands()).outcome().attempts == attempts
 
 
 def test_checkpoints_are_one_per_attempt_and_typed(tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ from stitchcuda.tools.building import nvcc
 from stitchcuda.tools.judging.check import Judge
 from stitchcuda.tools.judging.snapshot import look, reading
 from stitchcuda.tools.machine import device
+from stitchcuda.tools.machine.toolkit import user_cache
 
 OWN_SHARE = 0.05                           # least share of own kernels under the policy "stitched"
 HOST_BYTES = 4096                          # of device memory that the host may touch in a call: sizes, flags, a scalar
@@ -78,22 +79,35 @@ def verify(
     program: Path,
     reference: Path,
     *,
-    target: Target,
-    policy: Policy,
-    precision: Precision,
-    cache: Path,
+    target: Target | None = None,
+    policy: Policy = "stitched",
+    precision: Precision = "reference",
+    cache: Path | None = None,
     seeds: int = 5,
     bounds: Limits | None = None,
 ) -> Verdict:
     """Judge a program folder or a foreign file on fresh secret inputs.
 
+    `target` is the GPU where there is one, else the simulator; `cache` keeps builds, in the user's folder by default.
     Raises `BadInput` for an unusable reference or program path, `Unavailable` when it could not be judged.
     """
     _need_program(program)                 # before a judge is started for nothing
+    target, cache = target or device.resolve_target("auto"), cache or builds()
     settings = Settings(target=target, policy=policy, precision=precision)
     arch = device.device_facts(target).arch
     with Judge(reference.resolve(), settings, cache=cache, arch=arch, bounds=bounds) as judge:
         return verdict_of(judge, program, settings, cache=cache, arch=arch, seeds=seeds)
+
+
+def builds() -> Path:
+    """The user's folder for builds of programs that belong to no session. Raises `Unavailable` where it cannot be made."""
+    cache = user_cache() / "verify"
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        remedy = "set XDG_CACHE_HOME to a folder you may write to"
+        raise Unavailable(f"cannot write {cache} ({error.strerror}): {remedy}") from error
+    return cache
 
 
 def verdict_of(judge: Judge, program: Path, settings: Settings, *, cache: Path, arch: str, seeds: int = 5) -> Verdict:
