@@ -211,7 +211,7 @@ def _counters(reader: _Reader, state: State, tried: Sequence[Tried]) -> Counters
 
 
 def _titled(one: Tried) -> str:
-    return f"program of attempt {one.number} ({one.attempt.task})"
+    return f"attempt {one.number}: {one.attempt.task}"
 
 
 def _citations(tried: Sequence[Tried]) -> tuple[tuple[str, tuple[int, ...]], ...]:

@@ -26,13 +26,12 @@ from stitchcuda.report.findings import Findings, Tried
 from stitchcuda.report.foreign import clipped, plain
 from stitchcuda.report.path import BOX, HEIGHT, WIDTH, path_of
 from stitchcuda.report.standing import standing
-from stitchcuda.report.trimming import Excerpt, share, shown, size, trimmed
+from stitchcuda.report.trimming import FILE, Excerpt, share, shown, size, trimmed
 from stitchcuda.state import Digest, Record
 from stitchcuda.workspace import Store
 
-LARGEST = 2_900_000                        # bytes that a page of 100 attempts may have
-_LEAST = 250_000                           # bytes for diffs and logs, however many attempts there are
-_FRAME, _EACH = 110_000, 4_200             # bytes of a page, and of an attempt, without diffs and logs
+LARGEST = 2_950_000                        # bytes of a page, as far as trimming diffs and logs can make it
+_LEAST = 250_000                           # bytes for diffs and logs, however large the rest is
 _LOG = 3                                   # a log gets this part of its attempt's room, or what the diff leaves
 _URL = re.compile(r"https://[^\s()<>\"']+")
 _TEMPLATES = Path(__file__).parent / "templates"
@@ -55,54 +54,38 @@ def session_page(found: Findings) -> bytes:
         profile_figures.peaks(found),
         figures.shares(found),
     )
-    path = path_of(found.attempts, begun=found.baseline is not None, ended=found.card.status == "done")
-    return _page(
-        "report.html.j2",
-        drawn,
-        found=found,
-        card=found.card,
-        bars=(standing(found),),
-        path=path,
-        texts=_texts(found.attempts),
-        WIDTH=WIDTH,
-        HEIGHT=HEIGHT,
-        BOX=BOX,
-    )
+    content = {
+        "found": found, "card": found.card, "bars": (standing(found),), "WIDTH": WIDTH, "HEIGHT": HEIGHT, "BOX": BOX,
+        "path": path_of(found.attempts, begun=found.baseline is not None, ended=found.card.status == "done"),
+    }  # fmt: skip
+    bare = _page("report.html.j2", drawn, texts=_texts(found.attempts, 0), **content)
+    return _page("report.html.j2", drawn, texts=_texts(found.attempts, max(_LEAST, LARGEST - len(bare))), **content)
 
 
 def comparison_page(one: Findings, other: Findings, store: Store) -> bytes:
     """Two sessions of one workspace side by side."""
-    files = comparison.program_changes(one, other, store)
-    room = LARGEST - len(plotly()) - _FRAME
-    return _page(
-        "comparison.html.j2",
-        (comparison.best_times(one, other),),
-        one=one,
-        other=other,
-        bars=(standing(one), standing(other)),
-        settings=comparison.settings(one, other),
-        tasks=comparison.tasks(one, other),
-        changes=comparison.Changes(files=trimmed(files.files, room), why=files.why),
-    )
-
-
-def plotly() -> str:
-    """plotly.js, packed for a page: gzip in base64."""
-    return _plotly()[0]
+    changed = comparison.program_changes(one, other, store)
+    drawn = (comparison.best_times(one, other),)
+    content = {
+        "one": one, "other": other, "bars": (standing(one), standing(other)), "settings": comparison.settings(one, other),
+        "tasks": comparison.tasks(one, other), "why": changed.why, "program": other.program,
+    }  # fmt: skip
+    bare = _page("comparison.html.j2", drawn, files=trimmed(changed.files, 0), **content)
+    room = max(_LEAST, LARGEST - len(bare))
+    return _page("comparison.html.j2", drawn, files=trimmed(changed.files, room), **content)
 
 
 @cache
 def _plotly() -> tuple[str, str]:
-    """Packed, and the hash by which a page's policy knows it."""
+    """plotly.js packed for a page (gzip in base64), and the hash by which the page's policy knows it."""
     source = get_plotlyjs().encode()
     return base64.b64encode(gzip.compress(source, 9, mtime=0)).decode(), _hash(source)
 
 
-def _texts(attempts: Sequence[Tried]) -> Mapping[int, Written]:
+def _texts(attempts: Sequence[Tried], room: int) -> Mapping[int, Written]:
     """Diffs and logs by the attempt's number. Small ones stay whole; large ones share the room that is left."""
-    room = max(_LEAST, LARGEST - len(plotly()) - _FRAME - _EACH * len(attempts))
     logs = {one.number: one.evidence.build.log if one.evidence else "" for one in attempts}
-    diffs = {one.number: sum(size(file.lines) for file in one.files) for one in attempts}
+    diffs = {one.number: sum(size(file.lines) + FILE for file in one.files) for one in attempts}
     sizes = {number: diffs[number] + size(log.splitlines()) for number, log in logs.items()}
     most = share(list(sizes.values()), room)
     written = {}

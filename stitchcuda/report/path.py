@@ -31,7 +31,7 @@ _EDGES = {                                 # the way of each, the place of its w
     ("check", "nsys_profile"): ("M814 178H754", 783, 166, "middle"),
     ("nsys_profile", "ncu_profile"): ("M614 178H554", 583, 166, "middle"),
     ("ncu_profile", "verifier"): ("M414 178H354", 383, 166, "middle"),
-    ("verifier", "planner"): ("M250 156V80", 240, 118, "end"),
+    ("verifier", "planner"): ("M232 156V80", 222, 118, "end"),
     ("verifier", "search_docs"): ("M312 156C330 118 400 110 440 80", 390, 98, "end"),
     ("verifier", "report"): ("M214 178H154", 183, 166, "middle"),
 }

@@ -55,7 +55,8 @@ def timeline(found: Findings) -> Figure:
                 )
             )
     spans = [one.profile.span_ms for one in seen if one.profile]
-    says = f"{seen[0].title}: {ms(spans[0])} from the first to the last work on the device; {seen[-1].title}: {ms(spans[-1])}."
+    says = f"First to last work on the device: {ms(spans[0])} ({seen[0].title})"
+    says += f", then {ms(spans[-1])} ({seen[-1].title})." if len(seen) > 1 else "."
     kernels = [(one.title, kernel) for one in seen if one.profile for kernel in one.profile.by_name()]
     return Figure(
         id="timeline",

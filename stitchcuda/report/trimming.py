@@ -15,6 +15,7 @@ from stitchcuda.report.foreign import clipped, plain
 from stitchcuda.state import Record
 
 LONGEST = 500                              # characters of one line that are shown
+FILE = 400                                 # bytes of markup around a file's lines
 _FRAME = 14                                # bytes of markup around a line
 
 
@@ -61,8 +62,8 @@ def trimmed(files: Sequence[FileChange], room: int) -> tuple[FileChange, ...]:
     done = []
     for file in files:
         lines = [clipped(plain(line), LONGEST) for line in file.lines]
-        fits = fitting(lines, room)
-        room -= size(lines[:fits])
+        fits = fitting(lines, room - FILE)
+        room -= size(lines[:fits]) + FILE if fits else 0
         done.append(file.model_copy(update={"lines": tuple(lines[:fits]), "left_out": len(lines) - fits}))
     return tuple(done)
 
