@@ -120,18 +120,21 @@ class Line:
         self._database, self._opened = database, opened
         self._turn = threading.RLock()
         self._connection: Any = None
+        self._waited = False               # in vain: who asks next is told at once
 
     def do(self, act: Callable[[Any], T], patience_s: float = 0.0) -> T:
         """`act` with the connection, once more where that was lost, and for `patience_s` until the server can be had again.
         So `act` is something that may be done twice. Raises `Unavailable` for an error of the driver's or the server's."""
         driver = self._database.driver()
-        deadline = time.monotonic() + patience_s
         with self._turn, self._database.told():
+            deadline = time.monotonic() + (0.0 if self._waited else patience_s)
             for number in count():
                 try:
                     if self._connection is None:
                         self._connection = self._opened()
-                    return act(self._connection)
+                    done = act(self._connection)
+                    self._waited = False
+                    return done
                 except (driver.Error, Unavailable) as error:
                     had = self._connection is not None
                     away = isinstance(error, driver.OperationalError) or isinstance(error.__cause__, driver.OperationalError)
@@ -141,6 +144,7 @@ class Line:
                     if had and number == 0:
                         continue
                     if time.monotonic() > deadline:
+                        self._waited = patience_s > 0
                         raise
                     time.sleep(_POLL_S)
         raise AssertionError

@@ -65,7 +65,7 @@ def run(
         except KeyboardInterrupt as error:
             how = f"stitchcuda resume {session.name}{session.home.option}"
             raise KeyboardInterrupt(f"session {session.name!r} is saved in {session.home.where}: go on with `{how}`") from error
-        except sqlite3.OperationalError as error:
+        except sqlite3.Error as error:
             raise disk_trouble(session.folder, error) from error
         except SessionBusy:
             raise

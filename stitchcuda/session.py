@@ -47,6 +47,7 @@ Listener = Callable[[dict[str, Any]], None]
 Place = Workspace | Path | str | None
 """A workspace, or its folder; None for STITCHCUDA_WORKSPACE, else `.stitchcuda` here."""
 _POLL_S = 0.5
+_RESUME = "`stitchcuda resume`"
 
 
 class Outcome(Record):
@@ -265,7 +266,7 @@ class Session:
         while head is not None:
             if head not in known:
                 lacks = f"the ledger of session {self.name!r} lacks attempt {head[:8]}"
-                raise Damaged(f"{lacks}: `stitchcuda resume` goes on without it")
+                raise Damaged(f"{lacks}: {_RESUME} goes on without it")
             walk.append(known[head])
             head = walk[-1].parent
         return tuple(reversed(walk))
@@ -341,10 +342,14 @@ class Session:
     @contextmanager
     def _checkpoints(self) -> Iterator[Checkpoints | PostgresCheckpoints]:
         try:
-            with self.home.told(), open_checkpoints(self.home, self.name) as saver:
+            with self.home.told(), open_checkpoints(self.home, self.name, reading=True) as saver:
                 yield saver
-        except sqlite3.OperationalError as error:
+        except sqlite3.Error as error:
             raise disk_trouble(self.folder, error) from error
+        except Damaged as error:
+            if _RESUME in str(error):
+                raise
+            raise Damaged(f"{error}: {_RESUME} goes on from what is whole") from error
 
     def _standing(self) -> tuple[State, Status, str | None]:
         with self._checkpoints() as saver:

@@ -1,4 +1,4 @@
-"""A chat model that is not there any more: it stands where one stood whose replies are all in the transcript, and asks nobody."""
+"""A chat model that is not there any more: it stands where one stood whose replies are in the transcript, and asks nobody."""
 
 from __future__ import annotations
 

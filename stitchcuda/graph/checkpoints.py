@@ -3,24 +3,30 @@
 SQLite writes the whole state at every step, so without thinning 500 attempts of eight nodes cost tens of megabytes. Write-ahead
 logging with synchronous=NORMAL: a killed process loses no committed step, and after a power cut the ledger, which is fsynced
 first, still knows every attempt. The steps since the last verdict are all kept. Only our own records are read back from the
-file (strict msgpack), since a workspace may come from another machine.
+file (strict msgpack), since a workspace may come from another machine, and each value with a checksum of its own: what is not
+what was written is told as damage, never taken for a state.
 """
 
 from __future__ import annotations
 
+import hashlib
+import os
+import shutil
 import sqlite3
+import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
 
 from langchain_core.runnables import RunnableConfig
-from langgraph.checkpoint.base import BaseCheckpointSaver, ChannelVersions, Checkpoint, CheckpointMetadata
+from langgraph.checkpoint.base import BaseCheckpointSaver, ChannelVersions, Checkpoint, CheckpointMetadata, CheckpointTuple
 from langgraph.checkpoint.base import id as ids
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.sqlite import SqliteSaver
 
-from stitchcuda.errors import BadInput, StitchError, Unavailable
+from stitchcuda.errors import BadInput, Damaged, StitchError, Unavailable
 from stitchcuda.state import Record
 from stitchcuda.workspace import Workspace
 
@@ -28,13 +34,19 @@ if TYPE_CHECKING:
     from stitchcuda.graph.postgres_checkpoints import PostgresCheckpoints
 
 FILE = "checkpoints.sqlite"
+_SUMMED = "msgpack+sha256"
+_NO_ROOM = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR}
+_NOT_WRITABLE = {
+    sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED,
+}  # fmt: skip
 _STEPS = "thread_id = ? AND checkpoint_ns = ''"
 
 
-def open_checkpoints(home: Workspace, session: str) -> Checkpoints | PostgresCheckpoints:
-    """A session's checkpoints, beside its ledger: in its folder, or in the database. Close them when done."""
+def open_checkpoints(home: Workspace, session: str, *, reading: bool = False) -> Checkpoints | PostgresCheckpoints:
+    """A session's checkpoints, beside its ledger: in its folder, or in the database. Close them when done. `reading` makes no
+    file where there is none, and needs no folder that may be written to."""
     if home.database is None:
-        return Checkpoints(home.folder(session))
+        return Checkpoints(home.folder(session), reading=reading)
     from stitchcuda.graph.postgres_checkpoints import PostgresCheckpoints
 
     return PostgresCheckpoints(home.database)
@@ -42,17 +54,41 @@ def open_checkpoints(home: Workspace, session: str) -> Checkpoints | PostgresChe
 
 def serializer() -> JsonPlusSerializer:
     """Reads back only our own records: a workspace may come from another machine."""
-    return JsonPlusSerializer(allowed_msgpack_modules=[(kind.__module__, kind.__name__) for kind in Record.__subclasses__()])
+    return _Checked(allowed_msgpack_modules=[(kind.__module__, kind.__name__) for kind in Record.__subclasses__()])
+
+
+class _Checked(JsonPlusSerializer):
+    """Values in msgpack, each behind its SHA-256."""
+
+    def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
+        kind, data = super().dumps_typed(obj)
+        return (_SUMMED, hashlib.sha256(data).digest() + data) if kind == "msgpack" else (kind, data)
+
+    def loads_typed(self, data: tuple[str, bytes]) -> Any:
+        """Raises Damaged for what is not what was written, and for kinds of values that were never written."""
+        kind, value = data
+        if kind == _SUMMED:
+            value = bytes(value)
+            if hashlib.sha256(value[32:]).digest() != value[:32]:
+                raise Damaged("a value is not what was written")
+            return super().loads_typed(("msgpack", value[32:]))
+        if kind not in ("msgpack", "null", "bytes", "bytearray"):  # "msgpack" before there were checksums
+            raise Damaged(f"a value is of the kind {kind!r}")
+        return super().loads_typed(data)
 
 
 def carry(source: BaseCheckpointSaver[Any], name: str, target: BaseCheckpointSaver[Any], to: str) -> None:
     """Copies a session's checkpoints from one saver to another, oldest first, under the name `to`."""
+
+    def renamed(channel: str, value: Any) -> Any:
+        if channel == "session" and value == name:
+            return to
+        if channel == "report" and str(value or "").startswith(f"sessions/{name}/"):
+            return f"sessions/{to}/{value.rpartition('/')[2]}"
+        return value
+
     for one in reversed(list(source.list({"configurable": {"thread_id": name, "checkpoint_ns": ""}}))):
-        values = dict(one.checkpoint["channel_values"])
-        if values.get("session") == name:
-            values["session"] = to
-        if str(values.get("report") or "").startswith(f"sessions/{name}/"):
-            values["report"] = f"sessions/{to}/{values['report'].rpartition('/')[2]}"
+        values = {channel: renamed(channel, value) for channel, value in one.checkpoint["channel_values"].items()}
         place: RunnableConfig = {"configurable": {"thread_id": to, "checkpoint_ns": ""}}
         if one.parent_config:
             place["configurable"]["checkpoint_id"] = one.parent_config["configurable"]["checkpoint_id"]
@@ -60,7 +96,7 @@ def carry(source: BaseCheckpointSaver[Any], name: str, target: BaseCheckpointSav
         stored = target.put(place, cast(Checkpoint, checkpoint), one.metadata, one.checkpoint["channel_versions"])
         by_task: dict[str, list[tuple[str, Any]]] = {}
         for task, channel, value in one.pending_writes or ():
-            by_task.setdefault(task, []).append((channel, value))
+            by_task.setdefault(task, []).append((channel, renamed(channel, value)))
         for task, writes in by_task.items():
             target.put_writes(stored, writes, task)
 
@@ -69,16 +105,39 @@ def after(latest: str) -> None:
     """Makes ids of new checkpoints sort after `latest`, even where the clock was set back since: LangGraph takes the greatest
     id for the newest checkpoint, and keeps its own clock from going back within one process only."""
     clock: Any = ids
-    clock._last_v6_timestamp = max(clock._last_v6_timestamp or 0, ids.UUID(latest).time)
+    with suppress(ValueError):             # it is no id of ours: damaged, and gone back behind
+        clock._last_v6_timestamp = max(clock._last_v6_timestamp or 0, ids.UUID(latest).time)
 
 
 class Checkpoints(SqliteSaver):
-    """A session's checkpoints; a context manager that closes the file. Made in the session's folder on first use."""
+    """A session's checkpoints; a context manager that closes the file. Made in the session's folder on first use. Reading
+    raises `Damaged` for what is not what was written."""
 
-    def __init__(self, folder: Path) -> None:
-        connection = sqlite3.connect(folder / FILE, check_same_thread=False, timeout=30)
+    def __init__(self, folder: Path, *, reading: bool = False) -> None:
+        self.path = folder / FILE
+        self._copy: tempfile.TemporaryDirectory[str] | None = None
+        connection = sqlite3.connect(self._read_from() if reading else self.path, check_same_thread=False, timeout=30)
         super().__init__(connection, serde=serializer())
-        with self.cursor() as cursor:
+        try:
+            self._set_up()
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+
+    def _read_from(self) -> Path | str:
+        """Where nothing may be written SQLite cannot read a file with a log beside it, but a copy of both."""
+        if not self.path.exists():
+            return ":memory:"
+        if os.access(self.path.parent, os.W_OK):
+            return self.path
+        self._copy = tempfile.TemporaryDirectory(prefix="stitchcuda-read-")
+        for part in ("", "-wal"):
+            if (file := Path(f"{self.path}{part}")).exists():
+                shutil.copyfile(file, Path(self._copy.name, file.name))
+        return Path(self._copy.name, FILE)
+
+    def _set_up(self) -> None:
+        with told(self.path), self.cursor() as cursor:
             cursor.execute("PRAGMA synchronous=NORMAL")
             cursor.execute(
                 "CREATE TABLE IF NOT EXISTS milestones (thread_id TEXT NOT NULL, attempt TEXT NOT NULL, "
@@ -90,6 +149,23 @@ class Checkpoints(SqliteSaver):
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.conn.close()
+        if self._copy is not None:
+            self._copy.cleanup()
+
+    def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        with told(self.path):
+            return super().get_tuple(config)
+
+    def list(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> Iterator[CheckpointTuple]:
+        with told(self.path):
+            yield from super().list(config, filter=filter, before=before, limit=limit)
 
     def put(
         self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata, new_versions: ChannelVersions
@@ -109,15 +185,23 @@ class Checkpoints(SqliteSaver):
         return str(row[0]) if row else None
 
     def look(self) -> None:
-        """Raises sqlite3.DatabaseError where the file is not what was written."""
-        with self.cursor(transaction=False) as cursor:
+        """Raises Damaged where the file is not what was written."""
+        with told(self.path), self.cursor(transaction=False) as cursor:
             found = cursor.execute("PRAGMA quick_check(1)").fetchone()
         if found[0] != "ok":
-            raise sqlite3.DatabaseError(str(found[0]).splitlines()[0])
+            raise Damaged(f"{self.path} is damaged ({str(found[0]).splitlines()[0]})")
+
+    def newest(self, session: str) -> str | None:
+        """The id of the newest checkpoint."""
+        with told(self.path), self.cursor(transaction=False) as cursor:
+            (found,) = cursor.execute(
+                "SELECT max(checkpoint_id) FROM checkpoints WHERE thread_id = ? AND checkpoint_ns = ''", (session,)
+            ).fetchone()
+        return None if found is None else str(found)
 
     def milestones(self, session: str) -> dict[str, str]:
         """The same for all attempts that have one."""
-        with self.cursor(transaction=False) as cursor:
+        with told(self.path), self.cursor(transaction=False) as cursor:
             cursor.execute("SELECT attempt, checkpoint_id FROM milestones WHERE thread_id = ?", (session,))
             return dict(cursor.fetchall())
 
@@ -130,7 +214,7 @@ class Checkpoints(SqliteSaver):
 
     def contents(self, session: str) -> Iterator[bytes]:
         """All that the checkpoints hold, as it is stored."""
-        with self.cursor(transaction=False) as cursor:
+        with told(self.path), self.cursor(transaction=False) as cursor:
             cursor.execute("SELECT checkpoint FROM checkpoints WHERE thread_id = ?", (session,))
             yield from (bytes(row[0]) for row in cursor.fetchall())
             cursor.execute("SELECT value FROM writes WHERE thread_id = ?", (session,))
@@ -157,9 +241,25 @@ class Checkpoints(SqliteSaver):
             )
 
 
-def disk_trouble(folder: Path, error: sqlite3.OperationalError) -> StitchError:
-    """What SQLite says of a disk, as a sentence for people."""
+def disk_trouble(folder: Path, error: sqlite3.Error) -> StitchError:
+    """What SQLite says of a file, as a sentence for people."""
     path = folder / FILE
-    if "full" in str(error) or "disk" in str(error):
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
+    if code in _NO_ROOM:
         return Unavailable(f"no space left to write {path}: free some, then resume the session")
-    return BadInput(f"cannot write {path} ({error}): the session needs a folder that may be written to")
+    if code in _NOT_WRITABLE:
+        return BadInput(f"cannot write {path} ({error}): the session needs a folder that may be written to")
+    return Damaged(f"{path} is damaged ({error})")
+
+
+@contextmanager
+def told(where: object) -> Iterator[None]:
+    """Turns what goes wrong with reading checkpoints into a sentence: `Damaged` where they are not what was written."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise disk_trouble(Path(str(where)).parent, error) from error
+    except Damaged as error:
+        raise Damaged(str(error) if str(where) in str(error) else f"{where} is damaged ({error})") from error
+    except (ValueError, TypeError, KeyError, IndexError, EOFError, NotImplementedError) as error:
+        raise Damaged(f"{where} is damaged ({type(error).__name__} when it was read)") from error

@@ -10,16 +10,20 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from stitchcuda.errors import Damaged
 from stitchcuda.graph.checkpoints import FILE, Checkpoints, after, open_checkpoints
-from stitchcuda.graph.standing import with_tuples
-from stitchcuda.state import Attempt, Digest, State
-from stitchcuda.workspace import SessionRecord, Store, Workspace
+from stitchcuda.graph.standing import standing
+from stitchcuda.lines import aside
+from stitchcuda.state import Attempt, Call, Digest, State, Work
+from stitchcuda.workspace import SessionRecord, Store, Workspace, writing
 from stitchcuda.workspace.store import Whole
+
+if TYPE_CHECKING:
+    from stitchcuda.graph.postgres_checkpoints import PostgresCheckpoints
 
 
 def mend(home: Workspace, record: SessionRecord) -> tuple[str, ...]:
@@ -32,13 +36,11 @@ def mend(home: Workspace, record: SessionRecord) -> tuple[str, ...]:
     if not seen.has(record.source):
         raise Damaged(f"the source of session {record.name!r}'s reference is damaged: start it again with optimize")
     found = home.store.whole(record.name)
-    kept = _kept(seen, found)
-    said += found.damage
-    lost = len(found.attempts) - len(kept.attempts)
-    if lost:
-        said.append(f"{_attempts(lost)} of session {record.name!r} cannot be read whole any more and will be made again")
-    if lost or found.damage or len(kept.calls) < len(found.calls):
-        home.store.cut(record.name, kept)
+    kept, lost = _kept(seen, found)
+    said += [*found.damage, *lost]
+    if found.damage or kept != found:
+        with writing(home.folder(record.name)):
+            home.store.cut(record.name, kept)
     said += _checkpoints(home, record.name, kept.attempts, seen)
     return tuple(said)
 
@@ -82,16 +84,31 @@ def _reference(home: Workspace, record: SessionRecord) -> Iterator[str]:
         yield f"the reference was damaged and is restored from {copy}"
 
 
-def _kept(seen: _Seen, found: Whole) -> Whole:
-    """Attempts whose program, evidence and review are whole, as far as their parents are; and calls whose replies are."""
+def _kept(seen: _Seen, found: Whole) -> tuple[Whole, list[str]]:
+    """Attempts whose program, evidence and review are whole, as far as their parents are, and calls; and what is lost. A call
+    whose reply is lost stays as one that was paid for and not answered."""
     whole: dict[str, Attempt] = {}
-    for attempt in found.attempts:
-        programs = seen.tree(attempt.program) and seen.tree(attempt.base)
-        sound = programs and seen.has(attempt.evidence) and seen.has(attempt.review)
-        if sound and (attempt.parent is None or attempt.parent in whole):
+    said = []
+    for number, attempt in enumerate(found.attempts, 1):
+        lacks = (
+            "program" if not (seen.tree(attempt.program) and seen.tree(attempt.base))
+            else "evidence" if not seen.has(attempt.evidence) else "" if seen.has(attempt.review) else "review"
+        )  # fmt: skip
+        if lacks:
+            said.append(f"the {lacks} of attempt {number} ({attempt.id[:8]}) is missing or damaged")
+        elif attempt.parent is None or attempt.parent in whole:
             whole[attempt.id] = attempt
-    calls = tuple(call for call in found.calls if seen.has(call.reply))
-    return Whole(tuple(whole.values()), calls)
+    if lost := len(found.attempts) - len(whole):
+        said.append(f"{_attempts(lost)} that stood on what is lost {'is' if lost == 1 else 'are'} made again")
+    calls: list[Call] = []
+    for call in found.calls:
+        if seen.has(call.reply):
+            calls.append(call)
+            continue
+        said.append(f"the reply to {call.id} is missing or damaged, and is asked for again where it is needed")
+        if call.model:
+            calls.append(call.model_copy(update={"id": f"{call.id}#lost", "reply": None, "outcome": "its reply was lost"}))
+    return Whole(tuple(whole.values()), tuple(calls), found.damage), said
 
 
 def _checkpoints(home: Workspace, name: str, attempts: tuple[Attempt, ...], seen: _Seen) -> Iterator[str]:
@@ -102,49 +119,74 @@ def _checkpoints(home: Workspace, name: str, attempts: tuple[Attempt, ...], seen
         with home.told(), open_checkpoints(home, name) as saver:
             if isinstance(saver, Checkpoints):
                 saver.look()
-            try:
-                latest = saver.get_tuple({"configurable": {"thread_id": name, "checkpoint_ns": ""}})
-            except (ValueError, TypeError, KeyError, EOFError) as error:  # what is stored is not what was written
-                if home.database is None:
-                    raise sqlite3.DatabaseError(str(error) or type(error).__name__) from error
-                saver.back_to(name, "")
-                yield f"the checkpoints of session {name!r} cannot be read: {_again(attempts)}"
-                return
-            if latest is None:
-                if attempts:
-                    what = "hold nothing" if there else "are missing"
-                    yield f"the checkpoints of session {name!r} {what}: {_again(attempts)}"
-                return
-            after(latest.checkpoint["id"])
-            state = with_tuples(latest.checkpoint["channel_values"])
-            known = {attempt.id for attempt in attempts}
-            head = state.get("head")
-            if not _rests(state, seen):
-                saver.back_to(name, "")
-                yield f"what session {name!r} was planned from is damaged: {_again(attempts)}"
-            elif head and head not in known:
-                milestones = saver.milestones(name)
-                place = max((checkpoint for attempt, checkpoint in milestones.items() if attempt in known), default="")
-                saver.back_to(name, place)
-                number = sum(milestones.get(attempt.id, "~") <= place for attempt in attempts)
-                yield f"session {name!r} goes on after attempt {number}" if place else f"session {name!r}: {_again(attempts)}"
-    except sqlite3.DatabaseError as error:
-        if isinstance(error, sqlite3.OperationalError) and "malformed" not in str(error):
-            raise                          # a full disk, a folder that may not be written to: told by the session
-        number = next(n for n in range(1, 1_000_000) if not _aside(path, n).exists())
-        for part in ("", "-wal", "-shm"):
-            if (file := Path(f"{path}{part}")).exists():
-                os.rename(file, Path(f"{_aside(path, number)}{part}"))
-        yield f"{path} is damaged ({error}) and was kept as {_aside(path, number).name}: {_again(attempts)}"
+            newest = saver.newest(name)
+            if newest is not None:
+                after(newest)
+                yield from _back(saver, name, newest, attempts, seen)
+            elif attempts:
+                yield f"the checkpoints of session {name!r} {'hold nothing' if there else 'are missing'}: {_again(attempts)}"
+    except Damaged as error:
+        if home.database is not None:
+            raise
+        free = aside(path)
+        with writing(path):
+            for part in ("", "-wal", "-shm"):
+                if (file := Path(f"{path}{part}")).exists():
+                    os.rename(file, Path(f"{free}{part}"))
+        yield f"{error}, and is kept as {free.name}: {_again(attempts)}"
 
 
-def _rests(state: State, seen: _Seen) -> bool:
-    """Whether all that the state itself names is whole."""
+def _back(
+    saver: Checkpoints | PostgresCheckpoints, name: str, newest: str, attempts: tuple[Attempt, ...], seen: _Seen
+) -> Iterator[str]:
+    known = {attempt.id: attempt for attempt in attempts}
+    why = ""
+    for place in (newest, *sorted(set(saver.milestones(name).values()) - {newest}, reverse=True), ""):
+        if not place:
+            saver.back_to(name, "")
+            yield f"{why}: {_again(attempts)}"
+            break
+        try:
+            state = standing(saver, name, place).state
+            lacks = _lacks(state, known, seen)
+        except Damaged:
+            lacks = f"a checkpoint of session {name!r} is not what was written"
+        why = why or lacks
+        if lacks:
+            continue
+        if place != newest:
+            saver.back_to(name, place)
+            number = _number(state.get("head"), known)
+            left = f", and takes over {_attempts(len(known) - number)} from its ledger" if len(known) > number else ""
+            yield f"{why}: session {name!r} goes on after {f'attempt {number}' if number else 'its baseline'}{left}"
+        break
+
+
+def _number(head: str | None, known: dict[str, Attempt]) -> int:
+    """How many attempts the record has up to this one."""
+    number = 0
+    while head is not None:
+        number, head = number + 1, known[head].parent
+    return number
+
+
+def _lacks(state: State, known: dict[str, Attempt], seen: _Seen) -> str:
+    """What a state names that is not whole; "" where all is."""
+    head = state.get("head")
+    if head and head not in known:
+        return f"the ledger lacks attempt {head[:8]}"
     baseline = state.get("baseline")
-    named: tuple[Digest | None, ...] = (state.get("plan"), *state.get("plans", ()))
-    if baseline:
-        named += (baseline.capture, baseline.regions)
-    return all(map(seen.has, named)) and seen.tree(state.get("first"))
+    if baseline and not (seen.has(baseline.capture) and seen.has(baseline.regions) and seen.tree(state.get("first"))):
+        return "what was captured of the reference is missing or damaged"
+    if not (seen.has(state.get("plan")) and all(map(seen.has, state.get("plans", ())))):
+        return "a plan is missing or damaged"
+    if not seen.has(state.get("lessons")):
+        return "what a plan was shown is missing or damaged"
+    under_way: tuple[Work | None, ...] = (state.get("work"), *(state.get("drafts") or ()), *state.get("beside", ()))
+    for work in filter(None, under_way):
+        if not (seen.tree(work.program) and seen.has(work.docs) and seen.has(work.lessons)):
+            return f"the draft under way ({work.task.id} #{work.ordinal}) is missing or damaged"
+    return "" if seen.tree(state.get("program")) else "the program is missing or damaged"
 
 
 def _again(attempts: tuple[Attempt, ...]) -> str:
@@ -153,8 +195,3 @@ def _again(attempts: tuple[Attempt, ...]) -> str:
 
 def _attempts(number: int) -> str:
     return "1 attempt" if number == 1 else f"{number} attempts"
-
-
-def _aside(path: Path, number: int) -> Path:
-    return path.with_name(f"{path.name}.damaged{number}")
-

@@ -66,7 +66,7 @@ def open_record(
     """Stores the reference and makes the session's folder. Raises BadInput for anything that cannot be meant."""
     asked = checked_settings(settings | {"target": resolve_target(device)})
     check_models(asked)
-    asked = _with_mailboxes(asked, home.root)
+    asked = with_mailboxes(asked, home.root)
     if isinstance(reference, str | Path):
         data, file, path, source = _from_file(home, Path(reference), example_inputs)
     else:
@@ -87,7 +87,7 @@ def open_record(
         )
 
 
-def _with_mailboxes(settings: Settings, root: Path) -> Settings:
+def with_mailboxes(settings: Settings, root: Path) -> Settings:
     """The settings with each mailbox's folder relative to the workspace, so that both can be moved together."""
 
     def moved(model: str) -> str:

@@ -124,7 +124,7 @@ class PostgresCheckpoints(PostgresSaver):
         with self._sessions.database.setting_up(connection):
             self.setup()
 
-    def _read(self, statement: str, *values: Any) -> list[Any]:
+    def _read(self, statement: str, *values: Any) -> Sequence[Any]:
         return self._line.do(lambda connection: list(connection.execute(statement, values).fetchall()))
 
     def _written(self, thread: str, act: Callable[[Any], T]) -> T:

@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast, get_type_hints
 
+from langchain_core.runnables import RunnableConfig
 from pydantic import TypeAdapter
 
 from stitchcuda.errors import ReplyPending
@@ -41,9 +42,12 @@ class Standing(NamedTuple):
         return " and ".join(dict.fromkeys(told(one.value, root) for one in self.interrupts))
 
 
-def standing(saver: Checkpoints | PostgresCheckpoints, session: str) -> Standing:
-    """Where the session stands by its newest checkpoint."""
-    found = saver.get_tuple({"configurable": {"thread_id": session, "checkpoint_ns": ""}})
+def standing(saver: Checkpoints | PostgresCheckpoints, session: str, checkpoint: str = "") -> Standing:
+    """Where the session stands by its newest checkpoint, or stood at the one that is named."""
+    place: RunnableConfig = {"configurable": {"thread_id": session, "checkpoint_ns": ""}}
+    if checkpoint:
+        place["configurable"]["checkpoint_id"] = checkpoint
+    found = saver.get_tuple(place)
     if found is None:
         return Standing(with_tuples({}))
     values = {name: value for name, value in found.checkpoint["channel_values"].items() if name in State.__annotations__}

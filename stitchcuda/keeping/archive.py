@@ -15,6 +15,7 @@ import sqlite3
 import tarfile
 import tempfile
 import zlib
+from contextlib import closing
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -24,7 +25,7 @@ from stitchcuda.keeping.sweeping import reached
 from stitchcuda.lines import Lines
 from stitchcuda.session import Place, Session
 from stitchcuda.state import Attempt, Call
-from stitchcuda.workspace import SessionRecord, Workspace, write_atomically
+from stitchcuda.workspace import SessionRecord, Workspace, get_tree, write_atomically
 
 SUFFIX = ".stitch.tar.gz"
 MOST = 1 << 30                             # bytes that any archive may unpack to
@@ -43,11 +44,11 @@ def export(name: str, path: Path | None = None, *, workspace: Place = None) -> P
     Raises Unavailable where an artefact that it needs is missing or damaged: an archive is whole.
     """
     home = Workspace.of(workspace, create=False)
-    record = home.record(name)
+    record = home.record(name).model_copy(update={"reference_path": ""})  # a path of this machine
     target = path or Path(f"{name}{SUFFIX}")
     with tempfile.TemporaryDirectory(prefix="stitchcuda-export-") as place:
         folder = Path(place)
-        with home.told(), open_checkpoints(home, name) as saver, Checkpoints(folder) as copy:
+        with home.told(), open_checkpoints(home, name, reading=True) as saver, Checkpoints(folder) as copy:
             carry(saver, name, copy, name)
         ledger = Lines(folder / "ledger.jsonl", Attempt, "attempt", lambda one: one.id)
         for attempt in home.store.attempts(name).values():
@@ -65,6 +66,8 @@ def export(name: str, path: Path | None = None, *, workspace: Place = None) -> P
             for file in _FILES:
                 if (home.folder(name) / file).is_file():
                     _add(tar, f"files/{file}", (home.folder(name) / file).read_bytes())
+            for one in home.store.attempts(name).values():
+                get_tree(home.store, one.program), home.store.get(one.evidence), home.store.get(one.review)
             for digest in sorted(reached(home, [name])):
                 _add(tar, f"artefacts/{digest}", home.store.get(digest))
     write_atomically(target, packed.getvalue())
@@ -82,7 +85,8 @@ def import_(path: Path, *, to: str | None = None, workspace: Place = None) -> Se
         with home.store.adding():
             for artefact in sorted((folder / "artefacts").iterdir()):
                 home.store.put(artefact.read_bytes())
-            made = Session(home, home.create(record.model_copy(update={"name": to or record.name})))
+            named = {"name": to, "origin": record.root} if to else {}
+            made = Session(home, home.create(record.model_copy(update=named)))
             try:
                 with home.store.owning(made.name):
                     for attempt in _lines(folder / "ledger.jsonl", Attempt, "attempt").values():
@@ -120,6 +124,7 @@ def _unpacked(path: Path, folder: Path) -> SessionRecord:
         record = SessionRecord.model_validate_json((folder / "session.json").read_bytes())
         attempts = _lines(folder / "ledger.jsonl", Attempt, "attempt")
         _lines(folder / "transcript.jsonl", Call, "call")
+        _check_tables(folder / FILE)
         with Checkpoints(folder) as saver:
             saver.look()
     except _Foreign as error:
@@ -175,6 +180,15 @@ def _unpack(tar: tarfile.TarFile, entry: tarfile.TarInfo, folder: Path) -> None:
             file.write(piece)
     if target.parent.name == "artefacts" and found.hexdigest() != target.name:
         raise _Foreign(f"the artefact {target.name} is not what its name says; export it again")
+
+
+def _check_tables(path: Path) -> None:
+    """Nothing but tables of ours: views and triggers would act while they are read."""
+    path.stat()
+    with closing(sqlite3.connect(path)) as connection:
+        for kind, name in connection.execute("SELECT type, name FROM sqlite_master"):
+            if kind != "table" and not name.startswith("sqlite_autoindex_"):
+                raise _Foreign(f"its checkpoints have a {kind} {name!r}")
 
 
 def _lines(path: Path, kind: Any, field: str) -> Any:

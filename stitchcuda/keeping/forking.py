@@ -14,7 +14,7 @@ from stitchcuda.engineers.choose import check_models
 from stitchcuda.errors import BadInput
 from stitchcuda.graph.checkpoints import open_checkpoints
 from stitchcuda.graph.graph import build_graph, thread
-from stitchcuda.graph.opening import checked_settings
+from stitchcuda.graph.opening import checked_settings, with_mailboxes
 from stitchcuda.graph.standing import with_tuples
 from stitchcuda.session import Place, Session
 from stitchcuda.state import Attempt, Call, State
@@ -35,27 +35,32 @@ def fork(
     last. `to` names the new session (default: `NAME-fork-` and a number), `settings` are those of `state.Settings` that change.
     Raises BadInput for an attempt that the record does not have. """
     home = Workspace.of(workspace, create=False)
-    source = Session(home, home.record(name))
-    walk = source.attempts()
-    number = _number(name, walk, at)
-    asked = checked_settings(source.record.settings.model_dump() | (settings or {}))
-    check_models(asked)
-    created = datetime.now(UTC).isoformat(timespec="microseconds")
-    record = source.record.model_copy(update={"name": to or f"{name}-fork-", "settings": asked, "created": created})
-    values = _state_at(source, walk[number - 1]) if number else None
-    made = Session(home, home.create(record))
-    try:
-        with home.store.owning(made.name):
-            for attempt in walk[:number]:
-                home.store.append(made.name, attempt)
-            for call in until(tuple(home.store.calls(name).values()), walk[:number]):
-                home.store.record(made.name, call)
-            if values is not None:
-                with home.told(), open_checkpoints(home, made.name) as saver:
-                    build_graph(saver).update_state(thread(made.name), _to_go_on(values, made), as_node="verifier")
-    except BaseException:
-        home.discard(made.name)
-        raise
+    with home.store.adding():              # what is taken over stays, even if the session that is forked is removed now
+        source = Session(home, home.record(name))
+        walk = source.attempts()
+        number = _number(name, walk, at)
+        asked = checked_settings(source.record.settings.model_dump() | (settings or {}))
+        check_models(asked)
+        asked = with_mailboxes(asked, home.root) if settings and "model" in settings else asked
+        created = datetime.now(UTC).isoformat(timespec="microseconds")
+        changes = {"name": to or f"{name}-fork-", "settings": asked, "created": created, "origin": source.record.root}
+        record = source.record.model_copy(update=changes)
+        values = _state_at(source, walk[number - 1]) if number else None
+        calls = until(tuple(home.store.calls(name).values()), walk[:number])
+        home.record(name)                  # still there: nothing was read of a half
+        made = Session(home, home.create(record))
+        try:
+            with home.store.owning(made.name):
+                for attempt in walk[:number]:
+                    home.store.append(made.name, attempt)
+                for call in calls:
+                    home.store.record(made.name, call)
+                if values is not None:
+                    with home.told(), open_checkpoints(home, made.name) as saver:
+                        build_graph(saver).update_state(thread(made.name), _to_go_on(values, made), as_node="verifier")
+        except BaseException:
+            home.discard(made.name)
+            raise
     return made
 
 
@@ -82,7 +87,7 @@ def _number(name: str, walk: Sequence[Attempt], at: int | str | None) -> int:
 
 def _state_at(source: Session, attempt: Attempt) -> State:
     """The state right after an attempt's verdict."""
-    with source.home.told(), open_checkpoints(source.home, source.name) as saver:
+    with source.home.told(), open_checkpoints(source.home, source.name, reading=True) as saver:
         checkpoint = saver.milestone(source.name, attempt.id)
         if checkpoint is None:
             why = "another candidate of its step went on" if attempt.beside else "its checkpoint is not there any more"

@@ -41,7 +41,7 @@ def replay(
     source = Session(home, home.record(name))
     settings = source.record.settings.model_copy(update={"approve": ()})
     created = datetime.now(UTC).isoformat(timespec="microseconds")
-    changes = {"name": to or f"{name}-replay-", "settings": settings, "created": created}
+    changes = {"name": to or f"{name}-replay-", "settings": settings, "created": created, "origin": source.record.root}
     with home.store.adding():
         before, came_to, calls = source.attempts(), source.state(), home.store.calls(name)
         made = Session(home, home.create(source.record.model_copy(update=changes)))

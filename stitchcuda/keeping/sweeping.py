@@ -96,5 +96,5 @@ def _texts(home: Workspace, name: str) -> Iterator[bytes]:
         yield attempt.model_dump_json().encode()
     for call in home.store.calls(name).values():
         yield call.model_dump_json().encode()
-    with home.told(), open_checkpoints(home, name) as saver:
+    with home.told(), open_checkpoints(home, name, reading=True) as saver:
         yield from saver.contents(name)

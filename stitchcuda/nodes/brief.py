@@ -39,7 +39,7 @@ def brief_of(state: State, context: Context) -> Brief:
         program_ms=best.program_ms if best else None,
         profile=tuple(line for found in profiles for line in (found.bottleneck, *found.lines) if line),
         lessons=context.lines(state.get("lessons")),
-        about=named(state.get("head") or context.name, "plan", str(len(plans))),
+        about=named(state.get("head") or context.record.root, "plan", str(len(plans))),
     )
 
 
@@ -94,7 +94,7 @@ def open_work(
     again = [str(state["unusable"])] if state.get("unusable") else []
     plan = context.plan(state)
     again += [plan.word] if plan and plan.word else []
-    name = named(state.get("head") or context.name, task.id, str(ordinal), *again)
+    name = named(state.get("head") or context.record.root, task.id, str(ordinal), *again)
     return Work(id=name, task=task, ordinal=ordinal, of=_count(state, context), docs=docs, lessons=lessons)
 
 

@@ -16,3 +16,9 @@ class SessionRecord(Record):
     device: str = "auto"                   # as asked: resolved again on each machine
     settings: Settings
     created: str = ""                      # UTC, ISO 8601
+    origin: str = ""                       # of a fork, a replay or an import: the name of what it was made from
+
+    @property
+    def root(self) -> str:
+        """The name that the ids of its attempts and calls begin from: what was made from a session finds them by the same."""
+        return self.origin or self.name

@@ -11,6 +11,7 @@ import shutil
 import socket
 import subprocess
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +27,13 @@ def programs() -> Path | None:
 
 
 class Server:
-    """A server on a free port of 127.0.0.1; a context manager that stops it and removes its folder."""
+    """A server on a free port of 127.0.0.1; a context manager that stops it and removes its folder.
 
-    def __init__(self, programs: Path) -> None:
-        self._programs = programs
+    `also` are more of this machine's addresses to listen on, each with the one host that may come there.
+    """
+
+    def __init__(self, programs: Path, also: Mapping[str, str] | None = None) -> None:
+        self._programs, self._also = programs, also or {}
         self._user = _ordinary_user()
         self.folder = Path(tempfile.mkdtemp(prefix="stitchcuda-postgres-"))
         self.port = _free_port()
@@ -45,6 +49,8 @@ class Server:
                 shutil.chown(path, self._user)
         password = f"--pwfile={self.folder / 'password'}"
         self._do("initdb", "--auth=scram-sha-256", "--username=tester", password, "--no-sync", "--encoding=UTF8", "--locale=C")
+        with (self.folder / "data" / "pg_hba.conf").open("a") as rules:
+            rules.writelines(f"host all all {who}/32 scram-sha-256\n" for who in self._also.values())
         self.start()
         return self
 
@@ -53,8 +59,13 @@ class Server:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def start(self) -> None:
-        options = f"-p {self.port} -c listen_addresses=127.0.0.1 -c unix_socket_directories= -c fsync=off"
+        addresses = ",".join(("127.0.0.1", *self._also))
+        options = f"-p {self.port} -c listen_addresses={addresses} -c unix_socket_directories= -c fsync=off"
         self._do("pg_ctl", "--wait", "--silent", f"--log={self.folder / 'log'}", f"--options={options}", "start")
+
+    @property
+    def pid(self) -> int:
+        return int((self.folder / "data" / "postmaster.pid").read_text().split()[0])
 
     def stop(self) -> None:
         self._do("pg_ctl", "--wait", "--silent", "--mode=immediate", "stop", check=False)
