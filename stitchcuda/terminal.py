@@ -20,9 +20,10 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from stitchcuda.state import Attempt, Call, Task, Usage
+from stitchcuda.state import Attempt, Call, Settings, Task, Usage
 
 LINES = 6  # the latest lines shown below the live panel's tasks
+TASKS = 12
 WORTH_A_LINE_S = 1.0
 
 
@@ -44,6 +45,7 @@ class Progress:
     node: str = ""
     replies: int = 0  # pieces of the reply that is streaming in
     usage: Usage = field(default_factory=Usage)
+    settings: Settings | None = None
     started: float = field(default_factory=time.monotonic)
 
     def elapsed(self) -> str:
@@ -54,6 +56,7 @@ class Progress:
         """Takes an event in and returns its line for the log, "" when it is not worth one."""
         match event["kind"]:
             case "session":
+                self.settings = event.get("settings")
                 return f"session {event['session']} {'goes on' if event.get('resumed') else 'starts'} in {event['workspace']}"
             case "node":
                 return self._node(event)
@@ -180,10 +183,15 @@ class LiveView:
     def __rich__(self) -> RenderableType:
         progress = self.progress
         tasks = Table(box=None, padding=(0, 1), show_header=False)
-        for name, task in progress.tasks.items():
-            status = progress.status.get(name, "open")
+        before, shown, after = self._window()
+        if before:
+            tasks.add_row("", f"{before} before these", style="dim")
+        for task in shown:
+            status = progress.status.get(task.id, "open")
             mark, style = {"kept": ("✔", "green"), "not kept": ("–", "dim"), "open": ("·", "")}.get(status, ("…", "yellow"))
-            tasks.add_row(mark, name, task.title, milliseconds(task.predicted_ms), status, style=style)
+            tasks.add_row(mark, *map(Text, (task.id, task.title, milliseconds(task.predicted_ms), status)), style=style)
+        if after:
+            tasks.add_row("", f"{after} more", style="dim")
         working = progress.node + (f" ({progress.replies} pieces of a reply)" if progress.replies else "")
         self.spinner.update(text=f"{working or 'starting'}   {self._spent()}")
         parts: list[RenderableType] = [tasks, self.spinner]
@@ -192,13 +200,25 @@ class LiveView:
         parts += [Text(line, style="dim", overflow="ellipsis", no_wrap=True) for line in self.lines]
         return Group(*parts)
 
+    def _window(self) -> tuple[int, list[Task], int]:
+        """The tasks around the one at work, and how many are before and after them: a long plan has to fit the screen."""
+        tasks = list(self.progress.tasks.values())
+        settled = [self.progress.status.get(task.id) in ("kept", "not kept") for task in tasks]
+        now = settled.index(False) if False in settled else len(tasks)
+        first = max(0, min(now - TASKS // 3, len(tasks) - TASKS))
+        return first, tasks[first : first + TASKS], max(0, len(tasks) - first - TASKS)
+
     def _spent(self) -> str:
-        usage, progress = self.progress.usage, self.progress
+        """What was spent, and of how much where there is a limit."""
+        usage, progress, limits = self.progress.usage, self.progress, self.progress.settings or Settings()
         spent = f"{progress.attempts} attempts, {progress.elapsed()}"
+        spent += f" of {limits.max_minutes:g} min" if limits.max_minutes else ""
         if usage.calls:
-            money = "price unknown" if usage.usd is None else f"{usage.usd:.2f} USD"
-            spent += f", {usage.calls} calls, {usage.input_tokens + usage.output_tokens:,} tokens, {money}"
-        return spent + (f", GPU {usage.gpu_s:.0f} s" if usage.gpu_s else "")
+            money = "price unknown" if usage.usd is None else f"{usage.usd:.2f} of {limits.budget_usd:g} USD"
+            of = f" of {limits.max_tokens:,}" if limits.max_tokens else ""
+            spent += f", {usage.calls} calls, {usage.input_tokens + usage.output_tokens:,}{of} tokens, {money}"
+        of = f" of {limits.max_gpu_s:g}" if limits.max_gpu_s else ""
+        return spent + (f", GPU {usage.gpu_s:.0f}{of} s" if usage.gpu_s else "")
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from stitchcuda.cli import told_device
 from stitchcuda.errors import BadInput, Unavailable
 from stitchcuda.model_flags import DEFAULT_CHAT_MODEL, choose_model
 from stitchcuda.session import Outcome
-from stitchcuda.state import Usage
+from stitchcuda.state import Settings, Usage
 from stitchcuda.summary import checks_table, gain
 from stitchcuda.terminal import LiveView, PlainView, Progress, watch
 from stitchcuda.tools.doctoring.doctor_check import Check
@@ -261,6 +261,31 @@ def test_live_panel() -> None:
     assert "coder (softmax) (7 pieces of a reply)" in panel
     assert "2 attempts, 0:00, 2 calls, 1,500 tokens, price unknown" in panel
     assert "best so far: 1 stitched" in panel
+
+
+@pytest.mark.parametrize(("width", "height"), [(160, 50), (80, 24), (40, 20)])
+@pytest.mark.parametrize("settled", [0, 25, 60])
+def test_the_live_panel_fits_the_screen(width: int, height: int, settled: int) -> None:
+    view = LiveView()
+    tasks = tuple(TASK.model_copy(update={"id": f"r{number:02}", "title": f"[bold]task[/bold] {number}"}) for number in range(60))
+    limits = Settings(budget_usd=2.0, max_minutes=30)
+    view({"kind": "session", "session": "tiny", "workspace": "w", "settings": limits})
+    view({"kind": "plan", "version": 1, "tasks": tasks, "summary": "many"})
+    for task in tasks[:settled]:
+        view.progress.status[task.id] = "kept"
+    view.progress.usage = Usage(calls=3, input_tokens=10, usd=0.5)
+    out = io.StringIO()
+    Console(file=out, width=width, height=height).print(view)
+    panel = out.getvalue().splitlines()
+    assert max(map(len, panel)) <= width
+    words = " ".join(out.getvalue().split())
+    if width == 160:
+        assert len(panel) < height
+        assert "[bold]task[/bold]" in words, "a plan's words are no markup"
+        assert "0:00 of 30 min" in words
+        assert "0.50 of 2 USD" in words
+        if settled < 60:
+            assert f"r{settled:02}" in words
 
 
 def test_replanned_tasks_keep_their_fate() -> None:
