@@ -267,7 +267,8 @@ def test_live_panel() -> None:
 @pytest.mark.parametrize("settled", [0, 25, 60])
 def test_the_live_panel_fits_the_screen(width: int, height: int, settled: int) -> None:
     view = LiveView()
-    tasks = tuple(TASK.model_copy(update={"id": f"r{number:02}", "title": f"[bold]task[/bold] {number}"}) for number in range(60))
+    title = "[bold]task[/bold]"
+    tasks = tuple(TASK.model_copy(update={"id": f"r{number:02}", "title": title}) for number in range(60))
     limits = Settings(budget_usd=2.0, max_minutes=30)
     view({"kind": "session", "session": "tiny", "workspace": "w", "settings": limits})
     view({"kind": "plan", "version": 1, "tasks": tasks, "summary": "many"})
