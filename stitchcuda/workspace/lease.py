@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any
 
 from stitchcuda.errors import BadInput, SessionBusy, SessionLost, Unavailable
-from stitchcuda.postgres import Database
+from stitchcuda.postgres import Database, Line
 
 LEASE = "STITCHCUDA_LEASE_S"
 LEASE_S = 15.0                             # without a heartbeat, after which somebody else may take over
@@ -29,33 +29,31 @@ class Lease:
     """Ownership of one session; a context manager. `held` is where the store finds the leases of its process."""
 
     def __init__(self, database: Database, session: str, held: dict[str, Lease]) -> None:
-        self._database, self._session, self._held = database, session, held
+        self._session, self._held = session, held
         self._lease_s = lease_s()
         self._token = 0
         self._over = threading.Event()
-        self._connection: Any = None
+        self._line = Line(database, database.connect)
         self._thread = threading.Thread(target=self._beat, name=f"heartbeat of {session}", daemon=True)
 
     def __enter__(self) -> Lease:
         who = f"process {os.getpid()} on {socket.gethostname()}"
-        with self._database.told():
-            self._connection = self._database.connect()
-            try:
-                row = self._connection.execute(
-                    "INSERT INTO stitchcuda_owner VALUES (%s, 1, %s, %s, clock_timestamp()) ON CONFLICT (session) "
-                    "DO UPDATE SET token = stitchcuda_owner.token + 1, owner = EXCLUDED.owner, "
-                    "lease_s = EXCLUDED.lease_s, beat = EXCLUDED.beat "
-                    f"WHERE NOT ({_ALIVE}) RETURNING token",
-                    (self._session, who, self._lease_s),
-                ).fetchone()
-                if row is None:
-                    owner = owner_of(self._connection, self._session) or "another process"
-                    raise SessionBusy(
-                        f"session {self._session!r} is being run by {owner}: wait for it (--wait) or stop it, then try again"
-                    )
-            except BaseException:
-                self._connection.close()
-                raise
+        try:
+            row = self._line.do(lambda connection: connection.execute(
+                "INSERT INTO stitchcuda_owner VALUES (%s, 1, %s, %s, clock_timestamp()) ON CONFLICT (session) "
+                "DO UPDATE SET token = stitchcuda_owner.token + 1, owner = EXCLUDED.owner, "
+                "lease_s = EXCLUDED.lease_s, beat = EXCLUDED.beat "
+                f"WHERE NOT ({_ALIVE}) RETURNING token",
+                (self._session, who, self._lease_s),
+            ).fetchone())  # fmt: skip
+            if row is None:
+                owner = self._line.do(lambda connection: owner_of(connection, self._session)) or "another process"
+                raise SessionBusy(
+                    f"session {self._session!r} is being run by {owner}: wait for it (--wait) or stop it, then try again"
+                )
+        except BaseException:
+            self._line.close()
+            raise
         self._token = row["token"]
         self._held[self._session] = self
         self._thread.start()
@@ -65,10 +63,9 @@ class Lease:
         self._over.set()
         self._thread.join()
         self._held.pop(self._session, None)
-        with contextlib.suppress(Unavailable), self._database.told():  # without a word the lease ends by itself
-            self._execute("UPDATE stitchcuda_owner SET beat = NULL WHERE session = %s AND token = %s")
-        if self._connection is not None:
-            self._connection.close()
+        with contextlib.suppress(Unavailable):  # without a word the lease ends by itself
+            self._say("UPDATE stitchcuda_owner SET beat = NULL WHERE session = %s AND token = %s")
+        self._line.close()
 
     def check(self, cursor: Any) -> None:
         """Inside a transaction: still the owner, and until it ends. Raises `SessionLost`."""
@@ -84,20 +81,11 @@ class Lease:
 
     def _beat(self) -> None:
         while not self._over.wait(self._lease_s / 4):
-            with contextlib.suppress(Unavailable), self._database.told():  # away for a moment: the next beat tries again
-                self._execute("UPDATE stitchcuda_owner SET beat = clock_timestamp() WHERE session = %s AND token = %s")
+            with contextlib.suppress(Unavailable):  # away for a moment: the next beat tries again
+                self._say("UPDATE stitchcuda_owner SET beat = clock_timestamp() WHERE session = %s AND token = %s")
 
-    def _execute(self, statement: str) -> None:
-        """By the lease's own connection, made anew where it was lost."""
-        try:
-            if self._connection is None:
-                self._connection = self._database.connect()
-            self._connection.execute(statement, (self._session, self._token))
-        except Exception:
-            if self._connection is not None:
-                self._connection.close()
-            self._connection = None
-            raise
+    def _say(self, statement: str) -> None:
+        self._line.do(lambda connection: connection.execute(statement, (self._session, self._token)))
 
 
 def lease_s() -> float:
