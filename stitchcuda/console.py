@@ -46,6 +46,7 @@ def run(work: Callable[[], int | None], debug: bool, as_json: bool = False, *, i
     for noisy in ("httpx", "httpx2", "httpcore", "openai", "urllib3"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     if not debug:
+        logging.getLogger("psycopg").setLevel(logging.ERROR)  # what ends with a lost connection is told once
         warnings.simplefilter("ignore")  # other libraries' advice to programmers
     try:
         code = work() or 0
