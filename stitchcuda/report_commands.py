@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stitchcuda.console import AsJson, Debug, Kept, Place, place, run
-from stitchcuda.errors import BadInput
+from stitchcuda.errors import BadInput, Unavailable
 
 if TYPE_CHECKING:
     from stitchcuda.workspace import Workspace
@@ -62,7 +62,11 @@ def written(session: str, other: str | None, output: Path | None, workspace: Wor
         page = comparison_page(findings_of(first), findings_of(second), first.home.store)
         name = f"comparison-{second.name}.html"
     path = output.expanduser().absolute() if output else first.folder / name
-    write_atomically(path, page)
+    try:
+        write_atomically(path, page)
+    except (BadInput, Unavailable) as error:
+        why = str(error).partition(": ")[0]
+        raise type(error)(f"{why}: name another file with --output") from error
     path.chmod(0o644)                      # a temporary file is its owner's alone; a report is to be shown around
     return path
 

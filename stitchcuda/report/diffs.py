@@ -103,7 +103,7 @@ def _spans(old: Sequence[str], new: Sequence[str]) -> list[Span]:
     if not left or not right or max(len(left), len(right)) > _MOST_LINES:
         middle = [("replace", 0, len(left), 0, len(right))] if left or right else []
     else:
-        middle = [(str(kind), a, b, c, d) for kind, a, b, c, d in SequenceMatcher(None, left, right, False).get_opcodes()]
+        middle = [(str(kind), a, b, c, d) for kind, a, b, c, d in SequenceMatcher(None, left, right).get_opcodes()]
     moved = [(kind, a + head, b + head, c + head, d + head) for kind, a, b, c, d in middle]
     first: list[Span] = [("equal", 0, head, 0, head)] if head else []
     last: list[Span] = [("equal", len(old) - tail, len(old), len(new) - tail, len(new))] if tail else []

@@ -45,6 +45,11 @@ def axis(title: str, **more: Any) -> dict[str, Any]:
     return {"title": {"text": title}, **more}
 
 
+def names_axis() -> dict[str, Any]:
+    """The axis of `bars`, from top to bottom. Names stay names, also those that look like numbers or dates."""
+    return axis("", type="category", autorange="reversed", automargin=True)
+
+
 def bars(
     name: str, colour: str, names: Sequence[str], values: Sequence[float], texts: Sequence[str] = (), **more: Any
 ) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from stitchcuda.report.figure import ORIGINS, Figure, axis, bars, height, ms, places
+from stitchcuda.report.figure import ORIGINS, Figure, axis, bars, height, ms, names_axis, places
 from stitchcuda.report.findings import Findings, Result, TaskFate, Tried
 from stitchcuda.report.foreign import label
 from stitchcuda.state import CheckResult
@@ -133,7 +133,7 @@ def savings(found: Findings) -> Figure:
         layout={
             "height": height(len(shown), row=44 if measured else 32),
             "barmode": "group",
-            "yaxis": axis("", autorange="reversed", automargin=True),
+            "yaxis": names_axis(),
             "xaxis": axis("ms saved" if measured else "ms saved (prediction)"),
         },
         columns=("task", "title", "fate", "predicted", "measured", "95 % interval", "floor of its regions"),
@@ -182,7 +182,7 @@ def shares(found: Findings) -> Figure:
         layout={
             "height": height(len(rows)),
             "barmode": "stack",
-            "yaxis": axis("", autorange="reversed", automargin=True),
+            "yaxis": names_axis(),
             "xaxis": axis(f"percent of {of}", range=[0, 100]),
         },
         columns=("program", *ORIGINS.values()),

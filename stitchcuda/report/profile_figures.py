@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from stitchcuda.report.figure import ORIGINS, Figure, axis, bars, height, ms, places
+from stitchcuda.report.figure import ORIGINS, Figure, axis, bars, height, ms, names_axis, places
 from stitchcuda.report.findings import Findings, Seen
-from stitchcuda.report.foreign import label
+from stitchcuda.report.foreign import clipped, label
 from stitchcuda.state import DeviceFacts
 from stitchcuda.tools.building.kernel_names import base_name
 from stitchcuda.tools.profiling.kernel_profile import KernelProfile
@@ -18,6 +18,7 @@ from stitchcuda.tools.profiling.system_profile import KernelTime, SystemProfile
 
 _PROGRAMS = 6                              # rows of the timeline, the reference and the last one among them
 _SEGMENTS = 24                             # kernels of a row that are told apart
+_ROWS = 200                                # of the timeline's table
 _KERNELS = 8                               # kernels of the roofline
 _TIMELINE = "where the time of one call goes, before and after"
 _NO_ORDER = (
@@ -44,7 +45,7 @@ def timeline(found: Findings) -> Figure:
                     f"@{origin}",
                     [name for name, *_ in own],
                     [took for *_, took in own],
-                    hovertext=[f"{label(what)}: {ms(took)}" for *_, what, _, took in own],
+                    hovertext=[f"{label(what, 76)}: {ms(took)}" for *_, what, _, took in own],
                     hovertemplate="%{hovertext}<extra></extra>",
                     text=[label(what, 28) if origin != "idle" else "" for *_, what, _, took in own],
                     textposition="inside",
@@ -66,12 +67,12 @@ def timeline(found: Findings) -> Figure:
         layout={
             "height": height(len(seen), row=46),
             "barmode": "overlay",
-            "yaxis": axis("", autorange="reversed", automargin=True),
+            "yaxis": names_axis(),
             "xaxis": axis("ms of one call", rangemode="tozero"),
         },
         columns=("program", "kernel", "whose", "launches", "on the device", "share"),
-        rows=tuple(_row(title, kernel) for title, kernel in kernels[:200]),
-        notes=(_NO_ORDER, *gone, *_sources(seen)),
+        rows=tuple(_row(title, kernel) for title, kernel in kernels[:_ROWS]),
+        notes=(_NO_ORDER, *gone, *_sources(seen), *_cut(len(kernels))),
     )
 
 
@@ -136,7 +137,7 @@ def peaks(found: Findings) -> Figure:
         layout={
             "height": height(len(kernels), row=52),
             "barmode": "group",
-            "yaxis": axis("", autorange="reversed", automargin=True),
+            "yaxis": names_axis(),
             "xaxis": axis("percent of peak", range=[0, 100]),
         },
         columns=("kernel", *(unit for unit, *_ in units), "occupancy", "bound by", "limited by"),
@@ -156,6 +157,10 @@ def _chosen(seen: Sequence[Seen]) -> list[Seen]:
     return list(seen) if len(seen) <= _PROGRAMS else [seen[0], *seen[1 - _PROGRAMS :]]
 
 
+def _cut(rows: int) -> list[str]:
+    return [f"The table has the first {_ROWS} of {rows} kernels."] if rows > _ROWS else []
+
+
 def _why(seen: Seen) -> str:
     return seen.why if seen.why.endswith(("?", ".")) else f"{seen.title}: {seen.why}."
 
@@ -165,7 +170,7 @@ def _segments(profile: SystemProfile | None) -> list[tuple[str, str, float, floa
     if profile is None:
         return []
     kernels = profile.by_name()
-    parts = [(kernel.origin, f"{kernel.short}, {kernel.launches:g}×", kernel.ms) for kernel in kernels[:_SEGMENTS]]
+    parts = [(kernel.origin, f"{_name(kernel)}, {kernel.launches:g}×", kernel.ms) for kernel in kernels[:_SEGMENTS]]
     for origin in ORIGINS:
         rest = [kernel for kernel in kernels[_SEGMENTS:] if kernel.origin == origin]
         if rest:
@@ -183,7 +188,11 @@ def _segments(profile: SystemProfile | None) -> list[tuple[str, str, float, floa
 
 
 def _row(title: str, kernel: KernelTime) -> tuple[str, ...]:
-    return (title, kernel.short, kernel.origin, f"{kernel.launches:g}", ms(kernel.ms), f"{100 * kernel.share:.1f} %")
+    return (title, _name(kernel), kernel.origin, f"{kernel.launches:g}", ms(kernel.ms), f"{100 * kernel.share:.1f} %")
+
+
+def _name(kernel: KernelTime) -> str:
+    return clipped(kernel.short or kernel.name, 60)
 
 
 def _sources(seen: Sequence[Seen]) -> list[str]:

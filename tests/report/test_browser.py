@@ -156,6 +156,22 @@ def test_every_figure_is_drawn_and_nothing_is_said_or_loaded(name: str, scheme: 
     assert seen.tab.evaluate("document.documentElement.dataset.ran") is None
 
 
+def test_hostile_names_are_text_in_plots_and_below_the_mouse(opened: Opened) -> None:
+    seen = opened("hostile")
+    assert seen.drawn() == "light"
+    assert "<script>" in str(seen.tab.locator("#figure-savings .drawing").text_content())
+    bar = seen.tab.locator("#figure-timeline .drawing .bars .point path").first
+    bar.scroll_into_view_if_needed()
+    box = bar.bounding_box()
+    assert box is not None
+    seen.tab.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2, steps=3)
+    seen.tab.wait_for_timeout(300)
+    assert "<script>" in str(seen.tab.locator("#figure-timeline .hoverlayer").text_content())
+    assert seen.tab.locator(".drawing a").count() == 0
+    assert seen.tab.evaluate("document.documentElement.dataset.ran") is None
+    assert len(seen.asked) == 1
+
+
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("name", PAGES)
 def test_axe_finds_nothing_serious(name: str, scheme: Scheme, opened: Opened) -> None:

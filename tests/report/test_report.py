@@ -292,6 +292,9 @@ def test_the_command_prints_one_object_and_writes_where_it_is_told(tmp_path: Pat
     code, printed = report(session.name, "--workspace", session.home.root, "--output", tmp_path, "--json")
     assert code == 2
     assert "is a folder" in json.loads(printed)["error"]
+    code, printed = report(session.name, "--workspace", session.home.root, "--output", "/proc/report.html", "--json")
+    assert code == 2
+    assert "name another file with --output" in json.loads(printed)["error"]
 
 
 def test_two_sessions_side_by_side(tmp_path: Path) -> None:
