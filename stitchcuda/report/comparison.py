@@ -82,6 +82,8 @@ def best_times(one: Findings, other: Findings) -> Figure:
     notes = []
     if any(not found.timed for found in both):
         notes.append(f"Called a prediction: {NOTHING_TIMED}.")
+    if dict(one.card.settings).get("reference") != dict(other.card.settings).get("reference"):
+        notes.append("They are sessions of different references.")
     if one.device and other.device and one.device.key != other.device.key:
         notes.append(f"Not of one machine, so not to be compared: {one.device.key} and {other.device.key}.")
     return Figure(

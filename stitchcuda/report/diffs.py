@@ -44,13 +44,18 @@ def unified(old: Sequence[str], new: Sequence[str]) -> Iterator[str]:
     """The lines of a unified diff without its two head lines; nothing for equal texts."""
     for group in _groups(_spans(old, new)):
         first, last = group[0], group[-1]
-        yield f"@@ -{first[1] + 1},{last[2] - first[1]} +{first[3] + 1},{last[4] - first[3]} @@"
+        yield f"@@ -{_range(first[1], last[2])} +{_range(first[3], last[4])} @@"
         for kind, old_from, old_to, new_from, new_to in group:
             if kind == "equal":
                 yield from (f" {line}" for line in old[old_from:old_to])
                 continue
             yield from (f"-{line}" for line in old[old_from:old_to])
             yield from (f"+{line}" for line in new[new_from:new_to])
+
+
+def _range(start: int, end: int) -> str:
+    """As `diff -u` has it: of no lines, the line before them."""
+    return f"{start + (end > start)},{end - start}"
 
 
 def _manifest(store: Store, digest: Digest) -> Mapping[str, Digest]:

@@ -15,26 +15,20 @@ from stitchcuda.card import findings_of
 from stitchcuda.cli import app
 from stitchcuda.report.page import comparison_page, session_page
 from stitchcuda.session import Session
-from stitchcuda.state import Attempt, BuildResult, Evidence
-from stitchcuda.workspace import SessionLock, Workspace, put_tree
-from tests.graph.tiny import Script, ScriptedEngineer, TinyHands, tiny_session
+from stitchcuda.workspace import SessionLock, Workspace
+from tests.graph.tiny import ScriptedEngineer, TinyHands, tiny_session
 from tests.replay import RecordedHands, Recording, engineers
 from tests.test_session import H200, THREE
 
 from .hostile import RUN, hostile_session
+from .long import many, timed
 from .reading import Page
 
-SIX: Script = {"a": ["saves 0.2"], "b": ["build error", "wrong", "saves 0.3"], "c": ["saves 0.01", "saves 0.01"]}
 RECORDINGS = sorted((Path(__file__).parent.parent / "recordings").glob("*.json.gz"))
 
 
 def simulated(folder: Path, name: str = "tiny") -> Session:
     return tiny_session(folder, name).run(engineer=ScriptedEngineer(THREE), hands=TinyHands())
-
-
-def timed(folder: Path, name: str = "timed", script: Script = SIX) -> Session:
-    hands = TinyHands(H200, timed=True)
-    return tiny_session(folder, name).run(device="cuda", engineer=ScriptedEngineer(script), hands=hands)
 
 
 def page_of(session: Session) -> Page:
@@ -97,7 +91,7 @@ def test_every_attempt_is_there_with_its_diff_its_log_and_its_evidence(tmp_path:
     page = page_of(session)
     numbers = range(1, len(session.attempts()) + 1)
     assert [one for one in page.ids if one.startswith("attempt-")] == [f"attempt-{number}" for number in numbers]
-    assert "drafts.txt new +2 −0 @@ -1,0 +1,2 @@ +a saves 0.2" in page.text
+    assert "drafts.txt new +2 −0 @@ -0,0 +1,2 @@ +a saves 0.2" in page.text
     assert "-b wrong" not in page.text     # a draft is compared with the program that it started from, not with the last draft
     assert "error: expected a ';'" in page.text
     assert "y is off by 0.25" in page.text
@@ -163,35 +157,6 @@ def test_nothing_may_be_loaded_and_only_its_own_script_may_run(tmp_path: Path) -
     assert re.fullmatch(r"('sha256-[\w+/]{43}=' ?){2}", rules["script-src"])
     assert set(rules) == {"default-src", "script-src", "style-src", "img-src", "base-uri", "form-action"}
     assert not re.search(r"https?://(?!www\.w3\.org)", re.sub(r"<script.*?</script>", "", raw, flags=re.DOTALL))
-
-
-def many(folder: Path, count: int, lines: int) -> Session:
-    """A session with `count` attempts whose programs, logs and evidence are long; the ledger is written directly."""
-    session = timed(folder, "many", {"a": ["saves 0.2"]})
-    store = session.home.store
-    (first,) = session.attempts()
-    evidence = Evidence.model_validate_json(store.get(first.evidence))
-    base, parent = first.program, first
-    for number in range(1, count):
-        kind = number % 100                # to store more of them takes long, and shows nothing more
-        kernel = "\n".join(f"out[{kind} * i + {line}] = a[{line}] < b[{line}] && \"{kind}\";" for line in range(lines))
-        model = "\n".join(f"line {line} of {kind if line % 7 == 0 else 0}" for line in range(lines))
-        program = put_tree(store, {"kernels/a.cu": kernel, "model_new.py": model, "constants.safetensors": b"\0" * 64})
-        log = "\n".join(f"kernels/a.cu({line}): warning: <{kind}> is & stays unused" for line in range(lines))
-        found = evidence.model_copy(update={"build": BuildResult(ok=True, log=log)})
-        attempt = Attempt.model_validate(
-            first.model_dump()
-            | {
-                "id": f"{number:016x}", "parent": parent.id, "base": base, "program": program, "ordinal": number,
-                "evidence": store.put(found.model_dump_json().encode()), "kept": number % 3 == 0,
-                "plan_version": 1 + number // 20,
-            },
-        )  # fmt: skip
-        parent = store.append(session.name, attempt)
-        base = program if attempt.kept else base
-    headed = {**session.state(), "head": parent.id}
-    session.state = lambda: headed         # type: ignore[method-assign,assignment,return-value]
-    return session
 
 
 def test_a_hundred_long_attempts_stay_below_three_megabytes(tmp_path: Path) -> None:
