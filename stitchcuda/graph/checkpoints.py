@@ -77,8 +77,10 @@ class _Checked(JsonPlusSerializer):
         return super().loads_typed(data)
 
 
-def carry(source: BaseCheckpointSaver[Any], name: str, target: BaseCheckpointSaver[Any], to: str) -> None:
-    """Copies a session's checkpoints from one saver to another, oldest first, under the name `to`."""
+def carry(
+    source: BaseCheckpointSaver[Any], name: str, target: BaseCheckpointSaver[Any], to: str, *, before: str = "~"
+) -> None:
+    """Copies a session's checkpoints to another saver, oldest first, under the name `to`; `before` one of them."""
 
     def renamed(channel: str, value: Any) -> Any:
         if channel == "session" and value == name:
@@ -87,7 +89,8 @@ def carry(source: BaseCheckpointSaver[Any], name: str, target: BaseCheckpointSav
             return f"sessions/{to}/{value.rpartition('/')[2]}"
         return value
 
-    for one in reversed(list(source.list({"configurable": {"thread_id": name, "checkpoint_ns": ""}}))):
+    found = source.list({"configurable": {"thread_id": name, "checkpoint_ns": ""}})
+    for one in reversed([one for one in found if one.checkpoint["id"] < before]):
         values = {channel: renamed(channel, value) for channel, value in one.checkpoint["channel_values"].items()}
         place: RunnableConfig = {"configurable": {"thread_id": to, "checkpoint_ns": ""}}
         if one.parent_config:

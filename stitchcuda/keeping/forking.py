@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from stitchcuda.engineers.choose import check_models
 from stitchcuda.errors import BadInput
-from stitchcuda.graph.checkpoints import open_checkpoints
+from stitchcuda.graph.checkpoints import after, carry, open_checkpoints
 from stitchcuda.graph.graph import build_graph, thread
 from stitchcuda.graph.opening import checked_settings, with_mailboxes
 from stitchcuda.graph.standing import with_tuples
@@ -45,7 +45,7 @@ def fork(
         created = datetime.now(UTC).isoformat(timespec="microseconds")
         changes = {"name": to or f"{name}-fork-", "settings": asked, "created": created, "origin": source.record.root}
         record = source.record.model_copy(update=changes)
-        values = _state_at(source, walk[number - 1]) if number else None
+        place, values = _state_at(source, walk[number - 1]) if number else ("", None)
         calls = until(tuple(home.store.calls(name).values()), walk[:number])
         home.record(name)                  # still there: nothing was read of a half
         made = Session(home, home.create(record))
@@ -56,7 +56,13 @@ def fork(
                 for call in calls:
                     home.store.record(made.name, call)
                 if values is not None:
-                    with home.told(), open_checkpoints(home, made.name) as saver:
+                    with (
+                        home.told(),
+                        open_checkpoints(home, name, reading=True) as theirs,
+                        open_checkpoints(home, made.name) as saver,
+                    ):
+                        carry(theirs, name, saver, made.name, before=place)
+                        after(place)
                         build_graph(saver).update_state(thread(made.name), _to_go_on(values, made), as_node="verifier")
         except BaseException:
             home.discard(made.name)
@@ -85,8 +91,8 @@ def _number(name: str, walk: Sequence[Attempt], at: int | str | None) -> int:
     return found[0]
 
 
-def _state_at(source: Session, attempt: Attempt) -> State:
-    """The state right after an attempt's verdict."""
+def _state_at(source: Session, attempt: Attempt) -> tuple[str, State]:
+    """The checkpoint that was kept for an attempt, and the state right after its verdict."""
     with source.home.told(), open_checkpoints(source.home, source.name, reading=True) as saver:
         checkpoint = saver.milestone(source.name, attempt.id)
         if checkpoint is None:
@@ -94,18 +100,18 @@ def _state_at(source: Session, attempt: Attempt) -> State:
             raise BadInput(f"session {source.name!r} cannot be forked at attempt {attempt.id[:8]} ({why}): choose another one")
         config = thread(source.name)
         config["configurable"]["checkpoint_id"] = checkpoint
-        return with_tuples(build_graph(saver).get_state(config).values)
+        return checkpoint, with_tuples(build_graph(saver).get_state(config).values)
 
 
 def _to_go_on(values: State, made: Session) -> State:
     """The state for the new session. Where the old one ended, the rules decide anew, by the new settings."""
-    before, after = values["settings"], made.record.settings.model_copy(update={"target": values["settings"].target})
+    was, now = values["settings"], made.record.settings.model_copy(update={"target": values["settings"].target})
     changed: State = {
-        "session": made.name, "settings": after, "report": None, "final": None, "baselines": None, "halt": None,
+        "session": made.name, "settings": now, "report": None, "final": None, "baselines": None, "halt": None,
         "stop_reason": None,
     }  # fmt: skip
     if values.get("route") == "done":
         changed |= {"route": "next_task", "work": None}
-    if after.model != before.model and after.model != "builtin":
+    if (now.model, now.roles) != (was.model, was.roles):
         changed |= {"stage": "model", "started": values.get("attempts", 0), "unusable": 0, "route": "replan", "work": None}
     return cast(State, values | changed | {"drafts": None})
