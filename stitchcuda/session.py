@@ -183,7 +183,9 @@ def resume(
 
 
 def _wait(home: Workspace, name: str, on_event: Listener | None) -> None:
-    """Until nobody runs the session."""
+    """Until nobody runs the session; what runs it is imported by then."""
+    import stitchcuda.running  # noqa: F401
+
     told = ""
     while owner := home.store.owner(name):
         if on_event and (who := owner.partition(" (")[0]) != told:

@@ -27,7 +27,7 @@ class PostgresCheckpoints(PostgresSaver):
 
     def __init__(self, store: PostgresStore) -> None:
         self._sessions = store
-        self._line = Line(store.database, self._opened)
+        self._line = Line(store.database, store.connect)
         super().__init__(cast(Any, None), serde=serializer())
         store.names()                      # our own tables are there
         try:
@@ -43,10 +43,12 @@ class PostgresCheckpoints(PostgresSaver):
         self._line.close()
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        def act(connection: Any) -> CheckpointTuple | None:
+            self.conn = connection
+            return super(PostgresCheckpoints, self).get_tuple(config)
+
         with told(self._sessions):
-            return self._line.do(
-                lambda connection: super(PostgresCheckpoints, self).get_tuple(config), self._sessions.patience_s
-            )
+            return self._line.do(act, self._sessions.patience_s)
 
     def put(
         self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata, new_versions: ChannelVersions
@@ -80,6 +82,7 @@ class PostgresCheckpoints(PostgresSaver):
         limit: int | None = None,
     ) -> Iterator[CheckpointTuple]:
         with told(self._sessions):
+            self._line.do(self._take)
             yield from super().list(config, filter=filter, before=before, limit=limit)
 
     def newest(self, session: str) -> str | None:
@@ -116,11 +119,13 @@ class PostgresCheckpoints(PostgresSaver):
                 if row["found"] is not None:
                     yield bytes(row["found"])
 
-    def _opened(self) -> Any:
-        self.conn = self._sessions.connect()
-        return self.conn
+    def _take(self, connection: Any) -> None:
+        """LangGraph makes copies of its savers: each is told the connection that they share now."""
+        connection.execute("SELECT 1")
+        self.conn = connection
 
     def _set_up(self, connection: Any) -> None:
+        self.conn = connection
         with self._sessions.database.setting_up(connection):
             self.setup()
 
@@ -130,6 +135,7 @@ class PostgresCheckpoints(PostgresSaver):
     def _written(self, thread: str, act: Callable[[Any], T]) -> T:
         """`act` in a transaction of the session's owner."""
         def once(connection: Any) -> T:
+            self.conn = connection
             with connection.transaction(), connection.cursor() as cursor:
                 self._sessions.check(cursor, thread)
                 return act(cursor)
