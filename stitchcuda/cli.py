@@ -178,10 +178,11 @@ def sessions(workspace: Place = None, checkpoint: Kept = None, debug: Debug = Fa
 
     def work() -> int:
         from stitchcuda.session import sessions as all_sessions
-        from stitchcuda.summary import sessions_table
+        from stitchcuda.summary import sessions_tables
 
         home = place(workspace, checkpoint)
-        print_table(sessions_table(all_sessions(home), home.unreadable()))
+        for table in sessions_tables(all_sessions(home), home.unreadable()):
+            print_table(table)
         return 0
 
     run(work, debug)

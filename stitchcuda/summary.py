@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 from rich.table import Table
 from rich.text import Text
 
-from stitchcuda.errors import Unavailable
+from stitchcuda.errors import StitchError
 from stitchcuda.fusion.floor import Floor, floors
 from stitchcuda.nodes.summary import over_start, spent
 from stitchcuda.nodes.verification import gone_on_from
@@ -117,14 +117,14 @@ def next_commands(session: Session, outcome: Outcome) -> list[str]:
     return commands
 
 
-def sessions_table(sessions: Iterable[Session], unreadable: Mapping[str, str]) -> Table:
-    """One line for each; what is damaged is said at the end, by session, and hides no other."""
+def sessions_tables(sessions: Iterable[Session], unreadable: Mapping[str, str]) -> list[Table]:
+    """One line for each; what is damaged is said in a table of its own, and hides no other."""
     table = Table("session", "status", "accepted", "tier", "tasks", "attempts", "speed-up", "model", "started", box=None)
     damaged = dict(unreadable)
     for session in sessions:
         try:
             outcome = session.outcome()
-        except Unavailable as error:
+        except StitchError as error:
             damaged[session.name] = str(error)
             continue
         _add(
@@ -139,10 +139,11 @@ def sessions_table(sessions: Iterable[Session], unreadable: Mapping[str, str]) -
             session.record.settings.model,
             session.record.created[:16].replace("T", " "),
         )
-    for name in damaged:
+    wrong = Table("damaged", "what is wrong", box=None)
+    for name, text in sorted(damaged.items()):
         _add(table, name, "damaged", *["-"] * 7)
-    table.caption = Text("\n".join(f"{name}: {text}" for name, text in sorted(damaged.items())), justify="left")
-    return table
+        _add(wrong, name, text)
+    return [table, wrong] if damaged else [table]
 
 
 def _predicted(outcome: Outcome) -> str:
