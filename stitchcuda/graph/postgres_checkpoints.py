@@ -6,12 +6,14 @@ had it. """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar, cast
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import ChannelVersions, Checkpoint, CheckpointMetadata, CheckpointTuple
 from langgraph.checkpoint.postgres import PostgresSaver
+from psycopg import Cursor
+from psycopg.abc import Params
 
 from stitchcuda.graph.checkpoints import serializer, told
 from stitchcuda.postgres import Line
@@ -22,13 +24,23 @@ _STEPS = "thread_id = %s AND checkpoint_ns = ''"
 T = TypeVar("T")
 
 
+class _OneByOne(Cursor[Any]):
+    """Says each statement alone. The server does not see that a transaction is left open after statements in a pipeline, which
+    is psycopg's way to say many: that of an owner that is paused would be waited for without end."""
+
+    def executemany(self, query: Any, params_seq: Iterable[Params], *, returning: bool = False) -> None:
+        for values in params_seq:
+            self.execute(query, values)
+
+
 class PostgresCheckpoints(PostgresSaver):
     """The checkpoints of the sessions in `store`; a context manager that closes its connection."""
 
     def __init__(self, store: PostgresStore) -> None:
         self._sessions = store
-        self._line = Line(store.database, store.connect)
+        self._line = Line(store.database, self._opened)
         super().__init__(cast(Any, None), serde=serializer())
+        self.supports_pipeline = False
         store.names()                      # our own tables are there
         try:
             self._line.do(self._set_up, store.patience_s)
@@ -118,6 +130,11 @@ class PostgresCheckpoints(PostgresSaver):
             for row in self._read(f"SELECT {column} AS found FROM {table} WHERE thread_id = %s", session):
                 if row["found"] is not None:
                     yield bytes(row["found"])
+
+    def _opened(self) -> Any:
+        connection = self._sessions.connect()
+        connection.cursor_factory = _OneByOne
+        return connection
 
     def _take(self, connection: Any) -> None:
         """LangGraph makes copies of its savers: each is told the connection that they share now."""
