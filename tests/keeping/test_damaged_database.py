@@ -26,7 +26,7 @@ def session(database: str, tmp_path: Path) -> Iterator[Session]:
 
 def change(database: str, statement: str, *values: object) -> None:
     with psycopg.connect(database) as connection:
-        assert connection.execute(statement, values).rowcount > 0  # type: ignore[call-overload]
+        assert connection.execute(statement, values).rowcount > 0
 
 
 ATTEMPT = "session = 'tiny' AND field = 'attempt' AND key = %s"
@@ -34,7 +34,8 @@ HARM = {
     "a line": (f"UPDATE stitchcuda_line SET body = replace(body, 'correct', 'corrupt') WHERE {ATTEMPT}", "id", "is damaged"),
     "no line": (f"DELETE FROM stitchcuda_line WHERE {ATTEMPT}", "id", "made again"),
     "an artefact": (
-        "UPDATE stitchcuda_artefact SET data = data || '\\x00'::bytea WHERE digest = %s", "evidence", "the evidence of attempt 4",
+        "UPDATE stitchcuda_artefact SET data = data || '\\x00'::bytea WHERE digest = %s", "evidence",
+        "the evidence of attempt 4",
     ),
     "no artefact": ("DELETE FROM stitchcuda_artefact WHERE digest = %s", "evidence", "the evidence of attempt 4"),
 }  # fmt: skip

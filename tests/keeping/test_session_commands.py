@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner, Result
 
+from stitchcuda.cli import app
 from stitchcuda.session import Session
 from stitchcuda.workspace import SessionLock, Workspace
 from tests.clerk import run, story
@@ -26,9 +28,14 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home.root
 
 
+def called(command: str, *arguments: str | Path) -> Result:
+    """The command in this process; what is in `tests/test_cli.py` is in processes of their own."""
+    return CliRunner().invoke(app, [command, *map(str, arguments)])
+
+
 def told(command: str, *arguments: str | Path, at: Path, code: int = 0) -> str:
-    done = stitchcuda(command, *arguments, "--workspace", at)
-    assert done.returncode == code, (done.stdout, done.stderr)
+    done = called(command, *arguments, "--workspace", at)
+    assert done.exit_code == code, (done.stdout, done.stderr)
     assert "Traceback" not in done.stderr
     return done.stdout
 
@@ -42,8 +49,8 @@ def in_json(command: str, *arguments: str | Path, at: Path, code: int = 0) -> di
 
 def refused(command: str, *arguments: str | Path, at: Path, words: str) -> None:
     """Exit code 2 and one sentence, with --json in the object too."""
-    done = stitchcuda(command, *arguments, "--workspace", at, "--json")
-    assert done.returncode == 2, (done.stdout, done.stderr)
+    done = called(command, *arguments, "--workspace", at, "--json")
+    assert done.exit_code == 2, (done.stdout, done.stderr)
     (line,) = done.stderr.strip().splitlines()
     assert line.startswith("stitchcuda: ")
     assert words in line
@@ -77,6 +84,7 @@ def test_fork(workspace: Path) -> None:
     refused("fork", "one", "--model", "oracle", at=workspace, words="'oracle' is not known")
 
 
+@pytest.mark.long
 def test_replay_of_a_real_session(tmp_path: Path) -> None:
     """The tools are real: nvcc and the simulator."""
     reference, workspace = tmp_path / "norm.py", tmp_path / "ws"
@@ -141,7 +149,7 @@ def test_what_an_imported_session_asks_is_shown(tmp_path: Path) -> None:
     run(session)
     archive = tmp_path / "story.gz"
     told("export", "story", "-o", archive, at=session.home.root)
-    done = stitchcuda("import", archive, "--workspace", tmp_path / "there", "--json")
+    done = called("import", archive, "--workspace", tmp_path / "there", "--json")
     assert json.loads(done.stdout)["status"] == "parked"
     assert "asks mailbox:box, openai:local at http://192.0.2.1/v1" in done.stderr
 
