@@ -155,7 +155,8 @@ def resume(
     program has to be built or run. `answer` is to what is `waiting`: "accept", `{"tasks": […]}` and `{"comment": …}` for a
     plan, `{"files": {…}}` for a draft, or `{id: answer}` where several drafts wait (docs/service.md); one that cannot be used
     is refused, and what waits is asked again. Raises BadInput when the session is unknown or its reference has changed since,
-    for an answer where nothing waits for one, and for budgets of one that is done. """
+    for an answer where nothing waits for one, and for budgets of one that is done.
+    """
     from stitchcuda.graph.opening import check_unchanged, checked_settings
 
     home = Workspace.of(workspace, create=False)

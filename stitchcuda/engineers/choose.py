@@ -52,7 +52,8 @@ def engineers_for(
 
     `store` keeps the session's transcript, `root` is the workspace's folder. `progress` is called with a role and a count of
     chunks while a reply streams in, `heard` with each call that was made. `recorded`: nobody is asked, replies are in the
-    transcript. """
+    transcript.
+    """
     from stitchcuda.engineers.builtin import BuiltinEngineer
 
     check_models(settings)

@@ -2,7 +2,8 @@
 
 Each write is in a transaction that first checks that this process still owns the session; it is written once more, to the same
 end, where the connection was lost. LangGraph's own tables; what a value was between two attempts goes with the checkpoints that
-had it. """
+had it.
+"""
 
 from __future__ import annotations
 

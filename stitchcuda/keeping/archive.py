@@ -3,7 +3,8 @@
     session.json  ledger.jsonl  transcript.jsonl  checkpoints.sqlite  artefacts/SHA-256  files/report.md …
 
 A gzipped tar file. Everything in it is checked before anything is added: names, digests, checksums, and how much there is of it
-all. It holds what models were told and answered, and no key. """
+all. It holds what models were told and answered, and no key.
+"""
 
 from __future__ import annotations
 

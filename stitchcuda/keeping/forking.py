@@ -2,7 +2,8 @@
 
 The record up to that attempt is the new session's too, and what its models were told and answered until then; nothing that came
 later is. The graph's state is taken from the checkpoint that was kept for the attempt. The session that is forked stays as it
-is. """
+is.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ def fork(
 
     `at` is an attempt's number in the record (1 is the first), the beginning of its id, or 0 for the start; by default the
     last. `to` names the new session (default: `NAME-fork-` and a number), `settings` are those of `state.Settings` that change.
-    Raises BadInput for an attempt that the record does not have. """
+    Raises BadInput for an attempt that the record does not have.
+    """
     home = Workspace.of(workspace, create=False)
     with home.store.adding():              # what is taken over stays, even if the session that is forked is removed now
         source = Session(home, home.record(name))

@@ -2,7 +2,8 @@
 
 What is referred to is found as a garbage collector finds it that knows no types: every run of 64 hexadecimal digits in a
 session's record, ledger, transcript and checkpoints, and in the artefacts they name, counts as a digest. So nothing that is in
-use can be missed, whatever new records may come. No artefact goes while a session runs: it may be about to name one. """
+use can be missed, whatever new records may come. No artefact goes while a session runs: it may be about to name one.
+"""
 
 from __future__ import annotations
 

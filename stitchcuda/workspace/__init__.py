@@ -1,7 +1,8 @@
 """The workspace: where sessions live, and how what they rest on is kept whole.
 
 `home.py` is one workspace, `store.py` what its two stores (`folder.py`, `postgres.py`) have in common, `record.py` what a
-session was asked to do. It never decides anything about attempts and knows no graph. """
+session was asked to do. It never decides anything about attempts and knows no graph.
+"""
 
 from stitchcuda.workspace.folder import FolderStore, SessionLock
 from stitchcuda.workspace.home import Workspace

@@ -8,7 +8,8 @@
 The rest, all that a session rests on, is in its store: the same folder (`folder.py`), or PostgreSQL (`postgres.py`), where
 WORKSPACE/shared/NUMBER stands for the folder and holds nothing that cannot be written again. Nothing is an absolute path, so a
 copy on another machine goes on from where it was. This module never decides anything about attempts and knows no graph. Where
-to look next: `session.py` (who creates sessions), `nodes/` (who fills them). """
+to look next: `session.py` (who creates sessions), `nodes/` (who fills them).
+"""
 
 from __future__ import annotations
 

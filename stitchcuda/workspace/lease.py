@@ -2,7 +2,8 @@
 
 A lock alone has no lease: it stays with a machine that is paused, and goes from one whose network was away for a moment. Here
 an owner that gives no sign of life for `LEASE_S` may be replaced, and each of its writes checks in its own transaction that it
-was not. Time is the database's clock alone. Where to look next: `postgres.py` (what is written). """
+was not. Time is the database's clock alone. Where to look next: `postgres.py` (what is written).
+"""
 
 from __future__ import annotations
 
