@@ -2,7 +2,8 @@
 #   make demo      a plan, CUDA, a verdict and a program for the transformer block, on any machine
 #   make test      the test suite (no GPU, no key, no network needed once installed)
 #   make test-gpu  what needs an NVIDIA GPU          make test-long  kill and corpus runs (three quarters of an hour)
-#   make lint      ruff and mypy --strict            make clean      remove what these targets made
+#   make lint      ruff and mypy --strict            make notebooks  runs them from top to bottom
+#   make clean     remove what these targets made
 #   make gpu-bundle   gpu-bundle/: all that a GPU host without a network needs (docs/gpu.md). BUNDLE_PYTHON=3.12 is that
 #                     host's Python; BUNDLE_TORCH=1 adds torch for CUDA, BUNDLE_TOOLKIT=1 nvcc
 PYTHON ?= python3
@@ -12,7 +13,7 @@ BUNDLE_PYTHON ?= 3.12
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 
-.PHONY: demo test test-gpu test-long lint gpu-bundle clean
+.PHONY: demo test test-gpu test-long notebooks lint gpu-bundle clean
 
 $(VENV)/.python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
@@ -44,6 +45,9 @@ test-gpu: $(VENV)/.dev
 
 test-long: $(VENV)/.dev
 	$(BIN)/python -m pytest -m long
+
+notebooks: $(VENV)/.dev
+	$(BIN)/python -m pytest tests/test_notebooks.py -v
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -124,8 +124,10 @@ def optimize(
         return started.run(engineer=engineer, on_event=on_event)
     except StitchError as error:
         with suppress(StitchError):  # where the checkpoints cannot be read (a full disk), all stays and can be resumed
-            if not isinstance(error, SessionBusy) and not started.state().get("baseline"):
-                home.discard(record.name)  # nothing was learnt: the name stays free
+            if not isinstance(error, SessionBusy):
+                with home.store.owning(record.name):
+                    if not started.state().get("baseline"):
+                        home.discard(record.name)  # nothing was learnt: the name stays free
         raise
 
 

@@ -1,0 +1,139 @@
+"""What a session rests on, in a folder and in PostgreSQL: both keep the same promises and say in a sentence what is wrong."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from stitchcuda.errors import BadInput, Damaged, SessionBusy, Unavailable
+from stitchcuda.state import Call, Settings
+from stitchcuda.workspace import SessionRecord, Workspace, get_tree, put_tree
+from tests.graph.tiny import ScriptedEngineer, TinyHands
+from tests.memory.postgres_server import PASSWORD
+from tests.test_workspace import attempt
+
+from .made import begun
+
+
+def record(home: Workspace, name: str = "mlp", **changes: object) -> SessionRecord:
+    digest = home.store.put(b"class Model: ...")
+    facts = {"name": name, "reference": digest, "reference_name": "mlp.py", "source": digest, "settings": Settings()}
+    return SessionRecord.model_validate(facts | changes)
+
+
+def test_artefacts_and_programs_come_back_by_their_digest(home: Workspace) -> None:
+    digest = home.store.put(b"kernel\0\xff")
+    assert digest == hashlib.sha256(b"kernel\0\xff").hexdigest() == home.store.put(b"kernel\0\xff")
+    assert home.store.get(digest) == b"kernel\0\xff"
+    tree = put_tree(home.store, {"model_new.py": "class M: ...", "constants.safetensors": b"\xff"})
+    assert get_tree(home.store, tree) == {"model_new.py": b"class M: ...", "constants.safetensors": b"\xff"}
+    with pytest.raises(Damaged, match=r"lacks"):
+        home.store.get("0" * 64)
+    assert {name for name, _ in home.store.artefacts()} >= {digest, tree}
+
+
+def test_the_first_record_stays_and_all_come_in_order(home: Workspace) -> None:
+    made = home.create(record(home))
+    call = Call(id="coder-a-0", model="m", request="0" * 64, reply=None, outcome="größer als 4 µs")
+    with home.store.owning(made.name):
+        for number in range(3):
+            assert home.store.append(made.name, attempt(number)) == attempt(number)
+        assert home.store.append(made.name, attempt(1, route_reason="another")) == attempt(1)
+        assert home.store.record(made.name, call) == call == home.store.record(made.name, call.model_copy(update={"usd": 1.0}))
+    assert list(home.store.attempts(made.name).values()) == [attempt(number) for number in range(3)]
+    assert list(home.store.calls(made.name)) == [call.id]
+    with home.store.owning(made.name):
+        home.discard(made.name)
+    assert home.store.names() == []
+    again = home.create(record(home))
+    assert dict(home.store.attempts(again.name)) == {}, "a name that is used again begins anew"
+
+
+def test_names_are_unique_and_numbered(home: Workspace) -> None:
+    assert [home.create(record(home, "mlp-")).name for _ in range(3)] == ["mlp-1", "mlp-2", "mlp-3"]
+    with pytest.raises(BadInput, match="exists already"):
+        home.create(record(home, "mlp-2"))
+    with pytest.raises(BadInput, match="cannot name a session"):
+        home.create(record(home, "../x"))
+    with pytest.raises(BadInput, match=r"there is no session 'other' in .*: it has mlp-1, mlp-2, mlp-3"):
+        home.record("other")
+
+
+def test_one_owner_at_a_time(home: Workspace) -> None:
+    made = home.create(record(home))
+    assert home.store.owner(made.name) == ""
+    with home.store.owning(made.name):
+        assert f"process {os.getpid()}" in home.store.owner(made.name)
+        with pytest.raises(SessionBusy, match="is being run by process"), home.store.owning(made.name):
+            pass
+        home.store.fail(made.name, "the disk is full")
+    assert home.store.owner(made.name) == ""
+    assert home.store.failure(made.name) == "the disk is full"
+    with home.store.owning(made.name):
+        home.store.fail(made.name, None)
+    assert home.store.failure(made.name) is None
+
+
+def test_a_database_is_written_to_by_owners_alone(database: str, tmp_path: Path) -> None:
+    home = Workspace(tmp_path, checkpoint=database)
+    made = home.create(record(home))
+    with pytest.raises(AssertionError, match="nobody's leave"):
+        home.store.append(made.name, attempt(0))
+    home.close()
+
+
+def test_checkpoints_in_a_database_are_thinned(database: str, tmp_path: Path) -> None:
+    import psycopg
+
+    home = Workspace(tmp_path, checkpoint=database)
+    session = begun(home, max_attempts=40)
+    script = {f"t{number:02}": ["saves 0.01"] for number in range(40)}
+    session.run(engineer=ScriptedEngineer(script, predicted_ms=0.02), hands=TinyHands())
+    with psycopg.connect(database) as connection:
+        (checkpoints,), (blobs,), (size,), (unused,) = (
+            connection.execute(statement).fetchone() or (0,)
+            for statement in (
+                "SELECT count(*) FROM checkpoints",
+                "SELECT count(*) FROM checkpoint_blobs",
+                "SELECT sum(octet_length(blob)) FROM checkpoint_blobs",
+                "SELECT count(*) FROM checkpoint_blobs b WHERE NOT EXISTS (SELECT 1 FROM checkpoints c "
+                "WHERE c.checkpoint -> 'channel_versions' ->> b.channel = b.version)",
+            )
+        )
+    assert 40 <= checkpoints < 50
+    assert blobs < 25 * checkpoints
+    assert size < 20_000 * 40
+    assert unused < 25, "what only thinned checkpoints had went with them"
+    home.close()
+
+
+def test_what_is_wrong_with_a_database_is_one_sentence(database: str, tmp_path: Path) -> None:
+    import psycopg
+
+    with psycopg.connect(database, autocommit=True) as connection:
+        Workspace(tmp_path, checkpoint=database).store.names()
+        connection.execute("UPDATE stitchcuda_format SET version = 99")
+    with pytest.raises(Unavailable, match=r"by a newer StitchCUDA \(format 99, this one reads \d+\): update"):
+        Workspace(tmp_path, checkpoint=database).store.names()
+    for wrong in (database.replace(PASSWORD, "wrong-word"), "postgresql://tester:wrong-word@127.0.0.1:9/x"):
+        with pytest.raises(Unavailable, match="cannot be used") as caught:
+            Workspace(tmp_path, checkpoint=wrong).store.names()
+        assert "wrong-word" not in str(caught.value)
+        assert "\n" not in str(caught.value)
+    with pytest.raises(BadInput, match=r"--checkpoint cannot be mysql://…: give postgresql://"):
+        Workspace(tmp_path, checkpoint="mysql://x")
+
+
+def test_without_a_server_a_command_ends_with_2(tmp_path: Path) -> None:
+    url = f"postgresql://tester:{PASSWORD}@127.0.0.1:9/x?connect_timeout=2"
+    command = [sys.executable, "-m", "stitchcuda", "sessions", "--workspace", str(tmp_path), "--checkpoint", url]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert PASSWORD not in done.stderr
+    assert "start that server, or correct --checkpoint" in done.stderr
