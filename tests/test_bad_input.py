@@ -278,7 +278,11 @@ MOMENTS = {
 }
 
 
-@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize(
+    "moment",
+    ["at once", "in the baseline", "after an attempt",
+     *(pytest.param(one, marks=pytest.mark.long) for one in ("while it starts", "in the baseline, later", "after the plan"))],
+)
 def test_ctrl_c_at_any_moment(moment: str, tmp_path: Path) -> None:
     text, seconds = MOMENTS[moment]
     (tmp_path / "reference.py").write_text(GOOD)

@@ -39,6 +39,7 @@ class Gate(nn.Module):
         return torch.sigmoid(gate) * x * self.scale
 
 
+@pytest.mark.long
 def test_a_module_with_example_inputs(tmp_path: Path) -> None:
     inputs = {"x": torch.randn(8, 64), "gate": torch.randn(8, 64)}
     session = optimize(Gate(), inputs, device="sim", workspace=tmp_path / "w")

@@ -100,6 +100,7 @@ def test_replay_of_a_real_session(tmp_path: Path) -> None:
     refused("replay", "gone", at=workspace, words="there is no session 'gone'")
 
 
+@pytest.mark.long
 def test_a_replay_that_parts_ends_with_1(workspace: Path) -> None:
     """The engineer of that session is not the one that its record names."""
     found = in_json("replay", "one", "--to", "again", at=workspace, code=1)
