@@ -26,7 +26,7 @@ from stitchcuda.graph.request import Request
 from stitchcuda.graph.runtime import Given
 from stitchcuda.memory import open_memory
 from stitchcuda.nodes.away import ELSEWHERE, AwayHands
-from stitchcuda.nodes.context import Context, Event, Hands
+from stitchcuda.nodes.context import Context, Hands
 
 if TYPE_CHECKING:
     from stitchcuda.session import Listener, Session
@@ -52,8 +52,9 @@ def run(
             saver = stack.enter_context(open_checkpoints(session.home, session.name))
             memory = stack.enter_context(open_memory(session.home.root))
             hands = stack.enter_context(closing(hands or _hands(session, device)))
-            for text in mended:
-                (on_event or quiet)({"kind": "note", "session": session.name, "text": text})
+            if on_event is not None:
+                for text in mended:
+                    on_event({"kind": "note", "session": session.name, "text": text})
             graph = build_graph(saver)
             start = _start(graph, session.name, hands, command)
             if start is not None:
@@ -82,10 +83,6 @@ def _hands(session: Session, device: str | None) -> Hands:
     if baseline is None:
         raise BadInput(f"session {session.name!r} has no baseline yet: start it on the machine with the device first")
     return AwayHands(baseline.device, session.home.cache)
-
-
-def quiet(event: Event) -> None:
-    """Nobody listens."""
 
 
 class _Start(NamedTuple):

@@ -180,13 +180,6 @@ class Checkpoints(SqliteSaver):
             self._thin(str(config["configurable"]["thread_id"]), head, checkpoint["id"])
         return stored
 
-    def milestone(self, session: str, attempt: str) -> str | None:
-        """The id of the checkpoint that holds the state right after an attempt's verdict: where a fork starts."""
-        with self.cursor(transaction=False) as cursor:
-            cursor.execute("SELECT checkpoint_id FROM milestones WHERE thread_id = ? AND attempt = ?", (session, attempt))
-            row = cursor.fetchone()
-        return str(row[0]) if row else None
-
     def look(self) -> None:
         """Raises Damaged where the file is not what was written."""
         with told(self.path), self.cursor(transaction=False) as cursor:
@@ -203,7 +196,7 @@ class Checkpoints(SqliteSaver):
         return None if found is None else str(found)
 
     def milestones(self, session: str) -> dict[str, str]:
-        """The same for all attempts that have one."""
+        """By attempt, the id of the checkpoint that holds the state right after its verdict: where a fork starts."""
         with told(self.path), self.cursor(transaction=False) as cursor:
             cursor.execute("SELECT attempt, checkpoint_id FROM milestones WHERE thread_id = ?", (session,))
             return dict(cursor.fetchall())

@@ -12,7 +12,6 @@ import os
 import sys
 import sysconfig
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -31,6 +30,7 @@ from stitchcuda.nodes.hands import LocalHands
 from stitchcuda.state import Call, Role, Settings
 from stitchcuda.tools.machine.device import resolve_target
 from stitchcuda.workspace import SessionRecord, Workspace
+from stitchcuda.workspace.record import now
 
 MOST_CANDIDATES = 16
 WANTED = "give a Python file with Model, get_inputs and get_init_inputs"
@@ -82,7 +82,7 @@ def open_record(
                 source=home.store.put(source.encode()),
                 device=device,
                 settings=asked,
-                created=datetime.now(UTC).isoformat(timespec="microseconds"),
+                created=now(),
             )
         )
 

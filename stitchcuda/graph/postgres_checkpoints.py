@@ -104,12 +104,8 @@ class PostgresCheckpoints(PostgresSaver):
         newest: str | None = rows[0]["newest"]
         return newest
 
-    def milestone(self, session: str, attempt: str) -> str | None:
-        """The id of the checkpoint that holds the state right after an attempt's verdict: where a fork starts."""
-        return self.milestones(session).get(attempt)
-
     def milestones(self, session: str) -> dict[str, str]:
-        """The same for all attempts that have one."""
+        """By attempt, the id of the checkpoint that holds the state right after its verdict: where a fork starts."""
         rows = self._read("SELECT attempt, checkpoint_id FROM stitchcuda_milestone WHERE thread_id = %s", session)
         return {row["attempt"]: row["checkpoint_id"] for row in rows}
 

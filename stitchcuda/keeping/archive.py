@@ -51,12 +51,11 @@ def export(name: str, path: Path | None = None, *, workspace: Place = None) -> P
         folder = Path(place)
         with home.told(), open_checkpoints(home, name, reading=True) as saver, Checkpoints(folder) as copy:
             carry(saver, name, copy, name)
-        ledger = Lines(folder / "ledger.jsonl", Attempt, "attempt", lambda one: one.id)
-        for attempt in home.store.attempts(name).values():
-            ledger.append(attempt)
-        transcript = Lines(folder / "transcript.jsonl", Call, "call", lambda one: one.id)
-        for call in home.store.calls(name).values():
-            transcript.append(call)
+        attempts, calls = home.store.attempts(name).values(), home.store.calls(name).values()
+        if attempts:
+            _lines(folder / "ledger.jsonl", Attempt, "attempt").replace(attempts)
+        if calls:
+            _lines(folder / "transcript.jsonl", Call, "call").replace(calls)
         packed = io.BytesIO()
         # Without times and owners: the same session gives the same bytes.
         with gzip.GzipFile(fileobj=packed, mode="wb", mtime=0) as squeezed, tarfile.open(fileobj=squeezed, mode="w") as tar:
@@ -67,7 +66,7 @@ def export(name: str, path: Path | None = None, *, workspace: Place = None) -> P
             for file in _FILES:
                 if (home.folder(name) / file).is_file():
                     _add(tar, f"files/{file}", (home.folder(name) / file).read_bytes())
-            for one in home.store.attempts(name).values():
+            for one in attempts:
                 get_tree(home.store, one.program), home.store.get(one.evidence), home.store.get(one.review)
             for digest in sorted(reached(home, [name])):
                 _add(tar, f"artefacts/{digest}", home.store.get(digest))
@@ -90,9 +89,9 @@ def import_(path: Path, *, to: str | None = None, workspace: Place = None) -> Se
             made = Session(home, home.create(record.model_copy(update=named)))
             try:
                 with home.store.owning(made.name):
-                    for attempt in _lines(folder / "ledger.jsonl", Attempt, "attempt").values():
+                    for attempt in _lines(folder / "ledger.jsonl", Attempt, "attempt").records().values():
                         home.store.append(made.name, attempt)
-                    for call in _lines(folder / "transcript.jsonl", Call, "call").values():
+                    for call in _lines(folder / "transcript.jsonl", Call, "call").records().values():
                         home.store.record(made.name, call)
                     with home.told(), Checkpoints(folder) as saver, open_checkpoints(home, made.name) as copy:
                         carry(saver, record.name, copy, made.name)
@@ -123,8 +122,8 @@ def _unpacked(path: Path, folder: Path) -> SessionRecord:
             while whole.read(1 << 20):     # to its end, where gzip has its own checksum
                 pass
         record = SessionRecord.model_validate_json((folder / "session.json").read_bytes())
-        attempts = _lines(folder / "ledger.jsonl", Attempt, "attempt")
-        _lines(folder / "transcript.jsonl", Call, "call")
+        attempts = _lines(folder / "ledger.jsonl", Attempt, "attempt").records()
+        _lines(folder / "transcript.jsonl", Call, "call").records()
         _check_tables(folder / FILE)
         with Checkpoints(folder) as saver:
             saver.look()
@@ -193,7 +192,7 @@ def _check_tables(path: Path) -> None:
 
 
 def _lines(path: Path, kind: Any, field: str) -> Any:
-    return Lines(path, kind, field, lambda one: one.id).records()
+    return Lines(path, kind, field, lambda one: one.id)
 
 
 def _first(error: Exception) -> str:

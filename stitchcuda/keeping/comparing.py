@@ -41,11 +41,8 @@ def compare(a: str, b: str, *, workspace: Place = None) -> Comparison:
     """Raises BadInput for a session or an attempt that is not there."""
     home = Workspace.of(workspace, create=False)
     one, other = _Moment(home, a), _Moment(home, b)
-    settings = {
-        name: (str(value), str(there))
-        for name, value in one.session.record.settings.model_dump().items()
-        if value != (there := other.session.record.settings.model_dump()[name])
-    }
+    here, there = (side.session.record.settings.model_dump() for side in (one, other))
+    settings = {name: (str(value), str(there[name])) for name, value in here.items() if value != there[name]}
     return Comparison(
         a=one.side(),
         b=other.side(),
@@ -69,9 +66,9 @@ class _Moment:
             if not number.isdecimal() or not 1 <= int(number) <= len(self.walk):
                 raise BadInput(f"session {name!r} has no attempt {number or '?'}: give {name}@1 to {name}@{len(self.walk)}")
             self.walk = self.walk[: int(number)]
+        self.program = self._program()
 
-    @property
-    def program(self) -> Digest | None:
+    def _program(self) -> Digest | None:
         """The verified program at that moment, the one that an attempt went into and was kept."""
         kept = [attempt.program for attempt in self.walk if attempt.kept]
         if self.now or not kept:

@@ -8,7 +8,6 @@ is.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Any, cast
 
 from stitchcuda.engineers.choose import check_models
@@ -44,9 +43,7 @@ def fork(
         asked = checked_settings(source.record.settings.model_dump() | (settings or {}))
         check_models(asked)
         asked = with_mailboxes(asked, home.root) if settings and "model" in settings else asked
-        created = datetime.now(UTC).isoformat(timespec="microseconds")
-        changes = {"name": to or f"{name}-fork-", "settings": asked, "created": created, "origin": source.record.root}
-        record = source.record.model_copy(update=changes)
+        record = source.record.anew(to or f"{name}-fork-", asked)
         place, values = _state_at(source, walk[number - 1]) if number else ("", None)
         calls = until(tuple(home.store.calls(name).values()), walk[:number])
         home.record(name)                  # still there: nothing was read of a half
@@ -96,7 +93,7 @@ def _number(name: str, walk: Sequence[Attempt], at: int | str | None) -> int:
 def _state_at(source: Session, attempt: Attempt) -> tuple[str, State]:
     """The checkpoint that was kept for an attempt, and the state right after its verdict."""
     with source.home.told(), open_checkpoints(source.home, source.name, reading=True) as saver:
-        checkpoint = saver.milestone(source.name, attempt.id)
+        checkpoint = saver.milestones(source.name).get(attempt.id)
         if checkpoint is None:
             why = "another candidate of its step went on" if attempt.beside else "its checkpoint is not there any more"
             raise BadInput(f"session {source.name!r} cannot be forked at attempt {attempt.id[:8]} ({why}): choose another one")

@@ -6,7 +6,6 @@ Nobody is asked and nobody is waited for: where the record has no reply, the rep
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
 from itertools import zip_longest
 
 from stitchcuda.engineers.choose import engineers_for
@@ -40,11 +39,10 @@ def replay(
     home = Workspace.of(workspace, create=False)
     source = Session(home, home.record(name))
     settings = source.record.settings.model_copy(update={"approve": ()})
-    created = datetime.now(UTC).isoformat(timespec="microseconds")
-    changes = {"name": to or f"{name}-replay-", "settings": settings, "created": created, "origin": source.record.root}
+    record = source.record.anew(to or f"{name}-replay-", settings)
     with home.store.adding():
         before, came_to, calls = source.attempts(), source.state(), home.store.calls(name)
-        made = Session(home, home.create(source.record.model_copy(update=changes)))
+        made = Session(home, home.create(record))
         with home.store.owning(made.name):
             for call in calls.values():
                 home.store.record(made.name, call)

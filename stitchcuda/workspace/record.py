@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 from stitchcuda.state import Digest, Record, Settings
 
 
@@ -22,3 +24,12 @@ class SessionRecord(Record):
     def root(self) -> str:
         """The name that the ids of its attempts and calls begin from: what was made from a session finds them by the same."""
         return self.origin or self.name
+
+    def anew(self, name: str, settings: Settings) -> SessionRecord:
+        """The record of a session that is made from this one now."""
+        return self.model_copy(update={"name": name, "settings": settings, "created": now(), "origin": self.root})
+
+
+def now() -> str:
+    """For `created`."""
+    return datetime.now(UTC).isoformat(timespec="microseconds")
