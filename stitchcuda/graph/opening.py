@@ -17,12 +17,12 @@ from types import ModuleType
 from typing import Any
 
 import cloudpickle
-from langgraph.types import interrupt
 from pydantic import ValidationError
 
 from stitchcuda.engineers import Engineer
 from stitchcuda.engineers.choose import MAILBOX, Engineers, check_models, engineers_for
 from stitchcuda.errors import BadInput
+from stitchcuda.graph.approval import putting
 from stitchcuda.graph.events import publish
 from stitchcuda.memory import Memory
 from stitchcuda.nodes.context import Context, Event, Hands
@@ -163,7 +163,7 @@ def open_context(
         engineers=engineer if isinstance(engineer, Engineers) else Engineers(engineer),
         on_event=tell,
         memory=memory,
-        ask=interrupt,
+        ask=putting(home.store, record.name),
     )
 
 

@@ -14,7 +14,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 
-from stitchcuda.errors import BadInput
+from stitchcuda.errors import BadInput, ReplyPending
 from stitchcuda.graph import contexts
 from stitchcuda.graph.checkpoints import serializer
 from stitchcuda.graph.graph import Graph, build_graph, thread
@@ -127,6 +127,29 @@ def test_a_plan_is_edited_and_a_fork_is_given_another(server: Server) -> None:
     assert len(server.engineer.briefs) == 1, "the fork was shown the plan as it was proposed"
     assert {session.name for session in sessions()} == {"model-1"}
     assert server.values("one")["report"] == "sessions/model-1/report.md"
+
+
+def test_a_word_to_a_wait_for_a_reply_is_none_to_the_plan_that_follows(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that pokes a thread with a plain answer, while the planner's reply is still out, has seen no plan."""
+    plan = server.engineer.plan
+
+    def absent(brief: Any) -> Any:
+        raise ReplyPending("requests/1.md")
+
+    monkeypatch.setattr(server.engineer, "plan", absent)
+    server.start("one", approve=["plan"])
+    server.run("one", Command(resume="accept"))
+    monkeypatch.setattr(server.engineer, "plan", plan)
+    server.run("one", Command(resume="accept"))
+    (interrupt,) = server.graph.get_state(thread("one")).interrupts
+    assert interrupt.value["waiting_for"] == "your word on plan 1 (2 tasks, by script)"
+    server.run("one", Command(resume={"tasks": ["x"]}))
+    (interrupt,) = server.graph.get_state(thread("one")).interrupts
+    assert "there is no task 'x'" in interrupt.value["refused"]
+    server.run("one", Command(resume={"tasks": ["b"]}))
+    assert server.walk("one") == ["b"], "each answer went to the question that was shown"
 
 
 def test_a_fork_of_a_draft_may_be_answered_differently(server: Server) -> None:
