@@ -15,10 +15,12 @@ from stitchcuda.errors import StitchError
 from stitchcuda.nodes.summary import RESTS_ON, over_start, spent
 from stitchcuda.nodes.verdict import predicted_ms
 from stitchcuda.nodes.verification import gone_on_from
+from stitchcuda.outcome import Outcome
 from stitchcuda.report.findings import Card, Findings
 from stitchcuda.report.gathering import gather, sentence
-from stitchcuda.session import Outcome, Session
+from stitchcuda.session import Session
 from stitchcuda.state import Attempt, Baseline, Evidence, Settings, State, Tier, TimingResult, Usage
+from stitchcuda.workspace import mended
 
 Read = TypeVar("Read")
 DAMAGE = (StitchError, sqlite3.Error, OSError, ValueError, KeyError, TypeError, EOFError)
@@ -26,6 +28,11 @@ DAMAGE = (StitchError, sqlite3.Error, OSError, ValueError, KeyError, TypeError, 
 
 def findings_of(session: Session) -> Findings:
     """All that a report shows of a session as it stands now, running or parked ones included."""
+    with session.still():
+        return _findings(session)
+
+
+def _findings(session: Session) -> Findings:
     lost: list[str] = []
     state = _read(session.state, State(), "the checkpoints", lost)
     attempts = _attempts(session, state, lost)
@@ -111,8 +118,14 @@ def _card(
         settings=(("reference", f"{record.reference_name}, {record.reference[:12]}"), *_settings(settings, state)),
         missing=outcome.missing if outcome else (),
         next=tuple(summary.next_commands(session, outcome)) if outcome and not lost else (),
-        notes=tuple(state.get("notes", ())),
+        notes=(*state.get("notes", ()), *_mended(session)),
     )
+
+
+def _mended(session: Session) -> tuple[str, ...]:
+    nothing: tuple[str, ...] = ()
+    found = _read(lambda: mended(session.home.store, session.name), nothing, "its transcript", [])
+    return tuple(f"was damaged, and mended: {text}" for text in found)
 
 
 def _claim(outcome: Outcome | None, state: State) -> tuple[str, str]:

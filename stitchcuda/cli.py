@@ -173,19 +173,23 @@ def resume(
 
 
 @app.command()
-def sessions(workspace: Place = None, checkpoint: Kept = None, debug: Debug = False) -> None:
+def sessions(workspace: Place = None, checkpoint: Kept = None, as_json: AsJson = False, debug: Debug = False) -> None:
     """Lists the workspace's sessions."""
 
     def work() -> int:
-        from stitchcuda.session import sessions as all_sessions
+        from stitchcuda.session import outcomes
         from stitchcuda.summary import sessions_tables
 
-        home = place(workspace, checkpoint)
-        for table in sessions_tables(all_sessions(home), home.unreadable()):
+        found, damaged = outcomes(place(workspace, checkpoint))
+        if as_json:
+            listed = [outcome.model_dump(mode="json") for _, outcome in found]
+            print(json.dumps({"sessions": listed, "damaged": damaged}))
+            return 0
+        for table in sessions_tables(found, damaged):
             print_table(table)
         return 0
 
-    run(work, debug)
+    run(work, debug, as_json)
 
 
 @app.command()
@@ -194,6 +198,7 @@ def show(
     workspace: Place = None,
     checkpoint: Kept = None,
     everything: Annotated[bool, typer.Option("--all", help="Every task and attempt, not the latest alone.")] = False,
+    as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
     """Shows a session's tasks, attempts, routes and errors."""
@@ -203,12 +208,16 @@ def show(
         from stitchcuda.summary import session_tables, summary
 
         found = Session.open(session, place(workspace, checkpoint))
-        for table in session_tables(found, everything=everything):
-            print_table(table)
-        print(summary(found))
+        with found.still():
+            if as_json:
+                print(found.outcome().model_dump_json())
+                return 0
+            for table in session_tables(found, everything=everything):
+                print_table(table)
+            print(summary(found))
         return 0
 
-    run(work, debug)
+    run(work, debug, as_json)
 
 
 @app.command()
@@ -332,11 +341,9 @@ def finish(session: Any, as_json: bool) -> int:
     """Prints what a session came to and returns its exit code."""
     from stitchcuda.summary import summary
 
-    outcome = session.outcome()
-    if as_json:
-        print(outcome.model_dump_json())
-    else:
-        print(summary(session))
+    with session.still():
+        outcome = session.outcome()
+        print(outcome.model_dump_json() if as_json else summary(session))
     if outcome.accepted:
         return 0
     if outcome.status == "parked":

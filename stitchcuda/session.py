@@ -12,27 +12,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from stitchcuda.errors import BadInput, Damaged, SessionBusy, SessionLost, StitchError
 from stitchcuda.graph.checkpoints import Checkpoints, disk_trouble, open_checkpoints
-from stitchcuda.graph.standing import standing
-from stitchcuda.nodes.verdict import missing, predicted_ms
-from stitchcuda.state import (
-    Approval,
-    Attempt,
-    Evidence,
-    Plan,
-    Policy,
-    Precision,
-    Record,
-    Role,
-    Settings,
-    State,
-    Status,
-    Tier,
-    Usage,
-)
+from stitchcuda.graph.standing import Standing, standing
+from stitchcuda.outcome import Outcome, outcome_of
+from stitchcuda.state import Approval, Attempt, Plan, Policy, Precision, Role, Settings, State, Status
 from stitchcuda.workspace import SessionRecord, Workspace, materialise
 
 if TYPE_CHECKING:
@@ -46,29 +32,9 @@ Listener = Callable[[dict[str, Any]], None]
 """Is told a session's events: see `nodes/context.py`."""
 Place = Workspace | Path | str | None
 """A workspace, or its folder; None for STITCHCUDA_WORKSPACE, else `.stitchcuda` here."""
+Read = TypeVar("Read")
 _POLL_S = 0.5
 _RESUME = "`stitchcuda resume`"
-
-
-class Outcome(Record):
-    """What a session came to: the fields of `--json`. Paths are absolute; `speedup` is None unless something was timed."""
-
-    session: str
-    status: Status
-    accepted: bool
-    tier: Tier | None
-    attempts: int
-    tasks_done: int
-    tasks_total: int
-    baseline_ms: float | None
-    best_ms: float | None
-    speedup: float | None
-    predicted_speedup: float | None
-    program: str | None
-    report: str | None
-    usage: Usage
-    stop_reason: str | None
-    missing: tuple[str, ...] = ()          # "TOOL: why" for each that did not look at the program, or a lesser one in its place
 
 
 def optimize(
@@ -203,12 +169,26 @@ def sessions(workspace: Place = None) -> tuple[Session, ...]:
     return tuple(Session(home, record) for record in home.sessions())
 
 
+def outcomes(workspace: Place = None) -> tuple[list[tuple[Session, Outcome]], dict[str, str]]:
+    """All sessions with what each came to, oldest first, and by name what is wrong with those that cannot be read."""
+    home = Workspace.of(workspace, create=False)
+    damaged = dict(home.unreadable())
+    found = []
+    for session in sessions(home):
+        try:
+            found.append((session, session.outcome()))
+        except StitchError as error:
+            damaged[session.name] = str(error)
+    return found, damaged
+
+
 class Session:
     """One session of a workspace, as it stands now. Reading one changes nothing and needs no lock; `run` takes it."""
 
     def __init__(self, workspace: Workspace, record: SessionRecord) -> None:
         self.home = workspace
         self.record = record
+        self._moment: dict[str, Any] | None = None
 
     @classmethod
     def open(cls, name: str, workspace: Place = None) -> Session:
@@ -224,6 +204,16 @@ class Session:
     def folder(self) -> Path:
         return self.home.folder(self.name)
 
+    @contextmanager
+    def still(self) -> Iterator[None]:
+        """Inside, the session is read once: all that is asked for shows one moment of it, also while it runs."""
+        before = self._moment
+        self._moment = {} if before is None else before
+        try:
+            yield
+        finally:
+            self._moment = before
+
     @property
     def settings(self) -> Settings:
         """As its record has them, for the device that it is on."""
@@ -232,8 +222,7 @@ class Session:
 
     def state(self) -> State:
         """The graph's state at the last checkpoint; empty before the first."""
-        with self._checkpoints() as saver:
-            return standing(saver, self.name).state
+        return self._stands().state
 
     def history(self) -> Iterator[Any]:
         """LangGraph's state snapshots, newest first: one per finished attempt, and the steps since."""
@@ -245,13 +234,12 @@ class Session:
     @property
     def status(self) -> Status:
         """`parked` is every session that waits to be resumed: for a reply, a person, or after an interruption."""
-        return self._standing()[1]
+        return self._status()[0]
 
     @property
     def waiting(self) -> tuple[Question, ...]:
         """What a person is asked, where the settings say `approve`; `resume` takes the answers. Not what waits for replies."""
-        with self._checkpoints() as saver:
-            found = standing(saver, self.name).interrupts
+        found = self._stands().interrupts
         if not found:
             return ()
         from stitchcuda.graph.approval import questions
@@ -265,6 +253,9 @@ class Session:
 
     def attempts(self) -> tuple[Attempt, ...]:
         """The whole record, oldest first: the walk from the head through parents."""
+        return self._once("attempts", self._walk)
+
+    def _walk(self) -> tuple[Attempt, ...]:
         known = self.home.store.attempts(self.name)
         walk: list[Attempt] = []
         head = self.state().get("head")
@@ -275,10 +266,6 @@ class Session:
             walk.append(known[head])
             head = walk[-1].parent
         return tuple(reversed(walk))
-
-    def _evidence(self) -> Iterator[Evidence]:
-        for one in self.attempts():
-            yield Evidence.model_validate_json(self.home.store.get(one.evidence))
 
     @property
     def program(self) -> Path | None:
@@ -295,35 +282,8 @@ class Session:
 
     def outcome(self) -> Outcome:
         """What the session came to, or stands at."""
-        state, status, why = self._standing()
-        baseline, best, final = state.get("baseline"), state.get("best"), state.get("final")
-        timing = final.timing if final else None
-        speedup = timing.speedup if timing else best.speedup if best else None
-        baseline_ms = timing.reference_ms if timing else baseline.eager_ms if baseline else None
-        tier = final.tier if final else best.tier if best else None
-        finished = tuple(state.get("tasks_done", ()))
-        check = final.check if final else None
-        sound = check is not None and check.ok and not check.reasons and tier in ("measured", "timed", "simulated")
-        program, report = self.program, state.get("report")
-        predicted = predicted_ms(baseline, self.attempts(), state.get("tasks_kept", ())) if baseline else 0.0
-        return Outcome(
-            session=self.name,
-            status=status,
-            accepted=status == "done" and sound and bool(state.get("tasks_kept")),
-            tier=tier,
-            attempts=state.get("attempts", 0),
-            tasks_done=len(finished),
-            tasks_total=state.get("tasks_total", 0),
-            baseline_ms=baseline_ms,
-            best_ms=timing.program_ms if timing else baseline_ms / speedup if baseline_ms and speedup else None,
-            speedup=speedup if tier in ("measured", "timed") else None,
-            predicted_speedup=baseline.predicted_ms / predicted if baseline and predicted > 0 else None,
-            program=str(program) if program else None,
-            report=str(self.home.root / report) if report and (self.home.root / report).is_file() else None,
-            usage=state.get("usage", Usage()),
-            stop_reason=why or state.get("stop_reason"),
-            missing=missing([final] if final else self._evidence()),
-        )
+        with self.still():
+            return outcome_of(self, *self._status())
 
     def run(
         self,
@@ -356,15 +316,33 @@ class Session:
                 raise
             raise Damaged(f"{error}: {_RESUME} goes on from what is whole") from error
 
-    def _standing(self) -> tuple[State, Status, str | None]:
-        with self._checkpoints() as saver:
-            found = standing(saver, self.name)
-        state, waiting, error = found.state, found.waits_for(self.home.root), found.error
+    def _once(self, what: str, read: Callable[[], Read]) -> Read:
+        if self._moment is None:
+            return read()
+        if what not in self._moment:
+            self._moment[what] = read()
+        found: Read = self._moment[what]
+        return found
+
+    def _stands(self) -> Standing:
+        def read() -> Standing:
+            with self._checkpoints() as saver:
+                return standing(saver, self.name)
+
+        return self._once("standing", read)
+
+    def _status(self) -> tuple[Status, str | None]:
+        """And why, where it is not running or done."""
+        return self._once("status", self._judged)
+
+    def _judged(self) -> tuple[Status, str | None]:
+        found = self._stands()
+        waiting = found.waits_for(self.home.root)
         if self.home.store.owner(self.name):
-            return state, "running", None
-        if state.get("report"):
-            return state, "done", None
+            return "running", None
+        if found.state.get("report"):
+            return "done", None
         failure = self.home.store.failure(self.name)
-        if failure is not None or (error and not waiting):
-            return state, "failed", error if failure is None else failure
-        return state, "parked", f"waits for {waiting}" if waiting else "interrupted"
+        if failure is not None or (found.error and not waiting):
+            return "failed", found.error if failure is None else failure
+        return "parked", f"waits for {waiting}" if waiting else "interrupted"

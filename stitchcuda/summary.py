@@ -14,12 +14,12 @@ from pydantic import TypeAdapter
 from rich.table import Table
 from rich.text import Text
 
-from stitchcuda.errors import StitchError
 from stitchcuda.fusion.floor import Floor, floors
 from stitchcuda.nodes.summary import over_start, spent
 from stitchcuda.nodes.verification import gone_on_from
+from stitchcuda.outcome import Outcome
 from stitchcuda.rag.fitting import is_citation
-from stitchcuda.session import Outcome, Session
+from stitchcuda.session import Session
 from stitchcuda.state import Attempt, CheckResult, Evidence, Region, Review, Task
 from stitchcuda.terminal import milliseconds
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 SHOWN = 60                                 # tasks and attempts, where nobody asks for all
 _REGIONS = TypeAdapter(tuple[Region, ...])
+
 
 def gain(outcome: Outcome, device: str) -> str:
     """The speed-up, or the prediction and that it is one."""
@@ -117,16 +118,10 @@ def next_commands(session: Session, outcome: Outcome) -> list[str]:
     return commands
 
 
-def sessions_tables(sessions: Iterable[Session], unreadable: Mapping[str, str]) -> list[Table]:
+def sessions_tables(sessions: Iterable[tuple[Session, Outcome]], damaged: Mapping[str, str]) -> list[Table]:
     """One line for each; what is damaged is said in a table of its own, and hides no other."""
     table = Table("session", "status", "accepted", "tier", "tasks", "attempts", "speed-up", "model", "started", box=None)
-    damaged = dict(unreadable)
-    for session in sessions:
-        try:
-            outcome = session.outcome()
-        except StitchError as error:
-            damaged[session.name] = str(error)
-            continue
+    for session, outcome in sessions:
         _add(
             table,
             session.name,

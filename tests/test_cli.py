@@ -17,7 +17,7 @@ from rich.console import Console
 from stitchcuda.cli import told_device
 from stitchcuda.errors import BadInput, Unavailable
 from stitchcuda.model_flags import DEFAULT_CHAT_MODEL, choose_model
-from stitchcuda.session import Outcome
+from stitchcuda.outcome import Outcome
 from stitchcuda.state import Settings, Usage
 from stitchcuda.summary import checks_table, gain
 from stitchcuda.terminal import LiveView, PlainView, Progress, watch
@@ -115,6 +115,7 @@ def test_a_session_from_start_to_verify(tmp_path: Path) -> None:
     assert outcome["predicted_speedup"] > 1
     assert Path(outcome["program"]) == program
     assert Path(outcome["report"]).is_file()
+    assert json.loads(stitchcuda("show", "first", "--workspace", workspace, "--json").stdout) == outcome
 
 
 def test_help_and_usage() -> None:

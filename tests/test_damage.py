@@ -4,6 +4,7 @@ made again."""
 from __future__ import annotations
 
 import errno
+import json
 import os
 import shutil
 import sqlite3
@@ -15,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from stitchcuda.card import findings_of
 from stitchcuda.errors import BadInput, Damaged, StitchError, Unavailable
 from stitchcuda.graph.checkpoints import Checkpoints
 from stitchcuda.session import Session, sessions
@@ -105,6 +107,9 @@ def test_a_ledger_cut_in_its_last_line(session: Session) -> None:
     again, told, asked = mended(session)
     assert told[0].endswith(f"session 'tiny' goes on after attempt {len(before) - 1}")
     assert not set(asked) & set(before[:-1]), "what was whole is not made again"
+    for text in told:                      # a colleague reads it too
+        assert text in (again.folder / "report.md").read_text()
+        assert any(note.endswith(text) for note in findings_of(again).card.notes)
     whole(again)
 
 
@@ -164,8 +169,6 @@ def of_attempt(number: int, field: str) -> Callable[[Session], str]:
 
 
 def file_of_a_program(session: Session) -> str:
-    import json
-
     digest: str = json.loads(session.home.store.get(session.attempts()[2].program))["files"]["drafts.txt"]
     return digest
 
@@ -409,6 +412,9 @@ def test_what_is_damaged_is_shown_in_one_sentence_each(tmp_path: Path) -> None:
     assert listed.returncode == 0, listed.stderr
     for words in ("whole done yes", "review done yes", "ledger damaged", "checkpoints damaged"):
         assert words in told
+    found = json.loads(stitchcuda("sessions", "--workspace", tmp_path, "--json").stdout)
+    assert sorted((one["session"], one["accepted"]) for one in found["sessions"]) == [("review", True), ("whole", True)]
+    assert {name: "is damaged" in text for name, text in found["damaged"].items()} == {"ledger": True, "checkpoints": True}
     refused(stitchcuda("show", "ledger", "--workspace", tmp_path), "ledger.jsonl is damaged at line")
     refused(stitchcuda("show", "checkpoints", "--workspace", tmp_path), "checkpoints.sqlite is damaged", "stitchcuda resume")
     (home.folder("whole") / "report.md").unlink()

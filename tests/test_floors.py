@@ -24,7 +24,7 @@ FLOORS = [
     {"engineers", "memory", "report"},
     {"nodes"},
     {"graph"},
-    {"session", "running"},
+    {"session", "running", "outcome"},
     {"keeping"},
     {"terminal"},
     {"summary"},

@@ -15,9 +15,11 @@ import pytest
 
 from stitchcuda.engineers import Assignment, Brief, Draft
 from stitchcuda.errors import BadInput, ReplyPending, SessionBusy, Unavailable
+from stitchcuda.graph.checkpoints import open_checkpoints
 from stitchcuda.nodes.context import Event
 from stitchcuda.session import Session, optimize, resume, sessions
 from stitchcuda.state import Plan
+from stitchcuda.summary import session_tables, summary
 from stitchcuda.terminal import PlainView
 from stitchcuda.tools.machine.device import device_facts
 from stitchcuda.workspace import SessionLock, Workspace
@@ -290,6 +292,25 @@ def test_a_session_that_is_done_stays_as_it_is(tmp_path: Path) -> None:
 
 
 # what moves
+
+
+def test_what_is_shown_of_a_session_is_of_one_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = tiny_session(tmp_path).run(engineer=ScriptedEngineer({"a": ["saves 0.2"]}), hands=TinyHands())
+    opened: list[str] = []
+
+    def counted(*given: Any, **more: Any) -> Any:
+        opened.append("once")
+        return open_checkpoints(*given, **more)
+
+    monkeypatch.setattr("stitchcuda.session.open_checkpoints", counted)
+    with session.still():
+        session_tables(session)
+        summary(session)
+        assert session.status == "done"
+        assert opened == ["once"]
+    session.state()
+    session.state()
+    assert len(opened) == 3, "outside it is read anew each time"
 
 
 def test_a_copied_workspace_goes_on_elsewhere(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from stitchcuda.graph.checkpoints import FILE, Checkpoints, after, open_checkpoi
 from stitchcuda.graph.standing import standing
 from stitchcuda.lines import aside
 from stitchcuda.state import Attempt, Call, Digest, State, Work
-from stitchcuda.workspace import SessionRecord, Store, Workspace, writing
+from stitchcuda.workspace import SessionRecord, Store, Workspace, remember, writing
 from stitchcuda.workspace.store import Whole
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def mend(home: Workspace, record: SessionRecord) -> tuple[str, ...]:
-    """What was found and done, a sentence each; none where all was whole. For the session's owner.
+    """What was found and done, a sentence each; none where all was whole. It stays in the transcript. For the session's owner.
 
     Raises Damaged where nothing can be gone on from: the reference is lost.
     """
@@ -42,6 +42,7 @@ def mend(home: Workspace, record: SessionRecord) -> tuple[str, ...]:
         with writing(home.folder(record.name)):
             home.store.cut(record.name, kept)
     said += _checkpoints(home, record.name, kept.attempts, seen)
+    remember(home.store, record.name, said)
     return tuple(said)
 
 

@@ -15,6 +15,7 @@ from stitchcuda.nodes.context import Event
 from stitchcuda.session import Place, Session
 from stitchcuda.state import Attempt, Record
 from stitchcuda.workspace import Workspace
+from stitchcuda.workspace.store import MENDED
 
 
 class Replayed(Record):
@@ -45,7 +46,8 @@ def replay(
         made = Session(home, home.create(record))
         with home.store.owning(made.name):
             for call in calls.values():
-                home.store.record(made.name, call)
+                if not call.id.startswith(MENDED):  # the other's damage
+                    home.store.record(made.name, call)
     engineers = engineers_for(settings, store=home.store, session=made.name, root=home.root, recorded=True)
     ended = ""
     try:

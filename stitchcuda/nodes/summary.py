@@ -12,6 +12,7 @@ from stitchcuda.nodes.verification import gone_on_from
 from stitchcuda.state import Attempt, Baseline, Evidence, State, TimingResult, Usage
 from stitchcuda.tools.profiling import baselines
 from stitchcuda.tools.profiling.baselines import BaselineTimes
+from stitchcuda.workspace import mended
 
 if TYPE_CHECKING:
     from stitchcuda.nodes.context import Context
@@ -59,6 +60,8 @@ def summary(state: State, context: Context, history: tuple[Attempt, ...]) -> str
     notes = state.get("notes", ())
     if notes:
         lines += ["## Notes", "", *(f"- {note}" for note in notes), ""]
+    if damage := mended(context.workspace.store, context.name):
+        lines += ["## What was damaged, and mended", "", *(f"- {text}" for text in damage), ""]
     return "\n".join(lines)
 
 

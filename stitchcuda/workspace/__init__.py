@@ -7,7 +7,7 @@ session was asked to do. It never decides anything about attempts and knows no g
 from stitchcuda.workspace.folder import FolderStore, SessionLock
 from stitchcuda.workspace.home import Workspace
 from stitchcuda.workspace.record import SessionRecord
-from stitchcuda.workspace.store import Store, get_tree, materialise, put_tree
+from stitchcuda.workspace.store import Store, get_tree, materialise, mended, put_tree, remember
 from stitchcuda.writing import write_atomically, writing
 
 __all__ = [
@@ -18,7 +18,9 @@ __all__ = [
     "Workspace",
     "get_tree",
     "materialise",
+    "mended",
     "put_tree",
+    "remember",
     "write_atomically",
     "writing",
 ]

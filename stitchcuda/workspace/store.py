@@ -10,17 +10,18 @@ import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple, Protocol
 
 from stitchcuda.errors import BadInput
 from stitchcuda.state import Attempt, Call, Digest
-from stitchcuda.workspace.record import SessionRecord
+from stitchcuda.workspace.record import SessionRecord, now
 from stitchcuda.writing import UNFINISHED, writing
 
 _materialising = threading.Lock()
+MENDED = "mended-"
 
 
 class Whole(NamedTuple):
@@ -121,6 +122,22 @@ class Store(Protocol):
     def fail(self, session: str, why: str | None) -> None:
         """Says why the run failed, or with None that it did not. For its owner."""
         ...
+
+
+def remember(store: Store, session: str, said: Sequence[str]) -> None:
+    """Keeps in the session's transcript what was found damaged and done about it. For its owner."""
+    if said:
+        nothing, number = store.put(b"{}"), sum(name.startswith(MENDED) for name in store.calls(session))
+        for text in said:
+            call = Call(id=f"{MENDED}{number}", model="", request=nothing, reply=None, outcome=text, created=now())
+            store.record(session, call)
+            number += 1
+
+
+def mended(store: Store, session: str) -> tuple[str, ...]:
+    """What was ever found damaged of a session and done about it, each with its day, oldest first."""
+    calls = store.calls(session).items()
+    return tuple(f"{call.created[:10]}: {call.outcome}" for name, call in calls if name.startswith(MENDED))
 
 
 def put_tree(store: Store, files: Mapping[str, str | bytes]) -> Digest:
