@@ -36,6 +36,7 @@ class Engineers:
     transcript: Transcript | None = None   # None: nobody is asked
     budget: Budget | None = None
     estimate: Callable[[Brief], str] | None = None  # of what is to come, one sentence
+    recorded: bool = False                 # nobody is asked, no model and no person: all is in the record
 
 
 def engineers_for(
@@ -58,7 +59,7 @@ def engineers_for(
 
     check_models(settings)
     if settings.model == "builtin":
-        return Engineers(BuiltinEngineer())
+        return Engineers(BuiltinEngineer(), recorded=recorded)
 
     from stitchcuda.engineers.budget import Budget
     from stitchcuda.engineers.desk import Desk, Transcript
@@ -84,6 +85,7 @@ def engineers_for(
         transcript=transcript,
         budget=budget,
         estimate=lambda brief: estimate({role: desks[0] for role, desks in by_role.items()}, brief),
+        recorded=recorded,
     )
 
 

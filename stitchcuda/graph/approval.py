@@ -2,22 +2,19 @@
 
 For people who would rather edit files than JSON, what waits is laid out in the session's folder: a plan as
 `waiting/plan-1-….json`, a draft as the folder `waiting/TASK-ORDINAL-…/`. Which answers are good is not decided here: see
-`nodes/approval.py`.
+`nodes/approval.py`; how a node asks: see `asking.py`.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from langgraph.config import get_config
-from langgraph.errors import GraphInterrupt
-from langgraph.types import Command, Interrupt, interrupt
+from langgraph.types import Command, Interrupt
 
 from stitchcuda.errors import BadInput
 from stitchcuda.graph.standing import Interrupted
@@ -71,35 +68,6 @@ class Question(NamedTuple):
 def questions(interrupts: Iterable[Interrupt | Interrupted]) -> tuple[Question, ...]:
     """Of the interrupts of a state those that ask a person; others wait for a reply or a device."""
     return tuple(Question(one.id, one.value) for one in interrupts if "approve" in one.value)
-
-
-def putting(store: Store, session: str) -> Callable[[dict[str, Any]], Any]:
-    """Puts a node's questions to a person, and returns what is answered.
-
-    What was said before a question was shown is no answer to it: a server's client may have had a word for a node that waited
-    for a reply then. How much of that there was is kept in the transcript.
-    """
-    from stitchcuda.engineers.desk import Transcript  # slow to import
-
-    transcript = Transcript(store, session)
-
-    def put(question: dict[str, Any]) -> Any:
-        def shown() -> str:
-            early = 0
-            while True:
-                try:
-                    interrupt(question)
-                except GraphInterrupt:
-                    return str(early)
-                early += 1
-
-        where = get_config()["configurable"].get("checkpoint_ns", "")
-        asked = hashlib.sha256(json.dumps([where, question], sort_keys=True).encode()).hexdigest()[:16]
-        for _ in range(int(transcript.once(f"asked-{asked}", shown))):
-            interrupt(question)
-        return interrupt(question)
-
-    return put
 
 
 def commanded(waiting: Sequence[Question], answer: Any) -> Command[Any]:

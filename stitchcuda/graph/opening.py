@@ -22,7 +22,7 @@ from pydantic import ValidationError
 from stitchcuda.engineers import Engineer
 from stitchcuda.engineers.choose import MAILBOX, Engineers, check_models, engineers_for
 from stitchcuda.errors import BadInput
-from stitchcuda.graph.approval import putting
+from stitchcuda.graph.asking import Asking, Remembering
 from stitchcuda.graph.events import publish
 from stitchcuda.memory import Memory
 from stitchcuda.nodes.context import Context, Event, Hands
@@ -155,15 +155,16 @@ def open_context(
             settings, store=home.store, session=record.name, root=home.root, progress=streaming, heard=heard
         )
 
+    engineers = engineer if isinstance(engineer, Engineers) else Engineers(engineer)
     return Context(
         workspace=home,
         record=record,
         settings=settings,
         hands=hands,
-        engineers=engineer if isinstance(engineer, Engineers) else Engineers(engineer),
+        engineers=engineers,
         on_event=tell,
         memory=memory,
-        ask=putting(home.store, record.name),
+        ask=(Remembering if engineers.recorded else Asking)(home.store, record.name),
     )
 
 

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Annotated, Any, Protocol
 
 from langgraph.runtime import Runtime
-from langgraph.types import interrupt
 from pydantic.json_schema import SkipJsonSchema
 
 from stitchcuda.errors import Pending, ReplyPending, StitchError
+from stitchcuda.graph.asking import listening, wait
 from stitchcuda.graph.contexts import FIRST, SIDE_BY_SIDE, as_asked, lent, refer
 from stitchcuda.graph.events import Streaming, streaming
 from stitchcuda.graph.standing import with_tuples
@@ -43,7 +43,7 @@ def node(name: str, act: Callable[[State, Context], State]) -> Node:
         state = with_tuples(state)
         work = state.get("work")
         given = runtime.context.context if runtime.context else None
-        with streaming(Streaming(runtime.stream_writer, name, work.task.title if work else None)):
+        with listening(), streaming(Streaming(runtime.stream_writer, name, work.task.title if work else None)):
             if given:
                 return _act(name, act, state, given)
             try:
@@ -72,8 +72,7 @@ def _act(name: str, act: Callable[[State, Context], State], state: State, contex
         update = act(state, context)
     except Pending as pending:
         # The node reruns from its start on resume and asks the engineer again: an answer to the interrupt itself is none.
-        while True:
-            interrupt(waiting_for(pending, context.workspace.root))
+        wait(context.workspace.store, context.name, waiting_for(pending, context.workspace.root))
     seconds = time.monotonic() - started
     on_gpu = context.settings.target == "cuda" and name in _ON_GPU
     usage = context.spent(state.get("usage", Usage()), seconds if on_gpu else 0.0)

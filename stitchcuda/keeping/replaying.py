@@ -1,6 +1,7 @@
-"""A replay: a session run again from its record, by the replies that its models gave then, and held against what it came to.
+"""A replay: a session run again from its record, by what its models replied and people answered then, and held against what it
+came to.
 
-Nobody is asked and nobody is waited for: where the record has no reply, the replay ends. What the tools find is found anew.
+Nobody is asked and nobody is waited for: where the record ends, the replay ends. What the tools find is found anew.
 """
 
 from __future__ import annotations
@@ -39,8 +40,7 @@ def replay(
     """Runs the session again as `to` (default: `NAME-replay-` and a number)."""
     home = Workspace.of(workspace, create=False)
     source = Session(home, home.record(name))
-    settings = source.record.settings.model_copy(update={"approve": ()})
-    record = source.record.anew(to or f"{name}-replay-", settings)
+    record = source.record.anew(to or f"{name}-replay-", source.record.settings)
     with home.store.adding():
         before, came_to, calls = source.attempts(), source.state(), home.store.calls(name)
         made = Session(home, home.create(record))
@@ -48,10 +48,20 @@ def replay(
             for call in calls.values():
                 if not call.id.startswith(MENDED):  # the other's damage
                     home.store.record(made.name, call)
-    engineers = engineers_for(settings, store=home.store, session=made.name, root=home.root, recorded=True)
+    engineers = engineers_for(record.settings, store=home.store, session=made.name, root=home.root, recorded=True)
+
+    def heard(event: Event) -> None:
+        begins = event["kind"] == "node" and event["phase"] == "start" and event["node"] not in ("baseline", "report")
+        if begins and not came_to.get("report") and len(made.attempts()) >= len(before):
+            raise _Over
+        if on_event is not None:
+            on_event(event)
+
     ended = ""
     try:
-        made.run(device=device, engineer=engineers, on_event=on_event)
+        made.run(device=device, engineer=engineers, on_event=heard)
+    except _Over:
+        pass
     except Unrecorded as error:
         ended = str(error)
     except StitchError:
@@ -63,6 +73,10 @@ def replay(
     if not parts and came_to.get("report") and came_to.get("program") != made.state().get("program"):
         parts = "all attempts are the same, the programs are not"
     return Replayed(session=made.name, attempts=len(now), of=len(before), same=not parts, parts=parts)
+
+
+class _Over(BaseException):
+    """The session that is replayed had not gone on from here; as Ctrl-C, it is no failure of the new one."""
 
 
 def _parting(before: tuple[Attempt, ...], now: tuple[Attempt, ...], ended: str) -> str:

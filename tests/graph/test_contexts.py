@@ -152,6 +152,20 @@ def test_a_word_to_a_wait_for_a_reply_is_none_to_the_plan_that_follows(
     assert server.walk("one") == ["b"], "each answer went to the question that was shown"
 
 
+def test_another_answer_at_an_earlier_checkpoint_is_followed(server: Server) -> None:
+    """In one step, as a client sends it: what was answered there before stands beside it."""
+    server.start("one", approve=["plan"])
+    place = server.graph.get_state(thread("one")).config
+    server.run("one", Command(resume={"tasks": ["b"]}))
+    server.run("one", Command(resume={"tasks": ["a"]}), place)
+    assert server.walk("one") == ["a", "a"]
+    server.run("one", Command(resume={"tasks": ["c"]}), place)
+    (interrupt,) = server.graph.get_state(place).interrupts
+    assert "there is no task 'c'" in interrupt.value["refused"]
+    server.run("one", Command(resume="accept"), place)
+    assert server.walk("one") == ["a", "a", "b"]
+
+
 def test_a_fork_of_a_draft_may_be_answered_differently(server: Server) -> None:
     server.start("one", approve=["code"])
     while server.graph.get_state(thread("one")).next:

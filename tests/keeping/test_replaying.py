@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from stitchcuda.engineers.choose import Engineers
 from stitchcuda.errors import BadInput, Unavailable
 from stitchcuda.keeping.forking import fork
 from stitchcuda.keeping.replaying import replay
@@ -13,9 +15,9 @@ from stitchcuda.session import Session
 from tests.clerk import KernelHands, answer_all, requests, run, story
 from tests.engineers.protocol_server import serve
 from tests.engineers.stage import Model, WordHands, played
-from tests.graph.tiny import SIM
+from tests.graph.tiny import SIM, ScriptedEngineer, TinyHands
 
-from .made import begun, named, record
+from .made import THREE, begun, ended, named, record
 
 PLANS = [[("aa", 0.001), ("bb", 0.001)], [("ee", 0.001)]]
 DRAFTS = {"aa": ["saves 0.2"], "bb": ["build error", "wrong", "saves 0.2"], "ee": ["saves 0.1"]}
@@ -121,3 +123,34 @@ def test_the_built_in_engineer_needs_no_record(home, monkeypatch: pytest.MonkeyP
     found = replay("tiny", workspace=home)
     assert found.same, found.parts
     assert found.of == len(session.attempts())
+
+
+def test_one_of_the_built_in_engineer_ends_where_the_record_ends(home, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    scripted = Engineers(ScriptedEngineer(THREE), recorded=True)
+    monkeypatch.setattr("stitchcuda.running.open_hands", lambda home, record, device: TinyHands())
+    monkeypatch.setattr("stitchcuda.keeping.replaying.engineers_for", lambda *_, **__: scripted)
+    ended(home)
+    forked = fork("tiny", 4, workspace=home)
+    found = replay(forked.name, workspace=home)
+    assert (found.attempts, found.of, found.same, found.parts) == (4, 4, True, "")
+    assert named(home, found.session).status == "parked", "it stands where the other one stands"
+    at_the_start = fork("tiny", 0, workspace=home)
+    assert replay(at_the_start.name, workspace=home).same
+
+
+def test_what_people_answered_is_answered_again(home, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.setattr("stitchcuda.running.open_hands", lambda home, record, device: TinyHands())
+    monkeypatch.setattr(
+        "stitchcuda.keeping.replaying.engineers_for", lambda *_, **__: Engineers(ScriptedEngineer(THREE), recorded=True)
+    )
+    session = ended(home, approve=("plan", "code"))
+    answers: list[Any] = [{"tasks": ["x"]}, {"tasks": ["c", "a"]}, "accept", {"files": {"drafts.txt": ""}}, "accept"]
+    for answer in [*answers, {"files": {"model_new.py": "# mine\n"}}]:
+        session.run(engineer=ScriptedEngineer(THREE), hands=TinyHands(), answer=answer)
+    while session.waiting:
+        session.run(engineer=ScriptedEngineer(THREE), hands=TinyHands(), answer="accept")
+    before = session.attempts()
+    assert any(attempt.note.endswith("(edited by a person)") for attempt in before)
+    found = replay("tiny", workspace=home)
+    assert (found.same, found.attempts, found.parts) == (True, len(before), "")
+    assert [one.program for one in named(home, found.session).attempts()] == [one.program for one in before]
