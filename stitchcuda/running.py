@@ -27,6 +27,7 @@ from stitchcuda.graph.runtime import Given
 from stitchcuda.memory import open_memory
 from stitchcuda.nodes.away import ELSEWHERE, AwayHands
 from stitchcuda.nodes.context import Context, Hands
+from stitchcuda.state import Plan, Usage
 
 if TYPE_CHECKING:
     from stitchcuda.session import Listener, Session
@@ -60,7 +61,7 @@ def run(
             if start is not None:
                 context = open_context(session.home, session.record, hands, engineer, on_event, memory)
                 with session.home.told():
-                    _drive(graph, start, context)
+                    _drive(graph, start, context, standing_of(session, context))
                 waiting = questions(graph.get_state(thread(session.name)).interrupts)
                 lay_out(waiting, session.folder, session.home.store)
         except KeyboardInterrupt as error:
@@ -110,9 +111,32 @@ def _start(graph: Graph, name: str, hands: Hands, command: Command[Any] | None) 
     return _Start(command, resumed=True) if snapshot.tasks else None
 
 
-def _drive(graph: Graph, start: _Start, context: Context) -> None:
+def standing_of(session: Session, context: Context) -> dict[str, Any]:
+    """Where a session stands when a run of it begins, for the event that says so: `tasks` of the plan and those finished before
+    it, in order, which of them are `done` and `kept`, `attempts` so far, of them by the built-in engineer's start (`started`)
+    while the `stage` is not over, the `best` and the last four (`recent`), and the `usage`."""
+    state = session.state()
+    done = state.get("tasks_done", ())
+    plans = [context.load(Plan, digest) for digest in state.get("plans", ())]
+    tasks = {task.id: task for plan in plans for task in plan.tasks if task.id in done}
+    tasks |= {task.id: task for task in plans[-1].tasks} if plans else {}
+    return {
+        "tasks": tuple(tasks.values()),
+        "done": done,
+        "kept": state.get("tasks_kept", ()),
+        "attempts": state.get("attempts", 0),
+        "stage": state.get("stage") or ("start" if context.engineers.starter else "model"),
+        "started": state.get("started", 0),
+        "best": state.get("best"),
+        "recent": state.get("recent", ()),
+        "usage": state.get("usage", Usage()),
+    }
+
+
+def _drive(graph: Graph, start: _Start, context: Context, standing: dict[str, Any]) -> None:
     """Runs the graph until it ends or waits."""
-    context.emit("session", resumed=start.resumed, workspace=str(context.workspace.root), settings=context.settings)
+    facts = {"workspace": str(context.workspace.root), "settings": context.settings}
+    context.emit("session", resumed=start.resumed, **facts, **standing)
     config: RunnableConfig = {**thread(context.name), "recursion_limit": recursion_limit(context.settings)}
     steps = graph.stream(start.request, config, context=Given(context=context), durability="sync", stream_mode="updates")
     for _ in steps:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -36,28 +36,30 @@ def milliseconds(value: float | None) -> str:
 
 @dataclass
 class Progress:
-    """What the events so far amount to."""
+    """What the events so far amount to, from where the session stood when this run began."""
 
     tasks: dict[str, Task] = field(default_factory=dict)
     status: dict[str, str] = field(default_factory=dict)  # task id → open, kept, not kept, or what failed last
     attempts: int = 0
+    started: int = 0                       # of those, by the built-in engineer before a chat model went on
+    starting: bool = False                 # that engineer is at work: its attempts are not counted against a budget
     best: str = ""
     node: str = ""
     replies: int = 0  # pieces of the reply that is streaming in
     usage: Usage = field(default_factory=Usage)
-    settings: Settings | None = None
-    started: float = field(default_factory=time.monotonic)
+    settings: Settings | None = None       # None until the session is there
+    opened: float = field(default_factory=time.monotonic)
+    begun: float = field(default_factory=time.monotonic)  # the session, were its runs one
 
-    def elapsed(self) -> str:
-        seconds = int(time.monotonic() - self.started)
+    def elapsed(self, since: float | None = None) -> str:
+        seconds = int(time.monotonic() - (self.opened if since is None else since))
         return f"{seconds // 60}:{seconds % 60:02d}"
 
     def take(self, event: dict[str, Any]) -> str:
         """Takes an event in and returns its line for the log, "" when it is not worth one."""
         match event["kind"]:
             case "session":
-                self.settings = event.get("settings")
-                return f"session {event['session']} {'goes on' if event.get('resumed') else 'starts'} in {event['workspace']}"
+                return self._session(event)
             case "node":
                 return self._node(event)
             case "step":                   # of a node that has several long ones
@@ -81,6 +83,23 @@ class Progress:
             case "note":
                 return f"note: {event['text']}"
         return ""
+
+    def _session(self, event: dict[str, Any]) -> str:
+        """Begins from where the session stands, which is in the event (`running.py`)."""
+        self.settings, self.attempts = event.get("settings"), event.get("attempts", 0)
+        self.started, self.starting = event.get("started", 0), event.get("stage") == "start"
+        self.usage = event.get("usage", Usage())
+        self.begun = time.monotonic() - self.usage.wall_s
+        done, kept = event.get("done", ()), event.get("kept", ())
+        self.tasks = {task.id: task for task in event.get("tasks", ())}
+        self.status = dict.fromkeys(self.tasks, "open")
+        self.status |= {attempt.task: failed(attempt) for attempt in event.get("recent", ()) if attempt.task in self.tasks}
+        self.status |= dict.fromkeys(done, "not kept") | dict.fromkeys(kept, "kept")
+        line = f"session {event['session']} {'goes on' if event.get('resumed') else 'starts'} in {event['workspace']}"
+        if event.get("best"):
+            self.best = best_line(event["best"], kept)
+            line += f": {self.attempts} attempts, best so far: {self.best}"
+        return line
 
     def _node(self, event: dict[str, Any]) -> str:
         """A node is worth a line when it took a while, or will (the baseline imports torch and captures)."""
@@ -109,6 +128,8 @@ class Progress:
         return f"{call.model} as {role}: {tokens}{money}, {call.seconds:.0f} s{failed}"
 
     def _plan(self, event: dict[str, Any]) -> str:
+        if self.starting and event.get("engineer") != "builtin":
+            self.starting, self.started = False, self.attempts
         tasks: tuple[Task, ...] = event["tasks"]
         self.tasks = {name: task for name, task in self.tasks.items() if self.status.get(name) in ("kept", "not kept")}
         self.tasks |= {task.id: task for task in tasks}
@@ -120,7 +141,7 @@ class Progress:
         self.attempts += 1
         result = outcome_of(attempt)
         if attempt.route == "code":
-            self.status[attempt.task] = f"attempt {attempt.ordinal + 1} {result}"
+            self.status[attempt.task] = failed(attempt)
         else:
             self.status[attempt.task] = "kept" if attempt.kept else "not kept"
         line = f"{attempt.task} #{attempt.ordinal} ({title}): {result}, then {attempt.route} ({attempt.route_reason})"
@@ -135,7 +156,12 @@ def outcome_of(attempt: Attempt) -> str:
     return f"correct ({attempt.tier})" if attempt.kept else f"correct ({attempt.tier}) but not kept"
 
 
-def best_line(attempt: Attempt, kept: list[str]) -> str:
+def failed(attempt: Attempt) -> str:
+    """The status of a task that is to be tried again."""
+    return f"attempt {attempt.ordinal + 1} {outcome_of(attempt)}"
+
+
+def best_line(attempt: Attempt, kept: Sequence[str]) -> str:
     """What the best program is, with a speed-up only where one was timed."""
     stitched = f"{len(kept)} stitched, {attempt.own_share:.0%} in own kernels, tier {attempt.tier}"
     return f"{stitched}, {attempt.speedup:.2f}× over eager" if attempt.speedup is not None else stitched
@@ -193,8 +219,8 @@ class LiveView:
         if after:
             tasks.add_row("", f"{after} more", style="dim")
         working = progress.node + (f" ({progress.replies} pieces of a reply)" if progress.replies else "")
-        self.spinner.update(text=f"{working or 'starting'}   {self._spent()}")
-        parts: list[RenderableType] = [tasks, self.spinner]
+        self.spinner.update(text=working or "starting")
+        parts: list[RenderableType] = [tasks, self.spinner, Text(f"  {self._spent()}")]
         if progress.best:
             parts.append(Text(f"best so far: {progress.best}", style="green"))
         parts += [Text(line, style="dim", overflow="ellipsis", no_wrap=True) for line in self.lines]
@@ -210,15 +236,30 @@ class LiveView:
 
     def _spent(self) -> str:
         """What was spent, and of how much where there is a limit."""
-        usage, progress, limits = self.progress.usage, self.progress, self.progress.settings or Settings()
-        spent = f"{progress.attempts} attempts, {progress.elapsed()}"
-        spent += f" of {limits.max_minutes:g} min" if limits.max_minutes else ""
-        if usage.calls:
-            money = "price unknown" if usage.usd is None else f"{usage.usd:.2f} of {limits.budget_usd:g} USD"
-            of = f" of {limits.max_tokens:,}" if limits.max_tokens else ""
-            spent += f", {usage.calls} calls, {usage.input_tokens + usage.output_tokens:,}{of} tokens, {money}"
-        of = f" of {limits.max_gpu_s:g}" if limits.max_gpu_s else ""
-        return spent + (f", GPU {usage.gpu_s:.0f}{of} s" if usage.gpu_s else "")
+        progress, usage, limits = self.progress, self.progress.usage, self.progress.settings
+        if limits is None:
+            return progress.elapsed()
+        started = progress.attempts if progress.starting else progress.started
+        own = f"{progress.attempts - started}{_of(limits.max_attempts)} attempts"
+        parts = [f"{own} after the start's {started}" if started else own]
+        parts.append(progress.elapsed(progress.begun) + (f"{_of(limits.max_minutes)} min" if limits.max_minutes else ""))
+        asks = usage.calls > 0 or limits.model != "builtin" or bool(limits.roles)
+        if asks:
+            parts.append(f"{usage.calls} calls")
+        if asks or limits.max_tokens:
+            parts.append(f"{usage.input_tokens + usage.output_tokens:,}{_of(limits.max_tokens)} tokens")
+        if asks:
+            parts.append("price unknown" if usage.usd is None else f"{usage.usd:.2f}{_of(limits.budget_usd)} USD")
+        if usage.gpu_s or limits.max_gpu_s:
+            parts.append(f"GPU {usage.gpu_s:.0f}{_of(limits.max_gpu_s)} s")
+        return ", ".join(parts)
+
+
+def _of(limit: float | None) -> str:
+    """ " of 30"; "" where there is no limit."""
+    if limit is None:
+        return ""
+    return f" of {limit:,}" if isinstance(limit, int) else f" of {limit:g}"
 
 
 @contextmanager

@@ -25,6 +25,7 @@ from stitchcuda.tools.doctoring.doctor_check import Check
 from stitchcuda.tools.judging.verify import builds
 
 from .engineers.briefs import ATTEMPT, TASK
+from .graph.tiny import Script, ScriptedEngineer, TinyHands, tiny_session
 from .tools.machine.test_toolkit import executable, homeless
 
 REFERENCE = """
@@ -217,7 +218,7 @@ RIGHT = ATTEMPT.model_copy(
     update={"task": "r02", "correct": True, "kept": True, "route": "next_task", "diagnosis": "", "own_share": 0.4}
 )
 EVENTS: list[dict[str, Any]] = [
-    {"kind": "session", "session": "s", "resumed": False, "workspace": "/somewhere"},
+    {"kind": "session", "session": "s", "resumed": False, "workspace": "/somewhere", "settings": Settings()},
     {"kind": "node", "node": "baseline", "phase": "start", "task": None},
     {"kind": "node", "node": "baseline", "phase": "end", "task": None, "seconds": 4.25, "usage": SPENT},
     {"kind": "plan", "version": 1, "tasks": (TASK, OTHER), "summary": "Two."},
@@ -260,7 +261,7 @@ def test_live_panel() -> None:
     assert "r02" in panel
     assert "kept" in panel
     assert "coder (softmax) (7 pieces of a reply)" in panel
-    assert "2 attempts, 0:00, 2 calls, 1,500 tokens, price unknown" in panel
+    assert "2 of 30 attempts, 0:00, 2 calls, 1,500 tokens, price unknown" in panel
     assert "best so far: 1 stitched" in panel
 
 
@@ -286,8 +287,71 @@ def test_the_live_panel_fits_the_screen(width: int, height: int, settled: int) -
         assert "[bold]task[/bold]" in words, "a plan's words are no markup"
         assert "0:00 of 30 min" in words
         assert "0.50 of 2 USD" in words
+        assert "0 of 30 attempts" in words
         if settled < 60:
             assert f"r{settled:02}" in words
+
+
+def panel_of(view: LiveView) -> str:
+    out = io.StringIO()
+    Console(file=out, width=160).print(view)
+    return out.getvalue()
+
+
+def test_a_view_begins_from_where_the_session_stands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    script: Script = {"a": ["saves 0.2"], "b": ["wrong", "saves 0.3"], "c": ["saves 0.1"]}
+    session = tiny_session(tmp_path)
+    hands = TinyHands()
+
+    def strike(tool: str) -> None:
+        if tool == "build" and hands.calls.count("build") == 2:
+            raise KeyboardInterrupt
+
+    hands.before = strike
+    with pytest.raises(KeyboardInterrupt):
+        session.run(engineer=ScriptedEngineer(script), hands=hands)
+    events: list[dict[str, Any]] = []
+    session.run(engineer=ScriptedEngineer(script), hands=TinyHands(), on_event=events.append)
+    plain, live = PlainView(), LiveView()
+    plain(events[0])
+    live(events[0])
+    assert "goes on in" in (told := capsys.readouterr().err)
+    assert "2 attempts, best so far: 1 stitched, 50% in own kernels" in told
+    panel = panel_of(live)
+    assert [line.split()[-1] for line in panel.splitlines() if " task " in line] == ["kept", "wrong", "open"]
+    assert "attempt 1 wrong" in panel
+    assert "2 of 30 attempts" in panel
+    assert "best so far: 1 stitched" in panel
+    for event in events[1:]:
+        live(event)
+    assert "4 of 30 attempts" in panel_of(live)
+    assert "best so far: 3 stitched" in panel_of(live)
+
+
+def test_the_live_panel_shows_budgets_that_bind() -> None:
+    view = LiveView()
+    assert "attempts" not in panel_of(view), "no budget is known before the session is there"
+    view({"kind": "session", "session": "s", "workspace": "w", "settings": Settings(max_attempts=7), "attempts": 3})
+    assert "3 of 7 attempts, 0:00\n" in "\n".join(map(str.rstrip, panel_of(view).splitlines())) + "\n"
+    limits = Settings(model="openai:x", max_minutes=20, max_tokens=90000, max_gpu_s=60)
+    spent = Usage(input_tokens=1000, output_tokens=500, usd=0.5, calls=2, gpu_s=12.2, wall_s=605)
+    view({"kind": "session", "session": "s", "workspace": "w", "settings": limits, "attempts": 6, "started": 4, "usage": spent})
+    assert (
+        "2 of 30 attempts after the start's 4, 10:05 of 20 min, 2 calls, 1,500 of 90,000 tokens, 0.50 of 5 USD, GPU 12 of 60 s"
+        in panel_of(view)
+    )
+
+
+def test_what_the_start_tries_is_not_counted_against_the_budget() -> None:
+    progress = Progress()
+    limits = Settings(model="openai:x")
+    progress.take({"kind": "session", "session": "s", "workspace": "w", "settings": limits, "stage": "start"})
+    for event in EVENTS[3:9]:
+        progress.take({**event, "engineer": "builtin"})
+    assert (progress.attempts, progress.started) == (2, 0)
+    progress.take({"kind": "plan", "version": 2, "tasks": (), "summary": "", "engineer": "openai:x"})
+    progress.take({"kind": "attempt", "attempt": RIGHT, "title": "softmax"})
+    assert (progress.attempts, progress.started) == (3, 2)
 
 
 def test_replanned_tasks_keep_their_fate() -> None:
