@@ -18,6 +18,7 @@ from stitchcuda.errors import Pending, ReplyPending, StitchError
 from stitchcuda.graph.asking import listening, wait
 from stitchcuda.graph.contexts import FIRST, SIDE_BY_SIDE, as_asked, lent, refer
 from stitchcuda.graph.events import Streaming, streaming
+from stitchcuda.graph.mirroring import mirror
 from stitchcuda.graph.standing import with_tuples
 from stitchcuda.nodes.context import Context
 from stitchcuda.state import State, Usage
@@ -51,6 +52,7 @@ def node(name: str, act: Callable[[State, Context], State]) -> Node:
                 with lent(name, state) as context:
                     update = _act(name, act, state, context)
                     refer(context, update)
+                    mirror(context, name, state | update)
                     return update
             except StitchError as error:
                 raise _for_servers(error) from error

@@ -14,6 +14,7 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 
+from stitchcuda.card import findings_of
 from stitchcuda.errors import BadInput, ReplyPending
 from stitchcuda.graph import contexts
 from stitchcuda.graph.checkpoints import serializer
@@ -21,9 +22,10 @@ from stitchcuda.graph.graph import Graph, build_graph, thread
 from stitchcuda.graph.opening import open_context
 from stitchcuda.graph.runtime import Given
 from stitchcuda.graph.standing import with_tuples
+from stitchcuda.keeping.forking import fork
 from stitchcuda.keeping.sweeping import sweep
 from stitchcuda.nodes.context import Context
-from stitchcuda.session import sessions
+from stitchcuda.session import Session, sessions
 from stitchcuda.state import Task, Work, gathered
 from stitchcuda.workspace import Workspace
 
@@ -232,6 +234,22 @@ def test_another_reference_in_the_same_thread_is_another_session(server: Server)
     assert (first["session"], second["session"]) == ("model-1", "model-2")
     assert second["attempts"] == first["attempts"] == 3, "counted anew"
     assert second["head"] != first["head"]
+
+
+def test_whoever_reads_sessions_sees_what_a_servers_thread_has_come_to(server: Server) -> None:
+    server.start("one", approve=["plan"])
+    waits = Session.open("model-1")
+    assert (waits.status, waits.outcome().attempts) == ("parked", 0)
+    server.run("one", Command(resume="accept"))
+    found = Session.open("model-1")
+    outcome = found.outcome()
+    assert (outcome.status, outcome.accepted, outcome.attempts, outcome.tasks_done) == ("done", True, 3, 2)
+    assert [attempt.task for attempt in found.attempts()] == server.walk("one")
+    assert found.plan is not None
+    assert fork("model-1", 2).attempts() == found.attempts()[:2]
+    assert findings_of(found).card.status == "done"
+    server.run("one", Command(resume={"tasks": ["b"]}), server.before("one", "planner"))
+    assert [attempt.task for attempt in Session.open("model-1").attempts()] == ["b"], "the thread that ended last"
 
 
 def test_a_sweep_leaves_what_a_servers_threads_refer_to(server: Server) -> None:
