@@ -327,7 +327,12 @@ class Session:
     def _stands(self) -> Standing:
         def read() -> Standing:
             with self._checkpoints() as saver:
-                return standing(saver, self.name)
+                found = standing(saver, self.name)
+            attempts = 0 if found.state or self.home.store.owner(self.name) else len(self.home.store.attempts(self.name))
+            if attempts:
+                gone = f"the checkpoints of session {self.name!r} are missing"
+                raise Damaged(f"{gone}, its ledger has {attempts} attempts: {_RESUME} takes them over")
+            return found
 
         return self._once("standing", read)
 

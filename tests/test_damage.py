@@ -19,6 +19,8 @@ import pytest
 from stitchcuda.card import findings_of
 from stitchcuda.errors import BadInput, Damaged, StitchError, Unavailable
 from stitchcuda.graph.checkpoints import Checkpoints
+from stitchcuda.keeping.archive import export
+from stitchcuda.keeping.sweeping import remove
 from stitchcuda.session import Session, sessions
 from stitchcuda.workspace import Workspace
 
@@ -293,6 +295,9 @@ def test_the_checkpoints_are_damaged(session: Session, harm: str) -> None:
     HARM[harm](path)
     shown = stand(session)
     again, told, asked = mended(session)
+    if harm in ("deleted", "emptied"):
+        lost = f"the checkpoints of session 'tiny' are missing, its ledger has {len(before)} attempts"
+        assert shown == f"{lost}: `stitchcuda resume` takes them over"
     if harm == "deleted":
         again_from = f"it starts again and takes over {len(before)} attempts from its ledger"
         assert told[0] == f"the checkpoints of session 'tiny' are missing: {again_from}"
@@ -320,11 +325,16 @@ def stand(session: Session) -> Any:
         return str(error)
 
 
-def test_reading_a_session_without_checkpoints_makes_none(session: Session) -> None:
+def test_reading_a_session_without_checkpoints_makes_none(session: Session, tmp_path: Path) -> None:
     path = session.folder / "checkpoints.sqlite"
     path.unlink()
-    opened(session).outcome()
+    with pytest.raises(Damaged, match=r"are missing, its ledger has \d attempts: `stitchcuda resume` takes them over"):
+        opened(session).outcome()
+    with pytest.raises(StitchError, match="checkpoints"):
+        export(session.name, tmp_path / "archive", workspace=session.home)
     assert not path.exists()
+    ended(session.home, "other")
+    assert remove(["other"], workspace=session.home).waits_for.startswith(f"session {session.name!r} cannot be read")
 
 
 def test_a_log_of_checkpoints_that_is_lost(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 
-from stitchcuda.errors import StitchError, Unavailable
+from stitchcuda.errors import Damaged, StitchError, Unavailable
 from stitchcuda.graph.checkpoints import open_checkpoints
 from stitchcuda.session import Place
 from stitchcuda.state import Digest, Record
@@ -98,4 +98,6 @@ def _texts(home: Workspace, name: str) -> Iterator[bytes]:
     for call in home.store.calls(name).values():
         yield call.model_dump_json().encode()
     with home.told(), open_checkpoints(home, name, reading=True) as saver:
+        if home.store.attempts(name) and saver.newest(name) is None:
+            raise Damaged(f"the checkpoints of session {name!r} are missing")
         yield from saver.contents(name)
