@@ -19,9 +19,10 @@ import pytest
 from stitchcuda.card import findings_of
 from stitchcuda.errors import BadInput, Damaged, StitchError, Unavailable
 from stitchcuda.graph.checkpoints import Checkpoints
-from stitchcuda.keeping.archive import export
+from stitchcuda.keeping.archive import export, import_
 from stitchcuda.keeping.sweeping import remove
-from stitchcuda.session import Session, sessions
+from stitchcuda.session import Session, outcomes, sessions
+from stitchcuda.summary import session_tables
 from stitchcuda.workspace import Workspace
 
 from .engineers.desks import assert_one_sentence
@@ -558,6 +559,25 @@ def test_a_disk_that_is_full_and_has_room_again(small: Path, room: int) -> None:
 def fill(folder: Path, room: int) -> None:
     with (folder / "ballast").open("wb") as file:
         file.write(b"\0" * (shutil.disk_usage(folder).free - room * 1024))
+
+
+def test_on_a_full_disk_sessions_are_shown_and_exported_elsewhere(small: Path, tmp_path: Path) -> None:
+    ended(Workspace(small), "one")
+    stopped(Workspace(small), "two", before=nth("build", 6))
+    before = sorted(path.name for path in small.rglob("*"))
+    fill(small, 0)
+    found, damaged = outcomes(Workspace(small))
+    assert damaged == {}
+    assert sorted((outcome.session, outcome.status, outcome.attempts) for _, outcome in found) == [
+        ("one", "done", 6), ("two", "parked", 5),
+    ]  # fmt: skip
+    for session, _ in found:
+        assert session_tables(session)
+        assert findings_of(session).lost == ()
+    archive = export("one", tmp_path / "archive", workspace=small)
+    assert import_(archive, workspace=tmp_path / "elsewhere").outcome().accepted
+    (small / "ballast").unlink()
+    assert sorted(path.name for path in small.rglob("*")) == before, "nothing is left behind"
 
 
 def test_a_disk_that_is_full_while_the_ledger_is_cut(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,13 +28,14 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 
 from stitchcuda.errors import BadInput, Damaged, StitchError, Unavailable
 from stitchcuda.state import Record
-from stitchcuda.workspace import Workspace
+from stitchcuda.workspace import Workspace, writing
 
 if TYPE_CHECKING:
     from stitchcuda.graph.postgres_checkpoints import PostgresCheckpoints
 
 FILE = "checkpoints.sqlite"
 _SUMMED = "msgpack+sha256"
+_ROOM = 1 << 20                            # bytes on a disk below which reading leaves it alone
 _NO_ROOM = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR}
 _NOT_WRITABLE = {
     sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED,
@@ -128,15 +129,17 @@ class Checkpoints(SqliteSaver):
             raise
 
     def _read_from(self) -> Path | str:
-        """Where nothing may be written SQLite cannot read a file with a log beside it, but a copy of both."""
+        """Where nothing may be written, or no room is left, SQLite cannot read a file with a log beside it: a copy of both."""
         if not self.path.exists():
             return ":memory:"
-        if os.access(self.path.parent, os.W_OK):
+        if os.access(self.path.parent, os.W_OK) and shutil.disk_usage(self.path.parent).free >= _ROOM:
             return self.path
-        self._copy = tempfile.TemporaryDirectory(prefix="stitchcuda-read-")
-        for part in ("", "-wal"):
-            if (file := Path(f"{self.path}{part}")).exists():
-                shutil.copyfile(file, Path(self._copy.name, file.name))
+        place = Path(tempfile.gettempdir())
+        with writing(place):
+            self._copy = tempfile.TemporaryDirectory(prefix="stitchcuda-read-")
+            for part in ("", "-wal"):
+                if (file := Path(f"{self.path}{part}")).exists():
+                    shutil.copyfile(file, Path(self._copy.name, file.name))
         return Path(self._copy.name, FILE)
 
     def _set_up(self) -> None:
