@@ -1,9 +1,9 @@
 """A session as one file, to be carried to another workspace or another kind of store: `export` writes it, `import_` reads it.
 
-    session.json  ledger.jsonl  transcript.jsonl  checkpoints.sqlite  artefacts/SHA-256  files/report.md …
+    session.json  ledger.jsonl  transcript.jsonl  checkpoints.sqlite  artefacts/SHA-256  files/report.md
 
-A gzipped tar file. Everything in it is checked before anything is added: names, digests, checksums, and how much there is of it
-all. It holds what models were told and answered, and no key.
+A gzipped tar file. Everything in it is checked before anything is added: names, digests, checksums, how much it is in all,
+and that nothing which the session rests on is missing. It holds what models were told and answered, and no key.
 """
 
 from __future__ import annotations
@@ -16,25 +16,31 @@ import sqlite3
 import tarfile
 import tempfile
 import zlib
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from stitchcuda.errors import BadInput, Damaged
+from pydantic import ValidationError
+
+from stitchcuda.errors import BadInput, Damaged, Unavailable
 from stitchcuda.graph.checkpoints import FILE, Checkpoints, carry, open_checkpoints
+from stitchcuda.graph.mending import _kept, _lacks, _Seen
+from stitchcuda.graph.standing import standing
 from stitchcuda.keeping.sweeping import reached
 from stitchcuda.lines import Lines
 from stitchcuda.session import Place, Session
 from stitchcuda.state import Attempt, Call
-from stitchcuda.workspace import SessionRecord, Workspace, get_tree, write_atomically
+from stitchcuda.workspace import FolderStore, SessionRecord, Store, Workspace, get_tree, write_atomically
+from stitchcuda.workspace.store import Whole
 
 SUFFIX = ".stitch.tar.gz"
 MOST = 1 << 30                             # bytes that any archive may unpack to
 EXPANDS = 100                              # times its own size that a larger one may
-_FILES = ("report.md", "report.html")
 _NAMES = re.compile(
     r"session\.json|ledger\.jsonl|transcript\.jsonl|checkpoints\.sqlite|artefacts/[0-9a-f]{64}|files/report\.(md|html)"
 )
+_LARGE = "it is far larger unpacked than packed"
 _REFERENCE = re.compile(r"[^\W.][^/\x00-\x1f]{0,100}\.(py|pkl)")
 
 
@@ -42,20 +48,28 @@ def export(name: str, path: Path | None = None, *, workspace: Place = None) -> P
     """Writes the session to `path` (default: `NAME.stitch.tar.gz` here) and returns it. A running session is written as it
     stands.
 
-    Raises Unavailable where an artefact that it needs is missing or damaged: an archive is whole.
+    Raises Unavailable where something that it rests on is missing or damaged: an archive is whole.
     """
     home = Workspace.of(workspace, create=False)
     record = home.record(name).model_copy(update={"reference_path": ""})  # a path of this machine
     target = path or Path(f"{name}{SUFFIX}")
+    if target.is_dir():
+        raise BadInput(f"{target} is a folder: name a file with -o, such as {target / f'{name}{SUFFIX}'}")
+    if not target.parent.is_dir():
+        raise BadInput(f"cannot write {target} (there is no folder {target.parent}): make it, or name another file with -o")
     with tempfile.TemporaryDirectory(prefix="stitchcuda-export-") as place:
         folder = Path(place)
         with home.told(), open_checkpoints(home, name, reading=True) as saver, Checkpoints(folder) as copy:
             carry(saver, name, copy, name)
-        attempts, calls = home.store.attempts(name).values(), home.store.calls(name).values()
+        attempts, calls = home.store.attempts(name), home.store.calls(name)
+        for one in attempts.values():
+            get_tree(home.store, one.program), home.store.get(one.evidence), home.store.get(one.review)
+        if lack := _lack(folder, record, attempts, calls, home.store):
+            raise Unavailable(f"session {name!r} is not whole ({lack}): resume it, which goes on from what is, then export it")
         if attempts:
-            _lines(folder / "ledger.jsonl", Attempt, "attempt").replace(attempts)
+            _lines(folder / "ledger.jsonl", Attempt, "attempt").replace(attempts.values())
         if calls:
-            _lines(folder / "transcript.jsonl", Call, "call").replace(calls)
+            _lines(folder / "transcript.jsonl", Call, "call").replace(calls.values())
         packed = io.BytesIO()
         # Without times and owners: the same session gives the same bytes.
         with gzip.GzipFile(fileobj=packed, mode="wb", mtime=0) as squeezed, tarfile.open(fileobj=squeezed, mode="w") as tar:
@@ -63,14 +77,14 @@ def export(name: str, path: Path | None = None, *, workspace: Place = None) -> P
             for file in ("ledger.jsonl", "transcript.jsonl", FILE):
                 if (folder / file).exists():
                     _add(tar, file, (folder / file).read_bytes())
-            for file in _FILES:
-                if (home.folder(name) / file).is_file():
-                    _add(tar, f"files/{file}", (home.folder(name) / file).read_bytes())
-            for one in attempts:
-                get_tree(home.store, one.program), home.store.get(one.evidence), home.store.get(one.review)
+            if (report := home.folder(name) / "report.md").is_file():  # its page is made again from what is here
+                _add(tar, "files/report.md", report.read_bytes())
             for digest in sorted(reached(home, [name])):
                 _add(tar, f"artefacts/{digest}", home.store.get(digest))
-    write_atomically(target, packed.getvalue())
+    try:
+        write_atomically(target, packed.getvalue())
+    except (BadInput, Unavailable) as error:
+        raise type(error)(str(error).replace("--workspace", "-o")) from error
     return target
 
 
@@ -83,8 +97,9 @@ def import_(path: Path, *, to: str | None = None, workspace: Place = None) -> Se
         home = Workspace.of(workspace)
         home.check_free(to or record.name)
         with home.store.adding():
-            for artefact in sorted((folder / "artefacts").iterdir()):
-                home.store.put(artefact.read_bytes())
+            carried = FolderStore(folder)
+            for digest in sorted(digest for digest, _ in carried.artefacts()):
+                home.store.put(carried.get(digest))
             named = {"name": to, "origin": record.root} if to else {}
             made = Session(home, home.create(record.model_copy(update=named)))
             try:
@@ -114,36 +129,61 @@ def _unpacked(path: Path, folder: Path) -> SessionRecord:
     for part in ("artefacts", "files"):
         (folder / part).mkdir()
     try:
+        most = max(MOST, EXPANDS * path.stat().st_size)
         with gzip.open(path) as squeezed:
-            whole: Any = _Bounded(squeezed, max(MOST, EXPANDS * path.stat().st_size))
+            whole: Any = _Bounded(squeezed, most)
             with tarfile.open(fileobj=whole, mode="r|") as tar:
                 for entry in tar:
-                    _unpack(tar, entry, folder)
+                    most -= _unpack(tar, entry, folder, most)
             while whole.read(1 << 20):     # to its end, where gzip has its own checksum
                 pass
         record = SessionRecord.model_validate_json((folder / "session.json").read_bytes())
+        if not _REFERENCE.fullmatch(record.reference_name):
+            raise _Foreign(f"its reference cannot be named {record.reference_name!r}")
         attempts = _lines(folder / "ledger.jsonl", Attempt, "attempt").records()
-        _lines(folder / "transcript.jsonl", Call, "call").records()
+        calls = _lines(folder / "transcript.jsonl", Call, "call").records()
         _check_tables(folder / FILE)
-        with Checkpoints(folder) as saver:
-            saver.look()
+        if lack := _lack(folder, record, attempts, calls, FolderStore(folder)):
+            raise Damaged(lack)
     except _Foreign as error:
         raise BadInput(f"{path} is no exported session: {error}") from error
     except FileNotFoundError as error:
         missing = "there is no such file" if error.filename == str(path) else f"it has no {Path(str(error.filename)).name}"
         raise BadInput(f"{path} is no exported session: {missing}") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        why = f"session.json: {'.'.join(map(str, first['loc']))}: {first['msg']}"
+        raise BadInput(f"{path} is not as it was exported ({why}): export it again") from error
     except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, ValueError, Damaged, sqlite3.Error) as error:
-        why = _first(error).replace(f"{folder}/", "")
+        why = _first(error).replace(f"{folder}/", "").partition(": restore")[0]
         raise BadInput(f"{path} is no exported session, or not all of it ({why}): export it again") from error
     except OSError as error:
         why = error.strerror or str(error)
         raise BadInput(f"{path} cannot be read ({why}): give a file that `stitchcuda export` has written") from error
-    if not _REFERENCE.fullmatch(record.reference_name):
-        raise BadInput(f"{path} is no exported session: its reference cannot be named {record.reference_name!r}")
-    named = {record.reference, record.source, *(part for one in attempts.values() for part in (one.program, one.evidence))}
-    if lacking := sorted(digest for digest in named if not (folder / "artefacts" / digest).is_file()):
-        raise BadInput(f"{path} is no whole session: it lacks the artefact {lacking[0]}; export it again")
     return record.model_copy(update={"reference_path": ""})
+
+
+def _lack(
+    folder: Path, record: SessionRecord, attempts: Mapping[str, Attempt], calls: Mapping[str, Call], store: Store
+) -> str:
+    """What is missing of all that the session rests on, by what resuming it would look at; "" where it is whole. Its
+    checkpoints lie in `folder`, its artefacts in `store`. Raises Damaged for checkpoints that are not what was written."""
+    seen = _Seen(store)
+    with Checkpoints(folder) as saver:
+        saver.look()
+        threads = {str(one.config["configurable"]["thread_id"]) for one in saver.list(None)}  # so each can be read
+        state = standing(saver, record.name).state
+    if other := sorted(threads - {record.name}):
+        return f"its record is of session {record.name!r}, its checkpoints are of session {other[0]!r}"
+    if attempts and not threads:
+        return "it has attempts, and its checkpoints hold nothing"
+    if not (seen.has(record.reference) and seen.has(record.source)):
+        return "the reference is missing or damaged"
+    try:
+        _, lost = _kept(seen, Whole(tuple(attempts.values()), tuple(calls.values())))
+        return lost[0] if lost else _lacks(state, dict(attempts), seen)
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise Damaged("the list of a program's files is not what was written") from error
 
 
 class _Foreign(Exception):
@@ -160,26 +200,34 @@ class _Bounded:
         data = self._file.read(size)
         self._left -= len(data)
         if self._left < 0:
-            raise _Foreign("it is far larger unpacked than packed")
+            raise _Foreign(_LARGE)
         return data
 
 
-def _unpack(tar: tarfile.TarFile, entry: tarfile.TarInfo, folder: Path) -> None:
-    """One file of the archive."""
-    if not entry.isreg() or not _NAMES.fullmatch(entry.name):
+def _unpack(tar: tarfile.TarFile, entry: tarfile.TarInfo, folder: Path, most: int) -> int:
+    """One file of the archive, of at most `most` bytes; returns how many it has. A sparse one has any number in a few."""
+    if not entry.isreg() or entry.issparse() or not _NAMES.fullmatch(entry.name):
         raise _Foreign(f"{entry.name!r} does not belong into one")
     target = folder.joinpath(*PurePosixPath(entry.name).parts)
+    if target.parent.name == "artefacts":  # as a workspace has them
+        target = target.parent / target.name[:2] / target.name[2:]
+        target.parent.mkdir(exist_ok=True)
     if target.exists():
         raise _Foreign(f"{entry.name!r} is in it twice")
     found = hashlib.sha256()
     data = tar.extractfile(entry)
     assert data is not None
+    size = 0
     with target.open("wb") as file:
         while piece := data.read(1 << 20):
+            size += len(piece)
+            if size > most:
+                raise _Foreign(_LARGE)
             found.update(piece)
             file.write(piece)
-    if target.parent.name == "artefacts" and found.hexdigest() != target.name:
-        raise _Foreign(f"the artefact {target.name} is not what its name says; export it again")
+    if entry.name.startswith("artefacts/") and found.hexdigest() != (digest := PurePosixPath(entry.name).name):
+        raise _Foreign(f"the artefact {digest} is not what its name says; export it again")
+    return size
 
 
 def _check_tables(path: Path) -> None:

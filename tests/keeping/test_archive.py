@@ -15,10 +15,13 @@ from pathlib import Path
 import pytest
 
 from stitchcuda.errors import BadInput, Unavailable
+from stitchcuda.graph.checkpoints import Checkpoints
+from stitchcuda.graph.standing import standing
 from stitchcuda.keeping import archive
 from stitchcuda.keeping.archive import export, import_
 from stitchcuda.keeping.forking import fork
 from stitchcuda.session import Session
+from stitchcuda.state import State
 from stitchcuda.workspace import Workspace
 from tests.clerk import answer_all, calls, ledger, requests, run, story
 from tests.engineers.desks import assert_one_sentence
@@ -222,6 +225,57 @@ def without_a_program(path: Path, files: Members) -> None:
     packed(path, files)
 
 
+def state(folder: Path, files: Members) -> State:
+    """Where the session in an archive stands."""
+    place = folder / "state"
+    place.mkdir()
+    (place / "checkpoints.sqlite").write_bytes(files["checkpoints.sqlite"])
+    with Checkpoints(place) as saver:
+        found = standing(saver, "tiny").state
+    shutil.rmtree(place)
+    return found
+
+
+def without(which: Callable[[State, Members], str]) -> Callable[[Path, Members], None]:
+    """An archive without one artefact."""
+    def make(path: Path, files: Members) -> None:
+        del files[f"artefacts/{which(state(path.parent, files), files)}"]
+        packed(path, files)
+
+    return make
+
+
+def part_of(program: str | None, files: Members) -> str:
+    """A file of a program."""
+    return str(min(json.loads(files[f"artefacts/{program}"])["files"].values()))
+
+
+def attempts(files: Members) -> list[dict[str, str]]:
+    return [json.loads(json.loads(line)["attempt"]) for line in files["ledger.jsonl"].splitlines()]
+
+
+def sparse(path: Path, files: Members) -> None:
+    """As `tar --format=gnu -S` writes them: 20 MB, of which one byte is in the archive."""
+    entry = tarfile.TarInfo("files/report.html")
+    entry.size, entry.type = 1, tarfile.GNUTYPE_SPARSE
+    block = bytearray(entry.tobuf(tarfile.GNU_FORMAT))
+    block[386:410] = b"%011o\0%011o\0" % (20_000_000 - 1, 1)
+    block[483:495] = b"%011o\0" % 20_000_000
+    block[148:156] = b"%06o\0 " % (256 + sum(block[:148]) + sum(block[156:]))
+    packed(path, files)
+    whole = gzip.decompress(path.read_bytes()).rstrip(b"\0")
+    whole += bytes(-len(whole) % 512)
+    path.write_bytes(gzip.compress(whole + bytes(block) + b"x" + bytes(511) + bytes(1024)))
+
+
+def sparse_by_pax(path: Path, files: Members) -> None:
+    entry = tarfile.TarInfo("files/report.html")
+    entry.size = 1
+    size = str(20_000_000)
+    entry.pax_headers = {"GNU.sparse.map": f"{20_000_000 - 1},1", "GNU.sparse.size": size, "GNU.sparse.numblocks": "1"}
+    packed(path, files, (entry, b"x"))
+
+
 def forged(path: Path, files: Members) -> None:
     name = next(name for name in files if name.startswith("artefacts/"))
     packed(path, files | {name: files[name] + b" "})
@@ -320,6 +374,21 @@ DAMAGE: dict[str, Callable[[Path, Members], None]] = {
     "reference without a name": renamed_reference(""),
     "no reference": without_reference,
     "no program": without_a_program,
+    "a program's file": without(lambda state, files: part_of(attempts(files)[1]["program"], files)),
+    "a base": without(lambda state, files: attempts(files)[0]["base"]),
+    "a review": without(lambda state, files: attempts(files)[2]["review"]),
+    "a plan": without(lambda state, files: state["plan"] or ""),
+    "the capture": without(lambda state, files: state["baseline"].capture if state["baseline"] else ""),
+    "the regions": without(lambda state, files: state["baseline"].regions if state["baseline"] else ""),
+    "the first program": without(lambda state, files: part_of(state["first"], files)),
+    "no ledger": changed("ledger.jsonl", lambda data: None),
+    "a cut ledger": changed("ledger.jsonl", lambda data: data[:-300]),
+    "a ledger without its beginning": changed("ledger.jsonl", lambda data: data.partition(b"\n")[2]),
+    "no checkpoint": schema("DELETE FROM checkpoints; DELETE FROM writes;"),
+    "checkpoints of another session": schema("UPDATE checkpoints SET thread_id = 'x'; UPDATE writes SET thread_id = 'x';"),
+    "another name": changed("session.json", lambda data: data.replace(b'"name": "tiny"', b'"name": "other"')),
+    "sparse": sparse,
+    "sparse by pax": sparse_by_pax,
 }
 
 
@@ -350,6 +419,85 @@ def test_what_is_no_whole_archive_adds_nothing(
     assert "import-" not in str(said.value), "no path of ours that is gone by now"
     assert remains(tmp_path) == before
     assert not Path("/tmp/evil").exists()
+
+
+@pytest.mark.parametrize("make", [sparse, sparse_by_pax])
+def test_what_is_written_counts_too(
+    whole: Members, make: Callable[[Path, Members], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(tmp_path / "tiny.gz", dict(whole))
+    with pytest.raises(BadInput, match=r"'files/report\.html' does not belong into one"):
+        import_(tmp_path / "tiny.gz", workspace=tmp_path / "ws")
+    monkeypatch.setattr(archive, "MOST", 10_000_000)
+    monkeypatch.setattr(tarfile.TarInfo, "issparse", lambda entry: False)
+    with pytest.raises(BadInput, match="far larger unpacked than packed"):
+        import_(tmp_path / "tiny.gz", workspace=tmp_path / "ws")
+
+
+def test_a_draft_under_way_is_needed(tmp_path: Path) -> None:
+    home = Workspace(tmp_path / "ws")
+    stopped(home, before=lambda tool, number: tool == "build" and number > 4)
+    files = members(export("tiny", tmp_path / "tiny.gz", workspace=home))
+    program = next(work.program for work in state(tmp_path, files)["drafts"] if work.program)
+    assert import_(tmp_path / "tiny.gz", to="whole", workspace=home).status == "parked"
+    del files[f"artefacts/{program}"]
+    with pytest.raises(BadInput, match=r"the draft under way .* is missing or damaged"):
+        import_(packed(tmp_path / "cut.gz", files), to="other", workspace=home)
+    assert home.store.names() == ["tiny", "whole"]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (changed("session.json", lambda data: data.replace(b'"max_attempts": 30', b'"max_attempts": "x"')),
+         "(session.json: settings.max_attempts: "),
+        (changed("checkpoints.sqlite", lambda data: data[:5000]), "(checkpoints.sqlite is damaged ("),
+        (changed("ledger.jsonl", lambda data: b"{}\n" + data), "(ledger.jsonl is damaged at line 1)"),
+        (schema("UPDATE checkpoints SET checkpoint = x'00'"), "(checkpoints.sqlite is damaged ("),
+    ],
+)  # fmt: skip
+def test_which_file_is_wrong_and_what_to_do(
+    whole: Members, change: Callable[[Path, Members], None], words: str, tmp_path: Path
+) -> None:
+    change(tmp_path / "tiny.gz", dict(whole))
+    with pytest.raises(BadInput) as said:
+        import_(tmp_path / "tiny.gz", workspace=tmp_path / "ws")
+    assert_one_sentence(said.value)
+    assert words in str(said.value)
+    assert str(said.value).startswith(f"{tmp_path / 'tiny.gz'} is ")
+    assert str(said.value).endswith("): export it again")
+
+
+def test_a_session_that_is_not_whole_is_not_exported(tmp_path: Path) -> None:
+    home = Workspace(tmp_path / "ws")
+    session = ended(home)
+    plan = session.state()["plan"]
+    assert plan
+    (home.root / "artefacts" / plan[:2] / plan[2:]).unlink()
+    with pytest.raises(Unavailable, match=r"'tiny' is not whole \(a plan is missing or damaged\): resume it"):
+        export("tiny", tmp_path / "tiny.gz", workspace=home)
+    opened(session).run(engineer=ScriptedEngineer(THREE), hands=TinyHands())
+    assert import_(export("tiny", tmp_path / "tiny.gz", workspace=home), workspace=tmp_path / "there").outcome().accepted
+
+
+def test_where_an_archive_is_written(tmp_path: Path) -> None:
+    home = Workspace(tmp_path / "ws")
+    begun(home)
+    with pytest.raises(BadInput, match=r"is a folder: name a file with -o, such as .*/ws/tiny.stitch.tar.gz"):
+        export("tiny", tmp_path / "ws", workspace=home)
+    with pytest.raises(BadInput, match=r"there is no folder .*/none/more\): make it, or name another file with -o"):
+        export("tiny", tmp_path / "none" / "more" / "x.gz", workspace=home)
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_page_that_can_be_made_again_is_not_carried(tmp_path: Path) -> None:
+    home = Workspace(tmp_path / "ws")
+    page = ended(home).folder / "report.html"
+    page.write_text("<html>")
+    found = members(export("tiny", tmp_path / "tiny.gz", workspace=home))
+    assert [name for name in found if name.startswith("files/")] == ["files/report.md"]
+    old = packed(tmp_path / "old.gz", found | {"files/report.html": b"<html>"})
+    assert (import_(old, to="old", workspace=home).folder / "report.html").read_text() == "<html>"
 
 
 def test_a_file_that_is_not_there_or_is_a_folder(tmp_path: Path) -> None:
