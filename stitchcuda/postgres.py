@@ -1,5 +1,5 @@
 """A PostgreSQL database by its URL: connecting, connecting again, making tables once, and saying what went wrong without the
-URL's password.
+URL's password. A URL that can be read in two ways is not used, and nothing of it is shown.
 
 The packages are an extra (`stitchcuda[postgres]`), imported on first use. Tables are made under an advisory lock that is polled
 for, since waiting inside a statement would block the index that another process is building. It knows no tables: see
@@ -8,13 +8,14 @@ for, since waiting inside a statement would block the index that another process
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
-from typing import Any, TypeVar
-from urllib.parse import SplitResult, urlsplit
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import unquote
 
 from stitchcuda.errors import Unavailable
 
@@ -23,8 +24,38 @@ WAIT_S = 30.0
 _LOCK = 0x57177C4
 _POLL_S = 0.05
 _SILENT_S = 30                             # of a network, after which a connection counts as lost
+_HOST = r"(?:[^:/?#@\[\],\s]*|\[[0-9a-fA-F:.%]*\])(?::\d*)?"
+_OPTION = r"\w+=[^@&=\s]*"
+_URL = re.compile(
+    r"\w+://(?:(?P<user>[^:/?#@\[\]\s]*)(?::(?P<password>[^/?@\s]*))?@)?"
+    rf"(?P<place>{_HOST}(?:,{_HOST})*(?:/[^:/?#@\s]*)?)(?:\?(?P<options>{_OPTION}(?:&{_OPTION})*)?)?"
+)
+_PERCENT = re.compile(r"%(?![0-9a-fA-F]{2})")
+_QUOTING = (
+    "write % in its password as %25, @ as %40, / as %2F, : as %3A, ? as %3F and # as %23, "
+    "or keep the password in ~/.pgpass"
+)
 
 T = TypeVar("T")
+
+
+class _Url(NamedTuple):
+    """What may be shown of a URL, and its secrets."""
+
+    user: str
+    place: str                             # hosts, ports and the database
+    secrets: tuple[str, ...]
+
+
+def _read(url: str) -> _Url | None:
+    """None for a URL that could be read in two ways: some of its password may stand where a host is expected."""
+    found = _URL.fullmatch(url)
+    if found is None or _PERCENT.search(url):
+        return None
+    options = dict(option.split("=") for option in (found["options"] or "").split("&") if option)
+    said = (found["password"] or "", *(value for name, value in options.items() if "password" in name or "secret" in name))
+    secrets = {one for secret in said for one in (secret, unquote(secret)) if one}
+    return _Url(found["user"] or "", found["place"], tuple(sorted(secrets, key=len, reverse=True)))
 
 
 class Database:
@@ -34,18 +65,18 @@ class Database:
     def __init__(self, url: str, *, what: str, correct: str, without: str, wait_s: float = WAIT_S) -> None:
         self.url, self.wait_s = url, wait_s
         self._what, self._correct, self._without = what, correct, without
+        self._scheme, self._url = url.partition("://")[0], _read(url)
 
     def __str__(self) -> str:
         """The URL without user, password and options."""
-        parts = self._parts()
-        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+        return f"{self._scheme}://{self._url.place if self._url else '…'}"
 
     @property
     def shown(self) -> str:
         """The URL to type again: with its user, without its password."""
-        parts = self._parts()
-        user = f"{parts.username}@" if parts.username else ""
-        return f"{parts.scheme}://{user}{parts.netloc.rpartition('@')[2]}{parts.path}"
+        if self._url is None or not self._url.user:
+            return str(self)
+        return f"{self._scheme}://{self._url.user}@{self._url.place}"
 
     def connect(self) -> Any:
         """A connection of its own, in autocommit, whose rows are dicts."""
@@ -53,6 +84,8 @@ class Database:
         from psycopg.conninfo import conninfo_to_dict, make_conninfo
         from psycopg.rows import dict_row
 
+        if self._url is None:
+            raise Unavailable(f"{self._what} {self} has a URL that cannot be read: {_QUOTING}")
         with self.told():
             asked = conninfo_to_dict(self.url)
             asked.setdefault("connect_timeout", max(2, round(self.wait_s)))
@@ -102,15 +135,10 @@ class Database:
     def _reason(self, error: Exception) -> str:
         """The driver's first line, without what the URL keeps secret."""
         said = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
-        password = self._parts().password
         said = said.replace(self.url, str(self))
-        return said.replace(password, "***") if password else said
-
-    def _parts(self) -> SplitResult:
-        try:
-            return urlsplit(self.url)
-        except ValueError:                 # such as a bracket that is not closed
-            return urlsplit(self.url.partition("://")[0] + "://")
+        for secret in self._url.secrets if self._url else ():
+            said = said.replace(secret, "***")
+        return said
 
 
 class Line:

@@ -31,6 +31,7 @@ from stitchcuda.workspace.store import Store
 from stitchcuda.writing import write_atomically, writing
 
 CHECKPOINT = "STITCHCUDA_CHECKPOINT"
+_BEGINS = re.compile(r"[a-z][a-z0-9+.-]{0,20}://|(?:host|hostaddr|port|dbname|user|service)(?==)", re.IGNORECASE)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -47,7 +48,7 @@ class Workspace:
         self.store: Store
         if url := checkpoint or os.environ.get(CHECKPOINT, "").strip():
             if not url.startswith(SCHEMES):
-                raise BadInput(f"--checkpoint cannot be {_scheme(url)}: give postgresql://USER@HOST/DATABASE, or leave it out")
+                raise BadInput(f"--checkpoint cannot be {_shown(url)}: give postgresql://USER@HOST/DATABASE, or leave it out")
             self.store = self.database = PostgresStore(url)
             if url != os.environ.get(CHECKPOINT, "").strip():
                 self._named += f" --checkpoint {shlex.quote(self.database.shown)}"
@@ -174,6 +175,7 @@ class Workspace:
             self.database.close()
 
 
-def _scheme(url: str) -> str:
-    scheme, found, _ = url.partition("://")
-    return f"{scheme}://…" if found else repr(url)
+def _shown(text: str) -> str:
+    """As much of what is no URL of a database as can be no password."""
+    found = _BEGINS.match(text)
+    return f"{found[0]}…" if found else "that"

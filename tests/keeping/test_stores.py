@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import subprocess
 import sys
+import traceback
 from pathlib import Path
 
 import pytest
 
 from stitchcuda.errors import BadInput, Damaged, SessionBusy, Unavailable
+from stitchcuda.postgres import Database
 from stitchcuda.state import Call, Settings
 from stitchcuda.workspace import SessionRecord, Workspace, get_tree, put_tree
+from tests.engineers.desks import assert_one_sentence
 from tests.graph.tiny import ScriptedEngineer, TinyHands
 from tests.memory.postgres_server import PASSWORD
 from tests.test_workspace import attempt
@@ -127,6 +131,61 @@ def test_what_is_wrong_with_a_database_is_one_sentence(database: str, tmp_path: 
         assert "\n" not in str(caught.value)
     with pytest.raises(BadInput, match=r"--checkpoint cannot be mysql://…: give postgresql://"):
         Workspace(tmp_path, checkpoint="mysql://x")
+
+
+SECRET = "postgresql://adm:{}@127.0.0.1:9/base?connect_timeout=2"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        SECRET.format("sec/ret#pw"), SECRET.format("secret@pw"), SECRET.format("sec%zzret"), SECRET.format("sec?ret=pw"),
+        SECRET.format("sec ret"), SECRET.format("sec:ret@pw:pw"), "postgresql://adm@firm:secret@127.0.0.1:9/base",
+        "postgresql://adm:secret", "postgresql://127.0.0.1:9/base?password=sec@ret", "postgresql://127.0.0.1:9/base?secret",
+        "postgresql://127.0.0.1:9/base?password=sec=ret", "postgresql://adm:sec[ret@[::1/base",
+    ],
+)  # fmt: skip
+def test_a_password_that_needs_quoting_is_not_shown(url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(Unavailable, match=r"@ as %40.* or keep the password in ~/.pgpass") as caught:
+        Workspace(tmp_path, checkpoint=url).store.names()
+    assert_one_sentence(caught.value)
+    traceback.print_exception(caught.value)
+    told = str(caught.value) + capsys.readouterr().err + Workspace(tmp_path, checkpoint=url).option
+    assert not re.search("sec|ret\\b|pw@|@pw", told), told
+    assert "has a URL that cannot be read" in told
+
+
+@pytest.mark.parametrize("word", ["sec%2Fret%23pw", "secret%40pw", "sec:ret", "sec#ret", "sec[ret", "sec%25zzret"])
+def test_a_password_that_is_quoted_is_not_shown(word: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    home = Workspace(tmp_path, checkpoint=SECRET.format(word))
+    with pytest.raises(Unavailable, match=r"postgresql://127.0.0.1:9/base cannot be used .*: start that server") as caught:
+        home.store.names()
+    traceback.print_exception(caught.value)
+    told = str(caught.value) + capsys.readouterr().err + home.option
+    assert not re.search("sec|ret\\b", told), told
+    assert "--checkpoint postgresql://adm@127.0.0.1:9/base" in home.option
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("host=h password=secretpw", "host…"), ("password=secretpw", "that"), ("secretpw", "that"), ("sec ret", "that"),
+        ("adm:secret@host/db", "that"), ("mysql://adm:secret@host", "mysql://…"), ("Postgres:/adm:secret@h", "that"),
+    ],
+)  # fmt: skip
+def test_of_what_is_no_url_nothing_is_shown_that_may_be_secret(text: str, shown: str, tmp_path: Path) -> None:
+    with pytest.raises(BadInput) as caught:
+        Workspace(tmp_path, checkpoint=text)
+    assert str(caught.value).startswith(f"--checkpoint cannot be {shown}: give postgresql://USER@HOST/DATABASE")
+
+
+def test_what_the_driver_says_is_cleaned() -> None:
+    """Also of passwords among the options, as they were written and as they are meant."""
+    database = Database(
+        "postgresql://adm:first%2Fword@h/db?password=other%20word", what="it", correct="correct it", without="leave it out"
+    )
+    said = database._reason(ValueError("no first/word, first%2Fword, other%20word, other word, h\nmore"))
+    assert said == "no ***, ***, ***, ***, h"
 
 
 def test_without_a_server_a_command_ends_with_2(tmp_path: Path) -> None:
