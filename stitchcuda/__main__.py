@@ -1,28 +1,59 @@
-"""`stitchcuda` and `python -m stitchcuda`: the command line, with Ctrl-C understood while it is still being loaded."""
+"""`stitchcuda` and `python -m stitchcuda`: the command line, with Ctrl-C, SIGTERM and SIGHUP understood while it is still being
+loaded (`console.py` takes over from there), and with a closed stdout or stderr."""
 
+import json
 import os
+import signal
 import sys
+from contextlib import suppress
 
-INTERRUPTED = 130
+INTERRUPTED = (128 + signal.SIGINT, 128 + signal.SIGTERM, 128 + signal.SIGHUP)
+BEFORE = "interrupted before anything was started"
 
 
 def main() -> None:
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:     # what is printed there is to go nowhere, not to the other one
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
+    stops: list[int] = []
+
+    def stop(number: int, frame: object) -> None:
+        stops.append(number)
+        if len(stops) == 1:
+            raise KeyboardInterrupt
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, stop)
     try:
         from stitchcuda.cli import main as run
 
         run()
     except KeyboardInterrupt:
-        print("stitchcuda: interrupted before anything was started", file=sys.stderr)
+        code = 128 + (stops[0] if stops else signal.SIGINT)
+        with suppress(OSError):            # a terminal that was closed
+            print(f"stitchcuda: {BEFORE}", file=sys.stderr)
+            if "--json" in sys.argv:
+                print(json.dumps({"error": BEFORE}))
     except SystemExit as end:
-        if end.code != INTERRUPTED:
+        if end.code not in INTERRUPTED:
             raise
+        code = int(end.code or 0)
+    except OSError as error:               # --help is printed before a command runs
+        if error.errno is None or error.filename is not None:
+            raise
+        gone = isinstance(error, BrokenPipeError)
+        code = 0 if gone else 2
+        if not gone:
+            print(f"stitchcuda: the output cannot be written ({error.strerror}): send it to another place", file=sys.stderr)
     else:
         return
     # Python forgets our exit code and ends itself by SIGINT when the interrupt fell into an exec() of text, as in the making
     # of a dataclass while modules are loaded. A shell shows 130 either way; who started us should see it too.
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(INTERRUPTED)
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):
+            stream.flush()
+    os._exit(code)
 
 
 if __name__ == "__main__":

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import logging
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from rich.console import Console
 
 from stitchcuda.cli import told_device
+from stitchcuda.console import run
 from stitchcuda.errors import BadInput, Unavailable
 from stitchcuda.model_flags import DEFAULT_CHAT_MODEL, choose_model
 from stitchcuda.outcome import Outcome
+from stitchcuda.session import Session
 from stitchcuda.state import Settings, Usage
 from stitchcuda.summary import checks_table, gain
 from stitchcuda.terminal import LiveView, PlainView, Progress, watch
@@ -117,6 +123,145 @@ def test_a_session_from_start_to_verify(tmp_path: Path) -> None:
     assert Path(outcome["program"]) == program
     assert Path(outcome["report"]).is_file()
     assert json.loads(stitchcuda("show", "first", "--workspace", workspace, "--json").stdout) == outcome
+
+
+@pytest.fixture(scope="module")
+def parked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A workspace with a session, tiny, that has not run yet."""
+    return tiny_session(tmp_path_factory.mktemp("parked")).home.root
+
+
+def shell(command: str, workspace: Path) -> subprocess.CompletedProcess[str]:
+    """A line of bash, with $S for the command line."""
+    environment = os.environ | {"S": f"{sys.executable} -m stitchcuda", "STITCHCUDA_WORKSPACE": str(workspace)}
+    given = ["bash", "-o", "pipefail", "-c", command]
+    return subprocess.run(given, capture_output=True, text=True, timeout=120, env=environment, check=False)
+
+
+@pytest.mark.parametrize("command", ["show tiny", "show tiny --json", "sessions", "sessions --debug", "--help"])
+def test_an_output_that_takes_nothing(command: str, parked: Path) -> None:
+    done = shell(f"$S {command} > /dev/full", parked)
+    assert done.returncode == 2
+    last = "stitchcuda: the output cannot be written (No space left on device): send it to another place"
+    assert done.stderr.splitlines()[-1] == last
+    assert ("Traceback" in done.stderr) is ("--debug" in command)
+    assert len(done.stderr.splitlines()) == 1 or "--debug" in command
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "told"),
+    [
+        ("$S show tiny >&-", 0, ""),
+        ("$S sessions >&-", 0, ""),
+        ("$S sessions --json >&-", 0, ""),
+        ("$S show nobody 2>&-", 2, ""),
+        ("$S show nobody >&- 2>&-", 2, ""),
+        ("$S show tiny | true", 0, ""),
+    ],
+)
+def test_closed_outputs_are_left_alone(command: str, code: int, told: str, parked: Path) -> None:
+    done = shell(command, parked)
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", told)
+
+
+def test_debug_keeps_the_exit_code_and_the_sentence(tmp_path: Path) -> None:
+    plain = stitchcuda("show", "nobody", "--workspace", tmp_path, "--json")
+    debug = stitchcuda("show", "nobody", "--workspace", tmp_path, "--json", "--debug")
+    assert plain.returncode == debug.returncode == 2
+    assert plain.stdout == debug.stdout
+    assert "Traceback" in debug.stderr
+    assert debug.stderr.endswith(plain.stderr)
+
+
+def terminal_of(command: list[str | Path]) -> tuple[subprocess.Popen[str], int]:
+    """The command line in a terminal of its own that takes its stderr, and the terminal's other end."""
+    ours, theirs = os.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-c", CONTROLLED, *map(str, command)], stdout=subprocess.PIPE, stderr=theirs, text=True,
+        start_new_session=True, env={name: value for name, value in os.environ.items() if not name.startswith("OPENAI_")},
+    )  # fmt: skip
+    os.close(theirs)
+    return process, ours
+
+
+CONTROLLED = """
+import fcntl, sys, termios
+fcntl.ioctl(2, termios.TIOCSCTTY, 0)
+from stitchcuda.__main__ import main
+main()
+"""
+SLOW = "import pathlib, time\npathlib.Path(__file__ + '.mark').touch()\ntime.sleep(60)\n"
+
+
+@pytest.mark.parametrize(("how", "code"), [("SIGTERM", 143), ("SIGHUP", 129), ("closed", 129)])
+def test_a_stop_from_outside_is_as_clean_as_ctrl_c(how: str, code: int, tmp_path: Path) -> None:
+    reference, workspace, mark = tmp_path / "slow.py", tmp_path / "ws", tmp_path / "mark"
+    reference.write_text(SLOW.replace("__file__ + '.mark'", repr(str(mark))) + REFERENCE)
+    as_json: list[str | Path] = ["--json"] if how == "SIGHUP" else []
+    process, terminal = terminal_of(
+        ["optimize", reference, "--model", "builtin", "--device", "sim", "--workspace", workspace, "--session", "s", *as_json]
+    )
+    try:
+        deadline = time.monotonic() + 60
+        while not mark.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert mark.exists()
+        if how == "closed":
+            os.close(terminal)
+        else:
+            for _ in range(2):             # as `timeout` and shells do
+                os.kill(process.pid, signal.Signals[how])
+        out, _ = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == code
+    session = Session.open("s", workspace)
+    assert session.status == "parked"
+    if how == "closed":
+        return
+    told = ""
+    with contextlib.suppress(OSError):     # a terminal ends so when nobody holds its other end
+        while more := os.read(terminal, 65536):
+            told += more.decode()
+    os.close(terminal)
+    last = " ".join(told.split("stitchcuda: ")[-1].split())
+    assert last.startswith("session 's' is saved in "), told
+    assert f"go on with `stitchcuda resume s --workspace {workspace}`" in last
+    assert "Traceback" not in told
+    if as_json:
+        assert json.loads(out) == {"error": last}
+    else:
+        assert "\x1b[?25l" in told, "the live view hides the cursor"
+        assert told.rindex("\x1b[?25h") > told.rindex("\x1b[?25l"), "and shows it again"
+
+
+EARLY = """
+import os, signal, sys
+class Stop:
+    def find_spec(self, name, *rest):
+        if name == "stitchcuda.cli":
+            os.kill(os.getpid(), signal.SIGTERM)
+sys.meta_path.insert(0, Stop())
+from stitchcuda.__main__ import main
+main()
+"""
+
+
+def test_a_stop_before_anything_was_started() -> None:
+    done = subprocess.run([sys.executable, "-c", EARLY, "--json"], capture_output=True, text=True, check=False)
+    assert done.returncode == 143
+    assert done.stderr == "stitchcuda: interrupted before anything was started\n"
+    assert json.loads(done.stdout) == {"error": "interrupted before anything was started"}
+
+
+def test_what_nohup_ignores_stays_ignored() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with pytest.raises(typer.Exit) as ended:
+            run(lambda: os.kill(os.getpid(), signal.SIGHUP), debug=False)
+        assert ended.value.exit_code == 0
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_help_and_usage() -> None:
