@@ -347,6 +347,7 @@ class Attempt(Record):
     program_ms: float | None = None        # measured time of a call
     code: str = ""                         # BuildResult.code
     beside: bool = False                   # a candidate of a step that went on with another one
+    edited: bool = False                   # a person has changed the draft before it was built
 
 
 class Work(Record):
@@ -360,6 +361,7 @@ class Work(Record):
     program: Digest | None = None
     engineer: str = ""                     # who wrote it
     note: str = ""                         # the coder's own words
+    edited: bool = False                   # by a person
     exhausted: str = ""                    # the coder has nothing new to offer, and why
     unusable: str = ""                     # why its replies could not be used
     unpaid: str = ""                       # which budget did not allow to ask it

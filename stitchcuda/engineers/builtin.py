@@ -62,22 +62,23 @@ class BuiltinEngineer:
         return Plan(version=version, tasks=tuple(tasks), summary=" ".join([summary, *left_out]))
 
     def write(self, assignment: Assignment) -> Draft:
-        """The program with the kept tasks and this one; `ordinal` numbers the variants of this task's kernel."""
+        """The program with the kept tasks and this one, its kernel in the next variant that was not tried yet."""
         task, regions = assignment.task, {region.id: region for region in assignment.brief.regions}
+        variant = _variant(assignment)
         chosen = _variants_in(assignment.program)
         if task.kind == "host":
             if task.id != CUDA_GRAPH:
                 return Draft(files={}, exhausted=f"The built-in engineer knows no host-side task {task.id}.")
-            if assignment.ordinal > 0:
+            if variant > 0:
                 return Draft(files={}, exhausted="CUDA graph replay is written in one way only, and that was tried.")
         else:
             region = regions.get(_region(task))
             if region is None or region.kind != "fusible":
                 return Draft(files={}, exhausted=f"The built-in engineer cannot write {task.title}: {_why_not(region)}.")
             count = variants(lower(assignment.brief.graph, region))
-            if assignment.ordinal >= count:
+            if variant >= count:
                 return Draft(files={}, exhausted=f"All {count} variants of this kernel were tried.")
-            chosen[region.id] = assignment.ordinal
+            chosen[region.id] = variant
         foreign = [name for name in assignment.kept if name != CUDA_GRAPH and name not in regions]
         if foreign:
             return Draft(files={}, exhausted=f"The program holds tasks that another engineer wrote: {', '.join(foreign)}.")
@@ -98,8 +99,9 @@ class BuiltinEngineer:
         following = ""
         if region is not None and region.kind == "fusible":
             kernel = lower(assignment.brief.graph, region)
-            if assignment.ordinal + 1 < variants(kernel):
-                following = emit(kernel, assignment.ordinal + 1).strategy
+            variant = _variant(assignment) + 1
+            if variant < variants(kernel):
+                following = emit(kernel, variant).strategy
         return review_by_rule(assignment, region, evidence, following)
 
 
@@ -146,7 +148,7 @@ def _region_tasks(brief: Brief, predict: Predict) -> tuple[list[Task], list[str]
 
 def _replay_task(brief: Brief) -> Task | None:
     """CUDA graph replay, unless it is in the program already, was tried, or an operator makes the host wait."""
-    if CUDA_GRAPH in brief.kept or any(attempt.task == CUDA_GRAPH for attempt in brief.history):
+    if CUDA_GRAPH in brief.kept or any(attempt.task == CUDA_GRAPH and not attempt.edited for attempt in brief.history):
         return None
     flow = Flow(brief.graph)
     if any(synchronises(flow, node) for node in brief.graph.nodes):
@@ -187,8 +189,14 @@ def _why_not(region: Region | None) -> str:
     return region.reason or f"it stays a {region.kind} operator"
 
 
+def _variant(assignment: Assignment) -> int:
+    """The number of this draft's variant: a draft that a person has changed was none of ours."""
+    of_people = [attempt for attempt in assignment.brief.history if attempt.task == assignment.task.id and attempt.edited]
+    return assignment.ordinal - len(of_people)
+
+
 def _tried(brief: Brief, region: Region) -> int:
-    return sum(attempt.task == region.id for attempt in brief.history)
+    return sum(attempt.task == region.id and not attempt.edited for attempt in brief.history)
 
 
 def _variant_count(brief: Brief, region: Region) -> int:

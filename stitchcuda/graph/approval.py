@@ -100,6 +100,8 @@ def typed(waiting: Sequence[Question], *, accept: bool, edited: Sequence[Path], 
             answers[one.id] = {"comment": comment}
         elif accept:
             answers.setdefault(one.id, ACCEPT)
+    if comment and any(one.kind == "plan" and answers.get(one.id) != {"comment": comment} for one in waiting):
+        raise BadInput("--comment asks for another plan, and --edit is one: give one of them")
     if not answers or (comment and {"comment": comment} not in answers.values()):
         raise BadInput("--comment goes to a plan, and none waits for one: give --accept or --edit")
     return answers

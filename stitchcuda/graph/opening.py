@@ -176,7 +176,7 @@ def _from_file(home: Workspace, path: Path, example_inputs: Any) -> tuple[bytes,
         source = data.decode()
     except FileNotFoundError as error:
         raise BadInput(f"there is no file {path}: {WANTED}") from error
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:     # no UTF-8, or a path that cannot be one
         raise BadInput(f"{path} cannot be read as Python source: {WANTED}") from error
     return data, f"{_stem(path.stem)}.py", os.path.relpath(path.resolve(), home.root), source
 

@@ -18,10 +18,10 @@ class Asked(TypedDict, total=False):
 
     device: Annotated[str, Field(description="auto, cuda or sim", default="auto")]
     model: Annotated[str, Field(description="builtin, openai:NAME, azure:, anthropic:, google: or mailbox:", default="builtin")]
-    roles: Annotated[dict[Role, tuple[str, ...]], Field(description="other models for a role", default={})]
-    options: Annotated[dict[str, bool | int | float | str], Field(description="for the chat model", default={})]
-    from_scratch: Annotated[bool, Field(description="a chat model starts from nothing", default=False)]
-    candidates: Annotated[int, Field(description="drafts a step", default=1)]
+    roles: Annotated[dict[Role, tuple[str, ...]], Field(description="other models for planner, coder or verifier, by role", default={})]
+    options: Annotated[dict[str, bool | int | float | str], Field(description="sampling settings of chat models, such as temperature", default={})]
+    from_scratch: Annotated[bool, Field(description="a chat model does not go on from the built-in engineer's program", default=False)]
+    candidates: Annotated[int, Field(description="drafts that are written side by side in each step; the best goes on", default=1)]
     approve: Annotated[tuple[Approval, ...], Field(description="a person is asked about each plan, each draft", default=())]
     base_url: Annotated[str | None, Field(description="an OpenAI-compatible endpoint", default=None)]
     goal: Annotated[float | None, Field(description="stop once this speed-up is reached", default=None)]
@@ -34,11 +34,21 @@ class Asked(TypedDict, total=False):
     max_minutes: Annotated[float | None, Field(description="most minutes to run", default=None)]
 
 
-class Request(Asked, total=False):
-    """The graph's input. Only `reference` is needed."""
+class Named(TypedDict, total=False):
+    """What a session is about. A form shows these first."""
 
-    reference: Annotated[str, Field(description="path of a KernelBench-style file", examples=["examples/transformer_block.py"])]
+    reference: Annotated[
+        str,
+        Field(
+            description="needed: path of a file with Model, get_inputs and get_init_inputs, on the server's machine",
+            examples=["examples/transformer_block.py"],
+        ),
+    ]
     session: Annotated[str, Field(description="the session's name; numbered after the reference by default")]
+
+
+class Request(Named, Asked, total=False):
+    """The graph's input. Only `reference` is needed."""
 
 
 class Opening(State, Asked, total=False):

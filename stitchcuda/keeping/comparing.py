@@ -1,6 +1,6 @@
 """Two sessions side by side: what was asked differently, what each came to, and the difference of their programs.
 
-Pure reading. A side is a session, or `SESSION@N` for its program as it was after attempt N.
+Pure reading. A side is a session, or `SESSION@N` for its program as it was after attempt N, 0 for the start.
 """
 
 from __future__ import annotations
@@ -63,8 +63,9 @@ class _Moment:
         self.walk = self.session.attempts()
         self.now = not found
         if found:
-            if not number.isdecimal() or not 1 <= int(number) <= len(self.walk):
-                raise BadInput(f"session {name!r} has no attempt {number or '?'}: give {name}@1 to {name}@{len(self.walk)}")
+            if not number.isdecimal() or int(number) > len(self.walk):
+                last = f"{name}@0 (the start) to {name}@{len(self.walk)}"
+                raise BadInput(f"session {name!r} has no attempt {number or 'without a number'}: give {last}")
             self.walk = self.walk[: int(number)]
         self.program = self._program()
 

@@ -55,7 +55,7 @@ def _settled(draft: Work, state: State, context: Context) -> Work:
     if files is not None:
         program = context.save_program(files)
         name, note = named(draft.id, program), f"{draft.note} {EDITED}".strip()
-        draft = draft.model_copy(update={"id": name, "program": program, "note": note})
+        draft = draft.model_copy(update={"id": name, "program": program, "note": note, "edited": True})
     return _known(draft, context) or draft
 
 
@@ -66,5 +66,5 @@ def _known(work: Work, context: Context) -> Work | None:
         return None
     found = context.load(Evidence, known.evidence)
     tools = {tool: getattr(found, tool) for tool in ("build", "check", "timing", "system", "kernels")}
-    told = {"program": known.program, "note": known.note, "engineer": known.engineer}
+    told = {"program": known.program, "note": known.note, "engineer": known.engineer, "edited": known.edited}
     return work.model_copy(update=told | tools)

@@ -196,6 +196,7 @@ def _attempt(state: State, context: Context, work: Work, evidence: Evidence) -> 
         note=work.note if len(work.note) <= NOTE else f"{work.note[: NOTE - 1]}…",
         program_ms=timing.program_ms if timing else None,
         code=evidence.build.code,
+        edited=work.edited,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -184,6 +185,19 @@ def test_every_variant_is_another_program_and_then_it_is_exhausted() -> None:
     over = ENGINEER.write(assignment(task, ordinal=count))
     assert over.exhausted == f"All {count} variants of this kernel were tried."
     assert over.files == {}
+
+
+def test_a_draft_that_a_person_changed_is_none_of_the_variants() -> None:
+    """What was shown and replaced is offered again, should the replacement fail."""
+    replay, region = ENGINEER.plan(brief()).tasks[0], region_tasks()[0]
+    for task in (replay, region):
+        changed = attempt(task.id, 0, edited=True)
+        given = replace(assignment(task, ordinal=1), brief=replace(brief(), history=(changed,)))
+        assert ENGINEER.write(given).files == ENGINEER.write(assignment(task)).files
+        own = attempt(task.id, 1)
+        after = replace(given, ordinal=2, brief=replace(brief(), history=(changed, own)))
+        assert ENGINEER.write(after).files != ENGINEER.write(given).files
+    assert replay in ENGINEER.plan(replace(brief(), history=(attempt(replay.id, 0, edited=True),))).tasks
 
 
 @pytest.mark.parametrize(

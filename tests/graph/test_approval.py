@@ -292,6 +292,10 @@ def test_what_cannot_be_read_as_an_answer(tmp_path: Path) -> None:
         typed(drafts, accept=False, edited=[tmp_path], comment=None)
     with pytest.raises(BadInput, match="--comment goes to a plan"):
         typed(drafts, accept=True, edited=[], comment="no")
+    written = tmp_path / "written.json"
+    written.write_text('{"tasks": ["a"]}')
+    with pytest.raises(BadInput, match="--comment asks for another plan, and --edit is one"):
+        typed([plan], accept=True, edited=[written], comment="no")
     with pytest.raises(BadInput, match="nothing waits for a word of yours"):
         typed([], accept=True, edited=[], comment=None)
     assert typed(drafts, accept=True, edited=[], comment=None) == {"1" * 32: "accept", "2" * 32: "accept"}

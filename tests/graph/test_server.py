@@ -73,6 +73,7 @@ def test_the_server_describes_what_can_be_asked_for(client: Any) -> None:
     schemas = client.assistants.get_schemas(assistant["assistant_id"])
     asked = schemas["input_schema"]["properties"]
     assert asked["reference"]["examples"] == ["examples/transformer_block.py"]
+    assert next(iter(asked)) == "reference", "what is needed comes first in a form"
     assert asked["max_attempts"]["default"] == 30
     assert (asked["approve"]["default"], asked["approve"]["items"]["enum"]) == ([], ["plan", "code"])
     assert all(key in ("reference", "session") or "default" in how for key, how in asked.items())

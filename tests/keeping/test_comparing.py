@@ -18,6 +18,9 @@ OTHER = THREE | {"c": ["saves 0.4"]}
 def test_the_same_twice(home: Workspace) -> None:
     ended(home, "one")
     ended(home, "two")
+    start = compare("one@0", "one", workspace=home)
+    assert (start.a.attempts, start.a.kept, start.parts) == (0, (), 1)
+    assert any("saves" in text for text in start.files.values()), "what the first program lacks"
     found = compare("one", "two", workspace=home)
     assert (found.parts, found.files, found.reference, found.settings) == (None, {}, True, {})
     assert found.a.kept == found.b.kept == ("a", "b", "c")
@@ -75,8 +78,8 @@ def test_one_that_has_not_run_and_another_reference(home: Workspace) -> None:
 @pytest.mark.parametrize(
     ("named", "words"),
     [
-        ("gone", "there is no session 'gone'"), ("tiny@7", "has no attempt 7: give tiny@1 to tiny@6"),
-        ("tiny@0", "has no attempt 0"), ("tiny@", r"has no attempt \?"), ("tiny@x", "has no attempt x"),
+        ("gone", "there is no session 'gone'"), ("tiny@7", "has no attempt 7: give tiny@0 .the start. to tiny@6"),
+        ("tiny@-1", "has no attempt -1"), ("tiny@", "has no attempt without a number"), ("tiny@x", "has no attempt x"),
     ],
 )  # fmt: skip
 def test_what_is_not_there(home: Workspace, named: str, words: str) -> None:

@@ -66,7 +66,7 @@ def test_diff(workspace: Path) -> None:
     found = in_json("diff", "one@1", "other@1", at=workspace)
     assert (found["parts"], found["files"], found["a"]["name"]) == (None, {}, "one@1")
     refused("diff", "one", "gone", at=workspace, words="there is no session 'gone'")
-    refused("diff", "one@9", "other", at=workspace, words="give one@1 to one@6")
+    refused("diff", "one@9", "other", at=workspace, words="give one@0 (the start) to one@6")
 
 
 def test_fork(workspace: Path) -> None:
