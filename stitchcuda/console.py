@@ -168,8 +168,8 @@ def complain(text: str, as_json: bool) -> None:
 
 
 def print_table(table: Any) -> None:
-    """A rich table, as wide as the terminal, or wide enough for everything when nobody looks."""
+    """A rich table, as wide as the terminal, or wide enough for everything when nobody looks. What is wider is not cut."""
     from rich.console import Console
 
     console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
-    console.print(table)
+    console.print(table, crop=False)

@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter
-from rich.table import Table
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.table import Column, Table
 from rich.text import Text
 
 from stitchcuda.fusion.floor import Floor, floors
@@ -118,12 +120,40 @@ def next_commands(session: Session, outcome: Outcome) -> list[str]:
     return commands
 
 
-def sessions_tables(sessions: Iterable[tuple[Session, Outcome]], damaged: Mapping[str, str]) -> list[Table]:
-    """One line for each; what is damaged is said in a table of its own, and hides no other."""
-    table = Table("session", "status", "accepted", "tier", "tasks", "attempts", "speed-up", "model", "started", box=None)
+class _Listing:
+    """A table whose first column is always whole: what there is no room for is left out, the least telling columns first."""
+
+    def __init__(self, columns: Sequence[str], leave_out: Sequence[str]) -> None:
+        self.rows: list[Sequence[str]] = []
+        self._columns = columns
+        self._leave_out = leave_out
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        shown = list(self._columns)
+        for name in self._leave_out:
+            if self._width(shown) > options.max_width:
+                shown.remove(name)
+        width = self._width(shown)
+        table = Table(*(Column(name, no_wrap=True) for name in shown), box=None, width=width)
+        for row in self.rows:
+            _add(table, *(cell for name, cell in zip(self._columns, row, strict=True) if name in shown))
+        yield from console.render(table, options.update_width(max(options.max_width, width)))
+
+    def _width(self, shown: Sequence[str]) -> int:
+        """With a blank on either side of each cell."""
+        cells = zip(*(self._columns, *self.rows), strict=True)
+        return sum(2 + max(map(cell_len, column)) for column in cells if column[0] in shown)
+
+
+def sessions_tables(sessions: Iterable[tuple[Session, Outcome]], damaged: Mapping[str, str]) -> list[RenderableType]:
+    """One line for each; what is damaged is said below, and hides no other. Names are what is to be typed next: they are never
+    cut or wrapped, however narrow the terminal."""
+    listing = _Listing(
+        ("session", "status", "accepted", "tier", "tasks", "attempts", "speed-up", "model", "started"),
+        leave_out=("started", "model", "accepted", "tier", "attempts", "tasks", "speed-up", "status"),
+    )
     for session, outcome in sessions:
-        _add(
-            table,
+        listing.rows.append([
             session.name,
             outcome.status,
             "yes" if outcome.accepted else "no",
@@ -133,12 +163,10 @@ def sessions_tables(sessions: Iterable[tuple[Session, Outcome]], damaged: Mappin
             f"{outcome.speedup:.2f}×" if outcome.speedup else _predicted(outcome),
             session.record.settings.model,
             session.record.created[:16].replace("T", " "),
-        )
-    wrong = Table("damaged", "what is wrong", box=None)
-    for name, text in sorted(damaged.items()):
-        _add(table, name, "damaged", *["-"] * 7)
-        _add(wrong, name, text)
-    return [table, wrong] if damaged else [table]
+        ])  # fmt: skip
+    listing.rows += [(name, "damaged", *["-"] * 7) for name in sorted(damaged)]
+    wrong = [Text(f"{name}: {text}", overflow="ignore") for name, text in sorted(damaged.items())]
+    return [listing, *wrong]
 
 
 def _predicted(outcome: Outcome) -> str:

@@ -7,6 +7,7 @@ import io
 import json
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -19,13 +20,13 @@ import typer
 from rich.console import Console
 
 from stitchcuda.cli import told_device
-from stitchcuda.console import run
+from stitchcuda.console import print_table, run
 from stitchcuda.errors import BadInput, Unavailable
 from stitchcuda.model_flags import DEFAULT_CHAT_MODEL, choose_model
 from stitchcuda.outcome import Outcome
 from stitchcuda.session import Session
 from stitchcuda.state import Settings, Usage
-from stitchcuda.summary import checks_table, gain
+from stitchcuda.summary import checks_table, gain, sessions_tables
 from stitchcuda.terminal import LiveView, PlainView, Progress, watch
 from stitchcuda.tools.doctoring.doctor_check import Check
 from stitchcuda.tools.judging.verify import builds
@@ -342,6 +343,40 @@ def test_a_table_shows_foreign_text_as_it_is() -> None:
     Console(file=out, width=160).print(checks_table([given]))
     assert given.detail in out.getvalue()
     assert given.remedy in out.getvalue()
+
+
+@pytest.mark.parametrize("width", [160, 80, 40, 20])
+def test_names_of_sessions_are_never_cut(
+    width: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = ["tiny-1", "tiny-1-fork-1", "transformer_block-12", "a-name-that-somebody-gave-1"]
+    came_to = outcome(predicted_speedup=1.34, tier="simulated")
+    sessions = [(tiny_session(tmp_path, name), came_to) for name in names]
+    damaged = {"tiny-1-damaged": "the ledger of session 'tiny-1-damaged' lacks attempt 0123abcd"}
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    for table in sessions_tables(sessions, damaged):
+        print_table(table)
+    lines = re.sub(r"\x1b\[\d*m", "", capsys.readouterr().out).splitlines()
+    assert [line.split()[0] for line in lines[:6]] == ["session", *names, "tiny-1-damaged"]
+    assert "…" not in "".join(lines)
+    told = " ".join(" ".join(lines).split())
+    assert "tiny-1-damaged: the ledger of session 'tiny-1-damaged' lacks attempt 0123abcd" in told
+    if width >= 40:
+        assert max(map(len, lines)) <= width
+        assert lines[1].split()[1] == "done"
+    if width >= 80:
+        assert "(1.34× predicted)" in lines[1]
+    if width == 160:
+        assert lines[0].split()[1:] == ["status", "accepted", "tier", "tasks", "attempts", "speed-up", "model", "started"]
+
+
+def test_no_sessions_are_an_empty_table() -> None:
+    out = io.StringIO()
+    for table in sessions_tables([], {}):
+        Console(file=out, width=160).print(table)
+    assert out.getvalue().split()[0] == "session"
+    assert len(out.getvalue().splitlines()) == 1
 
 
 def test_why_there_is_no_gpu_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
