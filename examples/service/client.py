@@ -40,7 +40,7 @@ def main() -> None:
     told(client, thread)
 
     # A fork: the checkpoint before the planner, and another answer. What was tried already is not tried again.
-    history = client.threads.get_history(thread, limit=100)
+    history = client.threads.get_history(thread, limit=1000)
     before = next(state for state in history if list(state["next"]) == ["planner"])
     print(f"forked from checkpoint {before['checkpoint']['checkpoint_id']}")
     follow(client, thread, checkpoint_id=before["checkpoint"]["checkpoint_id"], input=None)
@@ -50,8 +50,7 @@ def main() -> None:
     follow(client, thread, command={"resume": {"tasks": [dropped["id"]]}})
     told(client, thread)
 
-    (assistant,) = client.assistants.search(graph_id=GRAPH)
-    drawing = client.assistants.get_graph(assistant["assistant_id"])
+    drawing = client.assistants.get_graph(GRAPH)  # as the server made it, whatever assistants people have saved beside it
     for edge in drawing["edges"]:
         label = f" ({edge['data']})" if edge.get("data") else ""
         print(f"edge {edge['source']} -> {edge['target']}{label}")
@@ -85,11 +84,15 @@ def told_by(event: dict[str, Any]) -> str:
 
 
 def waiting(client: SyncLangGraphClient, thread: str) -> dict[str, Any]:
-    """What the thread asks a person."""
-    state = client.threads.get_state(thread)
-    (interrupt,) = (interrupt for task in state["tasks"] for interrupt in task["interrupts"])
-    question: dict[str, Any] = interrupt["value"]
-    return question
+    """The plan that the thread asks a person about. Ends the program where it asks for none."""
+    state: Any = client.threads.get_state(thread)
+    asked: list[dict[str, Any]] = [interrupt["value"] for task in state["tasks"] for interrupt in task["interrupts"]]
+    for question in asked:
+        if question.get("approve") == "plan" and question["tasks"]:
+            return question
+    others = " and ".join(question.get("waiting_for") or "a reply" for question in asked)
+    stands = f"it waits for {others}" if others else "it was interrupted" if state["next"] else "its session has ended"
+    raise SystemExit(f"thread {thread} asks about no plan: {stands}")
 
 
 def told(client: SyncLangGraphClient, thread: str) -> None:

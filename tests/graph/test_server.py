@@ -4,6 +4,7 @@ the documentation shows sees a session through on it: stopped at its plan, edite
 from __future__ import annotations
 
 import os
+import runpy
 import shutil
 import socket
 import subprocess
@@ -11,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -84,8 +86,10 @@ def test_the_server_describes_what_can_be_asked_for(client: Any) -> None:
 def test_the_documented_client_sees_a_session_through(url: str, client: Any, tmp_path: Path) -> None:
     reference = tmp_path / "norm.py"
     reference.write_text(REFERENCE)
+    saved = client.assistants.create("stitchcuda", name="somebody's own")
     command = [sys.executable, str(ROOT / "examples/service/client.py"), str(reference), "--url", url, "--device", "sim"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
+    client.assistants.delete(saved["assistant_id"])
     assert done.returncode == 0, done.stdout + done.stderr
     told = done.stdout.splitlines()
     assert "waits for your word on plan 1 (2 tasks, by builtin)" in told
@@ -96,6 +100,25 @@ def test_the_documented_client_sees_a_session_through(url: str, client: Any, tmp
     assert ends == [f"session norm-1: kept {task} (no task left)" for task in ("host:cuda_graph", "r00")]
     assert "edge verifier -> search_docs (code / next_task)" in told
     assert {line.split()[1] for line in told if line.startswith("progress: ")} >= {"baseline", "coder", "verifier", "report"}
+
+
+@pytest.mark.parametrize(
+    ("asked", "upcoming", "stands"),
+    [
+        ([], (), "its session has ended"),
+        ([], ("baseline",), "it was interrupted"),
+        ([{"request": "mailbox/1.md"}], ("planner",), "it waits for a reply"),
+        ([{"approve": "code", "waiting_for": "r00"}, {"waiting_for": "r01"}], ("check",), "it waits for r00 and r01"),
+    ],
+)
+def test_the_documented_client_says_what_a_thread_without_a_plan_waits_for(
+    asked: list[dict[str, Any]], upcoming: tuple[str, ...], stands: str
+) -> None:
+    state = {"next": upcoming, "tasks": [{"interrupts": [{"value": value}]} for value in asked]}
+    threads = SimpleNamespace(get_state=lambda thread: state)
+    found = runpy.run_path(str(ROOT / "examples/service/client.py"))
+    with pytest.raises(SystemExit, match=f"^thread t asks about no plan: {stands}$"):
+        found["waiting"](SimpleNamespace(threads=threads), "t")
 
 
 def test_what_cannot_be_meant_is_told_in_one_sentence(client: Any) -> None:
