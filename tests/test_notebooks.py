@@ -13,8 +13,13 @@ NOTEBOOKS = Path(__file__).resolve().parent.parent / "notebooks"
 
 SAYS = {
     "quickstart": ("class ModelNew", "next_task"),
-    "inside_a_session": ("done simulated", "own kernels hold", "the programs are the same"),
-    "your_own_engineer": ("True simulated", "correct=False", "registers  "),
+    "inside_a_session": ("done simulated", "own kernels hold", "part at attempt 3", "differ: kernels/softmax_r02.cu"),
+    "your_own_engineer": (
+        "True simulated",
+        "correct=False",
+        "most registers a thread: ",
+        "+      const float t5 = t3[v] * (1.0f / t4);",  # not the built-in engineer's program
+    ),
 }
 """What each notebook must have printed."""
 
@@ -29,6 +34,7 @@ def test_notebook_runs(path: Path, tmp_path: Path) -> None:
     )
     for words in SAYS[path.stem]:
         assert words in printed, words
+    assert not list(tmp_path.iterdir()), "a notebook leaves nothing where it is opened"
 
 
 def test_notebooks_are_committed_without_output() -> None:
