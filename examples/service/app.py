@@ -204,8 +204,8 @@ class Service:
             return state, "done", state.values.get("stop_reason") or ""
         if state.interrupts:
             return state, "parked", " and ".join(str(one.value.get("waiting_for", "a reply")) for one in state.interrupts)
-        error = live.error if live else ""
-        error = error or next((str(task.error) for task in state.tasks if task.error), "")
+        errors = [live.error if live else "", *(str(task.error or "") for task in state.tasks)]
+        error = next((error for error in errors if error and not error.startswith("CancelledError")), "")
         return (state, "failed", error) if error else (state, "parked", "interrupted: resume it")
 
 

@@ -231,21 +231,21 @@ def test_one_process_at_a_time_runs_a_session_and_every_other_knows(tmp_path: Pa
         assert other.ask(f"/sessions/{session}/resume", {"answer": {"tasks": ["r00"]}})[0] == 202
         assert one.ask(f"/sessions/{session}")[1]["status"] == "running"
         assert one.ask(f"/sessions/{session}/resume", {"answer": "accept"})[0] == 409
-        gate.touch()
-        assert other.events(session)[-1] == {"status": "done", "why": "no task left"}
-        assert one.ask(f"/sessions/{session}")[1]["tasks_kept"] == ["r00"]
 
-        gate.unlink()
-        session = one.start(source=source, approve=["plan"])
-        assert other.ask(f"/sessions/{session}")[1]["status"] == "running"
-        one.process.kill()
-        one.process.wait()
-        while (shown := other.ask(f"/sessions/{session}")[1])["status"] == "running":
+        session = other.start(source=source, approve=["plan"])
+        other.process.terminate()
+        while "Application shutdown complete" not in (tmp_path / "log").read_text():
+            assert other.process.poll() is None
+            time.sleep(0.05)
+        assert one.ask(f"/sessions/{session}")[1]["status"] == "running", "its node goes on for as long as the process"
+        other.process.kill()
+        other.process.wait()
+        while (shown := one.ask(f"/sessions/{session}")[1])["status"] == "running":
             time.sleep(0.05)               # the server hears of it
         assert (shown["status"], shown["why"]) == ("parked", "interrupted: resume it")
         gate.touch()
-        assert other.ask(f"/sessions/{session}/resume", {})[0] == 202
-        assert other.events(session)[-1]["status"] == "parked"
+        assert one.ask(f"/sessions/{session}/resume", {})[0] == 202
+        assert one.events(session)[-1]["status"] == "parked"
 
 
 def test_an_answer_waits_for_the_lease_of_a_process_that_died_a_moment_ago(tmp_path: Path, database: str) -> None:
@@ -318,6 +318,39 @@ def test_a_turn_ends_with_its_connection_and_is_taken_again(database: str) -> No
         await one.leave()
 
     asyncio.run(told())
+
+
+def test_a_turn_is_kept_while_the_database_drops_connections(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    import psycopg
+
+    app = example()
+    monkeypatch.setattr(app, "POLL_S", 0.01)
+
+    async def told() -> None:
+        async def dropped(turn: Any) -> None:
+            await asyncio.to_thread(dba.execute, "SELECT pg_terminate_backend(%s, 10000)", (turn.connection.info.backend_pid,))
+
+        turn, other = app.Turn(database, "kept"), app.Turn(database, "kept")
+        assert await turn.take()
+        first = turn.connection
+        keeper = asyncio.create_task(turn.keep())
+        await dropped(turn)
+        while turn.connection is first or await other.take():
+            await other.leave()
+            await asyncio.sleep(0.05)
+        assert not turn.lost, "it was taken again"
+        keeper.cancel()
+        await dropped(turn)
+        assert await other.take()
+        keeper = asyncio.create_task(turn.keep())
+        while not turn.lost:
+            await asyncio.sleep(0.01)
+        keeper.cancel()
+        await other.leave()
+        await turn.leave()
+
+    with psycopg.connect(database, autocommit=True) as dba:
+        asyncio.run(told())
 
 
 def example() -> Any:
