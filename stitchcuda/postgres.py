@@ -23,6 +23,7 @@ SCHEMES = ("postgresql://", "postgres://")
 WAIT_S = 30.0
 _LOCK = 0x57177C4
 _POLL_S = 0.05
+_NOT_ALLOWED = {"42501", "25006"}          # SQLSTATE: no such right; a server or transaction that is read-only
 _SILENT_S = 30                             # of a network, after which a connection counts as lost
 _HOST = r"(?:[^:/?#@\[\],\s]*|\[[0-9a-fA-F:.%]*\])(?::\d*)?"
 _OPTION = r"\w+=[^@&=\s]*"
@@ -60,11 +61,13 @@ def _read(url: str) -> _Url | None:
 
 class Database:
     """The database behind `url`, which is `what` ("the memory") to people; `correct` and `without` are what they can do about
-    it. `wait_s` is how long connecting and setting up may take. Errors of the driver or the server become `Unavailable`."""
+    it. `wait_s` is how long connecting and setting up may take. Errors of the driver or the server become `Unavailable`;
+    `kept` then says what of them is safe in it, and how to go on once it can be had again; "" where nothing is."""
 
     def __init__(self, url: str, *, what: str, correct: str, without: str, wait_s: float = WAIT_S) -> None:
         self.url, self.wait_s = url, wait_s
         self._what, self._correct, self._without = what, correct, without
+        self.kept: Callable[[], str] = str
         self._scheme, self._url = url.partition("://")[0], _read(url)
 
     def __str__(self) -> str:
@@ -116,9 +119,12 @@ class Database:
         try:
             yield
         except driver.Error as error:
-            raise Unavailable(
-                f"{self._what} {self} cannot be used ({self._reason(error)}): start that server, or {self._correct}"
-            ) from error
+            reason = self._reason(error)
+            if getattr(error, "sqlstate", None) in _NOT_ALLOWED or "permission denied" in reason:
+                remedy = f"have its owner grant the right, or {self._correct}"
+            else:
+                remedy = f"start that server, {kept if (kept := self.kept()) else f'or {self._correct}'}"
+            raise Unavailable(f"{self._what} {self} cannot be used ({reason}): {remedy}") from error
 
     def driver(self) -> Any:
         """The package psycopg. Raises `Unavailable` where it is not installed."""
@@ -133,8 +139,10 @@ class Database:
         return psycopg
 
     def _reason(self, error: Exception) -> str:
-        """The driver's first line, without what the URL keeps secret."""
-        said = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        """What the server says, or the driver in its first line, without what the URL keeps secret."""
+        said = getattr(getattr(error, "diag", None), "message_primary", None) or next(
+            (line for line in str(error).splitlines() if line.strip()), type(error).__name__
+        )
         said = said.replace(self.url, str(self))
         for secret in self._url.secrets if self._url else ():
             said = said.replace(secret, "***")

@@ -2,12 +2,13 @@
 
 Each write is in a transaction that first checks that this process still owns the session; it is written once more, to the same
 end, where the connection was lost. LangGraph's own tables; what a value was between two attempts goes with the checkpoints that
-had it.
+had it. The tables are made by whoever writes first; reading makes none, and finds nothing where there are none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar, cast
 
 from langchain_core.runnables import RunnableConfig
@@ -15,6 +16,7 @@ from langgraph.checkpoint.base import ChannelVersions, Checkpoint, CheckpointMet
 from langgraph.checkpoint.postgres import PostgresSaver
 from psycopg import Cursor
 from psycopg.abc import Params
+from psycopg.errors import InsufficientPrivilege, ReadOnlySqlTransaction
 
 from stitchcuda.graph.checkpoints import serializer, told
 from stitchcuda.postgres import Line
@@ -42,9 +44,10 @@ class PostgresCheckpoints(PostgresSaver):
         self._line = Line(store.database, self._opened)
         super().__init__(cast(Any, None), serde=serializer())
         self.supports_pipeline = False
-        store.names()                      # our own tables are there
+        self._version = -1                 # of LangGraph's tables; -1 where there are none
+        store.names()                      # that it is no newer database
         try:
-            self._line.do(self._set_up, store.patience_s)
+            self._line.do(self._begin, store.patience_s)
         except BaseException:
             self._line.close()
             raise
@@ -57,6 +60,8 @@ class PostgresCheckpoints(PostgresSaver):
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         def act(connection: Any) -> CheckpointTuple | None:
+            if not self._there(connection):
+                return None
             self.conn = connection
             return super(PostgresCheckpoints, self).get_tuple(config)
 
@@ -95,13 +100,14 @@ class PostgresCheckpoints(PostgresSaver):
         limit: int | None = None,
     ) -> Iterator[CheckpointTuple]:
         with told(self._sessions):
-            self._line.do(self._take)
+            if not self._line.do(self._take):
+                return
             yield from super().list(config, filter=filter, before=before, limit=limit)
 
     def newest(self, session: str) -> str | None:
         """The id of the newest checkpoint."""
         rows = self._read("SELECT max(checkpoint_id) AS newest FROM checkpoints WHERE thread_id = %s", session)
-        newest: str | None = rows[0]["newest"]
+        newest: str | None = rows[0]["newest"] if rows else None
         return newest
 
     def milestones(self, session: str) -> dict[str, str]:
@@ -133,22 +139,49 @@ class PostgresCheckpoints(PostgresSaver):
         connection.cursor_factory = _OneByOne
         return connection
 
-    def _take(self, connection: Any) -> None:
-        """LangGraph makes copies of its savers: each is told the connection that they share now."""
-        connection.execute("SELECT 1")
+    def _take(self, connection: Any) -> bool:
+        """LangGraph makes copies of its savers: each is told the connection that they share now. False without tables."""
         self.conn = connection
+        connection.execute("SELECT 1")
+        return self._there(connection)
+
+    def _begin(self, connection: Any) -> None:
+        """Tables of an older LangGraph are brought up to date, or read as they are by who may do no more."""
+        self._find(connection)
+        if 0 <= self._version < len(self.MIGRATIONS) - 1:
+            with suppress(InsufficientPrivilege, ReadOnlySqlTransaction):
+                self._set_up(connection)
+
+    def _there(self, connection: Any) -> bool:
+        if self._version < 0:
+            self._find(connection)
+        return self._version >= 0
+
+    def _find(self, connection: Any) -> None:
+        if connection.execute("SELECT to_regclass('checkpoint_migrations') AS there").fetchone()["there"]:
+            row = connection.execute("SELECT max(v) AS version FROM checkpoint_migrations").fetchone()
+            self._version = -1 if row["version"] is None else row["version"]
 
     def _set_up(self, connection: Any) -> None:
+        self._find(connection)
+        if self._version >= len(self.MIGRATIONS) - 1:  # somebody else has made them meanwhile
+            return
         self.conn = connection
         with self._sessions.database.setting_up(connection):
             self.setup()
+        self._find(connection)
 
     def _read(self, statement: str, *values: Any) -> Sequence[Any]:
-        return self._line.do(lambda connection: list(connection.execute(statement, values).fetchall()))
+        def act(connection: Any) -> Sequence[Any]:
+            return list(connection.execute(statement, values).fetchall()) if self._there(connection) else []
+
+        return self._line.do(act)
 
     def _written(self, thread: str, act: Callable[[Any], T]) -> T:
         """`act` in a transaction of the session's owner."""
         def once(connection: Any) -> T:
+            if self._version < len(self.MIGRATIONS) - 1:
+                self._set_up(connection)
             self.conn = connection
             with connection.transaction(), connection.cursor() as cursor:
                 self._sessions.check(cursor, thread)

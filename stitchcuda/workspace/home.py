@@ -36,7 +36,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 class Workspace:
-    """One workspace. `create=False` refuses a folder that is not there yet.
+    """One workspace. `create=False` refuses a folder that is not there yet; beside a database it is made by what is written.
 
     `checkpoint` is the URL of the database that keeps its sessions, None for what STITCHCUDA_CHECKPOINT says, else the folder.
     """
@@ -52,9 +52,9 @@ class Workspace:
             self.store = self.database = PostgresStore(url)
             if url != os.environ.get(CHECKPOINT, "").strip():
                 self._named += f" --checkpoint {shlex.quote(self.database.shown)}"
+            self.database.option = self._named
             self.root = self.root / "shared" / hashlib.sha256(str(self.database).encode()).hexdigest()[:8]
-            create = True
-        if create:
+        elif create:
             with writing(self.root):
                 (self.root / "sessions").mkdir(parents=True, exist_ok=True)
         elif not (self.root / "sessions").is_dir():

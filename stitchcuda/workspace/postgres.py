@@ -1,13 +1,15 @@
 """The store of a workspace that several machines share: sessions, artefacts, ledgers and transcripts in PostgreSQL.
 
 A session has one owner at a time: a row with a heartbeat and a token that grows with each owner (`lease.py`). Whatever belongs
-to a session is written in a transaction that checks the token first, so a former owner that wakes up writes nothing. The
-package is an extra (`stitchcuda[postgres]`). Checkpoints are in the same database: see `graph/postgres_checkpoints.py`.
+to a session is written in a transaction that checks the token first, so a former owner that wakes up writes nothing. Tables are
+made by whoever writes first; reading makes none. The package is an extra (`stitchcuda[postgres]`). Checkpoints are in the same
+database: see `graph/postgres_checkpoints.py`.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -39,6 +41,7 @@ CREATE TABLE IF NOT EXISTS stitchcuda_milestone (
 );
 """
 
+_NAMES = re.findall(r"EXISTS (\w+)", _TABLES)
 _OF = "WHERE session = %s AND field = %s"
 SWEEP = 0x57177C5                          # the advisory lock of whoever sweeps artefacts out
 
@@ -53,7 +56,11 @@ class PostgresStore:
         self.database = Database(
             url, what="the database of sessions", correct="correct --checkpoint", without="leave --checkpoint out"
         )
+        self.database.kept = self._kept
+        self.option = ""                   # how a command names this database and its workspace
         self._line = Line(self.database, self._opened)
+        self._lacking = set(_NAMES)        # tables that are not there, as far as is known
+        self._awaited: set[str] = set()
         self._leases: dict[str, Lease] = {}
         self._ledgers: dict[str, _Lines[Attempt]] = {}
         self._transcripts: dict[str, _Lines[Call]] = {}
@@ -196,7 +203,11 @@ class PostgresStore:
             yield
 
     def owner(self, session: str) -> str:
-        return self._do(lambda cursor: owner_of(cursor, session))
+        """Who was told that somebody runs it, and asks again, waits for the server as long as that owner does."""
+        patience_s = max(self.patience_s, lease_s() if session in self._awaited else 0.0)
+        owner = self._look(lambda cursor: owner_of(cursor, session), "", patience_s)
+        (self._awaited.add if owner else self._awaited.discard)(session)
+        return owner
 
     def failure(self, session: str) -> str | None:
         row = self._row("SELECT failure FROM stitchcuda_session WHERE name = %s", session)
@@ -247,11 +258,25 @@ class PostgresStore:
             cursor.execute(statement, values)
             return list(cursor.fetchall())
 
-        return self._do(act)
+        return self._look(act, [])
+
+    def _look(self, act: Callable[[Any], T], nothing: T, patience_s: float | None = None) -> T:
+        """`act`, which only reads, in a transaction; `nothing` where there are no tables yet."""
+        def once(connection: Any) -> T:
+            if len(self._lacking) == len(_NAMES):
+                self._find(connection)
+            if len(self._lacking) == len(_NAMES):
+                return nothing
+            with connection.transaction(), connection.cursor() as cursor:
+                return act(cursor)
+
+        return self._line.do(once, self.patience_s if patience_s is None else patience_s)
 
     def _do(self, act: Callable[[Any], T]) -> T:
         """`act` in a transaction. It may be done twice, where the connection was lost."""
         def once(connection: Any) -> T:
+            if self._lacking:
+                self._make(connection)
             with connection.transaction(), connection.cursor() as cursor:
                 return act(cursor)
 
@@ -260,19 +285,38 @@ class PostgresStore:
     def _opened(self) -> Any:
         connection = self.connect()
         try:
-            with self.database.setting_up(connection), connection.transaction():
-                for statement in filter(str.strip, _TABLES.split(";")):
-                    connection.execute(statement)
-                found = connection.execute("SELECT version FROM stitchcuda_format").fetchone()
-                if found is None:
-                    connection.execute("INSERT INTO stitchcuda_format VALUES (%s)", (FORMAT,))
-                elif found["version"] > FORMAT:
-                    told = f"(format {found['version']}, this one reads {FORMAT}): update stitchcuda"
-                    raise Unavailable(f"the database of sessions {self} was written by a newer StitchCUDA {told}")
+            self._find(connection)
         except BaseException:
             connection.close()
             raise
         return connection
+
+    def _find(self, connection: Any) -> None:
+        """Which tables are there. Raises Unavailable where a newer program has made them."""
+        lacking = "SELECT name FROM unnest(%s::text[]) AS name WHERE to_regclass(name) IS NULL"
+        self._lacking = {row["name"] for row in connection.execute(lacking, (_NAMES,)).fetchall()}
+        if _NAMES[0] in self._lacking:
+            return
+        found = connection.execute("SELECT version FROM stitchcuda_format").fetchone()
+        if found is not None and found["version"] > FORMAT:
+            told = f"(format {found['version']}, this one reads {FORMAT}): update stitchcuda"
+            raise Unavailable(f"the database of sessions {self} was written by a newer StitchCUDA {told}")
+
+    def _make(self, connection: Any) -> None:
+        self._find(connection)
+        if not self._lacking:              # somebody else has made them meanwhile
+            return
+        with self.database.setting_up(connection), connection.transaction():
+            for statement in filter(str.strip, _TABLES.split(";")):
+                connection.execute(statement)
+            if connection.execute("SELECT version FROM stitchcuda_format").fetchone() is None:
+                connection.execute("INSERT INTO stitchcuda_format VALUES (%s)", (FORMAT,))
+        self._find(connection)
+
+    def _kept(self) -> str:
+        """Of the sessions that this process runs."""
+        how = [f"`stitchcuda resume {name}{self.option}`" for name in sorted(self._leases)]
+        return f"then go on with {' and '.join(how)}: what was done is saved there" if how else ""
 
     def _ledger(self, session: str) -> _Lines[Attempt]:
         return self._ledgers.setdefault(session, _Lines(self, session, Attempt, "attempt"))
@@ -353,8 +397,9 @@ class _Lines(Generic[R]):
                 fresh = cursor.fetchall()
             return list(fresh)
 
+        nothing: list[Any] = []
         with self._guard:
-            for row in self._store._do(act):
+            for row in self._store._look(act, nothing):
                 self._known[row["key"]] = self._parsed(row)
                 self._last = row["number"]
             return dict(self._known)

@@ -19,6 +19,7 @@ THREE: Script = {"a": ["saves 0.2"], "b": ["build error", "saves 0.3"], "c": ["w
 def begun(home: Workspace, name: str = "tiny", **settings: Any) -> Session:
     """A session that has not run yet."""
     reference = home.root / "reference.py"
+    reference.parent.mkdir(parents=True, exist_ok=True)
     reference.write_text(REFERENCE)
     return Session(home, open_record(home, reference, None, name=name, device="sim", settings=settings))
 

@@ -7,21 +7,28 @@ import os
 import re
 import subprocess
 import sys
+import threading
 import traceback
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from stitchcuda.cli import app
 from stitchcuda.errors import BadInput, Damaged, SessionBusy, Unavailable
+from stitchcuda.graph.checkpoints import open_checkpoints
+from stitchcuda.keeping.archive import export, import_
+from stitchcuda.keeping.sweeping import remove
 from stitchcuda.postgres import Database
+from stitchcuda.session import Session
 from stitchcuda.state import Call, Settings
 from stitchcuda.workspace import SessionRecord, Workspace, get_tree, put_tree
 from tests.engineers.desks import assert_one_sentence
 from tests.graph.tiny import ScriptedEngineer, TinyHands
-from tests.memory.postgres_server import PASSWORD
+from tests.memory.postgres_server import PASSWORD, Server
 from tests.test_workspace import attempt
 
-from .made import begun
+from .made import THREE, begun, ended, opened
 
 
 def record(home: Workspace, name: str = "mlp", **changes: object) -> SessionRecord:
@@ -120,7 +127,7 @@ def test_what_is_wrong_with_a_database_is_one_sentence(database: str, tmp_path: 
     import psycopg
 
     with psycopg.connect(database, autocommit=True) as connection:
-        Workspace(tmp_path, checkpoint=database).store.names()
+        Workspace(tmp_path, checkpoint=database).store.put(b"first")
         connection.execute("UPDATE stitchcuda_format SET version = 99")
     with pytest.raises(Unavailable, match=r"by a newer StitchCUDA \(format 99, this one reads \d+\): update"):
         Workspace(tmp_path, checkpoint=database).store.names()
@@ -131,6 +138,114 @@ def test_what_is_wrong_with_a_database_is_one_sentence(database: str, tmp_path: 
         assert "\n" not in str(caught.value)
     with pytest.raises(BadInput, match=r"--checkpoint cannot be mysql://…: give postgresql://"):
         Workspace(tmp_path, checkpoint="mysql://x")
+
+
+def tables(database: str) -> set[str]:
+    import psycopg
+
+    with psycopg.connect(database) as connection:
+        return {row[0] for row in connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")}
+
+
+def a_role(database: str, rights: str, sequences: str = "") -> str:
+    """The URL of the database for somebody who has these rights on its tables, now and later, and may make none."""
+    import psycopg
+
+    role = f"{rights.split()[-1].lower()}_{database.rpartition('/')[2]}"
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'another-word'")
+        connection.execute("REVOKE CREATE ON SCHEMA public FROM PUBLIC")
+        connection.execute(f"ALTER DEFAULT PRIVILEGES IN SCHEMA public GRANT {rights} ON TABLES TO {role}")
+        if sequences:
+            connection.execute(f"ALTER DEFAULT PRIVILEGES IN SCHEMA public GRANT {sequences} ON SEQUENCES TO {role}")
+    return database.replace(f"tester:{PASSWORD}", f"{role}:another-word")
+
+
+def test_reading_makes_nothing_and_needs_no_right_to(database: str, tmp_path: Path) -> None:
+    reader = a_role(database, "SELECT")
+    for url in (database, reader):
+        home = Workspace(tmp_path / "reading", create=False, checkpoint=url)
+        assert (home.store.names(), home.sessions()) == ([], ())
+        with pytest.raises(BadInput, match=r"there is no session 'tiny' in .*: it has none yet"):
+            Session.open("tiny", home)
+        with open_checkpoints(home, "tiny", reading=True) as saver:
+            assert (saver.newest("tiny"), list(saver.list(None)), saver.milestones("tiny")) == (None, [], {})
+        home.close()
+    assert tables(database) == set()
+    assert not (tmp_path / "reading").exists()
+
+    home, there = Workspace(tmp_path / "ws", checkpoint=database), Workspace(tmp_path / "reading", checkpoint=reader)
+    made = ended(home)
+    read = Session.open("tiny", there)
+    assert (read.status, len(read.attempts()), read.state()) == ("done", 6, made.state())
+    assert export("tiny", tmp_path / "tiny.gz", workspace=there).exists()
+    assert not (tmp_path / "reading").exists()
+    with pytest.raises(Unavailable, match=r"\(permission denied for table .*\): have its owner grant the right, or") as caught:
+        import_(tmp_path / "tiny.gz", to="other", workspace=there)
+    assert_one_sentence(caught.value)
+    home.close()
+    there.close()
+
+
+def test_who_may_write_need_not_make_tables(database: str, tmp_path: Path) -> None:
+    url = a_role(database, "SELECT, INSERT, UPDATE, DELETE", "USAGE")
+    home, there = Workspace(tmp_path / "ws", checkpoint=database), Workspace(tmp_path / "there", checkpoint=url)
+    with pytest.raises(Unavailable, match=r"\(permission denied for schema public\): have its owner grant the right"):
+        begun(there)
+    ended(home)
+    assert ended(there, "other").outcome().accepted
+    assert remove(["tiny"], workspace=there).waits_for == ""
+    home.close()
+    there.close()
+
+
+def test_who_waits_for_an_owner_is_as_patient(server: Server, database: str, tmp_path: Path) -> None:
+    home, there = Workspace(tmp_path / "ws", checkpoint=database), Workspace(tmp_path / "there", checkpoint=database)
+    made = home.create(record(home))
+    with home.store.owning(made.name):
+        owner = there.store.owner(made.name).partition(" (")[0]
+        assert owner
+        server.stop()
+        starts = threading.Timer(1, server.start)
+        starts.start()
+        try:
+            assert there.store.owner(made.name).startswith(owner)
+        finally:
+            starts.join()
+    assert there.store.owner(made.name) == ""
+    home.close()
+    there.close()
+
+
+def test_when_a_database_stays_away_it_is_said_how_to_go_on(
+    server: Server, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STITCHCUDA_LEASE_S", "1")
+    home = Workspace(tmp_path / "ws", checkpoint=database)
+    session, hands = begun(home), TinyHands()
+    hands.before = lambda tool: server.stop() if len(hands.calls) == 8 else None
+    try:
+        with pytest.raises(Unavailable, match="cannot be used") as caught:
+            session.run(engineer=ScriptedEngineer(THREE), hands=hands)
+    finally:
+        server.start()
+    assert_one_sentence(caught.value)
+    told = str(caught.value)
+    assert f": start that server, then go on with `stitchcuda resume tiny{home.option}`: what was done is saved there" in told
+    assert PASSWORD not in told
+    assert f"--workspace {tmp_path / 'ws'} --checkpoint postgresql://tester@" in told
+    again = opened(session).run(engineer=ScriptedEngineer(THREE), hands=TinyHands())
+    assert again.outcome().accepted
+    again.home.close()
+    home.close()
+
+
+def test_a_command_that_fails_makes_no_folder(tmp_path: Path) -> None:
+    for command in (["sessions"], ["show", "one"], ["rm", "one"], ["export", "one"], ["resume", "one"]):
+        url = "postgresql://tester@127.0.0.1:9/x"
+        done = CliRunner().invoke(app, [*command, "--workspace", str(tmp_path / "ws"), "--checkpoint", url])
+        assert done.exit_code == 2, (done.stdout, done.stderr)
+        assert not (tmp_path / "ws").exists()
 
 
 SECRET = "postgresql://adm:{}@127.0.0.1:9/base?connect_timeout=2"
