@@ -88,7 +88,7 @@ class Database:
         from psycopg.rows import dict_row
 
         if self._url is None:
-            raise Unavailable(f"{self._what} {self} has a URL that cannot be read: {_QUOTING}")
+            raise Unavailable(f"{self._what} {self} has a URL that cannot be read: {self._correct} ({_QUOTING})")
         with self.told():
             asked = conninfo_to_dict(self.url)
             asked.setdefault("connect_timeout", max(2, round(self.wait_s)))
