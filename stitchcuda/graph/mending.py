@@ -1,5 +1,5 @@
 """Before a session goes on: what it rests on is looked at, and where something is missing or damaged it goes back to the last
-step at which all was whole, and says what was lost.
+step at which all was whole, and says what was lost. What it rests on is known here for archives too.
 
 Nothing is thrown away: a ledger that is cut and a checkpoint file that cannot be read stay beside the new ones. What was not
 damaged is not done again: attempts that the ledger has are taken over, replies come from the transcript.
@@ -31,12 +31,12 @@ def mend(home: Workspace, record: SessionRecord) -> tuple[str, ...]:
 
     Raises Damaged where nothing can be gone on from: the reference is lost.
     """
-    seen = _Seen(home.store)
+    seen = Seen(home.store)
     said = [*_reference(home, record)]
     if not seen.has(record.source):
         raise Damaged(f"the source of session {record.name!r}'s reference is damaged: start it again with optimize")
     found = home.store.whole(record.name)
-    kept, lost = _kept(seen, found)
+    kept, lost = kept_of(seen, found)
     said += [*found.damage, *lost]
     if found.damage or kept != found:
         with writing(home.folder(record.name)):
@@ -46,7 +46,7 @@ def mend(home: Workspace, record: SessionRecord) -> tuple[str, ...]:
     return tuple(said)
 
 
-class _Seen:
+class Seen:
     """Which artefacts are whole; each is looked at once."""
 
     def __init__(self, store: Store) -> None:
@@ -85,7 +85,7 @@ def _reference(home: Workspace, record: SessionRecord) -> Iterator[str]:
         yield f"the reference was damaged and is restored from {copy}"
 
 
-def _kept(seen: _Seen, found: Whole) -> tuple[Whole, list[str]]:
+def kept_of(seen: Seen, found: Whole) -> tuple[Whole, list[str]]:
     """Attempts whose program, evidence and review are whole, as far as their parents are, and calls; and what is lost. A call
     whose reply is lost stays as one that was paid for and not answered."""
     whole: dict[str, Attempt] = {}
@@ -112,7 +112,7 @@ def _kept(seen: _Seen, found: Whole) -> tuple[Whole, list[str]]:
     return Whole(tuple(whole.values()), tuple(calls), found.damage), said
 
 
-def _checkpoints(home: Workspace, name: str, attempts: tuple[Attempt, ...], seen: _Seen) -> Iterator[str]:
+def _checkpoints(home: Workspace, name: str, attempts: tuple[Attempt, ...], seen: Seen) -> Iterator[str]:
     """Back to the last checkpoint that stands on what is whole."""
     path = home.folder(name) / FILE
     there = path.exists() or home.database is not None
@@ -138,7 +138,7 @@ def _checkpoints(home: Workspace, name: str, attempts: tuple[Attempt, ...], seen
 
 
 def _back(
-    saver: Checkpoints | PostgresCheckpoints, name: str, newest: str, attempts: tuple[Attempt, ...], seen: _Seen
+    saver: Checkpoints | PostgresCheckpoints, name: str, newest: str, attempts: tuple[Attempt, ...], seen: Seen
 ) -> Iterator[str]:
     known = {attempt.id: attempt for attempt in attempts}
     why = ""
@@ -149,7 +149,7 @@ def _back(
             break
         try:
             state = standing(saver, name, place).state
-            lacks = _lacks(state, known, seen)
+            lacks = lack_of(state, known, seen)
         except Damaged:
             lacks = f"a checkpoint of session {name!r} is not what was written"
         why = why or lacks
@@ -171,7 +171,7 @@ def _number(head: str | None, known: dict[str, Attempt]) -> int:
     return number
 
 
-def _lacks(state: State, known: dict[str, Attempt], seen: _Seen) -> str:
+def lack_of(state: State, known: dict[str, Attempt], seen: Seen) -> str:
     """What a state names that is not whole; "" where all is."""
     head = state.get("head")
     if head and head not in known:

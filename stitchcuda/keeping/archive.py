@@ -24,14 +24,14 @@ from typing import Any
 from pydantic import ValidationError
 
 from stitchcuda.errors import BadInput, Damaged, Unavailable
-from stitchcuda.graph.checkpoints import FILE, Checkpoints, carry, open_checkpoints
-from stitchcuda.graph.mending import _kept, _lacks, _Seen
+from stitchcuda.graph.checkpoints import FILE, Checkpoints, carry, open_checkpoints, told
+from stitchcuda.graph.mending import Seen, kept_of, lack_of
 from stitchcuda.graph.standing import standing
 from stitchcuda.keeping.sweeping import reached
 from stitchcuda.lines import Lines
 from stitchcuda.session import Place, Session
 from stitchcuda.state import Attempt, Call
-from stitchcuda.workspace import FolderStore, SessionRecord, Store, Workspace, get_tree, write_atomically
+from stitchcuda.workspace import FolderStore, SessionRecord, Store, Workspace, write_atomically
 from stitchcuda.workspace.store import Whole
 
 SUFFIX = ".stitch.tar.gz"
@@ -62,8 +62,6 @@ def export(name: str, path: Path | None = None, *, workspace: Place = None) -> P
         with home.told(), open_checkpoints(home, name, reading=True) as saver, Checkpoints(folder) as copy:
             carry(saver, name, copy, name)
         attempts, calls = home.store.attempts(name), home.store.calls(name)
-        for one in attempts.values():
-            get_tree(home.store, one.program), home.store.get(one.evidence), home.store.get(one.review)
         if lack := _lack(folder, record, attempts, calls, home.store):
             raise Unavailable(f"session {name!r} is not whole ({lack}): resume it, which goes on from what is, then export it")
         if attempts:
@@ -168,7 +166,7 @@ def _lack(
 ) -> str:
     """What is missing of all that the session rests on, by what resuming it would look at; "" where it is whole. Its
     checkpoints lie in `folder`, its artefacts in `store`. Raises Damaged for checkpoints that are not what was written."""
-    seen = _Seen(store)
+    seen = Seen(store)
     with Checkpoints(folder) as saver:
         saver.look()
         threads = {str(one.config["configurable"]["thread_id"]) for one in saver.list(None)}  # so each can be read
@@ -180,8 +178,8 @@ def _lack(
     if not (seen.has(record.reference) and seen.has(record.source)):
         return "the reference is missing or damaged"
     try:
-        _, lost = _kept(seen, Whole(tuple(attempts.values()), tuple(calls.values())))
-        return lost[0] if lost else _lacks(state, dict(attempts), seen)
+        _, lost = kept_of(seen, Whole(tuple(attempts.values()), tuple(calls.values())))
+        return lost[0] if lost else lack_of(state, dict(attempts), seen)
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise Damaged("the list of a program's files is not what was written") from error
 
@@ -233,7 +231,7 @@ def _unpack(tar: tarfile.TarFile, entry: tarfile.TarInfo, folder: Path, most: in
 def _check_tables(path: Path) -> None:
     """Nothing but tables of ours: views and triggers would act while they are read."""
     path.stat()
-    with closing(sqlite3.connect(path)) as connection:
+    with told(path), closing(sqlite3.connect(path)) as connection:
         for kind, name in connection.execute("SELECT type, name FROM sqlite_master"):
             if kind != "table" and not name.startswith("sqlite_autoindex_"):
                 raise _Foreign(f"its checkpoints have a {kind} {name!r}")
