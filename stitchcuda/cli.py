@@ -1,9 +1,9 @@
 """The command line: parses, calls, prints. Every decision is made below it.
 
 `--json` prints exactly one JSON object on stdout; all else goes to stderr. Exit codes: 0 accepted, 1 ended without (or
-refused), 2 bad input or unavailable, 3 parked, 130 interrupted. An error for people is one sentence; `--debug` adds the
-traceback. What a running session looks like is in `terminal.py`; how it is told at the end in `summary.py`; what all commands
-share in `console.py`.
+refused), 2 bad input or unavailable, 3 parked, 130 interrupted, 143 by SIGTERM, 129 by SIGHUP. An error for people is one
+sentence; `--debug` adds the traceback. What a running session looks like is in `terminal.py`; how it is told at the end in
+`summary.py`; what all commands share in `console.py`.
 """
 
 from __future__ import annotations
