@@ -27,7 +27,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def diff(
-    a: Annotated[str, typer.Argument(metavar="A", help="A session, or SESSION@N: as it was after attempt N.")],
+    a: Annotated[str, typer.Argument(metavar="A", help="A session, or SESSION@N: as it was after attempt N; 0: the start.")],
     b: Annotated[str, typer.Argument(metavar="B", help="Another one.")],
     workspace: Place = None,
     checkpoint: Kept = None,
