@@ -369,7 +369,7 @@ def app(url: str, hosts: list[str]) -> Starlette:
             yield
             runs = [live.run for live in app.state.service.live.values() if live.run]
             for run in runs:
-                run.cancel()               # the node under way ends by itself; the session goes on from the one before it
+                run.cancel()               # the node under way ends with the process, and the session goes on from its start
             await asyncio.gather(*runs, return_exceptions=True)
 
     routes = [

@@ -233,13 +233,10 @@ def test_one_process_at_a_time_runs_a_session_and_every_other_knows(tmp_path: Pa
         assert one.ask(f"/sessions/{session}/resume", {"answer": "accept"})[0] == 409
 
         session = other.start(source=source, approve=["plan"])
+        with urllib.request.urlopen(f"{other.url}/sessions/{session}/events", timeout=60) as told:
+            assert told.readline().startswith(b"id: "), "its first node is under way"
         other.process.terminate()
-        while "Application shutdown complete" not in (tmp_path / "log").read_text():
-            assert other.process.poll() is None
-            time.sleep(0.05)
-        assert one.ask(f"/sessions/{session}")[1]["status"] == "running", "its node goes on for as long as the process"
-        other.process.kill()
-        other.process.wait()
+        other.process.wait(60)
         while (shown := one.ask(f"/sessions/{session}")[1])["status"] == "running":
             time.sleep(0.05)               # the server hears of it
         assert (shown["status"], shown["why"]) == ("parked", "interrupted: resume it")
