@@ -202,7 +202,7 @@ def test_without_the_checkpoint_it_says_so(tmp_path: Path) -> None:
     home = Workspace(tmp_path)
     session = ended(home)
     (session.folder / "checkpoints.sqlite").unlink()
-    with pytest.raises(Damaged, match="the checkpoints of session .tiny. are missing"):
+    with pytest.raises(Damaged, match=r"the checkpoints of session .tiny. are missing"):
         fork("tiny", 3, workspace=home)
     opened(session).run(engineer=ScriptedEngineer(THREE), hands=TinyHands())
     assert fork("tiny", 3, workspace=home).attempts() == session.attempts()[:3], "once it is mended"
