@@ -245,6 +245,7 @@ def test_one_process_at_a_time_runs_a_session_and_every_other_knows(tmp_path: Pa
         assert one.events(session)[-1]["status"] == "parked"
 
 
+@pytest.mark.long
 def test_an_answer_waits_for_the_lease_of_a_process_that_died_a_moment_ago(tmp_path: Path, database: str) -> None:
     import psycopg
 
