@@ -1,7 +1,7 @@
-"""Two sessions beside each other: settings that differ, tasks by id, best times in one figure, a diff of their programs.
+"""Two sessions beside each other: settings that differ, tasks, best times in one figure, a diff of their programs.
 
 Pure functions of findings, but for the programs' files, which are read from the stores. It says of neither session that it is
-better: times of different devices are not compared.
+better: times of different devices are not compared, and tasks of different references are not matched.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from stitchcuda.errors import StitchError
 from stitchcuda.report.diffs import FileChange, changes
-from stitchcuda.report.figure import Figure, axis, ms
+from stitchcuda.report.figure import Figure, attempts_axis, axis, ms
 from stitchcuda.report.figures import NOTHING_TIMED, levels_of
 from stitchcuda.report.findings import Findings, TaskFate
 from stitchcuda.report.foreign import label
@@ -33,7 +33,7 @@ class Pair(Record):
     """A task as either session had it; None where it had no such task."""
 
     id: str
-    title: str
+    title: str                             # "" where each has a title of its own
     one: TaskFate | None
     other: TaskFate | None
 
@@ -52,12 +52,19 @@ def settings(one: Findings, other: Findings) -> tuple[Setting, ...]:
     return tuple(Setting(name=name, one=a, other=b) for name, (a, b) in pairs.items() if a != b)
 
 
+def one_reference(one: Findings, other: Findings) -> bool:
+    """Whether both are sessions of the same source, by its digest; a file may have been renamed."""
+    first, second = (dict(found.card.settings).get("reference", "").rpartition(", ")[2] for found in (one, other))
+    return first == second
+
+
 def tasks(one: Findings, other: Findings) -> tuple[Pair, ...]:
+    """Of one reference, by id. Ids number the regions of a reference, so those of different references are not matched."""
+    if not one_reference(one, other):
+        return ()
     first, second = _by_id(one), _by_id(other)
-    return tuple(
-        Pair(id=name, title=(first.get(name) or second[name]).task.title, one=first.get(name), other=second.get(name))
-        for name in {**first, **second}
-    )
+    pairs = ((name, first.get(name), second.get(name)) for name in {**first, **second})
+    return tuple(Pair(id=name, title=_common_title(a, b), one=a, other=b) for name, a, b in pairs)
 
 
 def best_times(one: Findings, other: Findings) -> Figure:
@@ -82,7 +89,7 @@ def best_times(one: Findings, other: Findings) -> Figure:
     notes = []
     if any(not found.timed for found in both):
         notes.append(f"Called a prediction: {NOTHING_TIMED}.")
-    if dict(one.card.settings).get("reference") != dict(other.card.settings).get("reference"):
+    if not one_reference(one, other):
         notes.append("They are sessions of different references.")
     if one.device and other.device and one.device.key != other.device.key:
         notes.append(f"Not of one machine, so not to be compared: {one.device.key} and {other.device.key}.")
@@ -93,7 +100,7 @@ def best_times(one: Findings, other: Findings) -> Figure:
         traces=tuple(traces),
         layout={
             "height": 420,
-            "xaxis": axis("attempt", rangemode="tozero"),
+            "xaxis": attempts_axis(max(len(found.attempts) for found in both)),
             "yaxis": axis("ms of a call", rangemode="tozero"),
         },
         columns=("session", "after attempt", "kind", "ms of a call"),
@@ -114,6 +121,11 @@ def program_changes(one: Findings, other: Findings, store: Store) -> Changes:
 
 def _ends(levels: Sequence[float]) -> str:
     return f"{ms(levels[0])} to {ms(levels[-1])}"
+
+
+def _common_title(one: TaskFate | None, other: TaskFate | None) -> str:
+    titles = {fate.task.title for fate in (one, other) if fate}
+    return titles.pop() if len(titles) == 1 else ""
 
 
 def _by_id(found: Findings) -> Mapping[str, TaskFate]:

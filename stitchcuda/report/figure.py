@@ -45,9 +45,17 @@ def axis(title: str, **more: Any) -> dict[str, Any]:
     return {"title": {"text": title}, **more}
 
 
-def names_axis() -> dict[str, Any]:
+def attempts_axis(last: int) -> dict[str, Any]:
+    """The axis of attempts up to the number `last`: from 0, whole numbers only."""
+    steps = (lead * 10**power for power in range(6) for lead in (1, 2, 5))
+    return axis("attempt", rangemode="tozero", tick0=0, dtick=next(step for step in steps if last <= 16 * step))
+
+
+def names_axis(names: Sequence[str]) -> dict[str, Any]:
     """The axis of `bars`, from top to bottom. Names stay names, also those that look like numbers or dates."""
-    return axis("", type="category", autorange="reversed", automargin=True)
+    return axis(
+        "", type="category", categoryorder="array", categoryarray=list(names), autorange="reversed", automargin=True
+    )
 
 
 def bars(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from stitchcuda.report.figure import ORIGINS, Figure, axis, bars, height, ms, names_axis, places
+from stitchcuda.report.figure import ORIGINS, Figure, attempts_axis, axis, bars, height, ms, names_axis, places
 from stitchcuda.report.findings import Findings, Result, TaskFate, Tried
 from stitchcuda.report.foreign import label
 from stitchcuda.state import CheckResult
@@ -65,7 +65,7 @@ def best_time(found: Findings) -> Figure:
         traces=tuple(traces),
         layout={
             "height": 420,
-            "xaxis": axis("attempt", rangemode="tozero", dtick=1 if len(levels) < 20 else None),
+            "xaxis": attempts_axis(len(found.attempts)),
             "yaxis": axis("predicted ms of a call" if prediction else "ms of a call", rangemode="tozero"),
         },
         columns=("attempt", "task", "result", "ms of a call", f"{what}, ms"),
@@ -133,7 +133,7 @@ def savings(found: Findings) -> Figure:
         layout={
             "height": height(len(shown), row=44 if measured else 32),
             "barmode": "group",
-            "yaxis": names_axis(),
+            "yaxis": names_axis(names),
             "xaxis": axis("ms saved" if measured else "ms saved (prediction)"),
         },
         columns=("task", "title", "fate", "predicted", "measured", "95 % interval", "floor of its regions"),
@@ -182,7 +182,7 @@ def shares(found: Findings) -> Figure:
         layout={
             "height": height(len(rows)),
             "barmode": "stack",
-            "yaxis": names_axis(),
+            "yaxis": names_axis(names),
             "xaxis": axis(f"percent of {of}", range=[0, 100]),
         },
         columns=("program", *ORIGINS.values()),

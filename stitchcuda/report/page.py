@@ -68,7 +68,8 @@ def comparison_page(one: Findings, other: Findings, store: Store) -> bytes:
     drawn = (comparison.best_times(one, other),)
     content = {
         "one": one, "other": other, "bars": (standing(one), standing(other)), "settings": comparison.settings(one, other),
-        "tasks": comparison.tasks(one, other), "why": changed.why, "program": other.program,
+        "matched": comparison.one_reference(one, other), "tasks": comparison.tasks(one, other),
+        "why": changed.why, "program": other.program,
     }  # fmt: skip
     bare = _page("comparison.html.j2", drawn, files=trimmed(changed.files, 0), **content)
     room = max(_LEAST, LARGEST - len(bare))

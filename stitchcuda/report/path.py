@@ -26,7 +26,7 @@ _EDGES = {                                 # the way of each, the place of its w
     ("search_docs", "coder"): ("M546 50H606", 577, 38, "middle"),
     ("coder", "nvcc_build"): ("M746 50H806", 777, 38, "middle"),
     ("nvcc_build", "check"): ("M880 72V148", 894, 116, "start"),
-    ("nvcc_build", "verifier"): ("M824 72C730 140 480 118 346 152", 640, 126, "middle"),
+    ("nvcc_build", "verifier"): ("M824 72C730 140 480 118 346 152", 640, 108, "middle"),
     ("check", "verifier"): ("M880 200C860 262 320 262 288 208", 590, 264, "middle"),
     ("check", "nsys_profile"): ("M814 178H754", 783, 166, "middle"),
     ("nsys_profile", "ncu_profile"): ("M614 178H554", 583, 166, "middle"),

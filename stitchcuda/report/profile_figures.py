@@ -67,7 +67,7 @@ def timeline(found: Findings) -> Figure:
         layout={
             "height": height(len(seen), row=46),
             "barmode": "overlay",
-            "yaxis": names_axis(),
+            "yaxis": names_axis(names),
             "xaxis": axis("ms of one call", rangemode="tozero"),
         },
         columns=("program", "kernel", "whose", "launches", "on the device", "share"),
@@ -89,7 +89,8 @@ def roofline(found: Findings) -> Figure:
         reason = "Counters do not see the arithmetic of tensor cores, and all of these kernels use them: see shares of peak."
         return Figure(id="roofline", title=title, empty=reason, columns=columns, rows=rows)
     intensities = [one.roofline.intensity or 1.0 for one in placed]
-    low, high = min(0.05, *(value / 4 for value in intensities)), max(200.0, *(value * 4 for value in intensities))
+    seen = [value * beside for value in intensities for beside in (0.25, 4.0)] + [2 * ridge for ridge in _ridges(found.device)]
+    low, high = min(0.05, *seen), max(200.0, *seen)
     left_out = len(kernels) - len(placed)
     notes = [f"Of the {found.counters.title}; ceilings {'measured' if found.device.measured else 'nominal'}."]
     if left_out:
@@ -137,7 +138,7 @@ def peaks(found: Findings) -> Figure:
         layout={
             "height": height(len(kernels), row=52),
             "barmode": "group",
-            "yaxis": names_axis(),
+            "yaxis": names_axis(names),
             "xaxis": axis("percent of peak", range=[0, 100]),
         },
         columns=("kernel", *(unit for unit, *_ in units), "occupancy", "bound by", "limited by"),
@@ -207,10 +208,20 @@ def _counted(found: Findings) -> tuple[list[KernelProfile], str]:
     return list(counted.kernels[:_KERNELS]), ""
 
 
+def _bandwidth(device: DeviceFacts) -> float:
+    """Tbyte/s: times flop per byte it is Tflop/s."""
+    return device.bandwidth_gbs / 1e3
+
+
+def _ridges(device: DeviceFacts) -> list[float]:
+    """Flop per byte at which arithmetic becomes the limit, of each dtype."""
+    bandwidth = _bandwidth(device)
+    return [rate / bandwidth for rate in device.tflops.values() if rate > 0] if bandwidth else []
+
+
 def _ceilings(device: DeviceFacts, low: float, high: float) -> list[dict[str, Any]]:
     """The device's bandwidth, up to the rate of each dtype."""
-    bandwidth = device.bandwidth_gbs / 1e3                     # Tbyte/s: times flop per byte it is Tflop/s
-    traces = []
+    bandwidth, traces = _bandwidth(device), []
     dashes = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
     for place, (dtype, rate) in enumerate(sorted(device.tflops.items(), key=lambda item: item[1])):
         knee, top = rate / bandwidth if bandwidth else low, min(rate, bandwidth * high)

@@ -46,6 +46,46 @@ COLOURS = """async (data) => {
   return [...counts.values()].map((count) => count / pixels.length).sort((a, b) => b - a);
 }"""
 
+INK = "rgb(23, 33, 29)"                    # of text, in light colours
+LOOKS = """() => {
+  const all = (what, from = document) => [...from.querySelectorAll(what)];
+  const open = (one) => all("pre", one).filter((pre) => pre.checkVisibility()).length;
+  return {
+    inks: [...new Set([document.body, ...all(".drawing .xtick text, .drawing .legendtext")].map((one) => {
+      const style = getComputedStyle(one);
+      return one === document.body ? style.color : style.fill;
+    }))],
+    widths: all(".drawing .main-svg").map((one) => one.clientWidth),
+    tables: all(".figures table").filter((one) => one.checkVisibility()).length,
+    diffs: Object.fromEntries(all("details.attempt").map((one) => [one.id, open(one)]).filter(([, count]) => count)),
+  };
+}"""
+NAMED = """(which) => {
+  const place = document.querySelector(which);
+  const names = [...place.querySelectorAll(".annotation-text")];
+  const bars = [...place.querySelectorAll(".bars .point path")].map((one) => one.getBoundingClientRect());
+  const struck = names.filter((name) => {
+    const box = name.getBoundingClientRect();
+    return bars.some((bar) => bar.top < box.bottom - 3 && bar.bottom > box.top + 3);
+  });
+  return [place._fullLayout._size.w / place.clientWidth, names.length, struck.map((one) => one.textContent)];
+}"""
+STRUCK = """() => {
+  const words = [...document.querySelectorAll(".graph .times")].map((one) => [one.textContent, one.getBBox()]);
+  const struck = new Set();
+  for (const edge of document.querySelectorAll(".graph .edge")) {
+    const reach = Number(edge.getAttribute("stroke-width")) / 2;
+    for (let at = 0; at <= edge.getTotalLength(); at += 1) {
+      const { x, y } = edge.getPointAtLength(at);
+      for (const [text, box] of words) {
+        const inside = x > box.x - reach && x < box.x + box.width + reach && y > box.y + 3 - reach && y < box.y + box.height - 3 + reach;
+        if (inside) struck.add(text);
+      }
+    }
+  }
+  return [...struck];
+}"""
+
 
 @dataclass
 class Seen:
@@ -110,8 +150,12 @@ def opened(browser: Browser, pages: dict[str, Path]) -> Iterator[Opened]:
     """Opens a page of a kind."""
     contexts = []
 
-    def open_(name: str, scheme: Scheme = "light", *, width: int = 1280, before: str = "", at: str = "") -> Seen:
-        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, reduced_motion="reduce")
+    def open_(
+        name: str, scheme: Scheme = "light", *, width: int = 1280, before: str = "", at: str = "", scripts: bool = True
+    ) -> Seen:
+        context = browser.new_context(
+            viewport={"width": width, "height": 900}, color_scheme=scheme, reduced_motion="reduce", java_script_enabled=scripts
+        )
         contexts.append(context)
         tab = context.new_page()
         seen = Seen(tab)
@@ -202,6 +246,22 @@ def test_links_lead_to_what_they_name_and_open_it(opened: Opened) -> None:
     assert again.tab.locator("#attempt-2").get_attribute("open") is not None
 
 
+def test_a_link_that_was_followed_opens_its_attempt_again(opened: Opened) -> None:
+    seen = opened("simulated")
+    assert seen.drawn() == "light"
+    link, attempt = seen.tab.locator("a.step").first, seen.tab.locator("#attempt-1")
+    for hide in ("Close all", "wrong 2"):
+        link.click()
+        seen.tab.get_by_role("button", name=hide).click()
+        link.click()
+        assert attempt.is_visible()
+        assert attempt.get_attribute("open") is not None
+        assert seen.tab.evaluate("document.activeElement.parentElement.id") == "attempt-1"
+    seen.tab.get_by_role("button", name="Close all").click()
+    link.press("Enter")
+    assert attempt.get_attribute("open") is not None
+
+
 def test_everything_can_be_done_by_keyboard(opened: Opened) -> None:
     seen = opened("recorded")
     assert seen.drawn() == "light"
@@ -266,6 +326,66 @@ def test_a_narrow_screen_needs_no_sideways_scrolling(name: str, opened: Opened) 
     seen = opened(name, width=360)
     assert seen.drawn() == "light"
     assert seen.tab.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+def test_on_a_phone_bars_have_the_room_and_names_stand_above_them(opened: Opened) -> None:
+    seen = opened("recorded", width=390)
+    assert seen.drawn() == "light"
+    for name in ("timeline", "savings", "peaks", "shares"):
+        share, names, struck = seen.tab.evaluate(NAMED, f"#figure-{name} .drawing")
+        assert share > 0.8
+        assert names > 1
+        assert struck == []
+
+
+def test_no_edge_of_the_graph_strikes_through_words(opened: Opened) -> None:
+    seen = opened("hostile")               # builds fail in it, and checks
+    assert "fail 1×" in str(seen.tab.locator(".graph svg").text_content())
+    assert seen.tab.evaluate(STRUCK) == []
+
+
+@pytest.mark.parametrize(("scheme", "button"), [("light", False), ("dark", False), ("light", True)])
+def test_paper_is_light_and_figures_fit_it(scheme: Scheme, button: bool, opened: Opened) -> None:
+    seen = opened("recorded", scheme)
+    assert seen.drawn() == scheme
+    if button:
+        seen.tab.locator("#theme").click()
+        assert seen.drawn(until="dark")
+    before = seen.tab.evaluate(LOOKS)
+    seen.tab.emulate_media(media="print")
+    assert seen.tab.evaluate("getComputedStyle(document.body).color") == INK
+    seen.tab.emulate_media(media="screen")
+    seen.tab.locator("#attempt-5 > summary").click()
+    closed = seen.tab.locator("details:not([open])").count()
+    seen.tab.evaluate(f"addEventListener('beforeprint', () => {{ window.printed = ({LOOKS})(); }})")  # after the page's own
+    seen.tab.pdf(format="A4")
+    printed = seen.tab.evaluate("window.printed")
+    assert printed["inks"] == [INK]
+    assert max(printed["widths"]) <= 661   # pixels between A4's margins
+    assert printed["tables"] == 6
+    assert printed["diffs"] == {"attempt-5": seen.tab.locator("#attempt-5 pre").count()}
+    assert seen.drawn(until="dark" if button or scheme == "dark" else "light")
+    seen.tab.wait_for_function("width => document.querySelector('.main-svg').clientWidth === width", arg=before["widths"][0])
+    assert seen.tab.evaluate(LOOKS)["inks"] == before["inks"]
+    assert seen.tab.locator("details:not([open])").count() == closed
+    assert seen.tab.evaluate("document.documentElement.dataset.theme || ''") == ("dark" if button else "")
+    assert seen.said == []
+
+
+def test_without_javascript_a_sentence_says_what_to_do(opened: Opened) -> None:
+    seen = opened("recorded", scripts=False)
+    told = seen.tab.locator("main noscript p")  # which Playwright's search for text leaves out
+    assert told.is_visible()
+    assert told.inner_text().startswith("JavaScript is off, so no figure is drawn here: open the table")
+    assert [one for one in seen.tab.locator(".drawing, button").all() if one.is_visible()] == []
+    seen.tab.locator("#figure-best summary").click()
+    assert seen.tab.locator("#figure-best table").is_visible()
+    seen.tab.locator("#attempt-1 > summary").click()
+    assert seen.tab.locator("#attempt-1 h4").first.is_visible()
+    assert seen.said == []
+    with_it = opened("recorded")
+    assert with_it.drawn() == "light"
+    assert "JavaScript is off" not in with_it.tab.locator("body").inner_text()
 
 
 def test_without_the_means_to_draw_the_tables_are_shown(opened: Opened) -> None:

@@ -13,12 +13,19 @@ from typer.testing import CliRunner
 
 from stitchcuda.card import findings_of
 from stitchcuda.cli import app
+from stitchcuda.engineers import Brief
+from stitchcuda.report.figure import attempts_axis
+from stitchcuda.report.findings import Seen
 from stitchcuda.report.page import comparison_page, session_page
+from stitchcuda.report.profile_figures import timeline
 from stitchcuda.session import Session
+from stitchcuda.state import Plan
 from stitchcuda.workspace import SessionLock, Workspace
+from tests.graph import tiny
 from tests.graph.tiny import ScriptedEngineer, TinyHands, tiny_session
 from tests.replay import RecordedHands, Recording, engineers
 from tests.test_session import H200, THREE
+from tests.tools.profiles import profile
 
 from .hostile import RUN, hostile_session
 from .long import many, timed
@@ -46,6 +53,17 @@ def sound(page: Page) -> None:
     assert {link[1:] for link in page.links if link.startswith("#")} <= set(page.ids)
     for drawing in page.drawings.values():
         plotly.graph_objects.Figure(data=colourless(drawing["data"]), layout=colourless(drawing["layout"]))
+
+
+    for name, drawing in page.drawings.items():
+        across, down = drawing["layout"]["xaxis"], drawing["layout"]["yaxis"]
+        if across["title"]["text"] == "attempt":
+            assert (across["tick0"], across["dtick"] % 1) == (0, 0)
+            assert across["dtick"] >= 1
+        if down.get("type") == "category":
+            assert {place for trace in drawing["data"] for place in trace["y"]} <= set(down["categoryarray"])
+        if name == "roofline":             # each ceiling is seen to become flat
+            assert all(low < ridge < high for low, ridge, high in (one["x"] for one in drawing["data"] if one["mode"] == "lines"))
 
 
 def colourless(value: object) -> object:
@@ -84,6 +102,17 @@ def test_on_a_gpu_a_speed_up_states_its_tier_and_its_interval(tmp_path: Path) ->
     predicted, measured = page.drawings["savings"]["data"]
     assert (predicted["name"], measured["name"]) == ("predicted", "measured")
     assert max(measured["error_x"]["array"]) == pytest.approx(0.005)
+
+
+def test_the_axis_of_attempts_has_whole_numbers() -> None:
+    assert [attempts_axis(last)["dtick"] for last in (0, 1, 16, 17, 100, 500)] == [1, 1, 1, 2, 10, 50]
+
+
+def test_the_timeline_begins_with_the_reference_whoever_did_its_work(tmp_path: Path) -> None:
+    before, after = profile(("gemm", "vendor", "(root)", 1, 0.5)), profile(("mine", "own", "a", 1, 0.2))
+    seen = (Seen(title="reference", profile=before), Seen(title="final program", profile=after))
+    figure = timeline(findings_of(simulated(tmp_path)).model_copy(update={"seen": seen}))
+    assert figure.layout["yaxis"]["categoryarray"] == ["reference", "final program"]
 
 
 def test_every_attempt_is_there_with_its_diff_its_log_and_its_evidence(tmp_path: Path) -> None:
@@ -279,3 +308,38 @@ def test_two_sessions_side_by_side(tmp_path: Path) -> None:
     assert "-a saves 0.2 -b saves 0.3 +a saves 0.25 +c saves 0.1" in page.text
     assert [trace["name"] for trace in page.drawings["best"]["data"]] == ["one (timed)", "other (timed)"]
     assert other.name in page.text
+
+
+class Retitling(ScriptedEngineer):
+    """Gives the same tasks other titles."""
+
+    def plan(self, brief: Brief) -> Plan:
+        plan = super().plan(brief)
+        return plan.model_copy(update={"tasks": tuple(task.model_copy(update={"title": "other work"}) for task in plan.tasks)})
+
+
+def compared(one: Session, folder: Path) -> Page:
+    """With a session in the same workspace that gives the same ids to other work."""
+    other = tiny_session(folder, "other").run(engineer=Retitling(THREE), hands=TinyHands())
+    page = Page(comparison_page(findings_of(one), findings_of(other), one.home.store))
+    sound(page)
+    return page
+
+
+def test_tasks_of_different_references_are_not_matched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = simulated(tmp_path)
+    monkeypatch.setattr(tiny, "REFERENCE", f"{tiny.REFERENCE}\n# another one\n")
+    page = compared(one, tmp_path)
+    assert "They are sessions of different references, so their tasks are not matched" in page.text
+    assert "no such task" not in page.text
+    first, _, second = page.text.partition("so their tasks are not matched")[2].partition("other task title")
+    assert "a task a kept" in first
+    assert "other work" not in first
+    assert "a other work kept" in second
+    assert "task a" not in second
+
+
+def test_what_one_session_calls_a_task_is_not_put_on_the_other(tmp_path: Path) -> None:
+    page = compared(simulated(tmp_path), tmp_path)
+    assert "not matched" not in page.text
+    assert re.search(r"a not the same: see beside task a: kept, \d attempts?; .* other work: kept, \d attempt", page.text)
