@@ -78,8 +78,8 @@ STRUCK = """() => {
     for (let at = 0; at <= edge.getTotalLength(); at += 1) {
       const { x, y } = edge.getPointAtLength(at);
       for (const [text, box] of words) {
-        const inside = x > box.x - reach && x < box.x + box.width + reach && y > box.y + 3 - reach && y < box.y + box.height - 3 + reach;
-        if (inside) struck.add(text);
+        const across = x > box.x - reach && x < box.x + box.width + reach;
+        if (across && y > box.y + 3 - reach && y < box.y + box.height - 3 + reach) struck.add(text);
       }
     }
   }

@@ -63,7 +63,8 @@ def sound(page: Page) -> None:
         if down.get("type") == "category":
             assert {place for trace in drawing["data"] for place in trace["y"]} <= set(down["categoryarray"])
         if name == "roofline":             # each ceiling is seen to become flat
-            assert all(low < ridge < high for low, ridge, high in (one["x"] for one in drawing["data"] if one["mode"] == "lines"))
+            ceilings = [one["x"] for one in drawing["data"] if one["mode"] == "lines"]
+            assert all(low < ridge < high for low, ridge, high in ceilings)
 
 
 def colourless(value: object) -> object:
