@@ -365,8 +365,12 @@ def test_paper_is_light_and_figures_fit_it(scheme: Scheme, button: bool, opened:
     assert printed["tables"] == 6
     assert printed["diffs"] == {"attempt-5": seen.tab.locator("#attempt-5 pre").count()}
     assert seen.drawn(until="dark" if button or scheme == "dark" else "light")
-    seen.tab.wait_for_function("width => document.querySelector('.main-svg').clientWidth === width", arg=before["widths"][0])
-    assert seen.tab.evaluate(LOOKS)["inks"] == before["inks"]
+    for _ in range(100):
+        after = seen.tab.evaluate(LOOKS)
+        if after["widths"] == before["widths"]:
+            break
+        seen.tab.wait_for_timeout(50)
+    assert (after["inks"], after["widths"]) == (before["inks"], before["widths"])
     assert seen.tab.locator("details:not([open])").count() == closed
     assert seen.tab.evaluate("document.documentElement.dataset.theme || ''") == ("dark" if button else "")
     assert seen.said == []
