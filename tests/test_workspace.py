@@ -127,7 +127,7 @@ def test_a_damaged_line_inside_the_ledger_is_refused_by_its_number(tmp_path: Pat
     for number in range(3):
         store.append("s", attempt(number))
     path = tmp_path / "sessions" / "s" / "ledger.jsonl"
-    path.write_text(path.read_text().replace('"a1"', '"a7"', 1))
+    path.write_text(path.read_text().replace('a1\\"', 'a7\\"', 1))
     with pytest.raises(Unavailable, match="line 2"):
         FolderStore(tmp_path).attempts("s")
 
