@@ -325,6 +325,7 @@ def test_ctrl_c_in_a_verification(tmp_path: Path) -> None:
     assert running.log.read_text() == "stitchcuda: interrupted: nothing was judged\n"
 
 
+@pytest.mark.long
 def test_resume_with_a_changed_reference_and_two_processes(tmp_path: Path) -> None:
     reference = tmp_path / "reference.py"
     reference.write_text(GOOD)

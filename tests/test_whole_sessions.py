@@ -49,6 +49,7 @@ def test_a_module_with_example_inputs(tmp_path: Path) -> None:
     assert (Path(outcome.program) / "model_new.py").is_file()
 
 
+@pytest.mark.long
 def test_the_bare_graph_makes_its_own_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STITCHCUDA_WORKSPACE", str(tmp_path / "w"))
     reference = tmp_path / "norm.py"

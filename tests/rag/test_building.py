@@ -140,6 +140,7 @@ def test_a_killed_build_leaves_the_old_index(small: Path, moment: str) -> None:
     assert list(discover().place.glob("new-*")) == []
 
 
+@pytest.mark.long
 def test_a_build_that_was_killed_while_embedding_goes_on_from_there(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from stitchcuda.rag import vectors
 

@@ -120,7 +120,7 @@ def test_what_cannot_run_here_is_no_error_of_the_program(builder: BuilderWorker,
     assert (answer["kind"], answer["construct"], answer["file"], answer["line"]) == ("refused", "inline PTX", "kernels/k.cu", 2)
 
 
-@pytest.mark.parametrize("style", ["tvm", "torch"])
+@pytest.mark.parametrize("style", ["tvm", pytest.param("torch", marks=pytest.mark.long)])
 def test_what_cannot_run_in_an_inline_source_is_named_where_its_author_wrote_it(
     builder: BuilderWorker, program: Path, style: str
 ) -> None:
