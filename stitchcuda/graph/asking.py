@@ -9,7 +9,6 @@ which answers are good: `nodes/approval.py`. How answers are handed in: `approva
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,10 +23,10 @@ from pydantic_core import to_json
 
 from stitchcuda.engineers.desk import Transcript
 from stitchcuda.engineers.recorded import Unrecorded
+from stitchcuda.nodes.approval import Question
+from stitchcuda.nodes.brief import named
 from stitchcuda.state import Call
 from stitchcuda.workspace import Store
-
-Question = dict[str, Any]
 
 
 @dataclass
@@ -76,7 +75,7 @@ class Asking:
         if not said:
             raise stop
         answer = json.dumps(said[-1], sort_keys=True, default=str)
-        Transcript(self._store, self._session).once(f"answer-{_key(question)}-{_hash(answer)}-{mine}", lambda: answer)
+        Transcript(self._store, self._session).once(f"answer-{_key(question)}-{named(answer)}-{mine}", lambda: answer)
         return said[-1]
 
 
@@ -106,7 +105,7 @@ def wait(store: Store, session: str, shown: Question) -> NoReturn:
 
 def _shown(store: Store, session: str, what: str, now: int) -> int:
     """How much had been said at this place when this was first shown: `now`, unless it was before."""
-    name = f"{_place()}{_hash(what)}"
+    name = f"{_place()}{named(what)}"
     found = store.calls(session).get(name)
     if found is None:
         call = Call(id=name, model="", request=store.put(what.encode()), reply=None, outcome=str(now))
@@ -122,15 +121,11 @@ def _marks(store: Store, session: str) -> list[int]:
 
 def _place() -> str:
     """A node at a checkpoint of a thread, whichever process runs it."""
-    return f"asked-{_hash(get_config()['configurable'].get('checkpoint_ns', ''))}-"
+    return f"asked-{named(get_config()['configurable'].get('checkpoint_ns', ''))}-"
 
 
 def _key(question: Question) -> str:
     """What a question is about, without figures that another device would change."""
     tasks = [task["id"] for task in question.get("tasks", ())]
     about = [question["approve"], question.get("version"), tasks, question.get("attempt"), question.get("candidate")]
-    return _hash(json.dumps(about))
-
-
-def _hash(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return named(json.dumps(about))
