@@ -18,8 +18,8 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve()
 sys.path.insert(0, str(HERE.parent.parent))
-from stitchcuda.tools.building import build_pool, compilers  # noqa: E402
-from stitchcuda.tools.machine import toolkit  # noqa: E402
+from stitchcuda.tools.build import build_pool, compilers  # noqa: E402
+from stitchcuda.tools.device import toolkit  # noqa: E402
 
 POINTWISE = """#include <cuda_runtime.h>
 __global__ void {name}_kernel(const float* x, const float* y, float* out, int rows, int columns) {{

@@ -23,18 +23,18 @@ from typing import TypeVar
 
 HERE = Path(__file__).resolve()
 sys.path.insert(0, str(HERE.parent.parent))
-from stitchcuda.fusion.emit import emit, variants  # noqa: E402
-from stitchcuda.fusion.graph import OpGraph  # noqa: E402
-from stitchcuda.fusion.ir import Stitch  # noqa: E402
-from stitchcuda.fusion.lower import bind, lower  # noqa: E402
-from stitchcuda.fusion.partition import partition  # noqa: E402
-from stitchcuda.fusion.program import write_program  # noqa: E402
+from stitchcuda.compiler.capture.op_graph import OpGraph  # noqa: E402
+from stitchcuda.compiler.codegen.emit import emit, variants  # noqa: E402
+from stitchcuda.compiler.lower.ir import Stitch  # noqa: E402
+from stitchcuda.compiler.lower.lower import bind, lower  # noqa: E402
+from stitchcuda.compiler.printing.program import write_program  # noqa: E402
+from stitchcuda.compiler.regions.partition import partition  # noqa: E402
 from stitchcuda.state import BuildResult, DeviceFacts, Settings  # noqa: E402
-from stitchcuda.tools.building.build_pool import build_many  # noqa: E402
-from stitchcuda.tools.judging.check import Judge, ReferenceFacts  # noqa: E402
-from stitchcuda.tools.machine.device import device_facts  # noqa: E402
-from stitchcuda.tools.profiling.ncu import profile_kernels  # noqa: E402
-from stitchcuda.tools.profiling.nsys import profile_system  # noqa: E402
+from stitchcuda.tools.build.build_pool import build_many  # noqa: E402
+from stitchcuda.tools.device.device import device_facts  # noqa: E402
+from stitchcuda.tools.profile.ncu import profile_kernels  # noqa: E402
+from stitchcuda.tools.profile.nsys import profile_system  # noqa: E402
+from stitchcuda.verify.client import Judge, ReferenceFacts  # noqa: E402
 
 SEEDS = 3                                  # as a session's checks have
 COPIES = 2

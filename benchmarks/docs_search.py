@@ -52,8 +52,8 @@ def main() -> None:
 
 def _wheels_only() -> None:
     """As on a machine without a system toolkit."""
-    from stitchcuda.tools.building import libraries
-    from stitchcuda.tools.machine import toolkit
+    from stitchcuda.tools.build import libraries
+    from stitchcuda.tools.device import toolkit
 
     found = toolkit._wheels()
     if found is None:

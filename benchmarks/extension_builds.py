@@ -26,8 +26,8 @@ from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from stitchcuda.simulator.torch_extension import inline_sources
-from stitchcuda.tools.building import bindings, nvcc
-from stitchcuda.tools.machine import toolkit
+from stitchcuda.tools.build import bindings, nvcc
+from stitchcuda.tools.device import toolkit
 
 SCALE = r"""
 template <typename scalar_t> __global__ void scale_kernel(const scalar_t* x, scalar_t* y, float by, int64_t n) {
@@ -140,7 +140,7 @@ def ours(cuda: str, folder: Path, cache: Path, arch: str, *, objects: bool) -> B
         return Built(time.monotonic() - started, error=made.log)
     module = None
     if not objects:
-        from stitchcuda.tools.running.torch_loader import load_extension
+        from stitchcuda.verify.program.torch_loader import load_extension
 
         module = load_extension(name, made.path, module=True)
     seconds = time.monotonic() - started

@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[0] = str(ROOT)
 
 from stitchcuda.nodes.context import Event  # noqa: E402
-from stitchcuda.session import Session  # noqa: E402
+from stitchcuda.sessions.session import Session  # noqa: E402
 from tests.graph.tiny import ScriptedEngineer, TinyHands, tiny_session  # noqa: E402
 
 GOALS = {"checkpoints": "10 MB", "going on": "2 s", "show": "1 s", "report": "10 s"}

@@ -25,9 +25,9 @@ from stitchcuda.errors import StitchError
 from stitchcuda.sandbox.limits import Limits
 from stitchcuda.sandbox.protections import NAMES, WITHOUT
 from stitchcuda.state import Settings, Target
-from stitchcuda.tools.judging.check import Judge
-from stitchcuda.tools.judging.verify import verdict_of
-from stitchcuda.tools.machine.device import device_facts
+from stitchcuda.tools.device.device import device_facts
+from stitchcuda.verify.api import verdict_of
+from stitchcuda.verify.client import Judge
 from tests.integrity.corpus import Entry, entries
 
 # Which defence a reason comes from; the first that matches names it.

@@ -28,11 +28,11 @@ from typing import Any
 
 from stitchcuda.errors import StitchError
 from stitchcuda.sandbox.command import Finished, unconfined
-from stitchcuda.tools.building.kernel_names import base_name
-from stitchcuda.tools.machine import toolkit
-from stitchcuda.tools.profiling import kernel_text, ncu_command, ncu_report
-from stitchcuda.tools.profiling.kernel_profile import KernelProfile
-from stitchcuda.tools.profiling.ncu_command import Chosen
+from stitchcuda.tools.build.kernel_names import base_name
+from stitchcuda.tools.device import toolkit
+from stitchcuda.tools.profile import kernel_text, ncu_command, ncu_report
+from stitchcuda.tools.profile.kernel_profile import KernelProfile
+from stitchcuda.tools.profile.ncu_command import Chosen
 
 SOURCES = Path(__file__).resolve().parent / "kernel_bounds"
 KNOWN = {

@@ -22,9 +22,9 @@ LIMIT_S = 300
 
 def examine(problem: Path) -> dict[str, object]:
     """Captures one problem in this process: operators, regions by kind, share of non-library bytes in fusible regions."""
-    from stitchcuda.fusion.capture import capture
-    from stitchcuda.fusion.partition import partition
-    from stitchcuda.tools.running.reference import load_reference
+    from stitchcuda.compiler.capture.capture import capture
+    from stitchcuda.compiler.regions.partition import partition
+    from stitchcuda.verify.reference.reference import load_reference
 
     reference = load_reference(problem)
     args, kwargs = reference.inputs(0)

@@ -25,10 +25,10 @@ import torch
 import tvm_ffi.cpp
 from torch.nn import functional as F
 
-from stitchcuda.fusion.dtypes import size_of
-from stitchcuda.fusion.emit import emit, variants
-from stitchcuda.fusion.ir import Argument, Kernel, KernelSource
-from tests.fusion import kernels as build
+from stitchcuda.compiler.codegen.emit import emit, variants
+from stitchcuda.compiler.lower.dtypes import size_of
+from stitchcuda.compiler.lower.ir import Argument, Kernel, KernelSource
+from tests.compiler import kernels as build
 
 Tensors = dict[str, torch.Tensor]
 CACHE = 60 * 2**20

@@ -42,11 +42,11 @@ sys.path.insert(0, str(ROOT))
 from pydantic_core import to_jsonable_python  # noqa: E402
 
 from stitchcuda.errors import StitchError  # noqa: E402
-from stitchcuda.session import Session  # noqa: E402
+from stitchcuda.sessions.session import Session  # noqa: E402
 from stitchcuda.state import Attempt  # noqa: E402
-from stitchcuda.workspace import Workspace  # noqa: E402
+from stitchcuda.store import Workspace  # noqa: E402
 from tests.memory.postgres_server import Server, programs  # noqa: E402
-from tests.test_kill import REFERENCE  # noqa: E402
+from tests.sessions.test_kill import REFERENCE  # noqa: E402
 
 LEASE_S = 2.0
 AGAIN = 0.8                                # of the lives after a kill are to be killed too

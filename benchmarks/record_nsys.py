@@ -24,11 +24,11 @@ from typing import Any
 from stitchcuda.errors import Unavailable
 from stitchcuda.sandbox import command
 from stitchcuda.sandbox.command import Finished
-from stitchcuda.tools.profiling import nsys_command
-from stitchcuda.tools.profiling.nsys_export import read_export
-from stitchcuda.tools.profiling.profile_table import table
-from stitchcuda.tools.profiling.profile_text import bottleneck, lines
-from stitchcuda.tools.running.ranges import CALL_RANGE, REGION_PREFIX, TRACED_RANGE
+from stitchcuda.tools.profile import nsys_command
+from stitchcuda.tools.profile.nsys_export import read_export
+from stitchcuda.tools.profile.profile_table import table
+from stitchcuda.tools.profile.profile_text import bottleneck, lines
+from stitchcuda.tools.profile.ranges import CALL_RANGE, REGION_PREFIX, TRACED_RANGE
 
 ROOT = Path(__file__).resolve().parent.parent
 CALLS = 3

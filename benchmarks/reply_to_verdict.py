@@ -23,9 +23,9 @@ from statistics import median
 HERE = Path(__file__).resolve()
 sys.path.insert(0, str(HERE.parent.parent))
 from stitchcuda.state import Settings  # noqa: E402
-from stitchcuda.tools.judging.check import Judge  # noqa: E402
-from stitchcuda.tools.judging.verify import Verdict, verdict_of, verify  # noqa: E402
-from stitchcuda.tools.machine.device import device_facts  # noqa: E402
+from stitchcuda.tools.device.device import device_facts  # noqa: E402
+from stitchcuda.verify.api import Verdict, verdict_of, verify  # noqa: E402
+from stitchcuda.verify.client import Judge  # noqa: E402
 
 OURS, CACHED, THEIRS = 7.0, 6.0, 35.0      # seconds: goals, and what theirs took when last measured
 REFERENCE = """

@@ -17,11 +17,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from stitchcuda.card import findings_of
 from stitchcuda.report.page import session_page
-from stitchcuda.session import Session
+from stitchcuda.report.report_facts import findings_of
+from stitchcuda.sessions.session import Session
 from stitchcuda.state import Attempt
-from stitchcuda.workspace import Workspace
+from stitchcuda.store import Workspace
 from tests.replay import RecordedHands, Recording, engineers
 
 

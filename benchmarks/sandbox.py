@@ -19,8 +19,8 @@ from typing import Any
 import torch
 
 from stitchcuda.sandbox import command
-from stitchcuda.tools.judging import nursery as nurseries
-from stitchcuda.tools.judging.nursery import Nursery
+from stitchcuda.verify.processes import forkserver as nurseries
+from stitchcuda.verify.processes.forkserver import Nursery
 from tests.sandbox.prison import Prisoner
 
 ROUNDS = 7

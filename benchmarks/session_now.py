@@ -17,9 +17,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from stitchcuda.graph.opening import open_hands
-from stitchcuda.nodes.verification import gone_on_from
-from stitchcuda.session import Session
-from stitchcuda.workspace import materialise
+from stitchcuda.nodes.final_check import gone_on_from
+from stitchcuda.sessions.session import Session
+from stitchcuda.store import materialise
 
 
 def main() -> None:

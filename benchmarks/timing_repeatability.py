@@ -21,8 +21,8 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from stitchcuda.state import Settings, TimingResult  # noqa: E402
-from stitchcuda.tools.judging.check import Judge  # noqa: E402
-from stitchcuda.tools.machine import device  # noqa: E402
+from stitchcuda.tools.device import device  # noqa: E402
+from stitchcuda.verify.client import Judge  # noqa: E402
 
 TARGET = 1.03
 REFERENCE = """

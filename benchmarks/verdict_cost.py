@@ -22,8 +22,8 @@ from typing import Any
 HERE = Path(__file__).resolve()
 sys.path.insert(0, str(HERE.parent.parent))
 from stitchcuda.state import Settings  # noqa: E402
-from stitchcuda.tools.judging.check import Judge  # noqa: E402
-from stitchcuda.tools.machine.device import device_facts  # noqa: E402
+from stitchcuda.tools.device.device import device_facts  # noqa: E402
+from stitchcuda.verify.client import Judge  # noqa: E402
 from tests.integrity.corpus import entries  # noqa: E402
 
 PROGRAMS = ("h_online_softmax", "h_welford", "h_mlp_workspace", "h_tuple_view")
@@ -38,10 +38,10 @@ def trusting(program: Path, reference: Path, target: str, cache: Path) -> None:
 
     import torch
 
-    from stitchcuda.tools.judging.builder import simulator_home
-    from stitchcuda.tools.machine.toolkit import runtime_cache
-    from stitchcuda.tools.running.builder_worker import BuilderWorker
-    from stitchcuda.tools.running.interceptor import Interceptor
+    from stitchcuda.tools.device.toolkit import runtime_cache
+    from stitchcuda.verify.processes.builder import simulator_home
+    from stitchcuda.verify.program.build_interceptor import Interceptor
+    from stitchcuda.verify.program.builder_worker import BuilderWorker
 
     def loaded(path: Path, name: str) -> Any:
         spec = importlib.util.spec_from_file_location(name, path)

@@ -16,11 +16,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from stitchcuda.engineers.desk import Transcript
-from stitchcuda.nodes.verdict import evidence_of
-from stitchcuda.session import Session
+from stitchcuda.engineers.metered_chat import Transcript
+from stitchcuda.nodes.attempt_figures import evidence_of
+from stitchcuda.sessions.session import Session
 from stitchcuda.state import Evidence
-from stitchcuda.workspace import get_tree
+from stitchcuda.store import get_tree
 
 
 def recorded(session: Session) -> dict[str, Any]:

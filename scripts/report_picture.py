@@ -20,12 +20,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from playwright.sync_api import Page, sync_playwright
 
-from stitchcuda.card import findings_of
 from stitchcuda.report.page import session_page
-from stitchcuda.session import Session
+from stitchcuda.report.report_facts import findings_of
+from stitchcuda.sessions.session import Session
 from stitchcuda.state import ProfileResult
-from stitchcuda.tools.profiling.system_profile import SystemProfile
-from stitchcuda.workspace import Workspace
+from stitchcuda.store import Workspace
+from stitchcuda.tools.profile.system_profile import SystemProfile
 from tests.replay import RecordedHands, Recording, engineers
 
 WIDE, TALL = 1180, 1560

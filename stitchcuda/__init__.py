@@ -13,16 +13,16 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from stitchcuda.graph.graph import build_graph
-    from stitchcuda.session import Session, optimize
-    from stitchcuda.tools.judging.verify import verify
+    from stitchcuda.sessions.session import Session, optimize
+    from stitchcuda.verify.api import verify
 
 __all__ = ["Session", "build_graph", "optimize", "verify"]
 
 _HOMES = {
-    "Session": "stitchcuda.session",
+    "Session": "stitchcuda.sessions.session",
     "build_graph": "stitchcuda.graph.graph",
-    "optimize": "stitchcuda.session",
-    "verify": "stitchcuda.tools.judging.verify",
+    "optimize": "stitchcuda.sessions.session",
+    "verify": "stitchcuda.verify.api",
 }
 
 

@@ -1,5 +1,5 @@
 """`stitchcuda` and `python -m stitchcuda`: the command line, with Ctrl-C, SIGTERM and SIGHUP understood while it is still being
-loaded (`console.py` takes over from there), and with a closed stdout or stderr."""
+loaded (`cli/console.py` takes over from there), and with a closed stdout or stderr."""
 
 import json
 import os
@@ -26,7 +26,7 @@ def main() -> None:
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, stop)
     try:
-        from stitchcuda.cli import main as run
+        from stitchcuda.cli.app import main as run
 
         run()
     except KeyboardInterrupt:

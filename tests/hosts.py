@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from .memory.postgres_server import Server, programs
+from tests.memory.postgres_server import Server, programs
 
 ROOT = Path(__file__).resolve().parent.parent
 LEASE_S = 2.0

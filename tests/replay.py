@@ -16,9 +16,9 @@ from typing import Any
 from stitchcuda.engineers.budget import Budget
 from stitchcuda.engineers.builtin import BuiltinEngineer
 from stitchcuda.engineers.chat import Answer, Ask
-from stitchcuda.engineers.choose import Engineers
-from stitchcuda.engineers.desk import Desk, Transcript
-from stitchcuda.engineers.llm import ChatEngineer
+from stitchcuda.engineers.chat_engineer import ChatEngineer
+from stitchcuda.engineers.metered_chat import Desk, Transcript
+from stitchcuda.engineers.selection import Engineers
 from stitchcuda.errors import DevicePending, ReplyPending
 from stitchcuda.state import (
     Baseline,
@@ -31,11 +31,11 @@ from stitchcuda.state import (
     Settings,
     TimingResult,
 )
-from stitchcuda.tools.judging.check import ReferenceFacts
-from stitchcuda.tools.profiling.baselines import BaselineTimes
-from stitchcuda.tools.profiling.profiling import Counted
-from stitchcuda.tools.profiling.system_profile import SystemProfile
-from stitchcuda.workspace import SessionRecord, Workspace
+from stitchcuda.store import SessionRecord, Workspace
+from stitchcuda.tools.profile.profiling import Counted
+from stitchcuda.tools.profile.system_profile import SystemProfile
+from stitchcuda.verify.client import ReferenceFacts
+from stitchcuda.verify.reference.baselines import BaselineTimes
 
 
 class Recording:

@@ -47,15 +47,15 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from stitchcuda.engineers.choose import check_models
+from stitchcuda.engineers.selection import check_models
 from stitchcuda.errors import BadInput, SessionBusy, SessionLost, StitchError
 from stitchcuda.graph.approval import commanded, questions
-from stitchcuda.graph.checkpoints import serializer
 from stitchcuda.graph.graph import Graph, build_graph, thread
 from stitchcuda.graph.opening import WANTED, checked_settings
 from stitchcuda.graph.request import Request as Asked
-from stitchcuda.tools.machine.device import resolve_target
-from stitchcuda.workspace import Workspace, write_atomically
+from stitchcuda.store import Workspace, write_atomically
+from stitchcuda.store.checkpoints import serializer
+from stitchcuda.tools.device.device import resolve_target
 
 SHOWN = ("session", "stop_reason", "attempts", "tasks_total", "tasks_done", "tasks_kept", "notes", "report")
 

@@ -1,7 +1,7 @@
 """The engineer protocol: whoever plays planner, coder and verifier. Knows nothing of langgraph and never runs a tool.
 
-Implementations: `builtin` (deterministic, over `fusion/`) and `llm` (chat models, asked through `desk.py`; prompts in
-`prompts/`). `choose.py` chooses. A mailbox without a reply raises `errors.ReplyPending`.
+Implementations: `builtin` (deterministic, over `fusion/`) and `llm` (chat models, asked through `engineers/metered_chat.py`;
+prompts in `prompts/`). `engineers/selection.py` chooses. A mailbox without a reply raises `errors.ReplyPending`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from stitchcuda.fusion.graph import OpGraph
+from stitchcuda.compiler.capture.op_graph import OpGraph
 from stitchcuda.state import Attempt, Baseline, Evidence, Plan, Region, Review, Settings, Task
 
 Files = dict[str, str | bytes]

@@ -1,8 +1,9 @@
 """The built-in engineer: plans, writes and reviews by rule, with no key and no network. The same input gives the same program.
 
-It plans from the cost model (`fusion/cost.py`), writes every program anew from the captured graph and the tasks in it
-(`fusion/lower.py`, `emit.py`, `program.py`), and offers a region's kernel in as many variants as the generator knows. What it
-cannot write stays a library operator; a program that could not be captured it leaves alone. It runs no tool.
+It plans from the cost model (`compiler/regions/cost.py`), writes every program anew from the captured graph and the tasks in it
+(`compiler/lower/lower.py`, `compiler/codegen/emit.py`, `program.py`), and offers a region's kernel in as many variants as the
+generator knows. What it cannot write stays a library operator; a program that could not be captured it leaves alone. It runs no
+tool.
 """
 
 from __future__ import annotations
@@ -11,16 +12,16 @@ import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
+from stitchcuda.compiler.capture.op_graph import OpGraph
+from stitchcuda.compiler.codegen.emit import emit, variants
+from stitchcuda.compiler.lower.ir import Stitch
+from stitchcuda.compiler.lower.lower import CannotLower, bind, lower
+from stitchcuda.compiler.lower.value_flow import Flow
+from stitchcuda.compiler.printing.program import read_manifest, write_program
+from stitchcuda.compiler.regions import cost
+from stitchcuda.compiler.regions.operator_work import synchronises
 from stitchcuda.engineers import Assignment, Brief, Draft, Files
-from stitchcuda.engineers.verdict import review_by_rule
-from stitchcuda.fusion import cost
-from stitchcuda.fusion.emit import emit, variants
-from stitchcuda.fusion.flow import Flow
-from stitchcuda.fusion.graph import OpGraph
-from stitchcuda.fusion.ir import Stitch
-from stitchcuda.fusion.lower import CannotLower, bind, lower
-from stitchcuda.fusion.program import read_manifest, write_program
-from stitchcuda.fusion.work import synchronises
+from stitchcuda.engineers.builtin_review import review_by_rule
 from stitchcuda.state import DeviceFacts, Evidence, Plan, Region, Review, Task
 
 CUDA_GRAPH = "host:cuda_graph"
@@ -94,7 +95,7 @@ class BuiltinEngineer:
         return Draft(files=files, note=_note(assignment, stitches))
 
     def review(self, assignment: Assignment, draft: Draft, evidence: Evidence) -> Review:
-        """See `verdict.py`; names the next variant of the kernel where there is one."""
+        """See `engineers/builtin_review.py`; names the next variant of the kernel where there is one."""
         region = next((r for r in assignment.brief.regions if r.id == _region(assignment.task)), None)
         following = ""
         if region is not None and region.kind == "fusible":

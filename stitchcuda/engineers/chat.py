@@ -1,7 +1,7 @@
 """What is asked of a chat model and what it answers, whoever carries it: an endpoint or a mailbox.
 
-Plain records and one protocol. Wording is in `prompts/`, how text becomes a plan or a draft in `reply.py`, keeping and paying
-in `desk.py`. Nothing here talks to anybody.
+Plain records and one protocol. Wording is in `prompts/`, how text becomes a plan or a draft in `engineers/reply.py`, keeping
+and paying in `engineers/metered_chat.py`. Nothing here talks to anybody.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Evidence as text that a model or a person can act on: compile errors with their lines, wrong outputs with their size.
 
-Pure formatting: it judges nothing and leaves nothing out that was measured. Used by the prompts of `llm.py`.
+Pure formatting: it judges nothing and leaves nothing out that was measured. Used by the prompts of
+`engineers/chat_engineer.py`.
 """
 
 from __future__ import annotations

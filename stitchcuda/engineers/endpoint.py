@@ -1,7 +1,8 @@
 """A chat model behind an address: asks, streams, and says in one sentence why it could not.
 
 A server without `json_schema` is asked in plain text from then on; that is announced and kept in `notes`. It never chooses
-another model, keeps nothing and counts no money (`desk.py` does). Which models there are is in `providers.py`.
+another model, keeps nothing and counts no money (`engineers/metered_chat.py` does). Which models there are is in
+`engineers/providers.py`.
 """
 
 from __future__ import annotations

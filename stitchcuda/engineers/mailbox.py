@@ -22,7 +22,7 @@ from typing import Any
 
 from stitchcuda.engineers.chat import Answer, Ask, Options
 from stitchcuda.errors import BadInput, ReplyPending
-from stitchcuda.workspace import write_atomically
+from stitchcuda.store import write_atomically
 
 BATCH_MODEL = "gpt-5"
 """What a Batch line asks for unless `--model-option model=NAME` says otherwise; who answers by hand may ignore it."""

@@ -1,7 +1,8 @@
 """OpenAI's protocol as LangChain's client speaks it, with what it leaves out: thinking and refusals in fields of their own.
 
 vLLM, SGLang, Ollama and DeepSeek send thinking as `reasoning_content` or `reasoning`, OpenAI a refusal as `refusal`; the client
-keeps neither while a reply streams. It adds nothing else: who makes one is `providers.py`, who reads it `endpoint.py`.
+keeps neither while a reply streams. It adds nothing else: who makes one is `engineers/providers.py`, who reads it
+`engineers/endpoint.py`.
 """
 
 from __future__ import annotations

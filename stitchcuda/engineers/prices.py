@@ -4,7 +4,7 @@ List prices, dated and cited in `prices.json`; a file named by STITCHCUDA_PRICES
 the bill cannot be known it is taken too high, never too low: a promotion that ends is not counted on, and input of which
 the server does not say whether it was written to its cache is taken as written. Rates of long prompts apply to the whole
 request, as all three providers bill it. Priority, batch and regional rates are left out, and so is any address but the
-provider's own. This module asks no server, counts no tokens (`tokens.py`) and keeps no budget. It is also a program:
+provider's own. This module asks no server, counts no tokens (`engineers/tokens.py`) and keeps no budget. It is also a program:
 `python -m stitchcuda.engineers.prices [MODEL…]`.
 """
 

@@ -2,8 +2,8 @@
 
 The wording lives in the templates (strict undefined: a field that a template names and nobody gives is an error). Every section
 has a share of its own, counted with the model's tokenizer where it is at hand, so a prompt stays below 24,000 tokens however
-long a session gets; what a coder looks at comes on top. It calls no model; how a program is shown is in `excerpts.py`, what was
-tried in `record.py`.
+long a session gets; what a coder looks at comes on top. It calls no model; how a program is shown is in
+`engineers/program_excerpts.py`, what was tried in `engineers/attempt_history.py`.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from stitchcuda.compiler.capture.op_graph import OpGraph
+from stitchcuda.compiler.codegen.emit import emit
+from stitchcuda.compiler.lower.lower import CannotLower, lower
+from stitchcuda.compiler.regions.contract import border
+from stitchcuda.compiler.regions.cost import saving_ms
+from stitchcuda.compiler.regions.floor import floors, program_floor
 from stitchcuda.engineers import Assignment, Brief, Draft, Files
+from stitchcuda.engineers.attempt_history import line_of, milliseconds, recurring, tried
 from stitchcuda.engineers.diagnosis import diagnosis
-from stitchcuda.engineers.excerpts import changed, language, program_text
-from stitchcuda.engineers.record import line_of, milliseconds, recurring, tried
+from stitchcuda.engineers.program_excerpts import changed, language, program_text
 from stitchcuda.engineers.tokens import Counter, fit, fit_log
-from stitchcuda.fusion.contract import border
-from stitchcuda.fusion.cost import saving_ms
-from stitchcuda.fusion.emit import emit
-from stitchcuda.fusion.floor import floors, program_floor
-from stitchcuda.fusion.graph import OpGraph
-from stitchcuda.fusion.lower import CannotLower, lower
 from stitchcuda.state import Evidence, Policy, Precision, Region, TensorSpec
 
 PRECISIONS: dict[Precision, str] = {

@@ -1,7 +1,7 @@
 """Which chat models there are: `PROVIDER:NAME` to a LangChain model, with a sentence where a package or a key is missing.
 
 `openai` is also every server that speaks OpenAI's protocol at a base URL: vLLM, SGLang, Ollama, llama.cpp. It asks nobody
-anything; `endpoint.py` does. Where a package or a key is missing that is an error: never another model instead.
+anything; `engineers/endpoint.py` does. Where a package or a key is missing that is an error: never another model instead.
 """
 
 from __future__ import annotations

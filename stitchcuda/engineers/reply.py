@@ -3,7 +3,7 @@
 A plan and a review are one JSON object: with a server that enforces the schema the text is just that, else it is looked for
 in the text. A draft is free text with one fenced block per file, whole or as edits, which models write better than code inside
 JSON strings; a fence named `look` asks to see something first. Thinking text is removed before anything is read. Nothing here
-talks to a server (`endpoint.py`) or knows what the fields are used for (`llm.py`).
+talks to a server (`engineers/endpoint.py`) or knows what the fields are used for (`engineers/chat_engineer.py`).
 """
 
 from __future__ import annotations

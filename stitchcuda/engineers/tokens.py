@@ -2,8 +2,8 @@
 
 The model's own tokenizer counts where tiktoken knows it and has its file in its cache already: nothing is ever downloaded.
 Elsewhere the count is estimated from the bytes, on the high side, and from the first reply on corrected by what the server
-reported. It never knows what a server adds around a message: a schema, tools, its own framing. Prices are in `prices.py`.
-It is also a program that says what it would count: `python -m stitchcuda.engineers.tokens MODEL FILE…`.
+reported. It never knows what a server adds around a message: a schema, tools, its own framing. Prices are in
+`engineers/prices.py`. It is also a program that says what it would count: `python -m stitchcuda.engineers.tokens MODEL FILE…`.
 """
 
 from __future__ import annotations

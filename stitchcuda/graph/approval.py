@@ -2,7 +2,7 @@
 
 For people who would rather edit files than JSON, what waits is laid out in the session's folder: a plan as
 `waiting/plan-1-….json`, a draft as the folder `waiting/TASK-ORDINAL-…/`. Which answers are good is not decided here: see
-`nodes/approval.py`; how a node asks: see `asking.py`.
+`nodes/approval.py`; how a node asks: see `graph/questions.py`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 from langgraph.types import Command, Interrupt
 
 from stitchcuda.errors import BadInput
-from stitchcuda.graph.standing import Interrupted
 from stitchcuda.nodes.approval import ACCEPT
-from stitchcuda.workspace import Store, materialise, writing
+from stitchcuda.store import Store, materialise, writing
+from stitchcuda.store.session_snapshot import Interrupted
 
 FOLDER = "waiting"
 MOST_BYTES = 4_000_000

@@ -1,6 +1,6 @@
 """A step's candidates as LangGraph sends them: one run of the coder node for each, side by side, with a state of its own.
 
-How many there are is in the state (`Work.of`), put there by whoever opens a step. No rule here: see `routes.py`.
+How many there are is in the state (`Work.of`), put there by whoever opens a step. No rule here: see `graph/routes.py`.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from collections.abc import Hashable, Sequence
 
 from langgraph.types import Send
 
-from stitchcuda.graph.standing import with_tuples
 from stitchcuda.nodes.brief import side_by_side
 from stitchcuda.state import State
+from stitchcuda.store.session_snapshot import with_tuples
 
 
 def fan_out(state: State) -> Hashable | Sequence[Hashable]:

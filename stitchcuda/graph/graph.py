@@ -1,6 +1,6 @@
 """The whole wiring on one screen. Roles are nodes, tools are nodes, and the verifier's edges carry the routes' names.
 
-What a node does is in `stitchcuda/nodes/`, how a route is chosen in `routes.py`. Nothing is decided here.
+What a node does is in `stitchcuda/nodes/`, how a route is chosen in `graph/routes.py`. Nothing is decided here.
 """
 
 from __future__ import annotations

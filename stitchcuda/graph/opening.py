@@ -20,17 +20,17 @@ import cloudpickle
 from pydantic import ValidationError
 
 from stitchcuda.engineers import Engineer
-from stitchcuda.engineers.choose import MAILBOX, Engineers, check_models, engineers_for
+from stitchcuda.engineers.selection import MAILBOX, Engineers, check_models, engineers_for
 from stitchcuda.errors import BadInput
-from stitchcuda.graph.asking import Asking, Remembering
 from stitchcuda.graph.events import publish
+from stitchcuda.graph.questions import Asking, Remembering
 from stitchcuda.memory import Memory
 from stitchcuda.nodes.context import Context, Event, Hands
-from stitchcuda.nodes.hands import LocalHands
+from stitchcuda.nodes.local_tools import LocalHands
 from stitchcuda.state import Call, Role, Settings
-from stitchcuda.tools.machine.device import resolve_target
-from stitchcuda.workspace import SessionRecord, Workspace
-from stitchcuda.workspace.record import now
+from stitchcuda.store import SessionRecord, Workspace
+from stitchcuda.store.session_record import now
+from stitchcuda.tools.device.device import resolve_target
 
 MOST_CANDIDATES = 16
 WANTED = "give a Python file with Model, get_inputs and get_init_inputs"

@@ -1,6 +1,6 @@
 """What the graph can be asked for: its input as Studio and the server describe it, and what the first node reads.
 
-Defaults are those of `state.Settings`; what cannot be meant is refused in `opening.py`.
+Defaults are those of `state.Settings`; what cannot be meant is refused in `graph/opening.py`.
 """
 
 from __future__ import annotations

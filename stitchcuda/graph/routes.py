@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stitchcuda.nodes.rules import Keep, Standing, Stop, Verdict
+from stitchcuda.nodes.route_request import Keep, Standing, Stop, Verdict
 from stitchcuda.state import Evidence, Route, Settings, State, Task, Usage
 
 GO_ON = "code / next_task"

@@ -1,6 +1,7 @@
 """What happens around every node: its context, its turn, events, money, time, and waiting for a reply.
 
-`session.py` hands a context in; a run that was started without one borrows its own (`contexts.py`). Holds no rule, no wiring.
+`sessions/session.py` hands a context in; a run that was started without one borrows its own (`graph/borrowed_context.py`).
+Holds no rule, no wiring.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from langgraph.runtime import Runtime
 from pydantic.json_schema import SkipJsonSchema
 
 from stitchcuda.errors import Pending, ReplyPending, StitchError
-from stitchcuda.graph.asking import listening, wait
-from stitchcuda.graph.contexts import FIRST, SIDE_BY_SIDE, as_asked, lent, refer
+from stitchcuda.graph.borrowed_context import FIRST, SIDE_BY_SIDE, as_asked, lent, refer
+from stitchcuda.graph.checkpoint_mirror import mirror
 from stitchcuda.graph.events import Streaming, streaming
-from stitchcuda.graph.mirroring import mirror
-from stitchcuda.graph.standing import with_tuples
+from stitchcuda.graph.questions import listening, wait
 from stitchcuda.nodes.context import Context
 from stitchcuda.state import State, Usage
+from stitchcuda.store.session_snapshot import with_tuples
 
 
 class Node(Protocol):

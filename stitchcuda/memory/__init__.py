@@ -6,8 +6,9 @@
 
 Each lesson is an item of its own below `("stitchcuda", "lessons", KEY)`, never part of a larger one: a store has no transaction
 from reading to writing, and so two processes that learn at once both keep what they learnt. What repeats is put together when
-read (`experience.py`); what fits is found by comparing situations (`similarity.py`), with no index. It never decides what to do
-with a lesson, and runs no session. Start at `lesson.py`; from a session's records to a lesson: `origin.py`.
+read (`memory/experience.py`); what fits is found by comparing situations (`memory/similarity.py`), with no index. It never
+decides what to do with a lesson, and runs no session. Start at `memory/lesson.py`; from a session's records to a lesson:
+`memory/lesson_making.py`.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ from stitchcuda.errors import BadInput, Unavailable
 from stitchcuda.memory import exchange
 from stitchcuda.memory.experience import Experience, Recalled, fitting, gathered
 from stitchcuda.memory.lesson import Lesson, Situation, Tensor, each_once
-from stitchcuda.memory.origin import lesson_of, situation_of
-from stitchcuda.memory.postgres import PostgresPlace
-from stitchcuda.memory.sqlite import SqlitePlace
-from stitchcuda.memory.telling import as_text
-from stitchcuda.postgres import SCHEMES
+from stitchcuda.memory.lesson_making import lesson_of, situation_of
+from stitchcuda.memory.lesson_text import as_text
+from stitchcuda.memory.postgres_memory import PostgresPlace
+from stitchcuda.memory.sqlite_memory import SqlitePlace
 from stitchcuda.state import Record
+from stitchcuda.store.database import SCHEMES
 
 __all__ = [
     "Experience",

@@ -1,7 +1,7 @@
 """Lessons that repeat each other, put together: how often it worked, what it saved, and how far to trust it.
 
 Nothing is stored of this: an experience is made anew from its lessons, so two writers cannot spoil one. It does not know where
-lessons lie (`__init__.py`) nor how they are told (`telling.py`).
+lessons lie (`memory/__init__.py`) nor how they are told (`memory/lesson_text.py`).
 
 Weight, from 0 to 1, of g acceptances in n lessons, h of which kept their promise of m that were timed:
 

@@ -2,7 +2,8 @@
 
 Text in it may come from a chat model and be shown to another one: every text is one line without control characters, cut to a
 length, whoever makes the record and wherever it was read from. Lessons are never changed and never averaged here: lessons with
-the same `key` are put together in `experience.py`. Where to look next: `origin.py` (from a session's records to a lesson).
+the same `key` are put together in `memory/experience.py`. Where to look next: `memory/lesson_making.py` (from a session's
+records to a lesson).
 
 Units: milliseconds. Digests are lower-case hexadecimal SHA-256.
 """
@@ -17,7 +18,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, FiniteFloat, NonNegativeInt
 
-from stitchcuda.memory.techniques import strategy_key
+from stitchcuda.memory.technique_names import strategy_key
 from stitchcuda.state import Precision, Record, Tier
 
 MOST_OPERATORS = 64                        # different ones in a situation: a whole program of a host-side task has many

@@ -8,7 +8,7 @@
 - bottleneck: 1 where both are of the same kind (launches, memory, compute, latency), 0.7 of different kinds, 0.85 where one is
   not known.
 
-Whether the lesson proved right is not asked here: `experience.py` weighs that.
+Whether the lesson proved right is not asked here: `memory/experience.py` weighs that.
 """
 
 from __future__ import annotations

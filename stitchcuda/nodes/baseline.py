@@ -2,21 +2,22 @@
 
 It captures the operator graph, cuts it into regions, and sets times and the speed-of-light floor beside it. The first program
 is the reference printed as plain PyTorch; it is checked like any other, so a fault in capture or printing shows here and is not
-blamed on a kernel. On another device than before, the best program so far is verified again. Plans nothing: see `planner.py`.
+blamed on a kernel. On another device than before, the best program so far is verified again. Plans nothing: see
+`nodes/planner.py`.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from stitchcuda.compiler.capture.op_graph import OpGraph
+from stitchcuda.compiler.printing.program import write_program
+from stitchcuda.compiler.regions import cost
+from stitchcuda.compiler.regions.partition import partition
 from stitchcuda.errors import BadInput
-from stitchcuda.fusion import cost
-from stitchcuda.fusion.graph import OpGraph
-from stitchcuda.fusion.partition import partition
-from stitchcuda.fusion.program import write_program
 from stitchcuda.nodes.context import Context
+from stitchcuda.nodes.final_check import verify_best
 from stitchcuda.nodes.lessons import for_plan
-from stitchcuda.nodes.verification import verify_best
 from stitchcuda.state import Baseline, Digest, State, Usage
 
 

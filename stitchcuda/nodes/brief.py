@@ -1,7 +1,7 @@
 """What an engineer is shown: the brief of a session, and the assignment of one draft.
 
 Reads the state and the workspace, writes nothing. Digests are resolved here, so an engineer never sees a store. What a coder
-may look at by itself is in `look.py`.
+may look at by itself is in `nodes/coder_look.py`.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import hashlib
 from dataclasses import replace
 
 from stitchcuda.engineers import Assignment, Brief, Draft
+from stitchcuda.nodes.coder_look import ProgramLook
 from stitchcuda.nodes.context import Context
-from stitchcuda.nodes.look import ProgramLook
 from stitchcuda.state import Attempt, Digest, Evidence, Plan, Review, State, Task, Work
 
 

@@ -6,7 +6,7 @@ Timing is one after the other, each alone on the device. The fastest goes on; wh
 from __future__ import annotations
 
 from stitchcuda.nodes.context import Context
-from stitchcuda.nodes.step import gone_on_with
+from stitchcuda.nodes.pick_candidate import gone_on_with
 from stitchcuda.state import CheckResult, State, Work
 
 

@@ -1,7 +1,7 @@
 """What every node is given beside the state: the workspace, the engineer, and the hands that touch this machine.
 
 A context lives as long as one process works on one session; it is never checkpointed, and everything that must survive goes
-into the store or the state. Who makes one: `session.py`, and `graph/contexts.py` for the LangGraph server.
+into the store or the state. Who makes one: `sessions/session.py`, and `graph/borrowed_context.py` for the LangGraph server.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any, Protocol, TypeVar
 
 from pydantic import TypeAdapter
 
+from stitchcuda.compiler.capture.op_graph import OpGraph
 from stitchcuda.engineers import Engineer, Files
-from stitchcuda.engineers.choose import Engineers
-from stitchcuda.fusion.graph import OpGraph
+from stitchcuda.engineers.selection import Engineers
 from stitchcuda.memory import Memory
 from stitchcuda.state import (
     Attempt,
@@ -34,11 +34,11 @@ from stitchcuda.state import (
     TimingResult,
     Usage,
 )
-from stitchcuda.tools.judging.check import ReferenceFacts
-from stitchcuda.tools.profiling.baselines import BaselineTimes
-from stitchcuda.tools.profiling.profiling import Counted
-from stitchcuda.tools.profiling.system_profile import SystemProfile
-from stitchcuda.workspace import SessionRecord, Workspace, get_tree, materialise, put_tree
+from stitchcuda.store import SessionRecord, Workspace, get_tree, materialise, put_tree
+from stitchcuda.tools.profile.profiling import Counted
+from stitchcuda.tools.profile.system_profile import SystemProfile
+from stitchcuda.verify.client import ReferenceFacts
+from stitchcuda.verify.reference.baselines import BaselineTimes
 
 Event = dict[str, Any]
 """Something a person may want to see: `kind` is session, node, step, tokens (of a reply that streams in), call (of a model,
@@ -161,7 +161,7 @@ class Context:
     def proposed(self, name: str, make: Callable[[], str]) -> str:
         """What was made the first time, kept under `name` with any session: a person was shown it, so it must be the same when
         the answer comes, in whatever process."""
-        from stitchcuda.engineers.desk import Transcript
+        from stitchcuda.engineers.metered_chat import Transcript
 
         return Transcript(self.workspace.store, self.name).once(f"proposal-{name}", make)
 

@@ -1,7 +1,7 @@
 """Documentation for a plan, a draft and a review: what is asked, what is found, and how it is cited.
 
 Queries come from the task, the error and the bottleneck. What was found for one step is kept with the session, so a node that
-runs again, here or on another machine, sees the same. It decides nothing. Where to look next: `stitchcuda/rag/lookup.py`.
+runs again, here or on another machine, sees the same. It decides nothing. Where to look next: `rag/lookup.py`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple
 from stitchcuda.engineers.tokens import Counter
 from stitchcuda.nodes.context import Context
 from stitchcuda.rag import lookup
-from stitchcuda.rag.fitting import citations_in, fitted
+from stitchcuda.rag.excerpts import citations_in, fitted
 from stitchcuda.rag.lookup import Asked
 from stitchcuda.state import Review, State, Task
 

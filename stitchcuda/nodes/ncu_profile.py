@@ -1,14 +1,14 @@
 """The ncu_profile node: hardware counters of the kernels that take the time. Where they cannot be read, the record says why.
 
-Where to look next: `nsys_profile.py` (which kernels those are), `tools/profiling/profiling.py`.
+Where to look next: `nodes/nsys_profile.py` (which kernels those are), `tools/profile/profiling.py`.
 """
 
 from __future__ import annotations
 
+from stitchcuda.nodes.attempt_figures import UNREAD
 from stitchcuda.nodes.context import Context
-from stitchcuda.nodes.verdict import UNREAD
 from stitchcuda.state import ProfileResult, State
-from stitchcuda.tools.profiling.system_profile import SystemProfile
+from stitchcuda.tools.profile.system_profile import SystemProfile
 
 
 def ncu_profile(state: State, context: Context) -> State:

@@ -1,12 +1,12 @@
 """The nsys_profile node: where the whole program's time goes. What looked, and why nothing better, is in the record.
 
-The whole profile goes into the workspace, a few lines of it into the state. Where to look next: `tools/profiling/profiling.py`.
+The whole profile goes into the workspace, a few lines of it into the state. Where to look next: `tools/profile/profiling.py`.
 """
 
 from __future__ import annotations
 
+from stitchcuda.nodes.attempt_figures import UNREAD
 from stitchcuda.nodes.context import Context
-from stitchcuda.nodes.verdict import UNREAD
 from stitchcuda.state import ProfileResult, State
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from stitchcuda.nodes.brief import at_task
 from stitchcuda.nodes.context import Context
-from stitchcuda.nodes.step import gone_on_with
+from stitchcuda.nodes.pick_candidate import gone_on_with
 from stitchcuda.state import Attempt, BuildResult, Evidence, State, Work
 
 

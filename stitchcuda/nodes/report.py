@@ -6,10 +6,10 @@ Figures state their tier; what nothing timed is called a prediction. It never ch
 from __future__ import annotations
 
 from stitchcuda.nodes.context import Context
-from stitchcuda.nodes.summary import summary
-from stitchcuda.nodes.verification import verify_best
+from stitchcuda.nodes.final_check import verify_best
+from stitchcuda.nodes.report_text import summary
 from stitchcuda.state import State
-from stitchcuda.workspace import materialise, write_atomically
+from stitchcuda.store import materialise, write_atomically
 
 
 def report(state: State, context: Context) -> State:

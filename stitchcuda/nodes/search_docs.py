@@ -1,16 +1,16 @@
 """The search_docs node: opens the next attempt, and looks up documentation and lessons of earlier sessions for it.
 
 What is asked for comes from the task, from the last draft's error and from what its review says. It runs before each draft.
-Where to look next: `documentation.py` (queries, citations), `stitchcuda/rag/` (the index).
+Where to look next: `nodes/documentation.py` (queries, citations), `stitchcuda/rag/` (the index).
 """
 
 from __future__ import annotations
 
+from stitchcuda.nodes.attempt_figures import diagnosis_of
 from stitchcuda.nodes.brief import at_task, current_task, open_work
 from stitchcuda.nodes.context import Context
 from stitchcuda.nodes.documentation import for_draft
 from stitchcuda.nodes.lessons import for_task
-from stitchcuda.nodes.verdict import diagnosis_of
 from stitchcuda.state import Evidence, Review, State
 
 

@@ -2,7 +2,7 @@
 
 Ledger first, then the checkpoint: a rerun of this node after a crash finds its attempt and takes the recorded verdict. A step's
 other candidates go into the ledger before the one that it goes on with, without a review of their own. The node runs no tool.
-The rules are `graph/routes.py`, handed in when the graph is wired; when a session moves on is in `moving.py`.
+The rules are `graph/routes.py`, handed in when the graph is wired; when a session moves on is in `nodes/advance.py`.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from dataclasses import replace
 
 from stitchcuda.engineers import Draft
 from stitchcuda.errors import OutOfBudget, Unusable
+from stitchcuda.nodes.advance import moved
+from stitchcuda.nodes.attempt_figures import diagnosis_of, evidence_of, first_line
 from stitchcuda.nodes.brief import assignment_of, at_task
 from stitchcuda.nodes.context import Context
 from stitchcuda.nodes.documentation import cited, for_review
-from stitchcuda.nodes.fingerprint import fingerprint
-from stitchcuda.nodes.moving import moved
-from stitchcuda.nodes.rules import Rules, Standing, Verdict
-from stitchcuda.nodes.verdict import diagnosis_of, evidence_of, first_line
+from stitchcuda.nodes.error_fingerprint import fingerprint
+from stitchcuda.nodes.route_request import Rules, Standing, Verdict
 from stitchcuda.state import Attempt, Evidence, Review, State, Work
 
 RECENT = 4

@@ -1,7 +1,7 @@
 """Builds the index of what is on this machine: names and words first, which can be searched at once, then vectors.
 
 What did not change is not read again: parsed sources and embeddings are kept by content. One build at a time; the index before
-stays in use until the new one is whole. Where to look next: `sources.py`, `shelf.py`, `vectors.py`.
+stays in use until the new one is whole. Where to look next: `rag/sources.py`, `rag/index_store.py`, `rag/vectors.py`.
 """
 
 from __future__ import annotations
@@ -24,12 +24,22 @@ from typing import NamedTuple, TypeVar
 from pydantic import TypeAdapter
 
 from stitchcuda.errors import BadInput, Unavailable
-from stitchcuda.rag import asked, caches, documents, embedding, shelf, symbols, techniques, vectors, words
+from stitchcuda.rag import (
+    caches,
+    documents,
+    embedding,
+    index_store,
+    playbook_pages,
+    query_phrases,
+    symbol_table,
+    vectors,
+    words,
+)
 from stitchcuda.rag.chunk import Chunk
 from stitchcuda.rag.embedding import Embedder
 from stitchcuda.rag.headers import chunks as header_chunks
 from stitchcuda.rag.headers import places, reading
-from stitchcuda.rag.shelf import Manifest, MeaningOf, Part
+from stitchcuda.rag.index_store import Manifest, MeaningOf, Part
 from stitchcuda.rag.sources import File, Source, Sources, contents, discover, state_of
 
 Kept = TypeVar("Kept")
@@ -71,7 +81,7 @@ def build(
     if not any(source.files for source in sources.found if source.kind != "playbook") and sources.missing:
         tell(Progress("note", f"only the playbook can be indexed: {'; '.join(sources.missing.values())}"))
     waiting = (lambda who: tell(Progress("wait", f"another build is at work ({who}): waiting for it"))) if wait else None
-    with shelf.building(sources.place, waiting) as alone:
+    with index_store.building(sources.place, waiting) as alone:
         if not alone:
             return None
         try:
@@ -83,7 +93,7 @@ def build(
 
 def state_now(sources: Sources, unread: list[str]) -> str:
     """What an index of these sources would be made of, by content. Files that cannot be read are added to `unread`."""
-    return hashlib.sha256(f"{_readers()}\0{asked.texts()}\0{state_of(sources.found, unread)}".encode()).hexdigest()
+    return hashlib.sha256(f"{_readers()}\0{query_phrases.texts()}\0{state_of(sources.found, unread)}".encode()).hexdigest()
 
 
 def _built(sources: Sources, model: str | None, tell: Callable[[Progress], None]) -> Built:
@@ -95,7 +105,7 @@ def _built(sources: Sources, model: str | None, tell: Callable[[Progress], None]
     index, manifest = _current(place, state)
     changed = index is None
     if index is None or manifest is None:
-        folder = shelf.begun(place)
+        folder = index_store.begun(place)
         try:
             index, manifest = _words(sources, state, folder, tell)
         except BaseException:
@@ -103,8 +113,8 @@ def _built(sources: Sources, model: str | None, tell: Callable[[Progress], None]
             raise
     words_s = time.monotonic() - began
     tell(Progress("ready", f"{manifest.chunks:,} entries can be searched by name and words", manifest.chunks, manifest.chunks))
-    shelf.prune(place)
-    meaning, why = shelf.meaning_of(index), ""
+    index_store.prune(place)
+    meaning, why = index_store.meaning_of(index), ""
     if model is not None:
         meaning, why = _meaning(index, model, meaning, tell)
     return Built(index, manifest, changed, meaning, why, words_s, time.monotonic() - began - words_s)
@@ -112,9 +122,9 @@ def _built(sources: Sources, model: str | None, tell: Callable[[Progress], None]
 
 def _current(place: Path, state: str) -> tuple[Path | None, Manifest | None]:
     """The current index if it is of this state and whole."""
-    for index in shelf.indexes(place)[:1]:
-        manifest = shelf.manifest_of(index)
-        if manifest is not None and manifest.state == state and not shelf.damage(index, manifest):
+    for index in index_store.indexes(place)[:1]:
+        manifest = index_store.manifest_of(index)
+        if manifest is not None and manifest.state == state and not index_store.damage(index, manifest):
             return index, manifest
     return None, None
 
@@ -122,7 +132,7 @@ def _current(place: Path, state: str) -> tuple[Path | None, Manifest | None]:
 def _words(sources: Sources, state: str, folder: Path, tell: Callable[[Progress], None]) -> tuple[Path, Manifest]:
     chunks: list[Chunk] = []
     parts: list[Part] = []
-    with _Kept(shelf.home() / "parsed.db") as kept:
+    with _Kept(index_store.home() / "parsed.db") as kept:
         for source in sources.found:
             tell(Progress("read", source.name))
             found, notes = kept.parsed(source)
@@ -131,11 +141,11 @@ def _words(sources: Sources, state: str, folder: Path, tell: Callable[[Progress]
     if not chunks:
         raise BadInput(f"there is no documentation to index: {'; '.join(sources.missing.values()) or 'all sources are empty'}")
     tell(Progress("words", f"indexing {len(chunks):,} entries"))
-    phrases = asked.of(chunks)
-    symbols.write(chunks, {at for at, _ in phrases}, folder / "chunks.db")
+    phrases = query_phrases.of(chunks)
+    symbol_table.write(chunks, {at for at, _ in phrases}, folder / "chunks.db")
     words.build(chunks, phrases, folder)
     manifest = Manifest(
-        format=shelf.FORMAT,
+        format=index_store.FORMAT,
         made_by=importlib.metadata.version("stitchcuda"),
         state=state,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -144,7 +154,7 @@ def _words(sources: Sources, state: str, folder: Path, tell: Callable[[Progress]
         parts=tuple(parts),
         notes=tuple(sources.missing.values()),
     )
-    return shelf.publish(sources.place, folder, manifest)
+    return index_store.publish(sources.place, folder, manifest)
 
 
 def _parts(source: Source, found: list[Chunk], notes: tuple[str, ...]) -> Iterator[Part]:
@@ -173,18 +183,18 @@ def _meaning(
     if why := embedding.missing(model):
         return None, why
     embedder = Embedder(model)
-    if known is not None and known.id == embedder.id and shelf.has_vectors(index, known):
+    if known is not None and known.id == embedder.id and index_store.has_vectors(index, known):
         return known, ""
-    with closing(symbols.Names(index / "chunks.db")) as names:
+    with closing(symbol_table.Names(index / "chunks.db")) as names:
         chunks = [names.chunk(at) for at in range(len(names.facts()))]
-    phrases = asked.of(chunks)
-    made = index / f"{shelf.VECTORS}.new"
+    phrases = query_phrases.of(chunks)
+    made = index / f"{index_store.VECTORS}.new"
 
     def progress(done: int, total: int) -> None:
         tell(Progress("meaning", "search by meaning", done, total))
 
     try:
-        cache = shelf.home() / "embeddings.db"
+        cache = index_store.home() / "embeddings.db"
         try:
             embedded = vectors.build(chunks, phrases, embedder, cache, made, progress)
         except sqlite3.Error as error:
@@ -194,10 +204,10 @@ def _meaning(
             caches.remove(cache)
             embedded = vectors.build(chunks, phrases, embedder, cache, made, progress)
         found = MeaningOf(model=model, id=embedder.id, digest="", embedded=embedded)
-        shelf.with_vectors(index, made, found)
+        index_store.with_vectors(index, made, found)
     finally:
         made.unlink(missing_ok=True)
-    return shelf.meaning_of(index), ""
+    return index_store.meaning_of(index), ""
 
 
 class _Kept:
@@ -216,7 +226,7 @@ class _Kept:
     def parsed(self, source: Source) -> tuple[list[Chunk], list[str]]:
         """A source's chunks, and what could not be read of it."""
         if source.kind == "playbook":
-            return techniques.chunks(techniques.pages()), []
+            return playbook_pages.chunks(playbook_pages.pages()), []
         if source.kind == "headers":
             unread: list[str] = []
             key = "\n".join(f"{name} {digest}" for name, digest in contents(source, unread))
@@ -234,7 +244,7 @@ class _Kept:
             return documents.read_document(file.path, library=file.library, version=file.version, source=file.name)
 
         try:
-            digest = shelf.digest_of(file.path)
+            digest = index_store.digest_of(file.path)
             return self._of(f"document\n{digest}\n{file.name}\n{file.library}\n{file.version}\n{file.path.suffix}", read)
         except OSError as error:
             return [], [f"{file.path} cannot be read ({error.strerror or error})"]

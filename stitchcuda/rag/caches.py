@@ -1,7 +1,7 @@
 """SQLite files of what can be made again: opened, told apart from damaged ones, removed.
 
 Only damage is a reason to remove one: a disk that is full and another process at work are not. It holds nothing itself.
-Where to look next: `building.py` (parsed sources), `vectors.py` (embeddings).
+Where to look next: `rag/building.py` (parsed sources), `rag/vectors.py` (embeddings).
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """A piece of documentation: what an index holds, a search returns and an engineer cites. A record; it reads no files.
 
-Where to look next: `sources.py` (where pieces come from), `index.py` (how they are found), `fitting.py` (how they are shown).
+Where to look next: `rag/sources.py` (where pieces come from), `rag/index.py` (how they are found), `rag/excerpts.py` (how they
+are shown).
 """
 
 from __future__ import annotations

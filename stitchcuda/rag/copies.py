@@ -1,6 +1,6 @@
 """The files of a download: how they are named, and what is known of each, in a small JSON file beside it. It asks no network.
 
-Where to look next: `transfer.py`, which fills them.
+Where to look next: `rag/transfer.py`, which fills them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 from pydantic import ValidationError
 
 from stitchcuda.state import Record
-from stitchcuda.workspace import write_atomically
+from stitchcuda.store import write_atomically
 
 INDEX = "pages.json"                       # which file is which page of the list
 

@@ -1,7 +1,8 @@
 """Fetches the listed pages into a folder, on request only; a second run transfers what changed and nothing else.
 
 It reads no document but for the links of a page that is followed, and removes no file. `pages.json` in the folder says which
-file is which page. Where to look next: `listing.py` (what is listed), `transfer.py` (how one page comes), `links.py`.
+file is which page. Where to look next: `rag/listing.py` (what is listed), `rag/transfer.py` (how one page comes),
+`rag/links.py`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from stitchcuda.rag.listing import Page
 from stitchcuda.rag.politeness import Failed, Unreachable, site
 from stitchcuda.rag.transfer import Got, Transfer
 from stitchcuda.state import Record
-from stitchcuda.workspace import write_atomically
+from stitchcuda.store import write_atomically
 
 
 class Report(Record):

@@ -1,7 +1,7 @@
 """An opened index of documentation: exact names, words and meaning, fused into one ranking with citations.
 
-It reads what `building.py` has published and changes nothing. Without vectors or without a model it goes by names and words and
-says so. Where to look next: `ranking.py` (how rankings become one), `fitting.py` (how hits are shown).
+It reads what `rag/building.py` has published and changes nothing. Without vectors or without a model it goes by names and words
+and says so. Where to look next: `rag/ranking.py` (how rankings become one), `rag/excerpts.py` (how hits are shown).
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stitchcuda.errors import BadInput, Unavailable
-from stitchcuda.rag import ranking, shelf, statuses
+from stitchcuda.rag import index_store, ranking, status_names
 from stitchcuda.rag.chunk import Chunk
 from stitchcuda.rag.embedding import Embedder
-from stitchcuda.rag.shelf import Manifest, MeaningOf
-from stitchcuda.rag.symbols import Names
+from stitchcuda.rag.index_store import Manifest, MeaningOf
+from stitchcuda.rag.symbol_table import Names
 from stitchcuda.rag.vectors import Meaning
 from stitchcuda.rag.words import Words, spoken
-from stitchcuda.tools.building.nearest_names import nearest
+from stitchcuda.tools.build.nearest_names import nearest
 
 Mode = Literal["hybrid", "words", "meaning"]
 WEIGHTS = {
@@ -60,7 +60,7 @@ class Docs:
         self.path, self.manifest = index, manifest
         self.names = Names(index / "chunks.db")
         self._words = Words(index)
-        self.meaning = shelf.meaning_of(index)
+        self.meaning = index_store.meaning_of(index)
         self._vectors, self._without = _vectors(index, self.meaning)
         rows = self.names.facts()
         self._libraries = np.array([library.lower() for library, _, _ in rows])
@@ -87,7 +87,7 @@ class Docs:
         whole = [at for at in self.names.whole(query.strip()) if _fits(allowed, at)] if len(query) <= QUERY else []
         if mode == "hybrid":
             rankings["names"] = whole or [at for at in self.names.told(query) if _fits(allowed, at)]
-            rankings["statuses"] = [at for at in statuses.told(query, self.names) if _fits(allowed, at)]
+            rankings["statuses"] = [at for at in status_names.told(query, self.names) if _fits(allowed, at)]
         cut = _shortened(query)
         if len(cut) < len(query.strip()):
             notes.append(f"the query has {len(query):,} characters: of its words and meaning the first {len(cut):,} counted")
@@ -173,9 +173,9 @@ def open_docs(place: Path) -> tuple[Docs, list[str]]:
     Raises `Unavailable` with the remedy where there is none that can be used.
     """
     notes: list[str] = []
-    for index in shelf.indexes(place):
-        manifest = shelf.manifest_of(index)
-        why = "the documentation index has no readable manifest" if manifest is None else shelf.damage(index, manifest)
+    for index in index_store.indexes(place):
+        manifest = index_store.manifest_of(index)
+        why = "the documentation index has no readable manifest" if manifest is None else index_store.damage(index, manifest)
         if manifest is not None and not why:
             try:
                 docs = Docs(index, manifest)
@@ -188,7 +188,7 @@ def open_docs(place: Path) -> tuple[Docs, list[str]]:
         notes.append(why)
     if notes:
         raise Unavailable(f"{notes[0]}, and there is none before it: `stitchcuda docs build` makes it anew")
-    others = shelf.other_formats()
+    others = index_store.other_formats()
     said = f" (there is one of another version of stitchcuda, {', '.join(others)})" if others else ""
     raise Unavailable(f"there is no documentation index of what is on this machine{said}: `stitchcuda docs build` makes one")
 
@@ -197,11 +197,11 @@ def _vectors(index: Path, meaning: MeaningOf | None) -> tuple[Meaning | None, st
     """None with the reason for none, and for a file that is not what was written: an index is of use without."""
     if meaning is None:
         return None, "the index has no vectors (`stitchcuda docs build` makes them)"
-    damaged = f"{shelf.VECTORS} of the index has been changed (`stitchcuda docs build` makes it anew)"
-    if not shelf.has_vectors(index, meaning):
+    damaged = f"{index_store.VECTORS} of the index has been changed (`stitchcuda docs build` makes it anew)"
+    if not index_store.has_vectors(index, meaning):
         return None, damaged
     try:
-        return Meaning(index / shelf.VECTORS, np.load(index / "asked" / "owners.npy")), ""
+        return Meaning(index / index_store.VECTORS, np.load(index / "asked" / "owners.npy")), ""
     except (OSError, RuntimeError, ValueError):
         return None, damaged
 

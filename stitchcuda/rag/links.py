@@ -1,6 +1,6 @@
 """The title and the links of a page, for manuals of several pages. It fetches nothing; HTML is read by the standard library.
 
-Where to look next: `download.py`, which decides what is followed.
+Where to look next: `rag/download.py`, which decides what is followed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The user's list of documentation: pages that may be downloaded, and folders or files of their own. A TOML file.
 
 Until the user has one, the package's `docs.toml` is the list. Nothing is fetched or parsed here. Where to look next:
-`download.py` (fetches the pages), `sources.py` (puts the folders beside headers and playbook).
+`rag/download.py` (fetches the pages), `rag/sources.py` (puts the folders beside headers and playbook).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from stitchcuda.errors import BadInput
 from stitchcuda.state import Record
-from stitchcuda.workspace import write_atomically
+from stitchcuda.store import write_atomically
 
 DEFAULT = Path(__file__).with_name("docs.toml")
 MOST_PAGES = 2_000                         # that one entry may ask for

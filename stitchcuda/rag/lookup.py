@@ -1,8 +1,8 @@
 """The documentation of this machine, open for one process: made at the first question if it is not there, names and words only.
 
 A session asks here. Nothing is downloaded, no vectors are made (`stitchcuda docs build` makes them), and where there is nothing
-to read it says so once. The libraries that search are loaded at the first question. Where to look next: `index.py`,
-`building.py`.
+to read it says so once. The libraries that search are loaded at the first question. Where to look next: `rag/index.py`,
+`rag/building.py`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from stitchcuda.errors import StitchError
-from stitchcuda.rag import shelf
+from stitchcuda.rag import index_store
 from stitchcuda.rag.chunk import Chunk
-from stitchcuda.rag.fitting import Count, fitted
+from stitchcuda.rag.excerpts import Count, fitted
 
 if TYPE_CHECKING:
     from stitchcuda.rag.index import Docs
@@ -73,7 +73,7 @@ def forget() -> None:
 def _open() -> Opened:
     """Raises nothing: what is wrong is a note. An index that is there is used as it is, also where sources have changed."""
     try:
-        shelf.home()                       # switched off, it is not looked for
+        index_store.home()                       # switched off, it is not looked for
         from stitchcuda.rag import building
         from stitchcuda.rag.sources import discover
 
@@ -95,9 +95,9 @@ def _there() -> tuple[Docs, list[str]]:
     from stitchcuda.rag.sources import place_here
 
     place = place_here()
-    if not shelf.indexes(place):
+    if not index_store.indexes(place):
         until = time.monotonic() + PATIENCE_S
-        while building.build(model=None, wait=False) is None and not shelf.indexes(place) and time.monotonic() < until:
+        while building.build(model=None, wait=False) is None and not index_store.indexes(place) and time.monotonic() < until:
             time.sleep(0.2)                # another process makes the first one
     return open_docs(place)
 

@@ -1,6 +1,6 @@
 """When a host may be asked for a page: what its robots.txt allows, and at most one request a second. It fetches nothing itself.
 
-Where to look next: `transfer.py`, which asks here before every request.
+Where to look next: `rag/transfer.py`, which asks here before every request.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Several rankings made one: reciprocal rank fusion, and of chunks that say the same only the first.
 
 Pure functions. Source of the formula: Cormack, Clarke and Büttcher, "Reciprocal Rank Fusion outperforms Condorcet and
-individual rank learning methods" (SIGIR 2009). Where to look next: `index.py`, which ranks.
+individual rank learning methods" (SIGIR 2009). Where to look next: `rag/index.py`, which ranks.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     from stitchcuda.rag.retriever import DocsRetriever
     DocsRetriever(k=4, libraries=("cublas",)).invoke("which alignment does the workspace need?")
 
-It adds nothing to a search. Where to look next: `index.py`.
+It adds nothing to a search. Where to look next: `rag/index.py`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What there is to read on this machine: headers, documents in folders, downloaded pages, the user's notes and our playbook.
 
-It lists files and hashes them; nobody has parsed anything yet. Where to look next: `listing.py` (the user's list),
-`headers/places.py` (which headers), `building.py` (what becomes of them).
+It lists files and hashes them; nobody has parsed anything yet. Where to look next: `rag/listing.py` (the user's list),
+`rag/headers/places.py` (which headers), `rag/building.py` (what becomes of them).
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from stitchcuda.rag import documents, listing, shelf, techniques
+from stitchcuda.rag import documents, index_store, listing, playbook_pages
 from stitchcuda.rag.copies import index_of
 from stitchcuda.rag.headers import places
-from stitchcuda.tools.machine.toolkit import find_toolkit, missing
+from stitchcuda.tools.device.toolkit import find_toolkit, missing
 
 Kind = Literal["headers", "document", "playbook"]
 DOWNLOADED = "pages"                       # folder of downloaded pages, below `shelf.home()`
@@ -46,7 +46,7 @@ class Sources(NamedTuple):
     @property
     def place(self) -> Path:
         """Where their index lies: one for each environment, told by its folders of headers."""
-        return shelf.place_of([source.where for source in self.found if source.kind == "headers"])
+        return index_store.place_of([source.where for source in self.found if source.kind == "headers"])
 
 
 def place_here() -> Path:
@@ -61,13 +61,13 @@ def discover() -> Sources:
     listed = listing.read()
     for folder in listed.folders:
         found.append(_folder(folder))
-    pages = _downloaded(shelf.home() / DOWNLOADED)
+    pages = _downloaded(index_store.home() / DOWNLOADED)
     if pages:
-        found.append(Source("downloaded pages", "document", pages, str(shelf.home() / DOWNLOADED)))
+        found.append(Source("downloaded pages", "document", pages, str(index_store.home() / DOWNLOADED)))
     elif listed.pages:
         count = len(listed.pages)
         lacking["manuals"] = f"{count} of NVIDIA's are listed, none is downloaded (`stitchcuda docs build --download`)"
-    texts = techniques.pages()
+    texts = playbook_pages.pages()
     files = tuple(File(Path(f"{slug}.md"), f"playbook:{slug}") for slug in texts)
     found.append(Source("playbook", "playbook", files, "package"))
     return Sources(tuple(found), lacking)
@@ -86,12 +86,12 @@ def state_of(sources: Iterable[Source], notes: list[str]) -> str:
 def contents(source: Source, notes: list[str]) -> Iterator[tuple[str, str]]:
     """(name with library and version, SHA-256 of its content) of each file."""
     if source.kind == "playbook":
-        for slug, text in techniques.pages().items():
+        for slug, text in playbook_pages.pages().items():
             yield slug, hashlib.sha256(text.encode()).hexdigest()
         return
     for file in source.files:
         try:
-            yield f"{file.name}|{file.library}|{file.version}", shelf.digest_of(file.path)
+            yield f"{file.name}|{file.library}|{file.version}", index_store.digest_of(file.path)
         except OSError as error:
             notes.append(f"{file.path} cannot be read ({error.strerror or error})")
 

@@ -1,7 +1,7 @@
 """One page from the network into one file: politely, within limits, resumed where it was cut, and whole or not at all.
 
 The standard library's urllib does it. It honours robots.txt, asks a host at most once a second, follows no link, and keeps the
-older copy whatever goes wrong. Where to look next: `download.py` (which pages), `politeness.py`, `copies.py`.
+older copy whatever goes wrong. Where to look next: `rag/download.py` (which pages), `rag/politeness.py`, `rag/copies.py`.
 """
 
 from __future__ import annotations

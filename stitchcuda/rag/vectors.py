@@ -1,8 +1,8 @@
 """Chunks by meaning: exact search over their embeddings with FAISS, and the cache from which only new texts are embedded.
 
 An index is a plain FAISS file, a row for each chunk and each phrase that people ask it by; the cache is one SQLite file for
-all indexes of a user. It loads no model to open an index. Where to look next: `embedding.py` (the model), `building.py` (when
-vectors are made).
+all indexes of a user. It loads no model to open an index. Where to look next: `rag/embedding.py` (the model), `rag/building.py`
+(when vectors are made).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Words of documentation and of queries, and the index that finds chunks by them (BM25, by bm25s).
 
 Identifiers are cut where their parts begin, so `cublasLtMatmulDescSetAttribute` is found by "set the attribute of a matmul
-descriptor"; abbreviations count as what they stand for. It knows nothing of meaning: see `vectors.py`.
+descriptor"; abbreviations count as what they stand for. It knows nothing of meaning: see `rag/vectors.py`.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from stitchcuda.rag.chunk import DECLARED, Chunk
 from stitchcuda.rag.ranking import together
 
 FIELDS = ("head", "body", "asked", "near")
-"""Each is an index of its own: names and first sentences; everything; what people ask (`asked.py`), a phrase at a time; names
-in pieces of three characters, for those that do not exist."""
+"""Each is an index of its own: names and first sentences; everything; what people ask (`rag/query_phrases.py`), a phrase at a
+time; names in pieces of three characters, for those that do not exist."""
 TEXTS = 8                                  # looked at for each chunk that is wanted
 MOST = 60                                  # different words of a query that count
 

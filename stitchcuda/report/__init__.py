@@ -1,6 +1,7 @@
 """The report of a session: one HTML file that opens offline, and a page that sets two sessions side by side.
 
 It reads records and writes text; it runs nothing, changes nothing in a workspace and judges nothing. Every figure states what
-it rests on, and what nothing timed is called a prediction. Where to look next: `gathering.py` (what is read), `figures.py` and
-`profile_figures.py` (what is drawn), `page.py` (what is written), `stitchcuda/report_commands.py` (who asks for it).
+it rests on, and what nothing timed is called a prediction. Where to look next: `report/gathering.py` (what is read),
+`report/figures.py` and `report/profile_figures.py` (what is drawn), `report/page.py` (what is written), `cli/report.py` (who
+asks for it).
 """

@@ -13,10 +13,10 @@ from stitchcuda.report.diffs import FileChange, changes
 from stitchcuda.report.figure import Figure, attempts_axis, axis, ms
 from stitchcuda.report.figures import NOTHING_TIMED, levels_of
 from stitchcuda.report.findings import Findings, TaskFate
-from stitchcuda.report.foreign import label
 from stitchcuda.report.gathering import sentence
+from stitchcuda.report.untrusted_text import label
 from stitchcuda.state import Record
-from stitchcuda.workspace import Store
+from stitchcuda.store import Store
 
 _COLOURS = ("@own", "@vendor")
 

@@ -1,6 +1,7 @@
 """What an attempt has changed: its program's files against those of the program that it started from, line by line.
 
-Files are compared by digest first, so only what differs is read. It trims nothing (see `trimming.py`) and writes nothing.
+Files are compared by digest first, so only what differs is read. It trims nothing (see `report/trimming.py`) and writes
+nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from functools import lru_cache
 from typing import Literal
 
 from stitchcuda.state import Digest, Record
-from stitchcuda.workspace import Store
+from stitchcuda.store import Store
 
 AROUND = 3                                 # unchanged lines shown before and after a change
 _MOST_LINES = 4000                         # of a changed part: comparing takes their square; longer ones are replaced

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import Field
 
-from stitchcuda.report.foreign import label
+from stitchcuda.report.untrusted_text import label
 from stitchcuda.state import Record
 
 ORIGINS = {

@@ -1,7 +1,7 @@
 """Figures of attempts and tasks: the best time over attempts, predicted against measured savings, shares of work by origin.
 
 Pure functions of findings. What nothing timed is called a prediction, in the figure itself. Where to look next:
-`profile_figures.py` (kernels), `figure.py` (the record).
+`report/profile_figures.py` (kernels), `report/figure.py` (the record).
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import Any
 
 from stitchcuda.report.figure import ORIGINS, Figure, attempts_axis, axis, bars, height, ms, names_axis, places
 from stitchcuda.report.findings import Findings, Result, TaskFate, Tried
-from stitchcuda.report.foreign import label
+from stitchcuda.report.untrusted_text import label
 from stitchcuda.state import CheckResult
-from stitchcuda.tools.profiling.system_profile import Origin
+from stitchcuda.tools.profile.system_profile import Origin
 
 _TASKS = 25                                # bars of tasks in the figure; the table has all
 _KEPT = 12                                 # programs in the figure of shares

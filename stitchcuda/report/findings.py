@@ -1,6 +1,7 @@
 """What a report shows of a session, as frozen records. Nothing is read or decided here.
 
-Where to look next: `gathering.py` (who fills them in), `stitchcuda/card.py` (the card's words), `page.py` (who shows them).
+Where to look next: `report/gathering.py` (who fills them in), `report/report_facts.py` (the card's words), `report/page.py`
+(who shows them).
 """
 
 from __future__ import annotations
@@ -9,9 +10,9 @@ from typing import Literal
 
 from stitchcuda.report.diffs import FileChange
 from stitchcuda.state import Attempt, Baseline, DeviceFacts, Digest, Evidence, Plan, Record, Review, Task, Tier
-from stitchcuda.tools.profiling.baselines import BaselineTimes
-from stitchcuda.tools.profiling.profiling import Counted
-from stitchcuda.tools.profiling.system_profile import SystemProfile
+from stitchcuda.tools.profile.profiling import Counted
+from stitchcuda.tools.profile.system_profile import SystemProfile
+from stitchcuda.verify.reference.baselines import BaselineTimes
 
 Result = Literal["kept", "correct", "wrong", "not built"]
 

@@ -1,8 +1,8 @@
 """From a session's state, its attempts and the store to all that a report shows of it. Pure reading.
 
 What is missing or damaged becomes a sentence in `lost`, never an error: a report is made of what is there. Nothing is added to
-what the session has found but sums and floors. Where to look next: `stitchcuda/card.py` (who calls this), `findings.py`
-(the records).
+what the session has found but sums and floors. Where to look next: `report/report_facts.py` (who calls this),
+`report/findings.py` (the records).
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import TypeVar
 
 from pydantic import TypeAdapter
 
+from stitchcuda.compiler.regions.floor import floors
 from stitchcuda.errors import StitchError
-from stitchcuda.fusion.floor import floors
-from stitchcuda.rag.fitting import is_citation
+from stitchcuda.rag.excerpts import is_citation
 from stitchcuda.report.diffs import FileChange, changes
 from stitchcuda.report.findings import Card, Counters, Findings, Seen, TaskFate, Tried
 from stitchcuda.state import (
@@ -30,10 +30,10 @@ from stitchcuda.state import (
     State,
     Task,
 )
-from stitchcuda.tools.profiling.baselines import BaselineTimes
-from stitchcuda.tools.profiling.profiling import Counted
-from stitchcuda.tools.profiling.system_profile import SystemProfile
-from stitchcuda.workspace import Store
+from stitchcuda.store import Store
+from stitchcuda.tools.profile.profiling import Counted
+from stitchcuda.tools.profile.system_profile import SystemProfile
+from stitchcuda.verify.reference.baselines import BaselineTimes
 
 Loaded = TypeVar("Loaded", bound=Record)
 _REGIONS = TypeAdapter(tuple[Region, ...])

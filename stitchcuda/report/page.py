@@ -2,7 +2,7 @@
 
 What models and compilers wrote is escaped by the templates, and nothing in the page runs but its own script, whose hash its
 policy names; nothing is loaded from anywhere. Long texts are trimmed to the room there is, and say so. It reads no session and
-opens no browser. Where to look next: `findings.py`, `templates/`, `foreign.py`.
+opens no browser. Where to look next: `report/findings.py`, `templates/`, `report/untrusted_text.py`.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from stitchcuda.report import comparison, figures, profile_figures
+from stitchcuda.report.baseline_bars import standing
 from stitchcuda.report.figure import Figure, ms
 from stitchcuda.report.findings import Findings, Tried
-from stitchcuda.report.foreign import clipped, plain
-from stitchcuda.report.path import BOX, HEIGHT, WIDTH, path_of
-from stitchcuda.report.standing import standing
+from stitchcuda.report.route_path import BOX, HEIGHT, WIDTH, path_of
 from stitchcuda.report.trimming import FILE, Excerpt, share, shown, size, trimmed
+from stitchcuda.report.untrusted_text import clipped, plain
 from stitchcuda.state import Digest, Record
-from stitchcuda.workspace import Store
+from stitchcuda.store import Store
 
 LARGEST = 2_950_000                        # bytes of a page, as far as trimming diffs and logs can make it
 _LEAST = 250_000                           # bytes for diffs and logs, however large the rest is

@@ -1,6 +1,7 @@
 """Figures of what profilers saw: where the time of a call goes before and after, how close kernels come to the device's limits.
 
-Pure functions of findings; where nobody looked, the figure says why. Where to look next: `figures.py` (attempts and tasks).
+Pure functions of findings; where nobody looked, the figure says why. Where to look next: `report/figures.py` (attempts and
+tasks).
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ from typing import Any
 
 from stitchcuda.report.figure import ORIGINS, Figure, axis, bars, height, ms, names_axis, places
 from stitchcuda.report.findings import Findings, Seen
-from stitchcuda.report.foreign import clipped, label
+from stitchcuda.report.untrusted_text import clipped, label
 from stitchcuda.state import DeviceFacts
-from stitchcuda.tools.building.kernel_names import base_name
-from stitchcuda.tools.profiling.kernel_profile import KernelProfile
-from stitchcuda.tools.profiling.system_profile import KernelTime, SystemProfile
+from stitchcuda.tools.build.kernel_names import base_name
+from stitchcuda.tools.profile.kernel_profile import KernelProfile
+from stitchcuda.tools.profile.system_profile import KernelTime, SystemProfile
 
 _PROGRAMS = 6                              # rows of the timeline, the reference and the last one among them
 _SEGMENTS = 24                             # kernels of a row that are told apart

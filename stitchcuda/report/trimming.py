@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from markupsafe import escape
 
 from stitchcuda.report.diffs import FileChange
-from stitchcuda.report.foreign import clipped, plain
+from stitchcuda.report.untrusted_text import clipped, plain
 from stitchcuda.state import Record
 
 LONGEST = 500                              # characters of one line that are shown

@@ -1,6 +1,6 @@
 """Runs one compiler or another tool in the sandbox: killable with everything it started, its output in one piece.
 
-It never runs a program's own code: that is a worker's part. Where to look next: `launcher.py` (the process in between).
+It never runs a program's own code: that is a worker's part. Where to look next: `sandbox/launcher.py` (the process in between).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Which files a child sees: the system's own folders, Python's, devices, and what its policy names. It enforces nothing.
 
-/etc is read in part: root's own files (keys, shadow) lie there. Where to look next: `mounts.py` and `landlock.py`, which
-enforce the lists, each on its own.
+/etc is read in part: root's own files (keys, shadow) lie there. Where to look next: `sandbox/mounts.py` and
+`sandbox/landlock.py`, which enforce the lists, each on its own.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The few Linux calls that Python does not wrap: namespaces, mounts, capabilities, prctl. Each raises `OSError`.
 
-Light on purpose: the launcher of every compiler command imports it. Where to look next: `namespaces.py`, `mounts.py`.
+Light on purpose: the launcher of every compiler command imports it. Where to look next: `sandbox/namespaces.py`,
+`sandbox/mounts.py`.
 """
 
 from __future__ import annotations

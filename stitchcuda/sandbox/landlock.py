@@ -2,7 +2,7 @@
 
 Three system calls through ctypes. The wheels on PyPI (landlockpy, landlock) do the same and are young; the launcher of every
 compiler command would have to find them without site-packages. Numbers are those of linux/landlock.h. The kernel's own
-documentation: https://docs.kernel.org/userspace-api/landlock.html. Where to look next: `files.py` (the list).
+documentation: https://docs.kernel.org/userspace-api/landlock.html. Where to look next: `sandbox/files.py` (the list).
 """
 
 from __future__ import annotations

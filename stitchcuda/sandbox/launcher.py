@@ -1,7 +1,7 @@
 """Runs one command in the sandbox: a process of its own, started without site-packages so that it costs little.
 
-`command.py` starts it, writes the order as one line on its stdin and holds that pipe open: when it closes, the command and all
-below it end. The answer on stdout is one line of JSON, then the output. Where to look next: `supervisor.py`.
+`sandbox/command.py` starts it, writes the order as one line on its stdin and holds that pipe open: when it closes, the command
+and all below it end. The answer on stdout is one line of JSON, then the output. Where to look next: `sandbox/supervisor.py`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What a child process may use, and how it ends: time, memory, files, environment, process groups, scratch folders.
 
 Every process that reads generated text (compilers) or runs it (workers) goes through here. This module starts nothing and
-isolates nothing: it bounds and it cleans up. Where to look next: `command.py` (compilers), `tools/judging/nursery.py`
-(workers).
+isolates nothing: it bounds and it cleans up. Where to look next: `sandbox/command.py` (compilers),
+`verify/processes/forkserver.py` (workers).
 """
 
 from __future__ import annotations

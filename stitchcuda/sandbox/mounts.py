@@ -1,7 +1,8 @@
 """A file system of its own for a child: an empty root into which what it may see is mounted, read-only but for its scratch.
 
 Every source is opened before anything is moved, so a failure leaves the old view; it then counts as denied. Needs Linux 5.12
-and CAP_SYS_ADMIN in a mount namespace of its own. Where to look next: `files.py` (what is visible), `namespaces.py`.
+and CAP_SYS_ADMIN in a mount namespace of its own. Where to look next: `sandbox/files.py` (what is visible),
+`sandbox/namespaces.py`.
 """
 
 from __future__ import annotations

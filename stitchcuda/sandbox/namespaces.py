@@ -4,7 +4,7 @@ A user namespace grants the rest to an ordinary user; as root it also takes root
 capabilities inside count for nothing outside. Where it is denied, root may still unshare the others. A process that unshares
 processes stays outside itself: its first child becomes process 1, without which the namespace dies. That is `keeper`, a
 trusted `cat` on a pipe: it ends when the pipe's other end closes, and everything in the namespace ends with it, daemons too.
-Where to look next: `mounts.py`, `supervisor.py`.
+Where to look next: `sandbox/mounts.py`, `sandbox/supervisor.py`.
 """
 
 from __future__ import annotations

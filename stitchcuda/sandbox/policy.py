@@ -1,6 +1,6 @@
 """What one child may do and how much it may use. Plain data, no pydantic: the launcher of every compiler command reads it.
 
-Where to look next: `entering.py` (how it is put in force), `protections.py` (what then holds).
+Where to look next: `sandbox/enforce.py` (how it is put in force), `sandbox/protections.py` (what then holds).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The names of the protections, and the record of which are in force for a child. Said by trusted code, never by the child.
 
 A protection that this machine does not grant, or that STITCHCUDA_SANDBOX_WITHOUT (a list of the short names, with commas)
-leaves out, is named with its reason; the others stay. Where to look next: `entering.py` (who tries them), `doctor.py`.
+leaves out, is named with its reason; the others stay. Where to look next: `sandbox/enforce.py` (who tries them),
+`tools/doctor/doctor.py`.
 """
 
 from __future__ import annotations

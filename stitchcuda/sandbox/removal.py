@@ -1,7 +1,7 @@
 """Removes a folder that strangers filled: folders nested thousands deep, or with modes that forbid to look into them.
 
-`shutil.rmtree` recurses, and fails with such a depth. This follows no link. Where to look next: `limits.py`,
-`tools/judging/worker.py`.
+`shutil.rmtree` recurses, and fails with such a depth. This follows no link. Where to look next: `sandbox/limits.py`,
+`verify/processes/worker.py`.
 """
 
 from __future__ import annotations

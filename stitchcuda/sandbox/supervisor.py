@@ -3,7 +3,8 @@
 It is trusted and runs nothing foreign. It ends when the child ends, when it is told to, when its own parent dies or when the
 other end of `control` closes; after each of these nothing of the child is left. Killed itself, it takes the child along: the
 kernel ends a process namespace with its process 1, and without a namespace the child asked to die with its parent.
-Where to look next: `entering.py`, `watch.py`; `launcher.py` and `tools/judging/nursery.py` are who starts supervisors.
+Where to look next: `sandbox/enforce.py`, `sandbox/watch.py`; `sandbox/launcher.py` and `verify/processes/forkserver.py` are who
+starts supervisors.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, NoReturn
 
-from stitchcuda.sandbox import entering, files, kernel, namespaces
+from stitchcuda.sandbox import enforce, files, kernel, namespaces
 from stitchcuda.sandbox.policy import Bounds, Policy
 from stitchcuda.sandbox.protections import Layers
 from stitchcuda.sandbox.watch import Watch
@@ -105,7 +106,7 @@ class Supervisor:
         signal.signal(signal.SIGTERM, _orphaned)
         kernel.prctl(kernel.DEATH_SIGNAL, signal.SIGTERM)
         watch = Watch(self._bounds, files.writable(self._policy) if self._policy and not self._policy.all_files else ())
-        entering.outside(self._policy, self._layers)
+        enforce.outside(self._policy, self._layers)
         keeper = namespaces.keeper(self._layers)
         printed, its_output = os.pipe2(os.O_CLOEXEC)
         status, its_status = os.pipe2(os.O_CLOEXEC)
@@ -231,7 +232,7 @@ def _begin(
         os.dup2(output, 1)
         os.dup2(output, 2)
         close_others({status, *keep})
-        entering.inside(policy, bounds, layers)
+        enforce.inside(policy, bounds, layers)
         if layers.wants("watch"):
             layers.on.append("watch")
         else:

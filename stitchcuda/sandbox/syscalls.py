@@ -6,7 +6,7 @@ is refused: sockets, other processes' memory, mounts, namespaces, bpf, io_uring,
 
 The filter is assembled here: libseccomp's Python wheel (pyseccomp) runs ldconfig when it is imported, fails where the C
 library is not installed, and this must also run in the launcher of every compiler command. Numbers: asm/unistd_64.h and
-asm-generic/unistd.h. Where to look next: `entering.py`.
+asm-generic/unistd.h. Where to look next: `sandbox/enforce.py`.
 """
 
 from __future__ import annotations

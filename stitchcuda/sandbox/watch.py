@@ -1,7 +1,7 @@
 """How much a child and everything below it uses: resident memory, tasks, bytes on disk. It only looks.
 
 Memory in files without a name (memfd, or deleted while open) is found through the open descriptors; what hides from that too
-shows as a machine that runs out. Where to look next: `supervisor.py`.
+shows as a machine that runs out. Where to look next: `sandbox/supervisor.py`.
 """
 
 from __future__ import annotations

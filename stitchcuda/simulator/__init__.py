@@ -3,11 +3,13 @@
 It is a filter and a bug finder, never the authority: verdicts it leads to are of tier `simulated`, and it times nothing.
 How a program gets here, in reading order:
 
-    refuse.py             constructs that cannot run (inline PTX, tensor cores, TMA, CUB, ...), by file and line
-    rewrite.py, source.py the few pieces of CUDA syntax that C++ cannot express, on a masked copy of the text
+    simulator/unsupported.py             constructs that cannot run (inline PTX, tensor cores, TMA, CUB, ...), by file and line
+    simulator/rewrite.py, simulator/source.py the few pieces of CUDA syntax that C++ cannot express, on a masked copy of the
+    text
     include/stitchsim/    everything else as headers: threadIdx, launches, barriers, shuffles, atomics, math, half, ...
     include/*.h           headers that stand in front of NVIDIA's (cooperative groups) and torch's (torch_cuda/)
-    compile.py, build.py  objects and libraries named by content; torch_extension.py for sources in torch's style
+    simulator/compile.py, simulator/build.py  objects and libraries named by content; simulator/torch_extension.py for sources
+    in torch's style
     runtime/fiber         a stack that can be left and continued
     runtime/block         who runs next in a block, what a barrier and a warp operation wait for, deadlocks
     runtime/grid          launch checks, operating system threads, errors, counters

@@ -1,8 +1,9 @@
 """Builds a CUDA program as a shared library that runs on the CPU.
 
 `build_simulated` rewrites every .cu (and the program's own headers that it includes), compiles it and the C++ bindings, and
-links them with the runtime. Results are content-addressed in `cache`; see compile.py. The runtime itself lies in `home`, a
-folder of the user's cache (homes.py), and in `cache` where there is none. It never loads what it builds.
+links them with the runtime. Results are content-addressed in `cache`; see simulator/compile.py. The runtime itself lies in
+`home`, a folder of the user's cache (simulator/library_cache.py), and in `cache` where there is none. It never loads what it
+builds.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from stitchcuda.errors import BadInput
-from stitchcuda.sandbox import seal
-from stitchcuda.simulator import homes
+from stitchcuda.sandbox import digest_seal
+from stitchcuda.simulator import library_cache as homes
 from stitchcuda.simulator.compile import CompileError, Unit, compile_unit, compiled, compiler, digest, run_compiler, separated
 from stitchcuda.simulator.headers import INCLUDE, RUNTIME, cuda_includes, tvm_ffi
 from stitchcuda.simulator.includes import foreign, inside
-from stitchcuda.simulator.refuse import refuse
 from stitchcuda.simulator.rewrite import rewrite
+from stitchcuda.simulator.unsupported import refuse
 
 # CUDA's arithmetic wraps and its code reinterprets freely. Unique symbols would let two versions of a program share their
 # shared memory within one process.
@@ -181,7 +182,7 @@ def _core() -> list[Unit]:
 def _runtime(place: Path) -> tuple[list[Path], Path]:
     """Objects of the runtime's hidden part, which every module holds, and the library of its shared part, built in `place`."""
     ours = _runtime_objects.get(place, [])
-    if not ours or any(seal.state(made) != "intact" for made in ours):
+    if not ours or any(digest_seal.state(made) != "intact" for made in ours):
         hidden = (*FLAGS, *base_includes(), "-fvisibility=hidden")
         units = [Unit(RUNTIME / file, read(RUNTIME / file), hidden) for file in _SHIMS]
         ours = _runtime_objects[place] = _compile([*units, *_core()], place)
@@ -202,7 +203,7 @@ def _link(objects: Sequence[Path], folder: Path, name: str, flags: Sequence[str]
     path, version = compiler()
     inputs = [str(one) for one in (*objects, *libraries)]
     target = folder / f"{name}-{digest(*inputs, *flags, path, version)[:16]}.so"
-    if seal.state(target) == "intact":
+    if digest_seal.state(target) == "intact":
         return target
     folder.mkdir(parents=True, exist_ok=True)
     places = [f"-Wl,-rpath,{library.parent}" for library in libraries]
@@ -210,5 +211,5 @@ def _link(objects: Sequence[Path], folder: Path, name: str, flags: Sequence[str]
         made = Path(scratch) / target.name
         order = [path, "-shared", "-pthread", "-o", str(made), *inputs, *places, *flags]
         run_compiler(order, name, scratch=Path(scratch), read=[one.parent for one in (*objects, *libraries)])
-        seal.put(made, target)
+        digest_seal.put(made, target)
     return target

@@ -21,7 +21,7 @@ from functools import cache
 from pathlib import Path
 
 from stitchcuda.errors import StitchError, Unavailable
-from stitchcuda.sandbox import command, limits, seal
+from stitchcuda.sandbox import command, digest_seal, limits
 from stitchcuda.simulator.headers import HERE, cuda_includes
 
 _SECONDS = 300.0                           # torch's headers take half a minute on two cores
@@ -79,7 +79,7 @@ def compile_unit(unit: Unit, cache_folder: Path) -> Path:
         names = [name for name in _dependencies(depends) if os.path.normpath(name) not in own]
         headers = [stamp for name in names if (stamp := _stamp(name)) is not None]
         target = record.parent / f"{key}-{digest(json.dumps(headers))[:12]}.o"
-        seal.put(made, target)
+        digest_seal.put(made, target)
         listing = Path(scratch) / "record.json"
         listing.write_text(json.dumps({"object": target.name, "headers": headers}), encoding="utf-8")
         os.replace(listing, record)
@@ -105,25 +105,25 @@ def separated(objects: Sequence[Path]) -> list[Path]:
     private = []
     for made in objects:
         target = made.with_name(f"{made.stem}-{digest(*shared)[:12]}.o")
-        if seal.state(target) != "intact":
+        if digest_seal.state(target) != "intact":
             with tempfile.TemporaryDirectory(dir=made.parent, prefix="building-") as scratch:
                 copy = Path(scratch) / "made.o"
                 names = [part for symbol in shared for part in ("--localize-symbol", symbol)]
                 run_compiler(["objcopy", *names, str(made), str(copy)], made.name, scratch=Path(scratch), read=(made.parent,))
-                seal.put(copy, target)
+                digest_seal.put(copy, target)
         private.append(target)
     return private
 
 
 def _defined_symbols(made: Path) -> set[str]:
     """Strong symbols: templates and inline functions are weak and may be defined often."""
-    listing = made.with_name(f"{made.stem}-{seal.sha256(made)[:12]}.symbols")
-    if seal.state(listing) != "intact":
+    listing = made.with_name(f"{made.stem}-{digest_seal.sha256(made)[:12]}.symbols")
+    if digest_seal.state(listing) != "intact":
         with tempfile.TemporaryDirectory(dir=made.parent, prefix="building-") as scratch:
             asked = ["nm", "--defined-only", "--extern-only", str(made)]
             said = Path(scratch) / "symbols"
             said.write_text(run_compiler(asked, made.name, scratch=Path(scratch), read=(made.parent,)), encoding="utf-8")
-            seal.put(said, listing)
+            digest_seal.put(said, listing)
     rows = (line.split() for line in listing.read_text(encoding="utf-8").splitlines())
     return {row[2] for row in rows if len(row) == 3 and row[1] in "TDBR"}
 
@@ -200,7 +200,7 @@ def _recorded(record: Path) -> Path | None:
         unchanged = all(_stamp(header[0]) == header for header in found["headers"])
     except (OSError, ValueError, KeyError):
         return None
-    return target if unchanged and seal.state(target) == "intact" else None
+    return target if unchanged and digest_seal.state(target) == "intact" else None
 
 
 def _stamp(name: str) -> list[str | int] | None:

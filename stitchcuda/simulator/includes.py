@@ -1,7 +1,7 @@
 """Reads what a source wants from outside of its program: a second line behind the sandbox, and the sentence a reader gets.
 
 A program is built from its own files and the headers of the toolkit, torch and tvm-ffi. Includes that a macro composes are
-not seen here: to the compiler, in its sandbox, such files do not exist. Where to look next: `build.py`.
+not seen here: to the compiler, in its sandbox, such files do not exist. Where to look next: `simulator/build.py`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Reading C++ just well enough to edit it: masking, matching brackets, scopes, statements.
 
 Everything that searches works on a masked copy, in which comments and the insides of literals are blank but every character
-keeps its place. It never parses expressions or expands macros. `rewrite.py` and `refuse.py` are built on it.
+keeps its place. It never parses expressions or expands macros. `simulator/rewrite.py` and `simulator/unsupported.py` are built
+on it.
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from stitchcuda.errors import Unavailable
-from stitchcuda.sandbox import seal
-from stitchcuda.simulator import homes
+from stitchcuda.sandbox import digest_seal
+from stitchcuda.simulator import library_cache
 from stitchcuda.simulator.build import (
     CUDA_SUFFIXES,
     FLAGS,
@@ -81,7 +81,7 @@ def torch_memory(cache: Path, home: Path | None = None) -> Path:
     def make(place: Path) -> Path:
         return link([unit], name="libstitchsim_torch", cache=place, libraries=libraries, link_flags=(), folder=SHARED)
 
-    return homes.made(make, home, cache.resolve())
+    return library_cache.made(make, home, cache.resolve())
 
 
 def version() -> str:
@@ -146,7 +146,7 @@ def _precompiled(torch: Path, cache: Path) -> Path:
     key = digest(str(torch), read(torch / "version.py"), *_flags(torch), *compiler(), *ours)[:24]
     header = cache / "precompiled" / key / "torch.h"
     compiled = header.with_name("torch.h.gch")
-    if seal.state(compiled) == seal.state(header) == "intact":
+    if digest_seal.state(compiled) == digest_seal.state(header) == "intact":
         return header
     header.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=header.parent, prefix="building-") as scratch:
@@ -155,6 +155,6 @@ def _precompiled(torch: Path, cache: Path) -> Path:
         order = [compiler()[0], *_flags(torch), "-x", "c++-header", "-o", str(made), str(text)]
         places = (torch, Path(sysconfig.get_paths()["include"]))
         run_compiler(order, "torch's headers", scratch=Path(scratch), read=places)
-        seal.put(text, header)
-        seal.put(made, compiled)
+        digest_seal.put(text, header)
+        digest_seal.put(made, compiled)
     return header

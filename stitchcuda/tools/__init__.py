@@ -1,6 +1,6 @@
 """The hands: builds, checks, timing, profiles, devices. A tool never knows the graph it is used in.
 
-Rooms, each of which imports only from those above it (`tests/test_floors.py` looks):
+Rooms, each of which imports only from those above it (`tests/test_house.py` looks):
 
     machine    which GPU and toolkit are here, what the GPU reaches, whose turn it is on it
     building   from CUDA sources to libraries, and what the compiler made of them
@@ -9,5 +9,5 @@ Rooms, each of which imports only from those above it (`tests/test_floors.py` lo
     profiling  where the time goes: nsys, ncu, CUPTI, the sanitizer, baselines
     doctoring  what `stitchcuda doctor` says
 
-Start at `judging/check.py`.
+Start at `verify/client.py`.
 """

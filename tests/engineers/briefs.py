@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from stitchcuda.compiler.capture.op_graph import Node, OpGraph, StateTensor, ValueRef
 from stitchcuda.engineers import Assignment, Brief, Files
-from stitchcuda.fusion.graph import Node, OpGraph, StateTensor, ValueRef
 from stitchcuda.state import (
     Attempt,
     Baseline,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from .desks import KEYS
+from tests.engineers.metered_chats import KEYS
 
 
 @pytest.fixture(autouse=True)

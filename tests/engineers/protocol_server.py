@@ -2,8 +2,9 @@
 
 It answers from the request's *content* through the `answer` function it is given: a prompt that lacks something gets
 another answer. It speaks OpenAI's chat completions and responses, Azure's address of the former and Anthropic's messages
-(`protocols.py`), streamed or whole as it is asked, keeps to the limit that a request sets, checks the key when one is set,
-enforces that a `json_schema` request is one, fails on demand (`Failure`), and keeps a count of the tokens that it charged for.
+(`tests/engineers/protocols.py`), streamed or whole as it is asked, keeps to the limit that a request sets, checks the key when
+one is set, enforces that a `json_schema` request is one, fails on demand (`Failure`), and keeps a count of the tokens that it
+charged for.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import urlsplit
 
-from .protocols import FORMS, Counts, Form, Reply
+from tests.engineers.protocols import FORMS, Counts, Form, Reply
 
 PIECES = 50  # most of a streamed reply
 AZURE = "/openai/deployments/"

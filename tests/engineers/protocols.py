@@ -1,7 +1,7 @@
 """What providers send for one and the same reply: OpenAI's chat completions and responses, Anthropic's messages.
 
 Each form comes whole and as the events of a stream. Plain dictionaries, as their documentation has them; who sends them, and
-what breaks on the way, is `protocol_server.py`.
+what breaks on the way, is `tests/engineers/protocol_server.py`.
 """
 
 from __future__ import annotations

@@ -13,13 +13,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from stitchcuda.session import Session
+from stitchcuda.sessions.session import Session
 from stitchcuda.state import BuildResult, CheckResult, DeviceFacts, TimingResult
+from tests.engineers.metered_chats import REVIEW, block
+from tests.engineers.protocol_server import Failure, Request
+from tests.engineers.protocols import Reply
 from tests.graph.tiny import SIM, TinyHands, tiny_session
-
-from .desks import REVIEW, block
-from .protocol_server import Failure, Request
-from .protocols import Reply
 
 GPU = SIM.model_copy(update={"target": "cuda", "measured": True})
 Drafts = Mapping[str, Sequence[str]]

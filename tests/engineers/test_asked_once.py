@@ -9,16 +9,15 @@ import pytest
 
 from stitchcuda.engineers.budget import Budget
 from stitchcuda.engineers.chat import Ask, Message
-from stitchcuda.engineers.choose import Engineers
-from stitchcuda.engineers.desk import Desk, Transcript
 from stitchcuda.engineers.mailbox import Mailbox
+from stitchcuda.engineers.metered_chat import Desk, Transcript
+from stitchcuda.engineers.selection import Engineers
 from stitchcuda.errors import BadInput, ReplyPending, Unavailable
 from stitchcuda.state import Settings, Usage
-from stitchcuda.workspace import FolderStore
-
-from .briefs import PROGRAM, RIGHT, assignment, brief
-from .desks import PLAN, block, by_role, hired, paid_once
-from .protocol_server import Failure, Request, serve
+from stitchcuda.store import FolderStore
+from tests.engineers.briefs import PROGRAM, RIGHT, assignment, brief
+from tests.engineers.metered_chats import PLAN, block, by_role, hired, paid_once
+from tests.engineers.protocol_server import Failure, Request, serve
 
 FILES = PROGRAM | {"program.json": '{"format": 1, "tasks": []}\n'}
 TOO_LONG = Failure(400, "This model's maximum context length is 8192 tokens.", "context_length_exceeded")

@@ -17,18 +17,17 @@ import pytest
 
 from stitchcuda.engineers.budget import LEAST_WRITTEN, Budget
 from stitchcuda.engineers.chat import Ask, Message
-from stitchcuda.engineers.choose import Engineers
-from stitchcuda.engineers.desk import Desk
 from stitchcuda.engineers.endpoint import Endpoint
+from stitchcuda.engineers.metered_chat import Desk
 from stitchcuda.engineers.prices import cost_usd, price_of
 from stitchcuda.engineers.reply import PlanReply
+from stitchcuda.engineers.selection import Engineers
 from stitchcuda.errors import OutOfBudget, Unavailable
 from stitchcuda.state import Settings, Usage
-
-from .briefs import assignment, brief
-from .desks import PLAN, block, hired, paid_once
-from .protocol_server import Request, Server, serve
-from .protocols import Reply
+from tests.engineers.briefs import assignment, brief
+from tests.engineers.metered_chats import PLAN, block, hired, paid_once
+from tests.engineers.protocol_server import Request, Server, serve
+from tests.engineers.protocols import Reply
 
 PRICES = {"models": {"local": {"input": 1.25, "output": 10}, "small": {"input": 1, "output": 2, "context": 9000}}}
 DENSE = 2.4  # bytes a token: as many tokens as the estimate has

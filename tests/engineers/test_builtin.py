@@ -11,15 +11,15 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from stitchcuda.compiler.capture.capture import capture
+from stitchcuda.compiler.capture.op_graph import Node, OpGraph
+from stitchcuda.compiler.codegen.emit import variants
+from stitchcuda.compiler.lower.lower import lower
+from stitchcuda.compiler.printing.program import read_manifest, write_program
+from stitchcuda.compiler.regions import cost
+from stitchcuda.compiler.regions.partition import partition
 from stitchcuda.engineers import Assignment, Brief, Draft, Files
 from stitchcuda.engineers.builtin import CUDA_GRAPH, BuiltinEngineer
-from stitchcuda.fusion import cost
-from stitchcuda.fusion.capture import capture
-from stitchcuda.fusion.emit import variants
-from stitchcuda.fusion.graph import Node, OpGraph
-from stitchcuda.fusion.lower import lower
-from stitchcuda.fusion.partition import partition
-from stitchcuda.fusion.program import read_manifest, write_program
 from stitchcuda.state import (
     Attempt,
     Baseline,

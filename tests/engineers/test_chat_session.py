@@ -10,11 +10,10 @@ import json
 import re
 from pathlib import Path
 
-from stitchcuda.session import optimize
+from stitchcuda.sessions.session import optimize
 from stitchcuda.state import Evidence
-
-from .desks import REVIEW
-from .protocol_server import Failure, Request, serve
+from tests.engineers.metered_chats import REVIEW
+from tests.engineers.protocol_server import Failure, Request, serve
 
 REFERENCE = """
 import torch

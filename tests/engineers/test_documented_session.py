@@ -11,20 +11,19 @@ from pathlib import Path
 
 import pytest
 
-from stitchcuda.engineers.desk import Transcript
+from stitchcuda.cli.summary import session_tables
+from stitchcuda.engineers.metered_chat import Transcript
 from stitchcuda.rag import lookup
 from stitchcuda.rag.index import Docs
-from stitchcuda.session import Session, optimize
+from stitchcuda.sessions.session import Session, optimize
 from stitchcuda.state import BuildResult, CheckResult, Review
-from stitchcuda.summary import session_tables
-from stitchcuda.tools.building.nvcc import build
+from stitchcuda.tools.build.nvcc import build
+from tests.engineers.metered_chats import REVIEW, block
+from tests.engineers.protocol_server import Failure, Request, serve
+from tests.engineers.protocols import Reply
+from tests.engineers.stage import Model, WordHands, played
+from tests.engineers.test_chat_session import REFERENCE
 from tests.rag.conftest import asked, real
-
-from .desks import REVIEW, block
-from .protocol_server import Failure, Request, serve
-from .protocols import Reply
-from .stage import Model, WordHands, played
-from .test_chat_session import REFERENCE
 
 __all__ = ["asked", "real"]                # fixtures
 

@@ -1,7 +1,7 @@
 """Whatever goes wrong on a model's side has one defined outcome, and what the server charged is counted once.
 
 Refused: one sentence (`Unavailable`), nothing is counted. Lost on the way: asked again, and what it may have cost is counted.
-What a model may answer that cannot be used: `test_unusable.py`.
+What a model may answer that cannot be used: `tests/engineers/test_unusable.py`.
 """
 
 from __future__ import annotations
@@ -13,14 +13,13 @@ from typing import Any
 
 import pytest
 
-from stitchcuda.engineers.choose import Engineers
+from stitchcuda.engineers.selection import Engineers
 from stitchcuda.errors import Unavailable
 from stitchcuda.state import Usage
-
-from .briefs import brief
-from .desks import PLAN, assert_one_sentence, by_role, hired, once, paid_once
-from .protocol_server import Failure, serve
-from .protocols import Reply
+from tests.engineers.briefs import brief
+from tests.engineers.metered_chats import PLAN, assert_one_sentence, by_role, hired, once, paid_once
+from tests.engineers.protocol_server import Failure, serve
+from tests.engineers.protocols import Reply
 
 GOOD = json.dumps(PLAN)
 TOO_LONG = Failure(400, "This model's maximum context length is 8192 tokens.", "context_length_exceeded")

@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 
 from stitchcuda.errors import Unavailable
-from stitchcuda.session import Session
+from stitchcuda.sessions.session import Session
+from tests.engineers.protocol_server import Failure, Request, Server, serve
+from tests.engineers.protocols import Reply
+from tests.engineers.stage import Model, WordHands, played
 from tests.graph.tiny import SIM
-
-from .protocol_server import Failure, Request, Server, serve
-from .protocols import Reply
-from .stage import Model, WordHands, played
 
 REFUSAL = "I'm sorry, but I can't help with that."
 PLANS = [[("aa", 0.2), ("bb", 0.2)]]

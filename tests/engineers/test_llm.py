@@ -10,13 +10,12 @@ from pathlib import Path
 import pytest
 
 from stitchcuda.engineers import Files
-from stitchcuda.engineers.llm import SENTENCE, STRATEGY, _read
+from stitchcuda.engineers.chat_engineer import SENTENCE, STRATEGY, _read
 from stitchcuda.errors import Unusable
 from stitchcuda.state import Role
-
-from .briefs import NOT_BUILT, PROGRAM, RIGHT, WRONG, assignment, brief
-from .desks import PLAN, REVIEW, TASK, block, by_role, hired, paid_once
-from .protocol_server import Request, serve
+from tests.engineers.briefs import NOT_BUILT, PROGRAM, RIGHT, WRONG, assignment, brief
+from tests.engineers.metered_chats import PLAN, REVIEW, TASK, block, by_role, hired, paid_once
+from tests.engineers.protocol_server import Request, serve
 
 
 class Seeing:

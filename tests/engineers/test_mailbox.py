@@ -15,15 +15,14 @@ import pytest
 from stitchcuda.engineers import Draft
 from stitchcuda.engineers.budget import Budget
 from stitchcuda.engineers.chat import Answer, Ask, Message, response_format
-from stitchcuda.engineers.desk import Desk, Transcript
-from stitchcuda.engineers.llm import ChatEngineer
+from stitchcuda.engineers.chat_engineer import ChatEngineer
 from stitchcuda.engineers.mailbox import MOST_BYTES, Mailbox
+from stitchcuda.engineers.metered_chat import Desk, Transcript
 from stitchcuda.engineers.reply import PlanReply, ReviewReply
 from stitchcuda.errors import BadInput, ReplyPending
 from stitchcuda.state import Role, Settings
-from stitchcuda.workspace import FolderStore
-
-from .briefs import PROGRAM, RIGHT, assignment, brief
+from stitchcuda.store import FolderStore
+from tests.engineers.briefs import PROGRAM, RIGHT, assignment, brief
 
 PLAN_TEXT = json.dumps({
     "summary": "One.", "host": "",
@@ -142,7 +141,8 @@ def test_options_limit_and_what_was_said_before_are_in_the_line(tmp_path: Path) 
 
 
 def test_an_id_fits_and_is_made_of_letters_that_a_batch_takes(tmp_path: Path) -> None:
-    """That sessions whose names begin alike differ is in tests/test_parked.py: what is asked about goes back to the name."""
+    """That sessions whose names begin alike differ is in tests/sessions/test_parked.py: what is asked about goes back to the
+    name."""
     long = "transformer.block ü with a very long name"
     name = asked(tmp_path, mailbox(tmp_path, long), Ask("verifier", "f" * 16, 9999, ASK.messages))
     assert re.fullmatch(r"transformer_block___-verifier-f{16}-9999-[0-9a-f]{12}", name)

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from jinja2 import UndefinedError
 
 from stitchcuda.engineers import Assignment, Draft
+from stitchcuda.engineers.chat_engineer import PARAGRAPH, SENTENCE
 from stitchcuda.engineers.diagnosis import diagnosis
-from stitchcuda.engineers.llm import PARAGRAPH, SENTENCE
 from stitchcuda.engineers.prompt import (
     AGAIN,
     LOOKED,
@@ -28,9 +28,8 @@ from stitchcuda.engineers.prompt import (
 )
 from stitchcuda.engineers.tokens import Counter
 from stitchcuda.state import BuildResult, Evidence, KernelUsage, ProfileResult, Review, Settings, TimingResult
-from stitchcuda.tools.machine.toolkit import find_toolkit, missing
-
-from .briefs import ATTEMPT, NOT_BUILT, PLAN, PROGRAM, REFERENCE, RIGHT, TASK, WRONG, assignment, brief
+from stitchcuda.tools.device.toolkit import find_toolkit, missing
+from tests.engineers.briefs import ATTEMPT, NOT_BUILT, PLAN, PROGRAM, REFERENCE, RIGHT, TASK, WRONG, assignment, brief
 
 MOST, TALKED = 24_000, 24_000
 COUNTER = Counter("unknown")

@@ -12,16 +12,15 @@ from typing import Any
 import pytest
 
 from stitchcuda.engineers.chat import Answer
-from stitchcuda.engineers.choose import Engineers, engineers_for
 from stitchcuda.engineers.providers import is_local
+from stitchcuda.engineers.selection import Engineers, engineers_for
 from stitchcuda.errors import BadInput, Unavailable, Unusable
 from stitchcuda.state import Settings
-from stitchcuda.workspace import FolderStore
-
-from .briefs import RIGHT, assignment, brief
-from .desks import assert_one_sentence, block, by_role, hired, paid_once
-from .protocol_server import Failure, Request, serve
-from .protocols import Reply
+from stitchcuda.store import FolderStore
+from tests.engineers.briefs import RIGHT, assignment, brief
+from tests.engineers.metered_chats import assert_one_sentence, block, by_role, hired, paid_once
+from tests.engineers.protocol_server import Failure, Request, serve
+from tests.engineers.protocols import Reply
 
 ANTHROPIC = pytest.mark.skipif(importlib.util.find_spec("langchain_anthropic") is None, reason="no langchain-anthropic here")
 WAYS = [

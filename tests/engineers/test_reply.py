@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stitchcuda.engineers.reply import DraftReply, Look, Malformed, PlanReply, json_object, without_thinking
-
-from .desks import block
+from tests.engineers.metered_chats import block
 
 MODEL = "import torch\n\nclass ModelNew:\n    width = 4\n    depth = 4\n"
 BASE: dict[str, str | bytes] = {"model_new.py": MODEL, "kernels/a.cu": "// a\n", "constants.safetensors": b"\0"}

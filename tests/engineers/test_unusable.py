@@ -1,5 +1,6 @@
 """What a model answers that is not what was asked for: one repair in which it sees why, then `Unusable`, with which a session
-goes on. Thinking, other languages and endless text on the way; each answer is paid for once. Lost answers: `test_faults.py`.
+goes on. Thinking, other languages and endless text on the way; each answer is paid for once. Lost answers:
+`tests/engineers/test_faults.py`.
 """
 
 from __future__ import annotations
@@ -12,14 +13,13 @@ from pathlib import Path
 import pytest
 
 from stitchcuda.engineers import Draft
-from stitchcuda.engineers.choose import Engineers
 from stitchcuda.engineers.endpoint import MOST_CHARACTERS
+from stitchcuda.engineers.selection import Engineers
 from stitchcuda.errors import Unusable
-
-from .briefs import PROGRAM, RIGHT, assignment, brief
-from .desks import PLAN, REVIEW, block, hired, once, paid_once
-from .protocol_server import Answer, Request, Server, serve
-from .protocols import Reply
+from tests.engineers.briefs import PROGRAM, RIGHT, assignment, brief
+from tests.engineers.metered_chats import PLAN, REVIEW, block, hired, once, paid_once
+from tests.engineers.protocol_server import Answer, Request, Server, serve
+from tests.engineers.protocols import Reply
 
 GOOD = json.dumps(PLAN)
 

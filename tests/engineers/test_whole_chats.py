@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.engineers.metered_chats import block
+from tests.engineers.protocol_server import serve
+from tests.engineers.stage import Model, WordHands, played
 from tests.graph.tiny import SIM
-
-from .desks import block
-from .protocol_server import serve
-from .stage import Model, WordHands, played
 
 PLANS = [[("aa", 0.2), ("bb", 0.2), ("cc", 0.02), ("dd", 0.02)], [("ee", 0.1)]]
 DRAFTS = {

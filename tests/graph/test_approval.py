@@ -12,12 +12,11 @@ import pytest
 from stitchcuda.errors import BadInput
 from stitchcuda.graph.approval import Question, typed
 from stitchcuda.nodes.approval import Refused, code_answer, code_question, plan_answer, plan_question
-from stitchcuda.session import Session, resume
+from stitchcuda.sessions.session import Session, resume
 from stitchcuda.state import Plan, Task, Work
-from stitchcuda.workspace import SessionRecord
-
-from ..clerk import answer_all, requests, run, story
-from .tiny import Script, ScriptedEngineer, TinyHands, tiny_session
+from stitchcuda.store import SessionRecord
+from tests.fake_model import answer_all, requests, run, story
+from tests.graph.tiny import Script, ScriptedEngineer, TinyHands, tiny_session
 
 TASKS = tuple(
     Task(id=name, kind="region", title=f"task {name}", predicted_ms=0.2, why="bytes", strategy="fuse") for name in "abc"

@@ -8,14 +8,14 @@ import pytest
 
 from stitchcuda.engineers.prompt import Room, planner_prompt
 from stitchcuda.engineers.tokens import Counter
-from stitchcuda.nodes.verdict import UNREAD
-from stitchcuda.session import Session
+from stitchcuda.nodes.attempt_figures import UNREAD
+from stitchcuda.sessions.session import Session
 from stitchcuda.state import Evidence, ProfileResult, SanitizerResult
-from stitchcuda.tools.profiling.kernel_profile import KernelProfile
-from stitchcuda.tools.profiling.profiling import Counted
-from stitchcuda.tools.profiling.system_profile import SystemProfile
+from stitchcuda.tools.profile.kernel_profile import KernelProfile
+from stitchcuda.tools.profile.profiling import Counted
+from stitchcuda.tools.profile.system_profile import SystemProfile
 from tests.graph.tiny import Script, ScriptedEngineer, TinyHands, tiny_session
-from tests.test_session import H200
+from tests.sessions.test_session import H200
 from tests.tools.profiles import profile
 
 SEEN = profile(("own_kernel(float*)", "own", "(root)", 1, 0.5))

@@ -14,7 +14,7 @@ import torch
 
 from stitchcuda.errors import BadInput
 from stitchcuda.graph.opening import open_record
-from stitchcuda.workspace import Workspace
+from stitchcuda.store import Workspace
 
 SOURCE = """
 import torch

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from stitchcuda.graph import routes
-from stitchcuda.nodes.rules import Standing
+from stitchcuda.nodes.route_request import Standing
 from stitchcuda.state import Attempt, BuildResult, CheckResult, Evidence, Settings, Task, TimingResult, Usage
 
 

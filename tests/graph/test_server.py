@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from ..test_cli import REFERENCE
-from .test_wiring import LABELLED, PLAIN
+from tests.cli.test_app import REFERENCE
+from tests.graph.test_wiring import LABELLED, PLAIN
 
 ROOT = Path(__file__).resolve().parents[2]
 langgraph_sdk = pytest.importorskip("langgraph_sdk")

@@ -10,10 +10,10 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from stitchcuda.compiler.capture.op_graph import Node, OpGraph, ValueRef
 from stitchcuda.engineers import Assignment, Brief, Draft
-from stitchcuda.fusion.graph import Node, OpGraph, ValueRef
 from stitchcuda.graph.opening import open_record
-from stitchcuda.session import Session
+from stitchcuda.sessions.session import Session
 from stitchcuda.state import (
     BuildResult,
     CheckResult,
@@ -28,11 +28,11 @@ from stitchcuda.state import (
     Tier,
     TimingResult,
 )
-from stitchcuda.tools.judging.check import ReferenceFacts
-from stitchcuda.tools.profiling.baselines import BaselineTimes
-from stitchcuda.tools.profiling.profiling import Counted
-from stitchcuda.tools.profiling.system_profile import SystemProfile
-from stitchcuda.workspace import Workspace
+from stitchcuda.store import Workspace
+from stitchcuda.tools.profile.profiling import Counted
+from stitchcuda.tools.profile.system_profile import SystemProfile
+from stitchcuda.verify.client import ReferenceFacts
+from stitchcuda.verify.reference.baselines import BaselineTimes
 
 SIM = DeviceFacts(
     name="NVIDIA H200", target="sim", arch="sm_90a", sm_count=132, bandwidth_gbs=4800, tflops={"float32": 67}, launch_us=5

@@ -1,9 +1,9 @@
 """A process that runs a tiny session as the command line does: `python -m tests.graph.tiny_process SESSION [OPTIONS]`.
 
-The session is in the database that STITCHCUDA_CHECKPOINT names. Tools are the scripted ones of `tiny.py`; each call of one and
-each event is a line on stdout. With --hold-at N the process waits in the N-th call of a tool until there is a file `go` in its
-folder; with --stop-at N it stops itself (SIGSTOP) in that call, with --stop-in N in the middle of the first transaction in or
-after that call, when that has checked that the session is still its own.
+The session is in the database that STITCHCUDA_CHECKPOINT names. Tools are the scripted ones of `tests/graph/tiny.py`; each call
+of one and each event is a line on stdout. With --hold-at N the process waits in the N-th call of a tool until there is a file
+`go` in its folder; with --stop-at N it stops itself (SIGSTOP) in that call, with --stop-in N in the middle of the first
+transaction in or after that call, when that has checked that the session is still its own.
 """
 
 from __future__ import annotations
@@ -23,12 +23,11 @@ from stitchcuda.graph import opening
 
 opening.open_hands = lambda home, record, device=None: _hands()  # before anybody takes it from there
 
-from stitchcuda import cli, console  # noqa: E402
-from stitchcuda.session import resume  # noqa: E402
-from stitchcuda.workspace import Workspace  # noqa: E402
-from stitchcuda.workspace.postgres import PostgresStore  # noqa: E402
-
-from .tiny import REFERENCE, ScriptedEngineer, TinyHands  # noqa: E402
+from stitchcuda.cli import app, console  # noqa: E402
+from stitchcuda.sessions.session import resume  # noqa: E402
+from stitchcuda.store import Workspace  # noqa: E402
+from stitchcuda.store.postgres_store import PostgresStore  # noqa: E402
+from tests.graph.tiny import REFERENCE, ScriptedEngineer, TinyHands  # noqa: E402
 
 SCRIPT = {f"t{number}": ["build error", "wrong", "saves 0.01"] for number in range(5)}
 HANDS = TinyHands()
@@ -64,7 +63,7 @@ def main() -> None:
             reference.write_text(REFERENCE)
             opening.open_record(home, reference, None, name=asked.session, device="sim", settings={})
         done = resume(asked.session, wait=asked.wait, workspace=home, engineer=ScriptedEngineer(SCRIPT), on_event=told)
-        return cli.finish(done, as_json=True)
+        return app.finish(done, as_json=True)
 
     HANDS.before = before
     if asked.stop_in:

@@ -1,7 +1,8 @@
 """Programs that fail in every way a process can, for one reference: what each does, and which sentences may answer it.
 
 Native faults (`native/`) are modes of one library, so that one build serves them all; mode 0 is honest. Nothing here decides or
-asserts. Where to look next: `test_faults.py` (one by one), `hostile_runs.py` (hundreds in a row).
+asserts. Where to look next: `tests/integrity/test_faults.py` (one by one), `tests/integrity/hostile_runs.py` (hundreds in a
+row).
 """
 
 from __future__ import annotations
@@ -128,7 +129,7 @@ def forged(name: str, deed: str) -> Fault:
     # Roundabout, since the screen is not what is tried here.
     patch = f'''
 import importlib
-wire = [importlib.import_module(name) for name in ["stitchcuda.tools.running.wire"]][0]
+wire = [importlib.import_module(name) for name in ["stitchcuda.verify.messages.wire"]][0]
 send = wire.Channel.send
 
 def forge(channel, message, *rest):

@@ -2,8 +2,8 @@
 
     python -m tests.integrity.hostile_runs [--device sim|cuda] [--runs 200]   prints a summary in Markdown
 
-It decides nothing but that: each verdict against the sentences in `faults.py`, each leftover counted. Where to look next:
-`test_faults.py`, `remains.py`.
+It decides nothing but that: each verdict against the sentences in `tests/integrity/faults.py`, each leftover counted. Where to
+look next: `tests/integrity/test_faults.py`, `tests/integrity/remains.py`.
 """
 
 from __future__ import annotations
@@ -22,10 +22,9 @@ from pathlib import Path
 
 from stitchcuda.sandbox.limits import Limits
 from stitchcuda.state import Settings, Target
-from stitchcuda.tools.judging.check import Judge
-
-from . import faults, remains
-from .faults import Fault
+from stitchcuda.verify.client import Judge
+from tests.integrity import faults, remains
+from tests.integrity.faults import Fault
 
 LIMITS = Limits(call_s=2, start_s=5, check_s=20, memory_gib=2, disk_gib=0.125, file_gib=0.125, tasks=200)
 GPU_LIMITS = Limits(call_s=3, start_s=20, check_s=40, memory_gib=8, disk_gib=0.125, file_gib=0.125, tasks=400)

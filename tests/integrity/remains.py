@@ -1,7 +1,7 @@
 """What tests look for after a fault: processes of ours, scratch files, and how much a process holds. It only looks.
 
 Processes are known by a mark in the environment they were started with, so that a daemon that left its parents is found too.
-Where to look next: `test_faults.py`, `hostile_runs.py`.
+Where to look next: `tests/integrity/test_faults.py`, `tests/integrity/hostile_runs.py`.
 """
 
 from __future__ import annotations

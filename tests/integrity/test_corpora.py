@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.integrity import KINDS, outcomes, wrong
-from stitchcuda.fusion.manifest import free_sizes
+from stitchcuda.compiler.printing.manifest import free_sizes
 from stitchcuda.state import Target
 from tests.integrity.corpus import HERE, Entry, entries
 

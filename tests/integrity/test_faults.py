@@ -21,12 +21,11 @@ import pytest
 from stitchcuda.errors import Unavailable
 from stitchcuda.simulator.torch_extension import torch_memory
 from stitchcuda.state import CheckResult, Settings
-from stitchcuda.tools.judging.check import Judge
-from stitchcuda.tools.machine import device
+from stitchcuda.tools.device import device
+from stitchcuda.verify.client import Judge
+from tests.integrity import faults, hostile_runs, remains
+from tests.integrity.faults import Fault
 from tests.simulator.programs import CACHE, HOME
-
-from . import faults, hostile_runs, remains
-from .faults import Fault
 
 NO_GPU = pytest.mark.skipif(device.gpu() is not None, reason="this machine has a GPU")
 GPU = pytest.mark.gpu

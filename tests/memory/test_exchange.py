@@ -11,8 +11,7 @@ import pytest
 from stitchcuda.errors import BadInput
 from stitchcuda.memory import exchange
 from stitchcuda.memory.lesson import Lesson
-
-from .lessons import lesson, refuted, untimed
+from tests.memory.lessons import lesson, refuted, untimed
 
 SOME = (lesson("a1"), refuted("a2"), untimed("a3"), lesson("b1", strategy="one warp per row", note="größer als 4 µs"))
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from stitchcuda.memory.experience import Experience, Recalled, gathered, promise_kept
-from stitchcuda.memory.telling import as_text, line
-
-from .lessons import lesson, refuted, situation, untimed
+from stitchcuda.memory.lesson_text import as_text, line
+from tests.memory.lessons import lesson, refuted, situation, untimed
 
 
 def experience(*lessons: object) -> Experience:

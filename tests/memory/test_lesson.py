@@ -6,9 +6,8 @@ import pytest
 from pydantic import ValidationError
 
 from stitchcuda.memory.lesson import Lesson, Tensor, plain
-from stitchcuda.memory.techniques import TECHNIQUES, techniques
-
-from .lessons import lesson, situation
+from stitchcuda.memory.technique_names import TECHNIQUES, techniques
+from tests.memory.lessons import lesson, situation
 
 
 @pytest.mark.parametrize(

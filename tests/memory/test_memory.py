@@ -16,10 +16,9 @@ import pytest
 from langgraph.store.sqlite import SqliteStore
 
 from stitchcuda.errors import BadInput, StitchError, Unavailable
-from stitchcuda.graph.checkpoints import Checkpoints
 from stitchcuda.memory import FORMAT, LESSONS, ROOT, Memory, location, open_memory
-
-from .lessons import STRATEGY, lesson, refuted, situation
+from stitchcuda.store.checkpoints import Checkpoints
+from tests.memory.lessons import STRATEGY, lesson, refuted, situation
 
 ROOT_FOLDER = Path(__file__).resolve().parent.parent.parent
 WARP = "one warp per row with shuffles"

@@ -6,8 +6,7 @@ import pytest
 
 from stitchcuda.memory.lesson import Situation
 from stitchcuda.memory.similarity import bottleneck, similarity
-
-from .lessons import situation
+from tests.memory.lessons import situation
 
 HERE = situation()
 

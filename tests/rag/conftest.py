@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from stitchcuda.rag import building, lookup, techniques
+from stitchcuda.rag import building, lookup, playbook_pages
 from stitchcuda.rag.index import Docs, open_docs
 from stitchcuda.rag.sources import discover
-from stitchcuda.tools.building import libraries
-from stitchcuda.tools.machine import toolkit
+from stitchcuda.tools.build import libraries
+from stitchcuda.tools.device import toolkit
 
 ROOT = Path(__file__).resolve().parents[2]
 LT = """
@@ -121,13 +121,13 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def only_these(root: Path, put: Callable[[object, str, object], None] = setattr) -> None:
     """No libraries but those of one toolkit, not those of Python's packages; and one page of the playbook."""
-    real, page = libraries.places, techniques.pages()["split-k"]
+    real, page = libraries.places, playbook_pages.pages()["split-k"]
 
     def places(kit: toolkit.Toolkit) -> libraries.Places:
         return real(kit).model_copy(update={"variables": {}, "toolkit": (root,), "packages": (), "system": (root,)})
 
     put(libraries, "places", places)
-    put(techniques, "pages", lambda: {"split-k": page})
+    put(playbook_pages, "pages", lambda: {"split-k": page})
 
 
 def run(root: Path, code: str) -> subprocess.Popen[str]:

@@ -14,13 +14,12 @@ from pathlib import Path
 import pytest
 
 from stitchcuda.errors import Unavailable
-from stitchcuda.rag import shelf
+from stitchcuda.rag import index_store
 from stitchcuda.rag.building import Built, Progress, build
 from stitchcuda.rag.headers import reading
 from stitchcuda.rag.index import open_docs
 from stitchcuda.rag.sources import discover
-
-from .conftest import LT, run
+from tests.rag.conftest import LT, run
 
 BUILD = "from stitchcuda.rag.building import build; build(model=None); print('built')"
 
@@ -163,14 +162,14 @@ def test_a_build_that_was_killed_while_embedding_goes_on_from_there(small: Path,
 def test_two_builders_at_once_agree(small: Path) -> None:
     processes = [run(small.parent, BUILD) for _ in range(3)]
     assert [process.communicate()[0] for process in processes] == ["built\n"] * 3
-    assert len(shelf.indexes(discover().place)) == 1
+    assert len(index_store.indexes(discover().place)) == 1
     assert first("cublasLtRows") == "cublasLtRows"
 
 
 def test_who_waits_for_another_build_is_told_so(small: Path) -> None:
     place = discover().place
     told: list[Progress] = []
-    with shelf.building(place, None) as alone:
+    with index_store.building(place, None) as alone:
         assert alone
         assert build(model=None, wait=False) is None
         waiting = threading.Thread(target=lambda: build(model=None, tell=told.append))
@@ -214,7 +213,7 @@ def test_a_damaged_index_with_none_before_it_is_an_error_with_its_remedy(small: 
 def test_damaged_vectors_leave_names_and_words(small: Path) -> None:
     found = build()
     assert found is not None
-    damaged(found.at / shelf.VECTORS)
+    damaged(found.at / index_store.VECTORS)
     docs, _ = open_docs(discover().place)
     answer = docs.search("gelu and bias after the product")
     docs.close()
@@ -231,19 +230,19 @@ def test_damaged_vectors_leave_names_and_words(small: Path) -> None:
 @pytest.mark.parametrize("name", ["parsed.db", "embeddings.db"])
 def test_a_damaged_cache_is_made_anew(small: Path, name: str) -> None:
     build()
-    for left in shelf.home().glob(f"{name}-*"):
+    for left in index_store.home().glob(f"{name}-*"):
         left.unlink()
-    (shelf.home() / name).write_bytes(b"no database at all" * 300)
+    (index_store.home() / name).write_bytes(b"no database at all" * 300)
     (small / "cuda_more.h").write_text("void cudaWarm(void);\n")
     found = build()
     assert found is not None
     assert found.meaning is not None
     assert first("cudaWarm") == "cudaWarm"
-    assert sqlite3.connect(shelf.home() / name).execute("SELECT count(*) FROM sqlite_master").fetchone()[0] > 0
+    assert sqlite3.connect(index_store.home() / name).execute("SELECT count(*) FROM sqlite_master").fetchone()[0] > 0
 
 
 def test_an_index_of_another_format_is_left_alone_and_named(small: Path) -> None:
-    other = shelf.home() / "v0" / "abc"
+    other = index_store.home() / "v0" / "abc"
     other.mkdir(parents=True)
     (other / "current").write_text("index-1")
     with pytest.raises(Unavailable, match=r"another version of stitchcuda, v0\): `stitchcuda docs build` makes one"):
@@ -308,7 +307,7 @@ def test_a_full_disk_and_a_busy_cache_are_no_reason_to_throw_it_away(small: Path
 
 def test_a_damaged_row_of_what_was_parsed_is_read_anew(small: Path) -> None:
     built()
-    with sqlite3.connect(shelf.home() / "parsed.db") as store:
+    with sqlite3.connect(index_store.home() / "parsed.db") as store:
         store.execute("UPDATE parsed SET chunks = X'ff00'")
     shutil.rmtree(discover().place)
     assert built().changed
@@ -346,7 +345,7 @@ def test_a_listed_folder_that_is_gone_is_a_note(small: Path, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("text", ["[1]", '{"a.html": {"u": 1}}', '{"a.html": 7}', "nothing"])
 def test_a_list_of_downloads_of_any_form_hurts_nothing(small: Path, text: str) -> None:
-    (shelf.home() / "pages").mkdir(parents=True)
-    (shelf.home() / "pages" / "pages.json").write_text(text)
+    (index_store.home() / "pages").mkdir(parents=True)
+    (index_store.home() / "pages" / "pages.json").write_text(text)
     built()
     assert first("cublasLtRows") == "cublasLtRows"

@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 from stitchcuda.rag import documents
 from stitchcuda.rag.chunk import Chunk
 from stitchcuda.rag.documents import Unreadable, documents_in, outline, pdf, read_document, symbols
-
-from .pages_of_manuals import DITA, MANUALS, SPHINX, large_pdf
-from .pages_of_manuals import pdf as pdf_of
+from tests.rag.pages_of_manuals import DITA, MANUALS, SPHINX, large_pdf
+from tests.rag.pages_of_manuals import pdf as pdf_of
 
 
 def read(path: Path, content: str | bytes) -> list[Chunk]:

@@ -18,8 +18,7 @@ from stitchcuda.rag.copies import name_of
 from stitchcuda.rag.download import Report
 from stitchcuda.rag.listing import Page
 from stitchcuda.rag.politeness import AGENT
-
-from .site import Asked, Site, page, status
+from tests.rag.site import Asked, Site, page, status
 
 
 @pytest.fixture

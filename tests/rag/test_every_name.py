@@ -24,7 +24,7 @@ from clang.cindex import AccessSpecifier, Cursor, CursorKind, TranslationUnit
 from stitchcuda.rag.chunk import Chunk
 from stitchcuda.rag.headers import places, reading
 from stitchcuda.rag.headers.chunks import chunks
-from stitchcuda.tools.machine.toolkit import find_toolkit
+from stitchcuda.tools.device.toolkit import find_toolkit
 
 # Different names that libclang sees in CUDA 13.0, cuBLAS 13.0, cuDNN 9.28 and its frontend 1.32, less a tenth: an oracle that
 # sees nothing shall say so.

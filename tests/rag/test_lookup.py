@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from stitchcuda.rag import lookup
 from stitchcuda.rag.index import Docs
 from stitchcuda.rag.lookup import Asked
-from stitchcuda.tools.machine import toolkit
+from stitchcuda.tools.device import toolkit
 
 TOKENS = 1100
 

@@ -7,9 +7,9 @@ import time
 import pytest
 
 from stitchcuda.errors import BadInput
-from stitchcuda.rag import asked as phrases
+from stitchcuda.rag import query_phrases as phrases
 from stitchcuda.rag.chunk import Chunk
-from stitchcuda.rag.fitting import citations_in, fitted, is_citation
+from stitchcuda.rag.excerpts import citations_in, fitted, is_citation
 from stitchcuda.rag.headers.chunks import family
 from stitchcuda.rag.index import QUERY, Docs
 from stitchcuda.rag.words import tokens

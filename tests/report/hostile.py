@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from stitchcuda.engineers import Assignment, Brief, Draft
-from stitchcuda.session import Session
+from stitchcuda.sessions.session import Session
 from stitchcuda.state import BuildResult, CheckResult, Evidence, OutputError, Plan, ProfileResult, Review, Task
-from stitchcuda.tools.profiling.kernel_profile import KernelProfile, Occupancy, Roofline
-from stitchcuda.tools.profiling.profiling import Counted
-from stitchcuda.tools.profiling.system_profile import SystemProfile
+from stitchcuda.tools.profile.kernel_profile import KernelProfile, Occupancy, Roofline
+from stitchcuda.tools.profile.profiling import Counted
+from stitchcuda.tools.profile.system_profile import SystemProfile
 from tests.graph.tiny import ScriptedEngineer, TinyHands, tiny_session
-from tests.test_session import H200
+from tests.sessions.test_session import H200
 from tests.tools.profiles import profile
 
 RUN = "document.documentElement.dataset.ran='yes'"

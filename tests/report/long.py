@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from stitchcuda.session import Session
+from stitchcuda.sessions.session import Session
 from stitchcuda.state import Attempt, BuildResult, Evidence
-from stitchcuda.workspace import put_tree
+from stitchcuda.store import put_tree
 from tests.graph.tiny import Script, ScriptedEngineer, TinyHands, tiny_session
-from tests.test_session import H200
+from tests.sessions.test_session import H200
 
 SIX: Script = {"a": ["saves 0.2"], "b": ["build error", "wrong", "saves 0.3"], "c": ["saves 0.01", "saves 0.01"]}
 

@@ -15,15 +15,14 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Locator, sync_playwright
 from playwright.sync_api import Page as Tab
 
-from stitchcuda.card import findings_of
 from stitchcuda.report.page import comparison_page, session_page
-from stitchcuda.session import Session
-from stitchcuda.workspace import Workspace
+from stitchcuda.report.report_facts import findings_of
+from stitchcuda.sessions.session import Session
+from stitchcuda.store import Workspace
 from tests.graph.tiny import ScriptedEngineer, TinyHands, tiny_session
 from tests.replay import RecordedHands, Recording, engineers
-from tests.test_session import THREE
-
-from .hostile import hostile_session
+from tests.report.hostile import hostile_session
+from tests.sessions.test_session import THREE
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 RECORDED = Path(__file__).parent.parent / "recordings" / "convnext_block.json.gz"

@@ -1,5 +1,5 @@
 """The report as its reader meets it, without a browser: what it says, that nothing in it acts, that it stays small, and that
-damage leaves the rest readable. In a browser: `test_browser.py`."""
+damage leaves the rest readable. In a browser: `tests/report/test_browser.py`."""
 
 from __future__ import annotations
 
@@ -11,25 +11,24 @@ import plotly.graph_objects
 import pytest
 from typer.testing import CliRunner
 
-from stitchcuda.card import findings_of
-from stitchcuda.cli import app
+from stitchcuda.cli.app import app
 from stitchcuda.engineers import Brief
 from stitchcuda.report.figure import attempts_axis
 from stitchcuda.report.findings import Seen
 from stitchcuda.report.page import comparison_page, session_page
 from stitchcuda.report.profile_figures import timeline
-from stitchcuda.session import Session
+from stitchcuda.report.report_facts import findings_of
+from stitchcuda.sessions.session import Session
 from stitchcuda.state import Plan
-from stitchcuda.workspace import SessionLock, Workspace
+from stitchcuda.store import SessionLock, Workspace
 from tests.graph import tiny
 from tests.graph.tiny import ScriptedEngineer, TinyHands, tiny_session
 from tests.replay import RecordedHands, Recording, engineers
-from tests.test_session import H200, THREE
+from tests.report.hostile import RUN, hostile_session
+from tests.report.long import many, timed
+from tests.report.reading import Page
+from tests.sessions.test_session import H200, THREE
 from tests.tools.profiles import profile
-
-from .hostile import RUN, hostile_session
-from .long import many, timed
-from .reading import Page
 
 RECORDINGS = sorted((Path(__file__).parent.parent / "recordings").glob("*.json.gz"))
 

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from stitchcuda.tools.judging.nursery import Nursery
-
-from . import prison
+from stitchcuda.verify.processes.forkserver import Nursery
+from tests.sandbox import prison
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from stitchcuda.tools.running.wire import Channel
+from stitchcuda.verify.messages.wire import Channel
 
 
 def main(channel: Channel, scratch: Path, target: str) -> None:

@@ -15,14 +15,14 @@ from typing import Any
 import pytest
 
 from stitchcuda.sandbox.limits import Limits
-from stitchcuda.tools.judging import nursery as nurseries
-from stitchcuda.tools.judging.child import Child
-from stitchcuda.tools.judging.nursery import Nursery
+from stitchcuda.verify.processes import forkserver as nurseries
+from stitchcuda.verify.processes.child import Child
+from stitchcuda.verify.processes.forkserver import Nursery
 
 
 @contextlib.contextmanager
 def nursery() -> Iterator[Nursery]:
-    """A nursery whose programs are `hostile.py`; it imports nothing heavy."""
+    """A nursery whose programs are `tests/sandbox/hostile.py`; it imports nothing heavy."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(nurseries, "_PRELOADED", ())
         patch.setattr(nurseries, "_LATER", ())

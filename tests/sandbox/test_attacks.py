@@ -15,11 +15,10 @@ import pytest
 
 from stitchcuda.errors import BadInput
 from stitchcuda.sandbox.protections import NAMES, WITHOUT
-from stitchcuda.tools.judging.nursery import Nursery
-
-from . import prison
-from .attacks import ATTACKS, HONEST, NAMELESS, fill
-from .prison import Prisoner
+from stitchcuda.verify.processes.forkserver import Nursery
+from tests.sandbox import prison
+from tests.sandbox.attacks import ATTACKS, HONEST, NAMELESS, fill
+from tests.sandbox.prison import Prisoner
 
 COVERED_TWICE = set(ATTACKS) - {
     # one protection alone stands between a program and these

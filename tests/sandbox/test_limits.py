@@ -10,11 +10,10 @@ import pytest
 
 from stitchcuda.sandbox import limits
 from stitchcuda.state import Settings
-from stitchcuda.tools.judging.check import Judge
-from stitchcuda.tools.judging.nursery import Nursery
-from tests.tools import programs
-
-from .prison import Prisoner
+from stitchcuda.verify.client import Judge
+from stitchcuda.verify.processes.forkserver import Nursery
+from tests.sandbox.prison import Prisoner
+from tests.verify import programs
 
 
 def test_scratch_of_a_dead_process_is_swept() -> None:

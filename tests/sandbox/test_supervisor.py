@@ -15,9 +15,8 @@ import pytest
 
 from stitchcuda.sandbox import supervisor
 from stitchcuda.sandbox.protections import WITHOUT
-from stitchcuda.tools.judging.nursery import Nursery
-
-from .prison import Prisoner, descendants, gone
+from stitchcuda.verify.processes.forkserver import Nursery
+from tests.sandbox.prison import Prisoner, descendants, gone
 
 DAEMON = """
 import os, time
@@ -155,7 +154,7 @@ def test_a_daemon_does_not_survive(nursery: Nursery, monkeypatch: pytest.MonkeyP
 
 def test_a_judge_that_is_killed_leaves_nothing() -> None:
     """The whole family of a process that is killed with SIGKILL goes with it."""
-    from . import prison
+    from tests.sandbox import prison
 
     reader, writer = os.pipe()
     pid = os.fork()

@@ -20,10 +20,9 @@ from typing import Any
 
 import pytest
 
-from stitchcuda.workspace import Workspace
-
-from ..memory.postgres_server import Server, programs
-from ..test_cli import REFERENCE
+from stitchcuda.store import Workspace
+from tests.cli.test_app import REFERENCE
+from tests.memory.postgres_server import Server, programs
 
 ROOT = Path(__file__).resolve().parents[2]
 for package in ("starlette", "uvicorn", "psycopg_pool", "langgraph.checkpoint.postgres"):

@@ -11,9 +11,9 @@ import torch
 import tvm_ffi
 
 from stitchcuda.simulator.build import build_simulated
-from stitchcuda.simulator.homes import home
+from stitchcuda.simulator.library_cache import home
 from stitchcuda.simulator.torch_extension import version
-from stitchcuda.tools.machine.toolkit import runtime_cache
+from stitchcuda.tools.device.toolkit import runtime_cache
 
 # Kept between runs: what was built once is not built again, which is what the cache is for.
 CACHE = Path(tempfile.gettempdir()) / "stitchcuda-simulator-tests"

@@ -12,8 +12,7 @@ import pytest
 
 from stitchcuda.errors import BadInput, StitchError
 from stitchcuda.simulator.build import build_simulated, runtime_library
-
-from .programs import CACHE, HOME
+from tests.simulator.programs import CACHE, HOME
 
 SOURCE = """#include "size.h"
 __global__ void k(int* x) { *x = SIZE; }

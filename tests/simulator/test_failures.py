@@ -11,8 +11,7 @@ import torch
 
 from stitchcuda.simulator.build import build_simulated
 from stitchcuda.simulator.compile import CompileError
-
-from .programs import HOME, load, runs
+from tests.simulator.programs import HOME, load, runs
 
 OUT = torch.zeros(1024)
 

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from stitchcuda.simulator.build import build_simulated
-
-from .programs import CACHE, HOME
+from tests.simulator.programs import CACHE, HOME
 
 HERE = Path(__file__).parent
 SOURCES = sorted((HERE / "intrinsics").glob("*.cu"))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from .programs import load, runs
+from tests.simulator.programs import load, runs
 
 F = "(float*)"
 

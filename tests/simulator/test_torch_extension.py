@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from stitchcuda.simulator.torch_extension import build_torch_extension, inline_sources
-
-from .programs import CACHE, HOME
+from tests.simulator.programs import CACHE, HOME
 
 CPP = "torch::Tensor gelu(torch::Tensor x);\nstd::vector<torch::Tensor> row_stats(torch::Tensor x);"
 CUDA = """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from stitchcuda.tools.profiling.system_profile import KernelTime, Origin, RegionTime, SystemProfile, short_name
+from stitchcuda.tools.profile.system_profile import KernelTime, Origin, RegionTime, SystemProfile, short_name
 
 ELEMENTWISE = (
     "void at::native::vectorized_elementwise_kernel<4, at::native::BinaryFunctor<float, float, float, "

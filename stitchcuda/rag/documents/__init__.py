@@ -1,7 +1,8 @@
 """Documents on this machine as chunks: HTML, PDF, Markdown, reStructuredText and plain text.
 
 It reads one file at a time, follows no link, runs nothing, and fetches nothing (`rag/download.py` does). HTML needs lxml and
-PDF needs pypdf, both in the extra `documents`; text needs neither. Where to look next: `web_page.py`, `outline.py`.
+PDF needs pypdf, both in the extra `documents`; text needs neither. Where to look next: `rag/documents/web_page.py`,
+`rag/documents/outline.py`.
 """
 
 from __future__ import annotations

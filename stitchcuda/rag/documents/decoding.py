@@ -1,6 +1,6 @@
 """The bytes of a file as text, or one sentence that says why not. Knows no format; guesses no encoding without a sign of it.
 
-Where to look next: `documents/__init__.py`, which calls it before any reader.
+Where to look next: `rag/documents/__init__.py`, which calls it before any reader.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What an element of a page is for: its words, its anchor, and whether it is the page's frame and not its content.
 
 It judges one element at a time by tag, class and neighbours, and tells no outline. Elements are lxml's. Where to look next:
-`web_page.py`, which walks over them.
+`rag/documents/web_page.py`, which walks over them.
 """
 
 from __future__ import annotations

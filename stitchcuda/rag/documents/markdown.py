@@ -1,6 +1,7 @@
 """Markdown and plain text, told to an outline: headings, fenced and indented code, lists and tables as they are written.
 
-It renders nothing and needs no library; what it does not know stays text. Where to look next: `restructured.py`, `outline.py`.
+It renders nothing and needs no library; what it does not know stays text. Where to look next: `rag/documents/restructured.py`,
+`rag/documents/outline.py`.
 """
 
 from __future__ import annotations

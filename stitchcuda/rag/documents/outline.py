@@ -1,7 +1,8 @@
 """From a document's headings, paragraphs and code, in order, to the chunks that an index holds. Knows no file format.
 
 A reader of a format tells an `Outline` what comes next; `chunks()` then splits what is long at paragraphs, puts what is tiny
-to what follows, and never splits code. Where to look next: `web_page.py` (the richest reader), `symbols.py` (names).
+to what follows, and never splits code. Where to look next: `rag/documents/web_page.py` (the richest reader),
+`rag/documents/symbols.py` (names).
 """
 
 from __future__ import annotations

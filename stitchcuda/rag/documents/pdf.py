@@ -1,7 +1,8 @@
 """A PDF, told to an outline page by page: titles from its bookmarks, citations with the page. Draws and runs nothing.
 
 A page that cannot be read is a note, and the pages after it are read all the same; that, and no labels computed anew for each
-page, is why pypdf is used directly and not through langchain-community's PyPDFLoader. Where to look next: `outline.py`.
+page, is why pypdf is used directly and not through langchain-community's PyPDFLoader. Where to look next:
+`rag/documents/outline.py`.
 """
 
 from __future__ import annotations

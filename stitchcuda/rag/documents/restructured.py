@@ -1,6 +1,7 @@
 """reStructuredText, told to an outline: underlined headings, literal blocks, Sphinx's directives of code and declarations.
 
-It runs no directive, includes no file and needs no docutils, which would. Where to look next: `markdown.py`, `outline.py`.
+It runs no directive, includes no file and needs no docutils, which would. Where to look next: `rag/documents/markdown.py`,
+`rag/documents/outline.py`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Which API symbols a heading or a declaration in a document introduces. Guesses by the look of words; reads no header.
 
 `cublasLtMatmulDescSetAttribute()`, `cudaMemcpyKind`, `CUBLASLT_EPILOGUE_GELU`, `cute::copy` and `wgmma.mma_async` are symbols,
-`cuBLAS`, `NVLink` and `GitHub` are not. Where to look next: `outline.py` (where names go), `rag/headers/` (what is certain).
+`cuBLAS`, `NVLink` and `GitHub` are not. Where to look next: `rag/documents/outline.py` (where names go), `rag/headers/` (what
+is certain).
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 Navigation, banners and scripts are left out; `<pre>` and the declaration of a definition list stay whole. It follows no link
 and runs nothing. lxml reads the page: it keeps order, anchors and the lines of code, which langchain-community's BSHTMLLoader
-and langchain-text-splitters' HTMLSemanticPreservingSplitter do not. Where to look next: `elements.py`, `outline.py`.
+and langchain-text-splitters' HTMLSemanticPreservingSplitter do not. Where to look next: `rag/documents/elements.py`,
+`rag/documents/outline.py`.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Headers by symbol: what they declare and what their comments say. Where to look next: `reading.py`."""
+"""Headers by symbol: what they declare and what their comments say. Where to look next: `rag/headers/reading.py`."""

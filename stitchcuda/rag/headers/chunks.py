@@ -1,7 +1,7 @@
 """Chunks from the entries of headers: overloads put together, types with their members, values under the names people use.
 
 Nothing that a header declares gets lost: what has no chunk of its own is a name of another's. It reads no files. Where to look
-next: `reading.py` (entries), `stitchcuda/rag/index.py` (what becomes of them).
+next: `rag/headers/reading.py` (entries), `rag/index.py` (what becomes of them).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 What it does comes first, then parameters, notes, details and what is returned: a text cut short keeps what a caller needs. Left
 out are lists of related functions, notes that stand on every function, and remarks for NVIDIA's own tools. It knows nothing of
-declarations. Where to look next: `declarations.py`, which finds the comments.
+declarations. Where to look next: `rag/headers/declarations.py`, which finds the comments.
 """
 
 from __future__ import annotations

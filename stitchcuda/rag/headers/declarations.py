@@ -1,8 +1,9 @@
 """What a C or C++ header declares, with the comments that stand beside it: functions, types, their members, values, macros.
 
 It reads text, as a person would: nothing is preprocessed, of the branches of a condition each counts, and where a header is too
-clever something is missed rather than made up. Where to look next: `tokens.py` (its text), `declared_names.py` (what one
-declaration names), `comments.py` (what a comment says), `reading.py` (all headers of a machine).
+clever something is missed rather than made up. Where to look next: `rag/headers/tokens.py` (its text),
+`rag/headers/declared_names.py` (what one declaration names), `rag/headers/comments.py` (what a comment says),
+`rag/headers/reading.py` (all headers of a machine).
 """
 
 from __future__ import annotations

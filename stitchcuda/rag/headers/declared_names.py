@@ -1,7 +1,7 @@
 """Which names one declaration of C or C++ declares, from its text alone: a function's among macros, attributes and templates.
 
-It compiles nothing, and what it cannot make out it leaves out. Where to look next: `declarations.py`, which cuts headers into
-declarations.
+It compiles nothing, and what it cannot make out it leaves out. Where to look next: `rag/headers/declarations.py`, which cuts
+headers into declarations.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Which headers of this machine are read, what library each belongs to, and that library's version.
 
 The toolkit's own, cooperative groups, CUB and libcu++, and those of NVIDIA's libraries, from where a build would take them: the
-system or Python's packages. It opens only what states a version. Where to look next: `reading.py`, which reads them all;
-`stitchcuda/tools/building/libraries.py`, which knows the places.
+system or Python's packages. It opens only what states a version. Where to look next: `rag/headers/reading.py`, which reads them
+all; `tools/build/libraries.py`, which knows the places.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from stitchcuda.tools.building import libraries
-from stitchcuda.tools.building.libraries import FAMILIES
-from stitchcuda.tools.machine.toolkit import Toolkit
+from stitchcuda.tools.build import libraries
+from stitchcuda.tools.build.libraries import FAMILIES
+from stitchcuda.tools.device.toolkit import Toolkit
 
 _OWN = re.compile(                         # directly in an include folder, which may be the system's
     r"(?:cuda\w*|cuComplex|cooperative_groups|mma|sm_\d+_\w+|device_\w+|vector_\w+|math_(?:functions|constants)|driver_\w+"

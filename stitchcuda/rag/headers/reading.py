@@ -1,7 +1,8 @@
 """All that the headers declare and say, one entry a declaration: comments in plain words, macros of qualifiers read through.
 
-It reads text and keeps nothing; what is not public (details, private parts) is left out. Where to look next: `declarations.py`
-and `comments.py`, which read one header; `chunks.py`, which puts entries together.
+It reads text and keeps nothing; what is not public (details, private parts) is left out. Where to look next:
+`rag/headers/declarations.py` and `rag/headers/comments.py`, which read one header; `rag/headers/chunks.py`, which puts entries
+together.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A header's text as tokens: comments, directives, literals, marks and code; where a body ends; what is put right beforehand.
 
-It knows nothing of declarations. Where to look next: `declarations.py`, which reads the tokens.
+It knows nothing of declarations. Where to look next: `rag/headers/declarations.py`, which reads the tokens.
 """
 
 from __future__ import annotations

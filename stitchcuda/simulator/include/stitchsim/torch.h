@@ -1,4 +1,4 @@
-// Included before every source of a torch extension, precompiled (torch_extension.py): torch's own CPU headers for tensors and
+// Included before every source of a torch extension, precompiled (simulator/torch_extension.py): torch's own CPU headers for tensors and
 // for Python, then CUDA, then the few names by which such sources ask for a GPU, which on the simulator mean the CPU.
 #pragma once
 #include <torch/types.h>

@@ -1,0 +1,371 @@
+"""The command line: parses, calls, prints. Every decision is made below it.
+
+`--json` prints exactly one JSON object on stdout; all else goes to stderr. Exit codes: 0 accepted, 1 ended without (or
+refused), 2 bad input or unavailable, 3 parked, 130 interrupted, 143 by SIGTERM, 129 by SIGHUP. An error for people is one
+sentence; `--debug` adds the traceback. What a running session looks like is in `sessions/progress.py`; how it is told at the
+end in `cli/summary.py`; what all commands share in `cli/console.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+import typer
+
+from stitchcuda.cli import docs, memory
+from stitchcuda.cli import report as report_commands
+from stitchcuda.cli import sessions as session_commands
+from stitchcuda.cli.console import FORM, AsJson, Debug, Kept, Place, complain, place, print_table, run
+from stitchcuda.cli.model_flags import choose_model, model_options, models_by_role
+from stitchcuda.errors import BadInput, StitchError, Unavailable
+from stitchcuda.state import Approval, Policy, Precision
+
+app = typer.Typer(**FORM, help="Turns a PyTorch program into a faster, verified, end-to-end GPU program.")
+
+session_commands.add_to(app)
+app.command()(report_commands.report)
+app.add_typer(docs.app, name="docs")
+app.add_typer(memory.app, name="memory")
+
+Reference = Annotated[Path, typer.Argument(metavar="REF", help="A file with Model, get_inputs() and get_init_inputs().")]
+Name = Annotated[str, typer.Argument(metavar="SESSION", help="The session's name (see: stitchcuda sessions).")]
+Device = Annotated[str, typer.Option("--device", help="auto, cuda or sim (the CPU simulator).")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="One line per event, also in a terminal.")]
+Tokens = Annotated[int | None, typer.Option("--max-tokens", min=1, help="Most tokens to read and write.")]
+GpuSeconds = Annotated[float | None, typer.Option("--max-gpu-seconds", help="Most seconds on the GPU.")]
+Minutes = Annotated[float | None, typer.Option("--max-minutes", help="Most minutes to run.")]
+_USD = typer.Option("--budget-usd", min=0, help="Most to spend on models whose price is known.")
+_ATTEMPTS = typer.Option("--max-attempts", min=1, help="Most programs to try.")
+PolicyOption = Annotated[Policy, typer.Option("--policy", help="stitched: library operators may remain; strict: none may.")]
+PrecisionOption = Annotated[Precision, typer.Option("--precision", help="What the program may compute in.")]
+
+
+@app.command()
+def optimize(
+    reference: Reference,
+    model: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--model",
+            help="builtin, openai:NAME, azure:, anthropic:, google:NAME or mailbox:DIR. Again for a role: coder=openai:NAME.",
+        ),
+    ] = None,
+    option: Annotated[
+        list[str] | None, typer.Option("--model-option", help="KEY=VALUE for the chat model, such as temperature=0.7.")
+    ] = None,
+    base_url: Annotated[str | None, typer.Option("--base-url", help="An OpenAI-compatible server of your own.")] = None,
+    device: Device = "auto",
+    goal: Annotated[float | None, typer.Option("--goal", help="Stop at this speed-up, such as 1.5.")] = None,
+    session: Annotated[str | None, typer.Option("--session", help="Names the session.")] = None,
+    workspace: Place = None,
+    checkpoint: Kept = None,
+    from_scratch: Annotated[
+        bool, typer.Option("--from-scratch", help="A chat model starts from nothing, not from the built-in engineer's program.")
+    ] = False,
+    candidates: Annotated[int, typer.Option("--candidates", min=1, help="Drafts a step; the best goes on.")] = 1,
+    approve: Annotated[
+        list[str] | None, typer.Option("--approve", metavar="plan|code", help="Park until you have seen it; again for both.")
+    ] = None,
+    budget_usd: Annotated[float, _USD] = 5.0,
+    max_tokens: Tokens = None,
+    max_gpu_s: GpuSeconds = None,
+    max_attempts: Annotated[int, _ATTEMPTS] = 30,
+    max_minutes: Minutes = None,
+    policy: PolicyOption = "stitched",
+    precision: PrecisionOption = "reference",
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Plans, writes and verifies CUDA for a PyTorch program, task by task."""
+
+    def work() -> int:
+        from stitchcuda.sessions import session as sessions
+        from stitchcuda.sessions.progress import watch
+
+        named, roles = models_by_role(model or [])
+        chosen, why = choose_model(named, base_url)
+        if not is_there(reference, "reference") or reference.is_dir():
+            raise BadInput(f"there is no file {reference}: give the path of a Python file with Model and get_inputs()")
+        with watch(plain=quiet or as_json) as view:
+            view.say(f"device: {told_device(device)}; engineer: {why}")
+            done = sessions.optimize(
+                reference,
+                model=chosen,
+                roles=roles,
+                options=model_options(option or []),
+                base_url=base_url,
+                from_scratch=from_scratch,
+                candidates=candidates,
+                approve=cast(list[Approval], approve or []),
+                device=device,
+                goal=goal,
+                session=session,
+                workspace=place(workspace, checkpoint, create=True),
+                budget_usd=budget_usd,
+                max_tokens=max_tokens,
+                max_gpu_s=max_gpu_s,
+                max_attempts=max_attempts,
+                max_minutes=max_minutes,
+                policy=policy,
+                precision=precision,
+                on_event=view,
+            )
+        return finish(done, as_json)
+
+    run(work, debug, as_json)
+
+
+@app.command()
+def resume(
+    session: Name,
+    device: Annotated[
+        str | None, typer.Option("--device", help="Go on with auto, cuda or sim, or elsewhere: only read replies.")
+    ] = None,
+    workspace: Place = None,
+    checkpoint: Kept = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for whoever runs it; take over when that ends or dies.")] = False,
+    accept: Annotated[bool, typer.Option("--accept", help="Go on with the plan or drafts that wait for your word.")] = False,
+    edit: Annotated[
+        list[Path] | None, typer.Option("--edit", metavar="PATH", help="Go on with this plan's file or draft's folder instead.")
+    ] = None,
+    comment: Annotated[str | None, typer.Option("--comment", help="Ask for another plan, with this for the planner.")] = None,
+    budget_usd: Annotated[float | None, _USD] = None,
+    max_tokens: Tokens = None,
+    max_gpu_s: GpuSeconds = None,
+    max_attempts: Annotated[int | None, _ATTEMPTS] = None,
+    max_minutes: Minutes = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+    debug: Debug = False,
+) -> None:
+    """Goes on with a session where it stopped, with other budgets if they are given, and with your word if it waits for one."""
+
+    def work() -> int:
+        from stitchcuda.graph.approval import typed
+        from stitchcuda.sessions import session as sessions
+        from stitchcuda.sessions.progress import watch
+
+        home = place(workspace, checkpoint)
+        answer = None
+        if accept or edit or comment:
+            waiting = sessions.Session.open(session, home).waiting
+            answer = typed(waiting, accept=accept, edited=edit or (), comment=comment)
+        with watch(plain=quiet or as_json) as view:
+            done = sessions.resume(
+                session,
+                answer=answer,
+                workspace=home,
+                wait=wait,
+                device=device,
+                budget_usd=budget_usd,
+                max_tokens=max_tokens,
+                max_gpu_s=max_gpu_s,
+                max_attempts=max_attempts,
+                max_minutes=max_minutes,
+                on_event=view,
+            )
+        return finish(done, as_json)
+
+    run(work, debug, as_json)
+
+
+@app.command()
+def sessions(workspace: Place = None, checkpoint: Kept = None, as_json: AsJson = False, debug: Debug = False) -> None:
+    """Lists the workspace's sessions."""
+
+    def work() -> int:
+        from stitchcuda.cli.summary import sessions_tables
+        from stitchcuda.sessions.session import outcomes
+
+        found, damaged = outcomes(place(workspace, checkpoint))
+        if as_json:
+            listed = [outcome.model_dump(mode="json") for _, outcome in found]
+            print(json.dumps({"sessions": listed, "damaged": damaged}))
+            return 0
+        for table in sessions_tables(found, damaged):
+            print_table(table)
+        return 0
+
+    run(work, debug, as_json)
+
+
+@app.command()
+def show(
+    session: Name,
+    workspace: Place = None,
+    checkpoint: Kept = None,
+    everything: Annotated[bool, typer.Option("--all", help="Every task and attempt, not the latest alone.")] = False,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Shows a session's tasks, attempts, routes and errors."""
+
+    def work() -> int:
+        from stitchcuda.cli.summary import session_tables, summary
+        from stitchcuda.sessions.session import Session
+
+        found = Session.open(session, place(workspace, checkpoint))
+        with found.still():
+            if as_json:
+                print(found.outcome().model_dump_json())
+                return 0
+            for table in session_tables(found, everything=everything):
+                print_table(table)
+            print(summary(found))
+        return 0
+
+    run(work, debug, as_json)
+
+
+@app.command()
+def verify(
+    program: Annotated[Path, typer.Argument(metavar="PROGRAM", help="A program's folder, or a file with ModelNew.")],
+    reference: Annotated[Path, typer.Option("--reference", help="The PyTorch program that it must agree with.")],
+    device: Device = "auto",
+    policy: PolicyOption = "stitched",
+    precision: PrecisionOption = "reference",
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Judges a program against its reference. Exit code 0: accepted, 1: refused, 2: could not judge."""
+
+    def work() -> int:
+        from stitchcuda.cli.summary import verdict_lines
+        from stitchcuda.tools.device.device import resolve_target
+        from stitchcuda.verify.api import verify as judge
+
+        for path, what in ((program, "program"), (reference, "reference")):
+            if not is_there(path, what):
+                form = "a file or a program's folder" if what == "program" else "its file"
+                raise BadInput(f"there is no {what} {path}: give the path of {form}")
+        target = resolve_target(device)
+        verdict = judge(program, reference, target=target, policy=policy, precision=precision)
+        if as_json:
+            print(verdict.model_dump_json())
+        else:
+            print("\n".join(verdict_lines(verdict)))
+        return 0 if verdict.accepted else 1
+
+    run(work, debug, as_json, interrupted="interrupted: nothing was judged")
+
+
+@app.command()
+def profile(
+    of: Annotated[Path, typer.Argument(metavar="REF_OR_PROGRAM", help="A reference's file, or a program's folder or file.")],
+    reference: Annotated[Path | None, typer.Option("--reference", help="The reference of a program: both are shown.")] = None,
+    counters: Annotated[bool, typer.Option("--counters", help="Also read hardware counters of the longest kernels.")] = False,
+    device: Device = "auto",
+    precision: PrecisionOption = "reference",
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Shows where the time of a call goes: regions, kernels, gaps, host. Needs a GPU."""
+
+    def work() -> int:
+        from stitchcuda.state import Settings
+        from stitchcuda.tools.device.device import resolve_target
+        from stitchcuda.tools.profile import profile_report
+        from stitchcuda.verify.api import builds
+
+        for path in filter(None, (of, reference)):
+            if not is_there(path, "file"):
+                raise BadInput(f"there is no {path}: give the path of a reference, or of a program and --reference")
+        if reference is None and is_program(of):
+            raise BadInput(f"{of} is a program: add --reference REF, the file that it was made from")
+        if resolve_target(device) != "cuda":
+            raise Unavailable("a profile needs an NVIDIA GPU; the simulator has no time to show")
+        program = of if reference else None
+        settings = Settings(target="cuda", precision=precision)
+        report = profile_report.profile(reference or of, program, settings, cache=builds(), counters=counters)
+        print(report.model_dump_json() if as_json else profile_report.text(report))
+        return 0
+
+    run(work, debug, as_json, interrupted="interrupted: nothing was profiled")
+
+
+@app.command()
+def doctor(workspace: Place = None, as_json: AsJson = False, debug: Debug = False) -> None:
+    """Says what this machine can do, and what to do about the rest. Exit code 2 when something needed is missing."""
+
+    def work() -> int:
+        from stitchcuda.cli.summary import checks_table
+        from stitchcuda.tools.doctor.doctor import REQUIRED, examine
+
+        checks = examine(workspace)
+        if as_json:
+            print(json.dumps({"checks": [check.model_dump() for check in checks]}))
+        else:
+            print_table(checks_table(checks))
+        return 0 if all(check.ok for check in checks if check.name in REQUIRED) else 2
+
+    run(work, debug, as_json)
+
+
+def is_there(path: Path, what: str) -> bool:
+    """Whether there is such a file or folder. Raises `BadInput` for what cannot be looked at, and for pipes and devices."""
+    try:
+        there = path.exists()
+        plain = path.is_file() or path.is_dir()
+    except OSError as error:
+        raise BadInput(f"the {what} {path} cannot be looked at ({error.strerror}): give another path") from error
+    if there and not plain:
+        raise BadInput(f"the {what} {path} is neither a file nor a folder: give the path of one")
+    return there
+
+
+def is_program(path: Path) -> bool:
+    """Whether this is a program and no reference: a folder, or a file that defines ModelNew."""
+    try:
+        return path.is_dir() or "class ModelNew" in path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise BadInput(f"the file {path} cannot be read ({error.strerror}): give one that can") from error
+
+
+def told_device(device: str) -> str:
+    """What programs will run on here, and why. Raises BadInput or Unavailable for a device that cannot be had."""
+    from stitchcuda.tools.device.device import device_facts, resolve_target
+    from stitchcuda.tools.device.nvidia_smi import first_gpu
+
+    target = resolve_target(device)
+    if target == "cuda":
+        return f"{device_facts(target).name} (programs are timed against eager there)"
+    missing = first_gpu()[1] if shutil.which("nvidia-smi") else "no NVIDIA driver found"
+    reason = "as asked" if device == "sim" else missing
+    return f"simulator ({reason}: programs are checked for correctness, speed-ups are predictions)"
+
+
+def finish(session: Any, as_json: bool) -> int:
+    """Prints what a session came to and returns its exit code."""
+    from stitchcuda.cli.summary import summary
+
+    with session.still():
+        outcome = session.outcome()
+        print(outcome.model_dump_json() if as_json else summary(session))
+    if outcome.accepted:
+        return 0
+    if outcome.status == "parked":
+        return 3
+    return 1
+
+
+def main() -> None:
+    """The command line. A wrong option or argument is one sentence too, and an object with --json."""
+    try:
+        sys.exit(app(standalone_mode=False))
+    except Exception as error:
+        # typer brings its own copy of click or uses the installed one: both tell a usage error by this method.
+        told = getattr(error, "format_message", None)
+        if told is None:
+            raise
+        text = str(told()).strip()
+        if text.startswith("Usage:"):      # no command at all: the help is the answer
+            print(text, file=sys.stderr)
+        else:
+            command = getattr(getattr(error, "ctx", None), "command_path", None) or "stitchcuda"
+            complain(f"{' '.join(text.split()).rstrip('.')}; see {command} --help", "--json" in sys.argv)
+        sys.exit(StitchError.exit_code)

@@ -1,0 +1,268 @@
+"""`stitchcuda docs`: the documentation index built, searched, and its sources listed.
+
+Parses, calls, prints; what is indexed and how it is found is decided in `rag/`. `--json` prints one JSON object on stdout.
+`cli/app.py` mounts `app`; what its commands share with the others is in `cli/console.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from stitchcuda.cli.console import FORM, AsJson, Debug, print_table, run
+from stitchcuda.errors import BadInput, Unavailable
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from stitchcuda.rag.building import Built, Progress
+    from stitchcuda.rag.index import Docs, Hit
+
+app = typer.Typer(**FORM, help="Finds what CUDA's, cuBLASLt's and cuDNN's headers, manuals and our playbook say.")
+
+_SHOWN = 1100                              # characters of an entry in a terminal
+_WIDTH = 100
+_MODES = ("hybrid", "words", "meaning")
+
+
+@app.command()
+def build(
+    download: Annotated[bool, typer.Option("--download", help="Fetch the listed manuals first (see: docs sources).")] = False,
+    add: Annotated[
+        list[Path] | None, typer.Option("--add", metavar="PATH", help="Add a folder or file (HTML, PDF, Markdown, text).")
+    ] = None,
+    library: Annotated[str, typer.Option("--library", help="Whose documentation --add is, such as cuDNN.")] = "notes",
+    version: Annotated[str, typer.Option("--version", help="Of that library.")] = "",
+    words: Annotated[bool, typer.Option("--words", help="Names and words only: no vectors, so no search by meaning.")] = False,
+    model: Annotated[
+        str | None, typer.Option("--model", help="A sentence-transformers model or folder. Default: the carried one.")
+    ] = None,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Brings the index up to date; what did not change is not read again."""
+
+    def work() -> int:
+        from stitchcuda.rag import building, listing
+
+        if words and model:
+            raise BadInput("--words makes no vectors, so --model has no use: give one of them")
+        for path in add or []:
+            listing.add_folder(path, library, version)
+            print(f"{path} is in {listing.path()} now", file=sys.stderr)
+        failed = _downloaded() if download else 0
+        with _told() as tell:
+            built = building.build(model=None if words else _model(model), tell=tell)
+        assert built is not None
+        if as_json:
+            print(json.dumps(_facts(built)))
+        else:
+            _tell_built(built, words)
+        return 1 if failed else 0
+
+    run(work, debug, as_json, interrupted="interrupted: what is done is kept, the index before is in use")
+
+
+@app.command()
+def search(
+    query: Annotated[list[str], typer.Argument(metavar="QUERY", help="A name such as cublasLtMatmul, or words.")],
+    k: Annotated[int, typer.Option("-k", help="Most results.")] = 5,
+    library: Annotated[list[str] | None, typer.Option("--library", help="Libraries that begin so, such as cublas.")] = None,
+    version: Annotated[str, typer.Option("--version", help="Only of versions that begin so, such as 13.")] = "",
+    mode: Annotated[str, typer.Option("--mode", help="hybrid, words or meaning.")] = "hybrid",
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Shows the entries that answer best, with where they stand."""
+
+    def work() -> int:
+        if mode not in _MODES:
+            raise BadInput(f"--mode {mode!r} is none: take {', '.join(_MODES)}")
+        asked = " ".join(query)
+        with closing(_opened()) as docs:
+            found = docs.search(asked, k, libraries=library or (), version=version, mode=mode)  # type: ignore[arg-type]
+        for note in found.notes:
+            print(f"note: {note}", file=sys.stderr)
+        if as_json:
+            print(json.dumps({"results": [_result(hit) for hit in found.hits], "notes": list(found.notes)}))
+        elif found.hits:
+            print("\n\n".join(_entry(number, hit) for number, hit in enumerate(found.hits, 1)))
+        else:
+            print(f"nothing fits {asked[:80]!r}: try other words, or `stitchcuda docs sources` for what is indexed")
+        return 0 if found.hits else 1
+
+    run(work, debug, as_json)
+
+
+@app.command()
+def sources(
+    edit: Annotated[bool, typer.Option("--edit", help="Make the list of manuals and folders your own.")] = False,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Lists what is indexed, with versions, and what is not here and how to get it."""
+
+    def work() -> None:
+        from stitchcuda.rag import index_store, listing
+        from stitchcuda.rag.sources import discover
+
+        if edit:
+            own = str(listing.copy_default())
+            print(json.dumps({"list": own}) if as_json else f"edit {own}, then run: stitchcuda docs build [--download]")
+            return
+        here = discover()
+        index = next(iter(index_store.indexes(here.place)), None)
+        manifest = index_store.manifest_of(index) if index else None
+        meaning = index_store.meaning_of(index) if index else None
+        parts = [part.model_dump() for part in manifest.parts] if manifest else []
+        if as_json:
+            print(json.dumps({
+                "index": str(index or ""), "created": manifest.created if manifest else "",
+                "model": meaning.model if meaning else "", "sources": parts, "missing": here.missing,
+                "list": str(listing.path()),
+            }))  # fmt: skip
+            return
+        if manifest is None:
+            print("no index yet: `stitchcuda docs build` makes one of", ", ".join(source.name for source in here.found))
+        else:
+            print_table(_table(parts))
+            by = f"vectors by {meaning.model}" if meaning else "no vectors yet (`stitchcuda docs build` makes them)"
+            print(f"{manifest.chunks:,} entries, made {manifest.created[:16].replace('T', ' ')}; {by}")
+        for name, why in here.missing.items():
+            print(f"not here: {name}: {why}")
+        own = "" if listing.path().exists() else " (not yet: docs sources --edit)"
+        print(f"list of manuals and folders: {listing.path()}{own}")
+
+    run(work, debug, as_json)
+
+
+def _model(named: str | None) -> str:
+    """The model that is named, a folder wherever we are; else the one that the index has, else the carried one."""
+    from stitchcuda.rag import embedding, index_store
+    from stitchcuda.rag.sources import place_here
+
+    if named:
+        return str(Path(named).resolve()) if Path(named).is_dir() else named
+    index = next(iter(index_store.indexes(place_here())), None)
+    known = index_store.meaning_of(index) if index else None
+    return known.model if known else embedding.CARRIED
+
+
+def _opened() -> Docs:
+    """The index of what is here; names and words are made at once where there is none."""
+    from stitchcuda.rag import building
+    from stitchcuda.rag.index import open_docs
+    from stitchcuda.rag.sources import place_here
+
+    place = place_here()
+    try:
+        docs, notes = open_docs(place)
+    except Unavailable as error:
+        print(f"note: {error}; names and words are indexed now", file=sys.stderr)
+        building.build(model=None)
+        docs, notes = open_docs(place)
+    for note in notes:
+        print(f"note: {note}", file=sys.stderr)
+    return docs
+
+
+def _downloaded() -> int:
+    """How many pages failed; each is named."""
+    from stitchcuda.rag import download, index_store, listing
+    from stitchcuda.rag.sources import DOWNLOADED
+
+    pages = listing.read().pages
+    if not pages:
+        raise BadInput(f"{listing.path()} lists no pages to download: `stitchcuda docs sources --edit`")
+    report = download.download(pages, index_store.home() / DOWNLOADED, lambda event: print(event, file=sys.stderr))
+    for sentence in report.failed:
+        print(f"note: {sentence}", file=sys.stderr)
+    return len(report.failed)
+
+
+@contextmanager
+def _told() -> Iterator[Callable[[Progress], None]]:
+    """Progress on stderr: a bar in a terminal, lines elsewhere."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bars
+
+    console = Console(stderr=True, highlight=False)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Bars(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
+        bar: TaskID | None = None
+
+        def tell(one: Progress) -> None:
+            nonlocal bar
+            if one.step == "meaning":
+                bar = bars.add_task(one.text, total=one.total) if bar is None else bar
+                bars.update(bar, completed=one.done)
+            elif one.text:
+                console.print(one.text, style="dim" if console.is_terminal else None, soft_wrap=True)
+
+        yield tell
+
+
+def _tell_built(built: Built, words: bool) -> None:
+    parts = ", ".join(f"{library} {count:,}" for library, count in built.manifest.libraries.items())
+    what = f"indexed in {built.words_s:.1f} s" if built.changed else f"nothing has changed (looked in {built.words_s:.1f} s)"
+    print(f"{built.manifest.chunks:,} entries {what}: {parts}")
+    for part in built.manifest.parts:
+        for note in part.notes[:5]:
+            print(f"not read: {note}")
+        if len(part.notes) > 5:
+            print(f"not read: {len(part.notes) - 5} more of {part.name}")
+    if built.manifest.notes:
+        print(f"not here: {len(built.manifest.notes)} libraries or manuals (`stitchcuda docs sources` names them)")
+    if built.without_meaning:
+        print(f"no search by meaning: {built.without_meaning}")
+    elif built.meaning and not words:
+        made = f", {built.meaning.embedded:,} of them new, in {built.meaning_s:.0f} s" if built.meaning_s > 1 else ""
+        print(f"search by meaning: vectors by {built.meaning.model}{made}")
+    print("next:    stitchcuda docs search WORDS")
+
+
+def _facts(built: Built) -> dict[str, Any]:
+    return {
+        "index": str(built.at), "changed": built.changed, "chunks": built.manifest.chunks,
+        "libraries": built.manifest.libraries,
+        "model": built.meaning.model if built.meaning else "", "without_meaning": built.without_meaning,
+        "seconds": {"words": round(built.words_s, 2), "meaning": round(built.meaning_s, 2)},
+        "notes": [*built.manifest.notes, *(note for part in built.manifest.parts for note in part.notes)],
+    }  # fmt: skip
+
+
+def _result(hit: Hit) -> dict[str, Any]:
+    chunk = hit.chunk
+    return {
+        "score": round(hit.score, 5), "source": chunk.source, "title": chunk.title,
+        "text": chunk.whole, "library": chunk.library,
+        "version": chunk.version, "kind": chunk.kind, "citation": chunk.citation, "found_by": list(hit.by),
+    }  # fmt: skip
+
+
+def _entry(number: int, hit: Hit) -> str:
+    chunk = hit.chunk
+    text = chunk.whole
+    if len(text) > _SHOWN:
+        text = text[:_SHOWN].rsplit("\n", 1)[0] + "\n…"
+    lines = [part for line in text.splitlines() for part in (textwrap.wrap(line, _WIDTH, subsequent_indent="    ") or [""])]
+    return "\n".join((f"{number}. {chunk.citation}", *(f"   {line}" for line in lines)))
+
+
+def _table(parts: list[dict[str, Any]]) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="")
+    for name in ("source", "version", "kind", "files", "entries", "where"):
+        table.add_column(name, justify="right" if name in ("files", "entries") else "left", overflow="fold")
+    for part in parts:
+        table.add_row(part["name"], part["version"], part["kind"], f"{part['files']:,}", f"{part['chunks']:,}", part["where"])
+    return table

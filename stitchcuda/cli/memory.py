@@ -1,0 +1,154 @@
+"""`stitchcuda memory`: what earlier sessions have taught, listed, and carried between workspaces as export files.
+
+Parses, calls, prints; what a memory is and how files are merged is decided in `memory/`. `--json` prints one JSON object on
+stdout. `cli/app.py` mounts `app`; what its commands share with the others is in `cli/console.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from stitchcuda.cli.console import FORM, AsJson, Debug, Place, print_table, run
+from stitchcuda.errors import BadInput
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from stitchcuda.memory import Experience, Memory
+
+app = typer.Typer(**FORM, help="Lists, exports, imports and merges what earlier sessions have taught.")
+
+
+@app.command("list")
+def list_(workspace: Place = None, as_json: AsJson = False, debug: Debug = False) -> None:
+    """Shows what was learnt, the weightiest first."""
+
+    def work() -> None:
+        with memory_of(workspace, reading=True) as memory:
+            experiences = memory.lessons()
+            if as_json:
+                print(json.dumps({"memory": memory.where, "lessons": [facts(experience) for experience in experiences]}))
+            elif not experiences:
+                print(f"no lessons yet in {memory.where}")
+            else:
+                print_table(table(experiences))
+
+    run(work, debug, as_json)
+
+
+@app.command("export")
+def export(
+    file: Annotated[Path | None, typer.Argument(metavar="[FILE]", help="A new file. Default: standard output.")] = None,
+    workspace: Place = None,
+    debug: Debug = False,
+) -> None:
+    """Writes all lessons as JSON lines."""
+
+    def work() -> None:
+        with memory_of(workspace, reading=True) as memory:
+            if file is None:
+                sys.stdout.write(memory.exported())
+                return
+            if file.exists():
+                raise BadInput(f"{file} exists already: name a new file, or put two together with `stitchcuda memory merge`")
+            print(f"{counted(memory.export(file))} of {memory.where} written to {file}")
+
+    run(work, debug)
+
+
+@app.command("import")
+def import_(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `stitchcuda memory export` wrote.")],
+    workspace: Place = None,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Adds the lessons of an export file to the workspace's memory."""
+
+    def work() -> None:
+        with memory_of(workspace) as memory:
+            done = memory.import_(file)
+            if as_json:
+                print(json.dumps({"memory": memory.where, **done.model_dump()}))
+            else:
+                print(f"{counted(done.added)} added to {memory.where}; {done.known} of {file} were there already")
+
+    run(work, debug, as_json)
+
+
+@app.command("merge")
+def merge(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="What `stitchcuda memory export` wrote.")],
+    out: Annotated[Path, typer.Option("--out", help="A new file, or one of those that are merged.")],
+    debug: Debug = False,
+) -> None:
+    """Puts export files together: all lessons of all of them, each once."""
+
+    def work() -> None:
+        from stitchcuda.memory import exchange
+        from stitchcuda.memory.lesson import each_once
+
+        if out.exists() and out.resolve() not in [file.resolve() for file in files]:
+            raise BadInput(f"{out} exists already: name a new file, or merge it too")
+        lessons = each_once(lesson for file in files for lesson in exchange.read(file))
+        exchange.write(out, exchange.text(lessons))
+        print(f"{counted(len(lessons))} written to {out}")
+
+    run(work, debug)
+
+
+def memory_of(workspace: Path | None, *, reading: bool = False) -> AbstractContextManager[Memory]:
+    """The workspace's memory. Who only reads and names a workspace means a folder that is there."""
+    from stitchcuda.memory import location, open_memory
+    from stitchcuda.store import Workspace
+
+    folder = workspace.expanduser().resolve() if workspace else Workspace.default()
+    if reading and workspace and isinstance(location(folder), Path) and not folder.is_dir():
+        raise BadInput(f"there is no workspace at {folder}: name another with --workspace")
+    return open_memory(folder)
+
+
+def table(experiences: tuple[Experience, ...]) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    from stitchcuda.memory import lesson_text
+
+    made = Table("situation", "what was done", "weight", "predicted", "measured", "lessons", box=None)
+    for experience in experiences:
+        cells = (
+            lesson_text.place(experience),
+            lesson_text.way(experience),
+            f"{experience.weight:.2f}",
+            lesson_text.milliseconds(experience.predicted_ms),
+            lesson_text.measured(experience),
+            lesson_text.record(experience),
+        )
+        made.add_row(*map(Text, cells))    # plain text: what models wrote may look like rich's markup
+    return made
+
+
+def facts(experience: Experience) -> dict[str, Any]:
+    """An experience for `--json`: its figures, and all its lessons."""
+    interval = experience.interval_ms
+    return {
+        "key": experience.key,
+        "weight": experience.weight,
+        "tried": len(experience.lessons),
+        "accepted": experience.accepted,
+        "predicted_ms": experience.predicted_ms,
+        "saving_ms": experience.saving_ms,
+        "saving_low_ms": interval[0] if interval else None,
+        "saving_high_ms": interval[1] if interval else None,
+        "lessons": [{"id": lesson.id, **lesson.model_dump(mode="json")} for lesson in experience.lessons],
+    }
+
+
+def counted(number: int) -> str:
+    return f"{number} lesson{'' if number == 1 else 's'}"

@@ -1,0 +1,311 @@
+"""What a session, a verdict and a machine came to, told to a person: tables for rich, and a few lines at the end.
+
+A speed-up is printed for the tiers measured and timed only; anything else is called a prediction. Nothing here computes a
+result: the figures are the session's own.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from pydantic import TypeAdapter
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.table import Column, Table
+from rich.text import Text
+
+from stitchcuda.compiler.regions.floor import Floor, floors
+from stitchcuda.nodes.final_check import gone_on_from
+from stitchcuda.nodes.report_text import over_start, spent
+from stitchcuda.rag.excerpts import is_citation
+from stitchcuda.sessions.outcome import Outcome
+from stitchcuda.sessions.progress import milliseconds
+from stitchcuda.sessions.session import Session
+from stitchcuda.state import Attempt, CheckResult, Evidence, Region, Review, Task
+
+if TYPE_CHECKING:
+    from stitchcuda.graph.approval import Question
+    from stitchcuda.sessions.compare import Comparison, Side
+    from stitchcuda.tools.doctor.doctor import Check
+    from stitchcuda.verify.api import Verdict
+
+SHOWN = 60                                 # tasks and attempts, where nobody asks for all
+_REGIONS = TypeAdapter(tuple[Region, ...])
+
+
+def gain(outcome: Outcome, device: str) -> str:
+    """The speed-up, or the prediction and that it is one."""
+    if outcome.speedup is not None and outcome.tier in ("measured", "timed"):
+        return f"{outcome.speedup:.2f}× over eager on {device}, {outcome.tier}"
+    if outcome.predicted_speedup is not None:
+        return f"predicted {outcome.predicted_speedup:.2f}× on {device} (a prediction: nothing was timed here)"
+    return "no speed-up is claimed"
+
+
+def summary(session: Session) -> str:
+    """A few lines: what was done, what it rests on, what to run next."""
+    outcome, state = session.outcome(), session.state()
+    baseline, final = state.get("baseline"), state.get("final")
+    device = baseline.device.name if baseline else "this device"
+    lines = [f"{headline(outcome)}: {gain(outcome, device)}" if outcome.accepted else headline(outcome)]
+    lines += _kept(session)
+    if final is not None and final.check is not None:
+        lines.append(grounds(final, final.check, session.settings.precision))
+    if final is not None and final.timing is not None and gone_on_from([one for one in session.attempts() if one.kept]):
+        lines.append(over_start(final.timing))
+    if outcome.usage.calls:
+        lines.append(f"spent:   {spent(outcome.usage, session.attempts())}")
+    if outcome.program:
+        lines.append(f"program: {outcome.program}")
+    if outcome.report:
+        lines.append(f"report:  {outcome.report}")
+    lines += [f"next:    {command}" for command in next_commands(session, outcome)]
+    return "\n".join(lines)
+
+
+def headline(outcome: Outcome) -> str:
+    """How far the session is, or how it ended, in one sentence."""
+    done = f"{outcome.tasks_done} of {outcome.tasks_total} tasks, {outcome.attempts} attempts"
+    reason = f" ({outcome.stop_reason})" if outcome.stop_reason else ""
+    if outcome.accepted:
+        return f"accepted, tier {outcome.tier}, after {done}"
+    if outcome.status == "done":
+        return f"ended without an accepted program after {done}{reason}"
+    return f"{outcome.status} after {done}{reason}"
+
+
+def _kept(session: Session) -> list[str]:
+    """One line for each task in the program, in the order in which they were stitched."""
+    kept = session.state().get("tasks_kept", ())
+    attempts = {attempt.task: attempt for attempt in session.attempts() if attempt.kept}
+    titles = {task.id: task.title for task in session.plan.tasks} if session.plan else {}
+    lines = []
+    for task in kept:
+        attempt = attempts.get(task)
+        if attempt is None:
+            continue
+        saved = f"saved {milliseconds(attempt.saving_ms)}" if attempt.saving_ms is not None else ""
+        predicted = f"predicted to save {milliseconds(attempt.predicted_ms)}"
+        lines.append(f"  + {task}: {titles.get(task, 'from an earlier plan')}; {saved or predicted}")
+    return lines
+
+
+def grounds(final: Evidence, check: CheckResult, precision: str) -> str:
+    """What the verdict on the final program rests on."""
+    worst = max(check.outputs, key=lambda output: output.max_error / (output.max_bound or 1.0), default=None)
+    error = f", worst error {worst.max_error:.2g} of {worst.max_bound:.2g} allowed" if worst else ""
+    of = "device time" if check.tier in ("measured", "timed") else "bytes"
+    return (
+        f"rests on: {check.seeds} fresh secret input sets against float64{error}; precision {precision}; own kernels hold "
+        f"{check.own_share:.0%} of {of}, tier {final.tier}"
+    )
+
+
+def next_commands(session: Session, outcome: Outcome) -> list[str]:
+    """Commands to go on with, as they are to be typed."""
+    where = session.home.option
+    if outcome.status in ("parked", "failed"):
+        again = f"stitchcuda resume {session.name}{where}"
+        paths = [session.folder / "waiting" / one.name for one in session.waiting]
+        edits = [f"{again} --edit {shlex.quote(str(path))}   (after editing it)" for path in paths]
+        return [f"stitchcuda show {session.name}{where}", f"{again} --accept", *edits] if paths else [again]
+    commands = [f"stitchcuda show {session.name}{where}"]
+    if outcome.program:
+        path = session.home.prepared(session.record) / session.record.reference_name
+        commands.append(f"stitchcuda verify {shlex.quote(outcome.program)} --reference {shlex.quote(str(path))}")
+    if outcome.accepted and outcome.tier == "simulated":
+        commands.append(f"stitchcuda resume {session.name} --device cuda{where}   (on a machine with a GPU: measures it)")
+    return commands
+
+
+class _Listing:
+    """A table whose first column is always whole: what there is no room for is left out, the least telling columns first."""
+
+    def __init__(self, columns: Sequence[str], leave_out: Sequence[str]) -> None:
+        self.rows: list[Sequence[str]] = []
+        self._columns = columns
+        self._leave_out = leave_out
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        shown = list(self._columns)
+        for name in self._leave_out:
+            if self._width(shown) > options.max_width:
+                shown.remove(name)
+        width = self._width(shown)
+        table = Table(*(Column(name, no_wrap=True) for name in shown), box=None, width=width)
+        for row in self.rows:
+            _add(table, *(cell for name, cell in zip(self._columns, row, strict=True) if name in shown))
+        yield from console.render(table, options.update_width(max(options.max_width, width)))
+
+    def _width(self, shown: Sequence[str]) -> int:
+        """With a blank on either side of each cell."""
+        cells = zip(*(self._columns, *self.rows), strict=True)
+        return sum(2 + max(map(cell_len, column)) for column in cells if column[0] in shown)
+
+
+def sessions_tables(sessions: Iterable[tuple[Session, Outcome]], damaged: Mapping[str, str]) -> list[RenderableType]:
+    """One line for each; what is damaged is said below, and hides no other. Names are what is to be typed next: they are never
+    cut or wrapped, however narrow the terminal."""
+    listing = _Listing(
+        ("session", "status", "accepted", "tier", "tasks", "attempts", "speed-up", "model", "started"),
+        leave_out=("started", "model", "accepted", "tier", "attempts", "tasks", "speed-up", "status"),
+    )
+    for session, outcome in sessions:
+        listing.rows.append([
+            session.name,
+            outcome.status,
+            "yes" if outcome.accepted else "no",
+            outcome.tier or "-",
+            f"{outcome.tasks_done}/{outcome.tasks_total}",
+            str(outcome.attempts),
+            f"{outcome.speedup:.2f}×" if outcome.speedup else _predicted(outcome),
+            session.record.settings.model,
+            session.record.created[:16].replace("T", " "),
+        ])  # fmt: skip
+    listing.rows += [(name, "damaged", *["-"] * 7) for name in sorted(damaged)]
+    wrong = [Text(f"{name}: {text}", overflow="ignore") for name, text in sorted(damaged.items())]
+    return [listing, *wrong]
+
+
+def _predicted(outcome: Outcome) -> str:
+    return f"({outcome.predicted_speedup:.2f}× predicted)" if outcome.predicted_speedup else "-"
+
+
+def session_tables(session: Session, *, everything: bool = False) -> list[Table]:
+    """The plan with each task's fate, and the attempts with their routes and errors; the latest, unless `everything`."""
+    state, attempts, plan = session.state(), session.attempts(), session.plan
+    baseline = state.get("baseline")
+    device = baseline.device if baseline else None
+    rests_on = f"; floors by {'measured' if device.measured else 'nominal'} figures of {device.name}" if device else ""
+    done, planned = state.get("tasks_done", ()), plan.tasks if plan else ()
+    first = 0 if everything else len(attempts[:-SHOWN])
+    gone = [task.id for task in planned if task.id in set(done)][: 0 if everything else -SHOWN]
+    tasks = _tasks([task for task in planned if task.id not in gone], _floors(session), state.get("tasks_kept", ()), done)
+    tasks.title = Text(f"tasks{rests_on}{_earlier(len(gone))}", style="table.title")
+    shown = _attempts(attempts, first)
+    shown.title = f"attempts{_earlier(first)}"
+    return [tasks, shown, *_documentation(session, attempts[first:]), *map(_waiting, session.waiting)]
+
+
+def _earlier(number: int) -> str:
+    return f"; {number:,} earlier ones are shown by --all" if number else ""
+
+
+def _floors(session: Session) -> dict[str, Floor]:
+    """Speed of light by region; none before the baseline."""
+    baseline = session.state().get("baseline")
+    if baseline is None:
+        return {}
+    regions = _REGIONS.validate_json(session.home.store.get(baseline.regions))
+    return floors(regions, baseline.device, session.record.settings.precision)
+
+
+def _tasks(planned: Sequence[Task], lights: Mapping[str, Floor], kept: Sequence[str], done: Sequence[str]) -> Table:
+    table = Table("task", "title", "predicted", "floor", "status", "why", box=None, title_justify="left")
+    for task in planned:
+        status = "kept" if task.id in kept else "not kept" if task.id in done else "open"
+        own = [lights[name] for name in task.regions if name in lights]
+        binds = dict.fromkeys(light.binds for light in own)
+        floor = f"{milliseconds(sum(light.ms for light in own))}, {' and '.join(binds)}" if own else "-"
+        _add(table, task.id, task.title, milliseconds(task.predicted_ms), floor, status, task.why)
+    return table
+
+
+def _attempts(attempts: Sequence[Attempt], first: int) -> Table:
+    table = Table("#", "attempt", "task", "result", "tier", "saved", "route", "because", box=None, title_justify="left")
+    for number, attempt in enumerate(attempts[first:], first + 1):
+        result = "not built" if not attempt.built else "wrong" if not attempt.correct else "kept" if attempt.kept else "correct"
+        because = "; ".join(text for text in (attempt.diagnosis, attempt.route_reason) if text)
+        _add(
+            table,
+            str(number),
+            attempt.id[:8],
+            f"{attempt.task} #{attempt.ordinal}",
+            result,
+            attempt.tier or "-",
+            milliseconds(attempt.saving_ms),
+            attempt.route,
+            because,
+        )
+    return table
+
+
+def _documentation(session: Session, attempts: Sequence[Attempt]) -> list[Table]:
+    """What the reviews cite; none where they cite nothing."""
+    table = Table("attempt", "task", "cites", box=None, title="documentation", title_justify="left")
+    for attempt in attempts:
+        review = Review.model_validate_json(session.home.store.get(attempt.review))
+        for citation in review.citations:
+            if is_citation(citation):
+                _add(table, attempt.id[:8], f"{attempt.task} #{attempt.ordinal}", citation)
+    return [table] if table.row_count else []
+
+
+def _waiting(question: Question) -> Table:
+    """What a person is asked: a plan's tasks, or the files of a draft that are new."""
+    about = question.about
+    if question.kind == "plan":
+        table = Table("task", "title", "predicted", "why", "strategy", box=None, title_justify="left")
+        for task in about["tasks"]:
+            _add(table, task["id"], task["title"], milliseconds(task["predicted_ms"]), task["why"], task["strategy"])
+    else:
+        table = Table("file", "lines", "of the draft", box=None, title_justify="left")
+        for path, text in about["files"].items():
+            _add(table, path, str(len(text.splitlines())), text)
+    table.title = Text(f"waits for {about['waiting_for']}", style="table.title")
+    return table
+
+
+def comparison_table(found: Comparison) -> Table:
+    """Two sessions side by side, and what was asked differently."""
+    sides = Table("", found.a.name, found.b.name, box=None)
+    rows: list[tuple[str, Callable[[Side], str]]] = [
+        ("attempts", lambda side: str(side.attempts)),
+        ("kept", lambda side: ", ".join(side.kept) or "-"),
+        ("tier", lambda side: side.tier or "-"),
+        ("speed-up", lambda side: f"{side.speedup:.2f}×" if side.speedup and side.tier in ("measured", "timed") else "-"),
+        ("predicted", lambda side: f"{side.predicted_speedup:.2f}×" if side.predicted_speedup else "-"),
+        ("program", lambda side: (side.program or "-")[:12]),
+    ]
+    for name, told in rows:
+        _add(sides, name, told(found.a), told(found.b))
+    for name, (one, other) in found.settings.items():
+        _add(sides, name, one, other)
+    return sides
+
+
+def comparison_line(found: Comparison) -> str:
+    """In what two sessions are the same, and in what they are not."""
+    alike = "the records are the same" if found.parts is None else f"the records part at attempt {found.parts}"
+    same = "the same reference" if found.reference else "made from different references"
+    files = f"{len(found.files)} files of the programs differ" if found.files else "the programs are the same"
+    return f"{same}; {alike}; {files}"
+
+
+def checks_table(checks: Iterable[Check]) -> Table:
+    table = Table("", "check", "found", "what to do", box=None)
+    for check in checks:
+        _add(table, "ok" if check.ok else "--", check.name, check.detail, check.remedy)
+    return table
+
+
+def _add(table: Table, *cells: str) -> None:
+    """A row of plain text: what others wrote may hold what rich takes for its markup."""
+    table.add_row(*map(Text, cells))
+
+
+def verdict_lines(verdict: Verdict) -> list[str]:
+    """A verdict for people: accepted or why not, and what it rests on."""
+    label = f", {verdict.label}" if verdict.label else ""
+    lines = [f"{'accepted' if verdict.accepted else 'refused'}, tier {verdict.tier}{label}"]
+    lines += [f"  - {reason}" for reason in verdict.reasons]
+    if verdict.max_error is not None and verdict.error_bound is not None:
+        lines.append(f"worst error {verdict.max_error:.3g}, {verdict.error_bound:.3g} allowed")
+    shares = verdict.shares
+    lines.append(f"own kernels {shares.own:.0%}, vendor libraries {shares.vendor:.0%}, framework {shares.framework:.0%}")
+    if verdict.speedup is not None:
+        lines.append(f"{verdict.speedup:.2f}× over eager, {verdict.tier}")
+    lines += [f"note: {note}" for note in verdict.notes]
+    return lines + [f"unprotected: {what}" for what in verdict.unprotected]

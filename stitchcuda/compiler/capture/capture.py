@@ -1,0 +1,78 @@
+"""Capture: an `nn.Module` with example inputs becomes an `OpGraph` (torch; runs in the reference worker only).
+
+torch.export gives the operators of one forward pass, undecomposed. They are run once more on fake tensors, one by one, for what
+the export does not say: real strides, who shares whose memory, what is written in place (`compiler/capture/walk.py`). In-place
+operators on temporaries become their functional form where nothing can tell the difference (`compiler/capture/inplace.py`). It
+never changes the module, and it decides nothing about fusion: see `compiler/regions/partition.py`.
+"""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from stitchcuda.compiler.capture.dependencies import base_name, reads
+from stitchcuda.compiler.capture.op_graph import OpGraph
+from stitchcuda.compiler.capture.walk import Capture, Uncapturable, Walk
+
+__all__ = ["Capture", "capture", "capture_constants", "trace"]
+
+
+def capture(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], *, observe: bool | None = None) -> OpGraph:
+    """The operator graph of `module(*args, **kwargs)` in the mode (train or eval) that the module is in.
+
+    With `observe` the operators run on copies of the real tensors instead of fake ones, so that strides are what this
+    device's libraries return (cuDNN's LSTM leaves other strides than its fake); that is the default on a GPU. A program that
+    cannot be captured gives a graph with `opaque` set and no nodes.
+    """
+    return trace(module, args, kwargs, observe=observe).graph
+
+
+def capture_constants(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Tensor]:
+    """The values of the graph's constants and non-persistent buffers, by key. `trace` gives both at once."""
+    return trace(module, args, kwargs).constants
+
+
+def trace(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], *, observe: bool | None = None) -> Capture:
+    """`capture` and `capture_constants` in one go."""
+    if observe is None:
+        tensors = (*pytree.tree_leaves((args, kwargs)), *module.parameters(), *module.buffers())
+        observe = any(isinstance(value, Tensor) and value.is_cuda for value in tensors)
+    try:
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            exported = torch.export.export(copy.deepcopy(module), args, kwargs, strict=False)
+            captured = Walk(module, args, kwargs, observe).run(exported)
+            _compare_updates(module, captured.graph, exported)
+            return captured
+    except Uncapturable as reason:
+        text = str(reason)
+    except Exception as error:  # torch.export has no common base class for what it cannot do
+        text = f"torch.export cannot capture it: {_sentence(error)}"
+    return Capture(OpGraph(inputs=(), call={}, state=(), nodes=(), outputs=None, training=module.training, opaque=text))
+
+
+def _compare_updates(module: nn.Module, graph: OpGraph, exported: Any) -> None:
+    """Raises `Uncapturable` if functionalisation knows of an update that the graph lacks.
+
+    The functionalised export costs more than all the rest, and only kernels of normalisations write without a trace; so it is
+    made when one is called that `order.writes` does not know. (Before `run_decompositions` the export's own list is empty.)
+    """
+    buffers = {entry.spec.name: {entry.key, *entry.tied} for entry in graph.state if entry.kind == "buffer"}
+    unknown = [node for node in graph.nodes if "norm" in node.op and base_name(node.op) not in ("batch_norm", "instance_norm")]
+    if not any(value in buffers for node in unknown for value in reads(node)):
+        return
+    known = {key for mutation in graph.mutations for key in buffers.get(mutation.target, ())}
+    missed = set(exported.run_decompositions({}).graph_signature.buffers_to_mutate.values()) - known
+    if missed:
+        raise Uncapturable(f"It updates {', '.join(sorted(missed))} in a way that cannot be placed.")
+
+
+def _sentence(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {(lines or ['no message'])[0][:300]}"

@@ -1,0 +1,101 @@
+"""What must stay in order in a captured graph: who writes which memory, and which nodes depend on which.
+
+Data dependencies alone are not enough: BatchNorm in training updates its statistics, and `x[:, 0] = 0` writes through a view
+of a value that later nodes read under its old name. Both the partitioner (a region must be convex) and the printer use this.
+It knows memory, not devices: streams and kernels are elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+from stitchcuda.compiler.capture.op_graph import Node, OpGraph, ValueRef
+
+_DUNDER_IN_PLACE = frozenset({"__iand__", "__ior__", "__ixor__", "__ilshift__", "__irshift__"})
+_RUNNING_STATISTICS = {"batch_norm": 5, "instance_norm": 5}
+"""Operators that write their arguments 3 and 4 when the argument at this position (training, use_input_stats) is true."""
+
+
+def references(item: Any) -> Iterator[str]:
+    """The value names inside an argument or a structure, in order, with repetitions."""
+    if isinstance(item, ValueRef):
+        yield item.value
+    elif isinstance(item, dict):
+        for part in item.values():
+            yield from references(part)
+    elif isinstance(item, tuple | list):
+        for part in item:
+            yield from references(part)
+
+
+def reads(node: Node) -> tuple[str, ...]:
+    """The values a node takes, in argument order."""
+    return (*references(node.args), *references(node.kwargs))
+
+
+def base_name(op: str) -> str:
+    """`relu_` of `aten.relu_.default`."""
+    return op.split(".")[1] if op.count(".") >= 2 else op
+
+
+def writes(node: Node) -> tuple[str, ...]:
+    """The values whose memory a node overwrites; empty for the pure operators that most are."""
+    base = base_name(node.op)
+    flag = _RUNNING_STATISTICS.get(base)
+    if flag is not None:
+        written = node.args[3:5] if len(node.args) > flag and node.args[flag] is True else ()
+        return tuple(references(written))
+    if (base.endswith("_") and not base.endswith("__")) or base in _DUNDER_IN_PLACE:
+        return tuple(references(node.args[:1]))
+    return ()
+
+
+def roots(graph: OpGraph) -> dict[str, str]:
+    """The value that owns the memory of each value; itself for everything that is not a view or an in-place result."""
+    owner = {spec.name: spec.name for spec in graph.inputs} | {entry.spec.name: entry.spec.name for entry in graph.state}
+    for node in graph.nodes:
+        for output in node.outputs:
+            owner[output.name] = owner[node.aliases] if node.aliases is not None else output.name
+    return owner
+
+
+def without_dead_nodes(graph: OpGraph) -> OpGraph:
+    """The graph without operators whose results nobody uses and that write nothing (attention weights that are dropped)."""
+    used = set(references(graph.outputs)) | {mutation.value for mutation in graph.mutations}
+    kept: list[Node] = []
+    for node in reversed(graph.nodes):
+        if writes(node) or any(output.name in used for output in node.outputs):
+            kept.append(node)
+            used.update(reads(node))
+    return graph.model_copy(update={"nodes": tuple(reversed(kept))})
+
+
+def dependencies(graph: OpGraph) -> dict[str, frozenset[str]]:
+    """For each node the nodes that must run before it: its producers, and every earlier access that conflicts in memory.
+
+    Transitive edges are partly left out. The order of `graph.nodes` satisfies it by construction.
+    """
+    owner = roots(graph)
+    producer = {output.name: node.name for node in graph.nodes for output in node.outputs}
+    writer: dict[str, str] = {}
+    readers: dict[str, list[str]] = defaultdict(list)
+    needed: dict[str, frozenset[str]] = {}
+    for node in graph.nodes:
+        before = {producer[value] for value in reads(node) if value in producer}
+        touched = dict.fromkeys(owner[value] for value in reads(node))
+        overwritten = {owner[value] for value in writes(node)}
+        for memory in touched:
+            if memory in writer:
+                before.add(writer[memory])
+            if memory in overwritten:
+                before.update(readers[memory])
+        for memory in touched:
+            if memory in overwritten:
+                writer[memory] = node.name
+                readers[memory] = []
+            else:
+                readers[memory].append(node.name)
+        needed[node.name] = frozenset(before - {node.name})
+    return needed

@@ -1,0 +1,131 @@
+"""The rows' side of a kernel: which row a thread works on, the values it has once per row, and the stores made once per row.
+
+`compiler/codegen/row_kernel.py` adds the sweeps over a row's points and the reductions that end them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from stitchcuda.compiler.codegen.canonical_nest import Access, Nest
+from stitchcuda.compiler.codegen.expressions import COMPUTE
+from stitchcuda.compiler.codegen.points import Points, PointWriter, Request, Writer, constants, decomposed
+from stitchcuda.compiler.codegen.row_passes import Passes, row_steps
+from stitchcuda.compiler.codegen.source_file import Function, indented
+from stitchcuda.compiler.codegen.thread_mapping import RowSchedule
+from stitchcuda.compiler.lower.ir import Step
+
+
+@dataclass
+class RowFrame:
+    """The body of one `__global__` function that works on rows, as far as rows go: places, row values, row stores."""
+
+    nest: Nest
+    schedule: RowSchedule
+    passes: Passes
+    out: Writer = field(default_factory=Writer)
+    numbered: bool = False                              # the body names the row itself, not only its coordinates
+
+    def __post_init__(self) -> None:
+        self.points = PointWriter(self.nest, self.out)
+        self.names = constants(self.nest)               # row values that are there
+        self.row_coordinates: dict[int, str] = {}
+        self.used: set[str] = set()                     # tensors that this function touches
+        self.live = ""
+        self.shared_bytes = 0                           # dynamic shared memory
+        self.index = self.nest.index_type
+        self.shared: list[str] = []                     # shared-memory arrays of the reductions
+        self.suffix = "[v]" if self.schedule.several else ""
+
+    # -- the thread's place -------------------------------------------------------------------------------------------
+
+    def place(self) -> None:
+        """Coordinates of the thread's row."""
+        nest, plan = self.nest, self.schedule
+        block = "blockIdx.x" if plan.splits == 1 else "blockIdx.x / kSplits"
+        if self.index != "int":
+            block = f"static_cast<long long>({block})"
+        if plan.splits > 1:
+            self.out.line("const int split = blockIdx.x % kSplits;")
+        per_block = plan.rows * (plan.width if plan.columns else 1)
+        exact = nest.rows % per_block == 0
+        if plan.columns:
+            self.out.line("const int lane = threadIdx.x / kColumns;  // along the reduction")
+            slot = f"({block} * kColumns + threadIdx.x % kColumns)" + (f" * {plan.width}" if plan.width > 1 else "")
+        elif plan.rows > 1:
+            self.out.line("const int lane = threadIdx.x % kLanes;" if plan.lanes > 1 else "constexpr int lane = 0;")
+            slot = f"{block} * kRowsPerBlock + threadIdx.x" + (" / kLanes" if plan.lanes > 1 else "")
+        else:
+            self.out.line("const int lane = threadIdx.x;")
+            slot = block
+        if nest.kept == 0 and not self.numbered and exact:
+            pass                                        # the only row starts at the tensors' first element
+        elif exact:
+            self.out.line(f"const {self.index} row = {slot};")
+        elif plan.lanes == 32 and not plan.columns:
+            self.out.line(f"const {self.index} row = {slot};")
+            self.out.line("if (row >= kRows) return;  // a whole warp at a time")
+        else:
+            last = f"kRows - {plan.width}" if plan.columns else "kRows - 1"
+            self.out.line(f"const {self.index} slot = {slot};")
+            self.out.line("const bool live = slot < kRows;  // idle threads follow the last row and store nothing")
+            self.out.line(f"const {self.index} row = live ? slot : {last};")
+            self.live = "live"
+        sizes = nest.sizes[: nest.kept]
+        names = ["row"] if nest.kept == 1 else [f"i{axis}" for axis in range(nest.kept)]
+        if nest.kept > 1:
+            for name, text in decomposed("row", sizes, names, self.index).items():
+                axis = names.index(name)
+                if any(a.strides[axis] for a in (*nest.loads.values(), *nest.stores)) or axis in nest.axis_of.values():
+                    self.out.line(f"const {self.index} {name} = {text};")
+        self.row_coordinates = dict(enumerate(names))
+
+    # -- row values ---------------------------------------------------------------------------------------------------
+
+    def section(self, wanted: set[str], level: int) -> None:
+        """Row values of at most `level` that are wanted from here on."""
+        steps = row_steps(self.nest, wanted, set(self.names), level)
+        if not steps:
+            return
+        held = {}
+        if self.suffix:
+            for step in steps:
+                self.out.line(f"{COMPUTE[self.nest.kinds[step.name]]} {step.name}[{self.schedule.width}];")
+                held[step.name] = f"{step.name}[v]"
+        self._rows(Request(steps, self.names, held=held))
+
+    def _rows(self, request: Request) -> None:
+        width = self.schedule.width if self.suffix else 1
+        self._touch(request.steps, request.stores)
+        self.points.write(Points(self.nest, width, self.nest.kept - 1, self.row_coordinates), request)
+
+    def row_stores(self, later: set[str]) -> None:
+        """Stores once per row. `later`: row values that sweeps of this function read (their tensors must not change early)."""
+        stores = [store for store in self.nest.stores if not self.nest.is_full(store)]
+        if not stores:
+            return
+        written = {store.argument.name for store in stores}
+        if any(n in self.nest.loads and self.nest.loads[n].argument.name in written for n in later) and self.schedule.lanes > 1:
+            wide = self.schedule.columns or self.schedule.lanes > 32
+            self.out.line(f"{'__syncthreads' if wide else '__syncwarp'}();  // all have read what is written now")
+        conditions = [self.live] if self.live else []
+        if self.schedule.lanes > 1:
+            conditions.append("lane == 0")
+        if self.schedule.splits > 1:
+            conditions.append("split == 0")
+        steps = row_steps(self.nest, {store.value for store in stores}, set(self.names), self.nest.depth)
+        with self.out.block(f"if ({' && '.join(conditions)})" if conditions else ""):
+            self._rows(Request(steps, dict(self.names), stores=stores))
+
+    def _touch(self, steps: list[Step], stores: list[Access]) -> None:
+        self.used.update(self.nest.loads[s.name].argument.name for s in steps if s.fn == "load")
+        self.used.update(store.argument.name for store in stores)
+
+    def function(self, name: str, parameters: list[str] | None = None) -> Function:
+        """The finished `__global__` function."""
+        arguments = [a for a in self.nest.arguments if a.name in self.used]
+        lines = [f"  {text}" for text in dict.fromkeys(self.shared)] + indented(self.out.lines)
+        return Function(
+            name, arguments, lines, self.schedule.threads, self.schedule.blocks(self.nest), self.points.functions,
+            self.points.templated, parameters or [], self.shared_bytes,
+        )  # fmt: skip

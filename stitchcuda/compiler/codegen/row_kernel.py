@@ -1,0 +1,231 @@
+"""Kernels that reduce rows: one or more threads per row, values kept in registers or shared memory between passes, or re-read.
+
+`compiler/codegen/thread_mapping.py` says how rows are spread over threads, `compiler/codegen/row_passes.py` what each pass
+computes, `compiler/codegen/row_frame.py` writes what happens once per row; here are the sweeps over a row's points.
+`compiler/codegen/split_kernel.py` uses the same writer for rows that blocks share.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stitchcuda.compiler.codegen.canonical_nest import Nest
+from stitchcuda.compiler.codegen.expressions import COMPUTE, identity, reduction_operator, reduction_type
+from stitchcuda.compiler.codegen.points import Points, Request, decomposed
+from stitchcuda.compiler.codegen.row_frame import RowFrame
+from stitchcuda.compiler.codegen.row_passes import Pass
+from stitchcuda.compiler.codegen.source_file import Function
+from stitchcuda.compiler.codegen.thread_mapping import RowSchedule, pass_points, plan, row_constants, row_values
+from stitchcuda.compiler.lower.ir import Step
+
+
+@dataclass
+class RowWriter(RowFrame):
+    """Writes the body of one `__global__` function; the caller decides the order of its parts."""
+
+    def declare_kept(self) -> None:
+        """Places for what is kept between passes."""
+        plan, nest = self.schedule, self.nest
+        if plan.cached:
+            self._declare_cache()
+            return
+        turns = f"[{plan.chunks}]" if plan.chunks > 1 else ""
+        for name in sorted(self.passes.packs):
+            kind = self._pack_type(name)
+            self.out.line(f"{kind} {name}_pack{turns};")
+        neighbours = f"[{plan.width}]" if plan.width > 1 else ""
+        for name in sorted(self.passes.values):
+            self.out.line(f"{COMPUTE[nest.kinds[name]]} {name}{turns}{neighbours};")
+
+    def _pack_type(self, name: str) -> str:
+        """Type in which a kept load is held: as stored, or a vector of that."""
+        storage, width = self.nest.loads[name].storage, self.schedule.width
+        if width > 1:
+            self.points.functions.add("Pack")
+        return f"Pack<{storage}, {width}>" if width > 1 else storage
+
+    def _declare_cache(self) -> None:
+        self.out.line("extern __shared__ __align__(16) unsigned char cache[];  // each thread reads what it wrote: no barriers")
+        kept = self.passes.packs | self.passes.values
+        slots: list[tuple[int, int, int]] = []          # of each place: start, bytes per element, last pass in use
+        for name in sorted(kept, key=lambda n: (self.passes.life[n], n)):
+            storage = self.nest.loads[name].storage if name in self.passes.packs else COMPUTE[self.nest.kinds[name]]
+            kind = self._pack_type(name) if name in self.passes.packs else storage
+            if name in self.passes.values and self.schedule.width > 1:
+                self.points.functions.add("Pack")
+                kind = f"Pack<{storage}, {self.schedule.width}>"
+            first, last = self.passes.life[name]
+            size = self.passes.width(self.nest, name)
+            # A value may take the place of one that is read for the last time in the pass that computes it.
+            free = [n for n, (_, width, end) in enumerate(slots) if width == size and end <= first]
+            if free:
+                start = slots[free[0]][0]
+                slots[free[0]] = (start, size, last)
+            else:
+                start = self.shared_bytes
+                self.shared_bytes += -(-size * self.nest.length // 16) * 16
+                slots.append((start, size, last))
+            self.out.line(f"{kind}* const {name}_cache = reinterpret_cast<{kind}*>(cache + {start});")
+
+    def _kept_text(self, name: str, pack: bool) -> str:
+        plan = self.schedule
+        if plan.cached:
+            item = "j" if plan.width == 1 else f"j / {plan.width}"
+            return f"{name}_cache[{item}]" + (".at[v]" if not pack and plan.width > 1 else "")
+        turn = "[n]" if plan.chunks > 1 else ""
+        if pack:
+            return f"{name}_pack{turn}"
+        return f"{name}{turn}" + ("[v]" if plan.width > 1 else "")
+
+    def sweep(self, number: int) -> None:
+        """One pass over the thread's part of the row, and its reductions."""
+        work = self.passes.passes[number]
+        if work.idle:
+            return
+        if len(self.passes.passes) > 1:
+            self.out.line()
+            self.out.line(f"// Pass {number + 1}: {self._purpose(work)}")
+        accumulators = {}
+        for step in work.reductions:
+            part = f"{step.name}_part"
+            kind = reduction_type(step)
+            if self.suffix:
+                self.out.line(f"{kind} {part}[{self.schedule.width}];")
+                with self.out.unrolled("v", self.schedule.width):
+                    self.out.line(f"{part}[v] = {identity(step)};")
+            else:
+                self.out.line(f"{kind} {part} = {identity(step)};")
+            accumulators[step.name] = part + self.suffix
+        self._touch(work.steps, work.stores)
+        self._loops(work, accumulators, number)
+
+    def reduce(self, steps: list[Step]) -> None:
+        """Joins the accumulators of a pass over the threads of each row."""
+        for step in steps:
+            kind = self.nest.kinds[step.name]
+            if self.suffix:
+                self.out.line(f"{COMPUTE[kind]} {step.name}[{self.schedule.width}];")
+                with self.out.unrolled("v", self.schedule.width):
+                    self.out.line(f"{step.name}[v] = {self._joined(step)};")
+            else:
+                self.out.line(f"const {COMPUTE[kind]} {step.name} = {self._joined(step)};")
+            self.names[step.name] = step.name + self.suffix
+
+    def _joined(self, step: Step) -> str:
+        plan = self.schedule
+        part = f"{step.name}_part{self.suffix}"
+        operator = reduction_operator(step)
+        test = " != 0" if reduction_type(step) == "int" else ""
+        if plan.lanes == 1:
+            return part + test
+        self.points.functions.add(operator)
+        slots = f"{step.name}_slots{self.suffix}"
+        if plan.columns:
+            self.points.functions.add("reduce_columns")
+            self._slots(step, plan.threads)
+            return f"reduce_columns<kLanes, kColumns>({part}, {slots}, {operator}()){test}"
+        if plan.lanes <= 32:
+            self.points.functions.add("reduce_lanes")
+            return f"reduce_lanes<kLanes>({part}, {operator}()){test}"
+        self.points.functions.add("reduce_block")
+        self._slots(step, plan.lanes // 32)
+        return f"reduce_block<kLanes / 32>({part}, {slots}, {operator}()){test}"
+
+    def _slots(self, step: Step, count: int) -> None:
+        vector = f"[{self.schedule.width}]" if self.suffix else ""
+        self.shared.append(f"__shared__ {reduction_type(step)} {step.name}_slots{vector}[{count}];")
+
+    def _purpose(self, work: Pass) -> str:
+        parts = [step.name for step in work.reductions] + [f"store {store.label}" for store in work.stores]
+        return ", ".join(parts)
+
+    def _loops(self, work: Pass, accumulators: dict[str, str], number: int) -> None:
+        plan, nest = self.schedule, self.nest
+        step = 1 if plan.columns else plan.width
+        scale = f" * {step}" if step > 1 else ""
+        packs = {n: self._kept_text(n, True) for n in self.passes.packs}
+        held = {n: self._kept_text(n, False) for n in self.passes.values}
+
+        def request() -> Request:
+            names = dict(self.names)
+            # A value that an earlier pass has left is read from its place.
+            computed_here = {s.name for s in work.steps}
+            names.update({n: text for n, text in held.items() if n not in computed_here})
+            places = {n: text for n, text in held.items() if n in computed_here}
+            return Request(
+                work.steps, names, work.reductions, work.stores, places, dict(packs), set(work.loaded), accumulators, self.live
+            )
+
+        if not plan.chunks:
+            start, end = ("first + ", "last") if plan.splits > 1 else ("", "kLength")
+            begin = f"{start}lane{scale}"
+            self.out.line("#pragma unroll 4" if plan.width < 4 else "#pragma unroll 2")
+            with self.out.block(f"for ({self.index} j = {begin}; {'j < ' + end}; j += {plan.lanes * step})"):
+                self.points.write(self._here(work, work.loaded), request())
+            return
+        exact = plan.chunks * plan.lanes * step == nest.length
+        place = f"n * {plan.lanes} + lane" if plan.lanes > 1 else "n"
+        position = (place if step == 1 else f"({place}){scale}") if plan.chunks > 1 else f"lane{scale}"
+        guard = "if (j < kLength)" if plan.chunks == 1 else f"if (n < {plan.chunks - 1} || j < kLength)"
+        whole = request()
+        if not exact and plan.chunks > 1 and number == 0:
+            # All loads go out before the first is used; the guard would otherwise hold the last ones back.
+            early = [s.name for s in work.steps if s.fn == "load" and s.name not in self.passes.packs]
+            points = pass_points(nest, plan, {})
+            for name in [n for n in early if points.mode(nest.loads[n]) != "same"]:
+                self.out.line(f"{self._pack_type(name)} {name}_pack[{plan.chunks}];")
+                whole.packs[name] = f"{name}_pack[n]"
+            loads = Request([s for s in work.steps if s.name in whole.packs], {}, packs=whole.packs, loaded=set(work.loaded))
+            with self.out.unrolled("n", plan.chunks):
+                self.out.line(f"const {self.index} j = {position};")
+                with self.out.block(guard):
+                    self.points.prefetch(self._here(work, work.loaded), loads)
+            whole.loaded = set(whole.packs)
+        with self.out.unrolled("n", plan.chunks) if plan.chunks > 1 else self.out.block(""):
+            if not exact or self._placed(work, whole.loaded):
+                self.out.line(f"const {self.index} j = {position};")
+            if exact:
+                self.points.write(self._here(work, whole.loaded), whole)
+            else:
+                with self.out.block(guard):
+                    self.points.write(self._here(work, whole.loaded), whole)
+
+    def _placed(self, work: Pass, loaded: set[str]) -> bool:
+        """Whether a pass over registers asks where its points lie: it loads, stores or counts."""
+        fresh = [self.nest.loads[s.name] for s in work.steps if s.fn == "load" and s.name not in loaded]
+        indexed = any(s.fn == "index" and self.nest.axis_of[s.name] >= self.nest.kept for s in work.steps)
+        return indexed or any(self.nest.is_full(access) for access in (*fresh, *work.stores))
+
+    def _here(self, work: Pass, loaded: set[str]) -> Points:
+        """Declares the reduced coordinates that a pass uses, from `j`; what is `loaded` already needs none."""
+        nest = self.nest
+        axes = range(nest.kept, len(nest.sizes))
+        coordinates = dict(self.row_coordinates)
+        if len(axes) == 1:
+            coordinates[nest.kept] = "j"
+            return pass_points(nest, self.schedule, coordinates)
+        names = [f"j{axis - nest.kept}" for axis in axes]
+        accesses = [nest.loads[s.name] for s in work.steps if s.fn == "load" and s.name not in loaded] + work.stores
+        indexed = {nest.axis_of[s.name] for s in work.steps if s.fn == "index"}
+        for name, text in decomposed("j", nest.sizes[nest.kept :], names, self.index).items():
+            axis = nest.kept + names.index(name)
+            coordinates[axis] = name
+            if axis in indexed or any(access.strides[axis] for access in accesses):
+                self.out.line(f"const {self.index} {name} = {text};")
+        return pass_points(nest, self.schedule, coordinates)
+
+
+def emit_rows(nest: Nest, schedule: RowSchedule) -> tuple[list[Function], list[str]]:
+    """The kernel of a nest with reductions, and the constants it names."""
+    passes = plan(nest, schedule)
+    writer = RowWriter(nest, schedule, passes)
+    wanted = row_values(nest, passes)
+    writer.place()
+    writer.declare_kept()
+    writer.section(wanted, 0)
+    for number, work in enumerate(passes.passes):
+        writer.sweep(number)
+        writer.reduce(work.reductions)
+        writer.section(wanted, number + 1)
+    writer.row_stores(wanted)
+    return [writer.function(f"{nest.name}_kernel")], row_constants(nest, schedule)

@@ -1,0 +1,144 @@
+"""Reductions that several blocks share, for nests with too few rows to fill a GPU. No atomics: the same bits every time.
+
+One kernel per pass. Each block reduces its part of a row and leaves a partial result in the workspace; every block of the next
+kernel joins the partial results of its row first. The last kernel makes the stores.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from stitchcuda.compiler.codegen.canonical_nest import Nest
+from stitchcuda.compiler.codegen.expressions import functions, identity, reduction_type
+from stitchcuda.compiler.codegen.points import joined
+from stitchcuda.compiler.codegen.row_kernel import RowWriter
+from stitchcuda.compiler.codegen.row_passes import passes_of
+from stitchcuda.compiler.codegen.source_file import Function
+from stitchcuda.compiler.codegen.thread_mapping import RowSchedule, broadcast_loads, row_constants, row_values
+from stitchcuda.compiler.lower.ir import Step
+
+_SIZES = {"float": 4, "int": 4, "double": 8, "long long": 8}
+
+
+class SplitWriter(RowWriter):
+    """Adds what only split rows need: the part's bounds, and partial results in the workspace."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.parameters: list[str] = []
+
+    def bounds(self) -> None:
+        self.out.line(f"const {self.index} first = split * kPart;")
+        self.out.line(f"const {self.index} last = first + kPart < kLength ? first + kPart : kLength;")
+
+    def parameter(self, step: Step, written: bool) -> None:
+        kind = reduction_type(step)
+        text = f"{kind if written else f'const {kind}'}* __restrict__ {step.name}_parts"
+        self.parameters.append(text)
+
+    def leave(self, step: Step) -> None:
+        """Writes the block's partial result. `lane == 0` of each row holds it."""
+        self.parameter(step, True)
+        kind = reduction_type(step)
+        conditions = (["lane == 0"] if self.schedule.lanes > 1 else []) + ([self.live] if self.live else [])
+        guard = f"if ({' && '.join(conditions)}) " if conditions else ""
+        value = self._joined(step)
+        if self.suffix:
+            width = self.schedule.width
+            self.out.line(f"{kind} {step.name}[{width}];")
+            with self.out.unrolled("v", width):
+                self.out.line(f"{step.name}[v] = {value};")
+            with self.out.unrolled("v", width):
+                self.out.line(f"{guard}{step.name}_parts[split * kRows + row + v] = {step.name}[v];")
+        else:
+            self.out.line(f"const {kind} {step.name} = {value};")
+            self.out.line(f"{guard}{step.name}_parts[split * kRows + row] = {step.name};")
+
+    def join(self, steps: list[Step]) -> None:
+        """Joins the partial results of earlier kernels over all parts of the row."""
+        for step in steps:
+            self.parameter(step, False)
+            kind, part = reduction_type(step), f"{step.name}_part"
+            vector = f"[{self.schedule.width}]" if self.suffix else ""
+            if self.suffix:
+                self.out.line(f"{kind} {part}{vector};")
+                with self.out.unrolled("v", self.schedule.width):
+                    self.out.line(f"{part}[v] = {identity(step)};")
+            else:
+                self.out.line(f"{kind} {part} = {identity(step)};")
+            neighbour = " + v" if self.suffix else ""
+            with self.out.block(f"for (int part = lane; part < kSplits; part += {self.schedule.lanes})"):
+                self._join_part(step, part + self.suffix, f"{step.name}_parts[part * kRows + row{neighbour}]")
+        self.reduce(steps)
+
+    def _join_part(self, step: Step, accumulator: str, value: str) -> None:
+        self.points.functions.update(functions(step))
+        with self.out.unrolled("v", self.schedule.width if self.suffix else 1):
+            self.out.line(joined(step, accumulator, value))
+
+
+def emit_split(nest: Nest, schedule: RowSchedule) -> tuple[list[Function], list[str], int]:
+    """The kernels of a nest whose rows are split over blocks, the constants they name, and the workspace's bytes."""
+    passes = passes_of(nest, False, broadcast_loads(nest, schedule))
+    depth = nest.depth
+    offsets: dict[str, int] = {}
+    total = 0
+    for step in nest.reductions():
+        offsets[step.name] = total
+        total += -(-nest.rows * schedule.splits * _SIZES[reduction_type(step)] // 256) * 256
+    kernels = []
+    for number in range(depth + 1):
+        work = passes.passes[number]
+        last = number == depth
+        # Without full stores the last kernel only joins partial results: one block per row is enough.
+        single = last and work.idle
+        writer = SplitWriter(nest, replace(schedule, splits=1) if single else schedule, passes, numbered=True)
+        wanted = set(work.rows)
+        writer.place()
+        if not single:
+            writer.bounds()
+        needed = _reductions_behind(nest, wanted | ({s.value for s in nest.stores} if last else set()), last)
+        writer.section(wanted, 0)
+        for level in range(1, number + 1):
+            steps = [step for step in nest.reductions(level) if step.name in needed]
+            writer.join(steps)
+            writer.section(wanted, level)
+        writer.sweep(number)
+        if last:
+            writer.row_stores(row_values(nest, passes))
+        else:
+            for step in work.reductions:
+                writer.leave(step)
+        name = f"{nest.name}_finish" if last else f"{nest.name}_partial{number + 1}"
+        function = writer.function(name, writer.parameters)
+        function.extras = [_pointer(text, offsets) for text in function.parameters]
+        kernels.append(function)
+    part = -(-nest.length // schedule.splits)
+    stride = schedule.lanes * (1 if schedule.columns else schedule.width)
+    part = -(-part // stride) * stride
+    return kernels, [*row_constants(nest, schedule), f"constexpr {nest.index_type} kPart = {part};"], total
+
+
+def _reductions_behind(nest: Nest, wanted: set[str], stores: bool) -> set[str]:
+    """Reductions whose results the wanted values are computed from, through row values only."""
+    steps = {step.name: step for step in nest.steps}
+    found: set[str] = set()
+    seen: set[str] = set()
+    stack = [name for name in wanted if stores or name not in nest.full]
+    while stack:
+        name = stack.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        step = steps[name]
+        if step.fn in ("sum", "max", "min", "prod", "any", "all"):
+            found.add(name)
+        elif step.fn not in ("load", "index", "const"):
+            stack.extend(arg for arg in step.args if isinstance(arg, str))
+    return found
+
+
+def _pointer(parameter: str, offsets: dict[str, int]) -> str:
+    """The workspace address behind a kernel's `TYPE* __restrict__ NAME_parts` parameter."""
+    kind, name = parameter.rsplit("* __restrict__ ", 1)
+    return f"reinterpret_cast<{kind}*>(static_cast<unsigned char*>(workspace) + {offsets[name.removesuffix('_parts')]})"

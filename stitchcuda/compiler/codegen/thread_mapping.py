@@ -1,0 +1,89 @@
+"""How rows are spread over threads, and what follows from it: where vectors lie, which loads repeat, which constants are named.
+
+Two mappings. *Rows*: the threads of a row run along the reduced axes, vectors too. *Columns*: threads and vectors run along the
+kept axes, so that a reduction over a slow axis still reads whole lines; `lanes` threads share a column. No C++ statements here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stitchcuda.compiler.codegen.canonical_nest import Nest
+from stitchcuda.compiler.codegen.points import Points
+from stitchcuda.compiler.codegen.row_passes import Passes, passes_of
+
+
+@dataclass(frozen=True)
+class RowSchedule:
+    """How rows are spread over threads.
+
+    `lanes` threads share a row (a power of two); `rows` of them stand side by side in a block. `width` neighbours are handled
+    together. `chunks` vectors per thread stay in registers; 0 means a loop that reads again in each pass, from shared memory
+    if `cached`. `splits` blocks share a row.
+    """
+
+    columns: bool
+    lanes: int
+    rows: int
+    width: int
+    chunks: int
+    splits: int = 1
+    cached: bool = False
+
+    @property
+    def threads(self) -> int:
+        return self.lanes * self.rows
+
+    def blocks(self, nest: Nest) -> int:
+        per_block = self.rows * (self.width if self.columns else 1)
+        return -(-nest.rows // per_block) * self.splits
+
+    @property
+    def several(self) -> bool:
+        """Whether each thread handles several columns, so that its row values are small arrays."""
+        return self.columns and self.width > 1
+
+    def describe(self) -> str:
+        what = "column" if self.columns else "row"
+        share = f"{self.lanes} threads per {what}, {self.rows} {what}s side by side, {self.width} elements per access"
+        if self.splits > 1:
+            return f"split {what}s: {self.splits} blocks per {what}, {share}"
+        if self.chunks:
+            return f"{what}s in registers: {share}, {self.chunks} accesses per thread"
+        return f"looped {what}s{' cached in shared memory' if self.cached else ''}: {share}"
+
+
+def pass_points(nest: Nest, schedule: RowSchedule, coordinates: dict[int, str]) -> Points:
+    """Where a sweep's vectors lie."""
+    axis = nest.kept - 1 if schedule.columns else len(nest.sizes) - 1
+    return Points(nest, schedule.width, axis, coordinates)
+
+
+def broadcast_loads(nest: Nest, schedule: RowSchedule) -> set[str]:
+    """Full loads that give all neighbours of a vector the same element: cheap to repeat."""
+    points = pass_points(nest, schedule, {})
+    return {n for n, access in nest.loads.items() if nest.is_full(access) and points.mode(access) == "same"}
+
+
+def plan(nest: Nest, schedule: RowSchedule) -> Passes:
+    keep = bool(schedule.chunks) or schedule.cached
+    return passes_of(nest, keep, broadcast_loads(nest, schedule))
+
+
+def row_values(nest: Nest, passes: Passes) -> set[str]:
+    """Row values that any sweep reads."""
+    return set().union(*(work.rows for work in passes.passes))
+
+
+def row_constants(nest: Nest, schedule: RowSchedule) -> list[str]:
+    """`constexpr` lines that the kernels of a row schedule name."""
+    index = nest.index_type
+    lines = [f"constexpr {index} kRows = {nest.rows};", f"constexpr {index} kLength = {nest.length};"]
+    lines.append(f"constexpr int kLanes = {schedule.lanes};")
+    if schedule.columns:
+        lines.append(f"constexpr int kColumns = {schedule.rows};")
+    else:
+        lines.append(f"constexpr int kRowsPerBlock = {schedule.rows};")
+    if schedule.splits > 1:
+        lines.append(f"constexpr int kSplits = {schedule.splits};")
+    return lines

@@ -1,0 +1,190 @@
+"""How a program holds its state: tables of tensors, and the constructor that makes them (text, torch-free).
+
+Parameters and persistent buffers are empty until load_state_dict; constants and non-persistent buffers come from
+`constants.safetensors`. What a forward pass does is `compiler/printing/forward_body.py`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from stitchcuda.compiler.capture.dependencies import base_name, references
+from stitchcuda.compiler.capture.op_graph import OpGraph, StateTensor
+from stitchcuda.compiler.lower.ir import Stitch
+from stitchcuda.compiler.printing.forward_body import contiguous
+from stitchcuda.compiler.printing.idioms import indented, literal
+from stitchcuda.compiler.printing.manifest import source_digest
+from stitchcuda.compiler.printing.statement_order import relevant
+
+_NO_GPU = "This program runs on an NVIDIA GPU, and torch sees none on this machine."
+
+
+def is_constant(entry: StateTensor) -> bool:
+    return entry.kind == "constant" or not entry.persistent
+
+
+def tables(graph: OpGraph, stitches: Sequence[Stitch]) -> list[str]:
+    tables = []
+    if graph.inputs:
+        rows = [
+            f'("{spec.name}", {shape_text(spec.shape)}, torch.{spec.dtype}, {shape_text(spec.strides)}),'
+            for spec in graph.inputs
+        ]
+        tables.append(_table("INPUTS", rows, "name, shape, dtype, strides"))
+    for title, kind in (("PARAMETERS", "parameter"), ("BUFFERS", "buffer")):
+        entries = [entry for entry in graph.state if entry.kind == kind and not is_constant(entry)]
+        if entries:
+            tables.append(_table(title, [_row(entry) for entry in entries], "key, shape, dtype[, strides]"))
+    constants = [entry for entry in graph.state if is_constant(entry)]
+    if constants:
+        tables.append(_table("CONSTANTS", [_row(entry) for entry in constants], "not in the state_dict: constants.safetensors"))
+    tied = [f'("{key}", "{entry.key}"),' for entry in graph.state for key in entry.tied]
+    if tied:
+        tables.append(_table("TIED", tied, "one tensor under two keys"))
+    layers = [f'("{path}", nn.{kind}, {_options(options)}),' for path, kind, options in recurrent(graph)]
+    if layers:
+        tables.append(_table("RECURRENT", layers, "path, layer, its arguments"))
+    if stitches:
+        rows = []
+        for stitch in stitches:
+            digest = source_digest(stitch.source.cuda, stitch.source.binding)[:8]
+            rows.append(f'("{stitch.source.name}", "{stitch.kernel.name}", "{digest}"),')
+        tables.append(_table("KERNELS", rows, "files, function, digest of the sources"))
+    return tables
+
+
+_RECURRENT = {"lstm": ("LSTM", 4), "gru": ("GRU", 3), "rnn_tanh": ("RNN", 1), "rnn_relu": ("RNN", 1)}
+"""Recurrent operators: torch's layer and its number of gates."""
+
+
+def recurrent(graph: OpGraph) -> list[tuple[str, str, dict[str, Any]]]:
+    """(path, layer, arguments) of the recurrent layers whose weights are all the operator's, in the names that torch gives."""
+    entries = {entry.spec.name: entry for entry in graph.state}
+    layers: dict[str, tuple[str, str, dict[str, Any]]] = {}
+    for node in graph.nodes:
+        base = base_name(node.op)
+        if base not in _RECURRENT or not node.op.endswith(".input") or not isinstance(node.args[2], tuple):
+            continue
+        weights = [entries.get(name) for name in references(node.args[2])]
+        keys = [entry.key for entry in weights if entry is not None]
+        path = keys[0].rpartition(".")[0] if keys else ""
+        own = {entry.key for entry in graph.state if entry.key.rpartition(".")[0] == path}
+        first = weights[0]
+        if len(keys) < len(weights) or first is None or not path or own != set(keys) or keys[0] != f"{path}.weight_ih_l0":
+            continue
+        kind, gates = _RECURRENT[base]
+        projection = next((entry.spec.shape[0] for entry in weights if entry and entry.key.endswith("weight_hr_l0")), 0)
+        _, layer_count, dropout, _, bidirectional, batch_first = node.args[3:9]
+        options = {
+            "input_size": first.spec.shape[1],
+            "hidden_size": first.spec.shape[0] // gates,
+            "num_layers": layer_count,
+            "bias": node.args[3],
+            "batch_first": batch_first,
+            "dropout": dropout,
+            "bidirectional": bidirectional,
+            "proj_size": projection,
+            "nonlinearity": base.removeprefix("rnn_") if kind == "RNN" else None,
+        }
+        plain: dict[str, Any] = {
+            "num_layers": 1,
+            "bias": True,
+            "batch_first": False,
+            "dropout": 0.0,
+            "bidirectional": False,
+            "proj_size": 0,
+        }
+        plain |= {"nonlinearity": None}
+        layers[path] = (path, kind, {key: value for key, value in options.items() if key not in plain or value != plain[key]})
+    return list(layers.values())
+
+
+def _options(options: dict[str, Any]) -> str:
+    return "{" + ", ".join(f'"{key}": {literal(value, str)}' for key, value in options.items()) + "}"
+
+
+def _table(name: str, rows: Sequence[str], comment: str) -> str:
+    return "\n".join([f"{name} = (  # {comment}", *(f"    {row}" for row in rows), ")"])
+
+
+def _row(entry: StateTensor) -> str:
+    spec = entry.spec
+    strides = (
+        ""
+        if relevant(spec.shape, spec.strides) == relevant(spec.shape, contiguous(spec.shape))
+        else f", {shape_text(spec.strides)}"
+    )
+    return f'("{entry.key}", {shape_text(spec.shape)}, torch.{spec.dtype}{strides}),'
+
+
+def shape_text(sizes: Sequence[int]) -> str:
+    return f"({', '.join(map(str, sizes))}{',' if len(sizes) == 1 else ''})"
+
+
+def constructor(graph: OpGraph, stitches: Sequence[Stitch], host: Sequence[str], workspace: int) -> list[str]:
+    note = f"Model({graph.init_signature})" if graph.init_signature else "Model()"
+    body = ["super().__init__()"]
+    if stitches or "cuda_graph" in host:
+        body += ["if not torch.cuda.is_available():", f'    raise RuntimeError("{_NO_GPU}")']
+    if recurrent(graph):
+        body += [
+            "for path, kind, options in RECURRENT:  # torch's own layers: they lay weights out as cuDNN wants them",
+            '    *outer, name = path.split(".")',
+            '    container(self, outer).add_module(name, kind(**options, device="meta"))',
+        ]
+    for title, kind, entries in _filled(graph):
+        if entries:
+            body.append(f"for key, shape, dtype, *strides in {title}:")
+            body.append('    layout = strides[0] if strides else torch.empty(shape, device="meta").stride()')
+            body.append(f"    place(self, key, unfilled(shape, layout, dtype), parameter={kind == 'parameter'})")
+    if any(is_constant(entry) for entry in graph.state):
+        body += [
+            "values = read_constants()",
+            "for key, shape, dtype, *strides in CONSTANTS:",
+            "    value = values[key]",
+            "    if strides:",
+            "        value = torch.empty_strided(shape, strides[0], dtype=dtype).copy_(value)",
+            "    place(self, key, value, parameter=False, persistent=False)",
+        ]
+    if any(entry.tied for entry in graph.state):
+        body += [
+            "tensors = dict(self.named_parameters()) | dict(self.named_buffers())",
+            "for key, first in TIED:",
+            "    place(self, key, tensors[first], parameter=isinstance(tensors[first], nn.Parameter))",
+        ]
+    body += ["fill_lists(self)"] if graph.state else []
+    body += [f"self.train({graph.training})"] if not graph.training else []
+    body += ["self._workspace: Tensor | None = None"] if workspace else []
+    head = [
+        "",
+        "class ModelNew(nn.Module):",
+        f'    """Takes the arguments of the reference\'s {escaped(note)} and ignores them: all sizes are fixed."""',
+        "",
+        "    def __init__(self, *_: object, **__: object) -> None:",
+    ]
+    if "cuda_graph" in host:
+        keys = {entry.spec.name: entry.key for entry in graph.state}
+        state = [keys[mutation.target] for mutation in graph.mutations if mutation.target in keys]
+        inputs = [spec.name for spec in graph.inputs]
+        positions = [inputs.index(mutation.target) for mutation in graph.mutations if mutation.target in inputs]
+        extra = f", state={literal(tuple(state), str)}" if state else ""
+        extra += f", inputs={tuple(positions)!r}" if positions else ""
+        body.append(f"self._replay = GraphReplay(self, self.compute{extra})")
+        apply = [
+            "",
+            "def _apply(self, *args, **kwargs):",
+            "    self._replay.forget()  # .to() and its like move the tensors that the graph holds",
+            "    return super()._apply(*args, **kwargs)",
+        ]
+        return [*head, *indented(indented(body)), *indented(apply)]
+    return [*head, *indented(indented(body))]
+
+
+def escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"""', "'''")
+
+
+def _filled(graph: OpGraph) -> list[tuple[str, str, list[StateTensor]]]:
+    kinds = (("PARAMETERS", "parameter"), ("BUFFERS", "buffer"))
+    return [(title, kind, [e for e in graph.state if e.kind == kind and not is_constant(e)]) for title, kind in kinds]

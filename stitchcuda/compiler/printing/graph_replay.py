@@ -1,0 +1,86 @@
+"""The forward pass of a program that replays itself as a CUDA graph: `forward` around `compute` (text, torch-free).
+
+Only fresh results come from the graph, copied out of its buffers; results that are inputs or parameters, or views of them, are
+made in `forward`, so that callers see the same aliasing as with the reference. The class itself is `prelude.GraphReplay`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from stitchcuda.compiler.capture.dependencies import references, roots
+from stitchcuda.compiler.capture.op_graph import Node, OpGraph
+from stitchcuda.compiler.printing.idioms import expression, indented, literal
+from stitchcuda.compiler.printing.signature import Signature, returned
+from stitchcuda.compiler.printing.statement_order import specs
+from stitchcuda.compiler.printing.variables import Variables
+from stitchcuda.state import TensorSpec
+
+
+def replayed(
+    graph: OpGraph, made: Signature, names: Variables, checks: Sequence[str], opening: Sequence[str], body: Sequence[str]
+) -> list[str]:
+    """Lines of `forward` and `compute`. Raises `ValueError` for a program without tensor inputs or fresh results."""
+    if not graph.inputs:
+        raise ValueError("A program without tensor inputs cannot be replayed as a CUDA graph.")
+    owner, known = roots(graph), specs(graph)
+    given = {spec.name for spec in graph.inputs} | {entry.spec.name for entry in graph.state}
+    outputs = list(dict.fromkeys(references(graph.outputs)))
+    fresh = [value for value in outputs if owner[value] not in given]
+    tensors = [made.names[spec.name] for spec in graph.inputs]
+    forward = list(checks)
+    call = f"self._replay({', '.join(tensors)})"
+    text = {value: names.text[value] for value in outputs}
+    if fresh:
+        bound = ", ".join(text[value] for value in fresh) + ("," if len(fresh) == 1 else "")
+        simple = all(_dense(known[value]) for value in fresh) and max(Counter(owner[v] for v in fresh).values()) == 1
+        if simple:
+            forward.append(f"{bound} = {call}")
+            text |= {value: f"{text[value]}.clone()" for value in fresh}
+        else:  # results that share memory, or leave gaps in it, keep doing so
+            forward.append(f"{bound} = copy.deepcopy({call})")
+    else:
+        forward.append(call)
+    chain = _views(graph, [value for value in outputs if owner[value] in given])
+    views = Variables(graph.model_copy(update={"nodes": tuple(chain)}), chain, made.names)
+    views.reserve(text[value] for value in fresh)
+    for position, node in enumerate(chain):
+        written = expression(node, lambda arg: literal(arg, views.text.__getitem__), known)
+        bound = ", ".join(views.place(position, node))
+        forward.append(f"{bound} = {written}")
+    text |= {value: views.text[value] for value in outputs if owner[value] in given}
+    forward.append(f"return {returned(graph.outputs, text.__getitem__)}")
+    results = ", ".join(names.text[value] for value in fresh)
+    compute = [*opening, *body, f"return ({results}{',' if len(fresh) == 1 else ''})"]
+    return [
+        f"def forward({', '.join(['self', *made.parameters])}):",
+        *indented(forward),
+        "",
+        f"def compute({', '.join(['self', *(f'{name}: Tensor' for name in tensors)])}) -> tuple[Tensor, ...]:",
+        '    """One call, recorded by GraphReplay: everything that the device does."""',
+        *indented(compute),
+    ]
+
+
+def _views(graph: OpGraph, values: Sequence[str]) -> list[Node]:
+    """The view operators that lead from inputs and state to these values, in order."""
+    producer = {output.name: node for node in graph.nodes for output in node.outputs}
+    wanted: set[str] = set()
+    stack = list(values)
+    while stack:
+        node = producer.get(stack.pop())
+        if node is not None and node.name not in wanted and node.aliases is not None:
+            wanted.add(node.name)
+            stack.append(node.aliases)
+    return [node for node in graph.nodes if node.name in wanted]
+
+
+def _dense(spec: TensorSpec) -> bool:
+    """Whether the tensor fills its memory without gaps or overlaps, so that clone() keeps its strides."""
+    step = 1
+    for stride, size in sorted((stride, size) for size, stride in zip(spec.shape, spec.strides, strict=True) if size != 1):
+        if stride != step:
+            return False
+        step *= size
+    return True

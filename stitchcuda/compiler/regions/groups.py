@@ -1,0 +1,74 @@
+"""Groups of nodes that will run as one, and whether joining some of them would tie a knot.
+
+The order that must be kept is `order.dependencies`: data, and accesses to the same memory. It knows nothing of operators or
+kernels; `compiler/regions/partition.py` decides what to join.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stitchcuda.compiler.capture.dependencies import dependencies
+from stitchcuda.compiler.capture.op_graph import OpGraph
+
+
+class Groups:
+    """A partition of the graph's nodes. `of` says which group a node is in, `members` lists each group in graph order.
+
+    `views` run nothing: what they pass on is taken to go straight from maker to reader.
+    """
+
+    def __init__(self, graph: OpGraph, views: frozenset[str] = frozenset()) -> None:
+        self.of: dict[str, int] = {node.name: i for i, node in enumerate(graph.nodes)}
+        self.members: dict[int, tuple[str, ...]] = {i: (node.name,) for i, node in enumerate(graph.nodes)}
+        self._place: dict[str, int] = dict(self.of)
+        self._order = [node.name for node in graph.nodes]
+        self._after: dict[str, list[str]] = {node.name: [] for node in graph.nodes}
+        direct: dict[str, set[str]] = {}
+        for name, before in dependencies(graph).items():
+            direct[name] = {found for earlier in before for found in (direct[earlier] if earlier in views else (earlier,))}
+            for earlier in direct[name] if name not in views else ():
+                self._after[earlier].append(name)
+        self._next = len(self._order)
+        self._lowest = list(range(len(self._order)))
+
+    def convex(self, nodes: Sequence[str]) -> bool:
+        """Whether no path of dependencies leaves these nodes and comes back, other groups taken as a whole."""
+        inside = set(nodes)
+        last = max(self._place[name] for name in nodes)
+        seen: set[int] = set()
+        stack = list(nodes)
+        while stack:
+            for later in self._after[stack.pop()]:
+                if later in inside:
+                    continue
+                group = self.of[later]
+                # nothing that follows `later`, in whatever group, starts before the end of the nodes asked about
+                if group in seen or self._lowest[self._place[later]] > last:
+                    continue
+                seen.add(group)
+                for member in self.members[group]:
+                    if member in inside:
+                        continue
+                    if any(target in inside for target in self._after[member]):
+                        return False
+                    stack.append(member)
+        return True
+
+    def join(self, nodes: Sequence[str]) -> int:
+        """Makes the nodes one group; groups that lose nodes to it vanish or shrink. Returns its number."""
+        group = self._next
+        self._next += 1
+        inside = set(nodes)
+        for old in {self.of[name] for name in nodes}:
+            rest = tuple(name for name in self.members.pop(old) if name not in inside)
+            if rest:
+                self.members[old] = rest
+        self.members[group] = tuple(sorted(inside, key=self._place.__getitem__))
+        for name in inside:
+            self.of[name] = group
+        low = len(self._order)
+        for place in range(len(self._order) - 1, -1, -1):
+            low = min(low, self._place[self.members[self.of[self._order[place]]][0]])
+            self._lowest[place] = low
+        return group

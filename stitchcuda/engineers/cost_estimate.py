@@ -1,0 +1,38 @@
+"""What a session with chat models may come to, said before the first call.
+
+The planner's prompt is counted as it is; what drafts and reviews take is what they took in recorded sessions. It is an
+estimate: what bounds a session is `engineers/budget.py`.
+"""
+
+from __future__ import annotations
+
+from stitchcuda.engineers import Brief
+from stitchcuda.engineers.metered_chat import Desk
+from stitchcuda.engineers.prices import cost_usd
+from stitchcuda.engineers.prompt import Room, planner_prompt
+from stitchcuda.state import Role
+
+WRITTEN: dict[Role, int] = {"planner": 4000, "coder": 6000, "verifier": 1000}
+READ: dict[Role, int] = {"coder": 12_000, "verifier": 10_000}
+"""Tokens of one call, thinking left out: about the medians of the recorded sessions (`python benchmarks/chat_sessions.py`)."""
+
+
+def estimate(desks: dict[Role, Desk], brief: Brief) -> str:
+    """One sentence: calls, tokens, money where it is known, and the cap."""
+    settings = brief.settings
+    attempts, drafts = settings.max_attempts, settings.candidates
+    steps = max(attempts // drafts, 1)
+    plan = planner_prompt(brief, Room(desks["planner"].counter))
+    counts: dict[Role, int] = {"planner": 2, "coder": attempts, "verifier": steps}
+    read: dict[Role, int] = {**READ, "planner": desks["planner"].counter.count(plan)}
+    tokens = [sum(counts[role] * each[role] for role in counts) for each in (read, WRITTEN)]
+    costs = [
+        cost_usd(desk.price, read[role], 0, WRITTEN[role]) * counts[role] if desk.price is not None else None
+        for role, desk in desks.items()
+    ]
+    known = [cost for cost in costs if cost is not None]
+    money = "at prices that are not known"
+    if len(known) == len(costs):
+        money = f"${sum(known):.2f}; the cap is ${settings.budget_usd:.2f}"
+    calls = f"up to {attempts} attempts are about {sum(counts.values())} calls"
+    return f"estimate: {calls}, {tokens[0]:,} tokens to read and {tokens[1]:,} to write, {money}"

@@ -1,0 +1,161 @@
+"""Contexts for runs that were started without one, as by `build_graph().invoke({"reference": …})` or a LangGraph server.
+
+The first node makes a session from the input; later nodes find it again by the name in the state, in another process too. There
+is one context per session and process, whatever threads of checkpoints it is in, and it is lent to one node at a time; only a
+step's candidates run side by side. It is given up, and the session with it, when nobody is at it any more after a report, an
+interrupt or an error, and at exit. Where to look next: `graph/opening.py` (how one is made), `graph/runtime.py` (who borrows
+it).
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from pydantic_core import to_json
+
+from stitchcuda.errors import BadInput, StitchError
+from stitchcuda.graph.opening import open_context, open_hands, open_record
+from stitchcuda.graph.request import Asked, Request
+from stitchcuda.memory import open_memory
+from stitchcuda.nodes.context import Context, Hands
+from stitchcuda.state import State
+from stitchcuda.store import SessionRecord, Workspace
+
+FIRST, LAST = "baseline", "report"
+SIDE_BY_SIDE = {"coder"}
+_SETTINGS = tuple(key for key in Asked.__annotations__ if key != "device")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass
+class Lent:
+    """A context that this process holds, with the session's lock."""
+
+    context: Context
+    held: ExitStack
+    borrowers: int = 0
+    over: bool = False                     # given up by whoever is the last at it
+    turn: threading.Lock = field(default_factory=threading.Lock)
+
+
+_guard = threading.Lock()
+_open: dict[str, Lent] = {}
+
+
+@contextmanager
+def lent(node: str, state: State) -> Iterator[Context]:
+    """The context of the state's session, for one run of a node. A session that ends in an error before its baseline is
+    forgotten, so that its name is free again."""
+    found = _borrowed(state)
+    over, forgotten = node == LAST, False
+    try:
+        with nullcontext() if node in SIDE_BY_SIDE else found.turn:
+            yield found.context
+    except BaseException as error:
+        over, forgotten = True, node == FIRST and not state.get("baseline") and isinstance(error, StitchError)
+        raise
+    finally:
+        with _guard:
+            found.borrowers -= 1
+            found.over = found.over or over
+            if found.over and not found.borrowers and _open.get(found.context.name) is found:
+                del _open[found.context.name]
+                found.held.close()
+        if forgotten:
+            with closing(found.context.workspace) as home:
+                home.discard(found.context.name)
+
+
+def refer(context: Context, update: State) -> None:
+    """Names what the update refers to in the session's transcript. A thread's checkpoints are its server's: whoever sweeps the
+    workspace cannot look into them."""
+    from stitchcuda.engineers.metered_chat import Transcript  # slow to import, and needed on servers alone
+
+    named = "\n".join(sorted(set(_DIGEST.findall(to_json(update).decode()))))
+    if named:
+        name = f"refers-{hashlib.sha256(named.encode()).hexdigest()[:16]}"
+        Transcript(context.workspace.store, context.name).once(name, lambda: named)
+
+
+def as_asked(state: State) -> State:
+    """The first node's state. In a thread that has had a session, another reference asks for another session: what was left in
+    the state is not its own. The baseline leaves a reference's digest there, a person names a file."""
+    reference = state.get("reference")
+    if not state.get("baseline") or not reference or _DIGEST.fullmatch(reference):
+        return state
+    fresh = {key: value for key, value in state.items() if key in Request.__annotations__}
+    with closing(Workspace()) as home:
+        if state.get("session") in home.store.names():
+            del fresh["session"]           # of the session before
+    return cast(State, fresh)
+
+
+def _borrowed(state: State) -> Lent:
+    with _guard:
+        name = state.get("session")
+        found = _open.get(name) if name and state.get("baseline") else None
+        if found is None:
+            found = _opened(state)
+            _open[found.context.name] = found
+        found.borrowers += 1
+        return found
+
+
+def _opened(state: State) -> Lent:
+    known = bool(state.get("baseline"))
+    with ExitStack() as stack:
+        home = stack.enter_context(closing(Workspace()))
+        record = _known(home, state["session"]) if known else _new(home, dict(state))
+        try:
+            stack.enter_context(home.store.owning(record.name))
+            hands = stack.enter_context(closing(open_hands(home, record)))
+            if known:
+                _same_device(record.name, state, hands)
+            memory = stack.enter_context(open_memory(home.root))
+            context = open_context(home, record, hands, memory=memory)
+        except StitchError:
+            if not known:
+                stack.close()              # gives the session up, which is then forgotten
+                home.discard(record.name)
+            raise
+        return Lent(context, stack.pop_all())
+
+
+def _new(home: Workspace, asked: dict[str, Any]) -> SessionRecord:
+    if not asked.get("reference"):
+        raise BadInput('there is nothing to speed up: give the graph an input such as {"reference": "model.py"}')
+    settings = {key: asked[key] for key in _SETTINGS if key in asked}
+    device = asked.get("device", "auto")
+    return open_record(home, asked["reference"], None, name=asked.get("session"), device=device, settings=settings)
+
+
+def _known(home: Workspace, name: str) -> SessionRecord:
+    if name not in home.store.names():
+        raise BadInput(
+            f"this thread goes on with session {name!r}, which is not in {home.where}: start the server with the "
+            "STITCHCUDA_WORKSPACE or STITCHCUDA_CHECKPOINT that it was started with, or start another thread"
+        )
+    return home.record(name)
+
+
+def _same_device(name: str, state: State, hands: Hands) -> None:
+    baseline = state["baseline"]
+    if baseline is not None and baseline.device.key != hands.device().key:
+        raise BadInput(
+            f"session {name!r} was begun on {baseline.device.key}, and {hands.device().key} is here: figures of two devices "
+            "are not compared, so go on where it was begun, or give the thread its reference again for another session"
+        )
+
+
+@atexit.register
+def _close_all() -> None:
+    with _guard:
+        while _open:
+            _open.popitem()[1].held.close()

@@ -1,0 +1,95 @@
+"""From a session's records to a situation and a lesson. Pure functions of records; nothing is read, stored or decided.
+
+A lesson is made of the attempt that settled its task: the one that was kept, else the last one. Which one that is, and when,
+is up to the caller. Where to look next: `memory/lesson.py` (what it holds).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+
+from stitchcuda.memory.lesson import MOST_OPERATORS, MOST_TENSORS, Lesson, Situation, Tensor
+from stitchcuda.state import Attempt, Baseline, Evidence, Region, Review, Settings, Task
+
+
+def situation_of(regions: Sequence[Region], baseline: Baseline, settings: Settings, bottleneck: str = "") -> Situation:
+    """The situation of a task that replaces `regions` together; of all regions for the host side."""
+    counts: Counter[str] = Counter()
+    for region in regions:
+        for operator in region.operators:
+            counts[operator] += len(region.nodes) or 1
+    common = math.gcd(*counts.values()) or 1
+    kept = {name for name, _ in counts.most_common(MOST_OPERATORS)}
+    tensors = [Tensor(shape=spec.shape, dtype=spec.dtype) for region in regions for spec in (*region.inputs, *region.outputs)]
+    tensors.sort(key=lambda tensor: (-tensor.elements, tensor.shape, tensor.dtype))
+    return Situation(
+        operators=tuple((name, count // common) for name, count in counts.items() if name in kept),
+        tensors=tuple(tensors[:MOST_TENSORS]),
+        bottleneck=bottleneck,
+        device=baseline.device.name,
+        arch=baseline.device.arch,
+        precision=settings.precision,
+        torch=baseline.device.torch,
+    )
+
+
+def lesson_of(
+    session: str,
+    task: Task,
+    attempt: Attempt,
+    evidence: Evidence,
+    review: Review | None,
+    *,
+    regions: Sequence[Region],
+    baseline: Baseline,
+    settings: Settings,
+    runtime_ms: float | None = None,
+    note: str = "",
+) -> Lesson:
+    """The lesson of `task` from the attempt that settled it.
+
+    `regions` are all of the program's; `runtime_ms` is the time of the program before the task where nothing was timed, by
+    default the reference's; `note` the coder's own words, by default those of the attempt's record.
+    """
+    own = [region for region in regions if region.id in task.regions]
+    timing = evidence.timing
+    before = timing.previous_ms if timing else runtime_ms or baseline.eager_ms or baseline.predicted_ms
+    return Lesson(
+        situation=situation_of(
+            own or [region for region in regions if region.kind != "view"],
+            baseline,
+            settings,
+            review.bottleneck if review else "",
+        ),
+        kind=task.kind,
+        title=task.title,
+        strategy=task.strategy,
+        note=note or attempt.note,
+        feature=task.id.removeprefix("host:") if task.kind == "host" else "",
+        predicted_ms=_finite(task.predicted_ms) or 0.0,
+        saving_ms=_finite(timing.saving_ms) if timing else None,
+        saving_low_ms=_finite(timing.saving_low_ms) if timing else None,
+        saving_high_ms=_finite(timing.saving_high_ms) if timing else None,
+        runtime_ms=_finite(before),
+        tier=attempt.tier,
+        outcome="accepted" if attempt.kept else "refuted",
+        reason="" if attempt.kept else _reason(attempt),
+        evidence=attempt.evidence,
+        program=attempt.program,
+        session=session,
+        attempt=attempt.id,
+    )
+
+
+def _reason(attempt: Attempt) -> str:
+    """Why it was not kept, in one line."""
+    if not attempt.built or not attempt.correct:
+        what = "not correct" if attempt.built else "not built"
+        return f"{what}: {attempt.diagnosis}" if attempt.diagnosis else what
+    return "does not pay" if attempt.saving_ms is not None else attempt.route_reason or "correct, but not timed"
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,70 @@
+"""Where a session goes after a step: its position in the plan, the next attempt, from the start to the model, or to its end.
+
+It applies the rules of `graph/routes.py` to the state and decides nothing itself.
+"""
+
+from __future__ import annotations
+
+from stitchcuda.nodes.attempt_figures import predicted_ms
+from stitchcuda.nodes.brief import open_work
+from stitchcuda.nodes.context import Context
+from stitchcuda.nodes.lessons import for_plan, learn
+from stitchcuda.nodes.route_request import Rules
+from stitchcuda.state import Route, State, Usage
+
+
+def _more_to_gain(state: State, context: Context) -> bool:
+    """Whether a new plan by the same engineer may help: it reads the record, and something of its last plan was kept."""
+    version = state["plan_version"]
+    kept = any(attempt.kept and attempt.plan_version == version for attempt in context.history(state))
+    return kept and context.engineers.transcript is not None
+
+
+def moved(rules: Rules, state: State, context: Context, route: Route, update: State) -> State:
+    """`update` with the route taken from here: `route`, unless the rules say stop or the built-in engineer's start is over."""
+    after = state | update
+    plan, work = context.plan(after), after.get("work")
+    position = after.get("task", 0)
+    finished = after.get("tasks_done", ())
+    attempt = after["recent"][-1] if after.get("recent") and work and after["recent"][-1].id == work.id else None
+    leaves = route == "next_task" or (route == "replan" and attempt is not None and attempt.correct)
+    if work is not None and leaves:
+        finished, position = (*finished, work.task.id), position + 1
+    baseline, best = after["baseline"], after.get("best")
+    assert baseline is not None
+    runtime = predicted_ms(baseline, context.history(after), after.get("tasks_kept", ()))
+    if best and best.speedup and baseline.eager_ms:
+        runtime = baseline.eager_ms / best.speedup
+    starting = after.get("stage") == "start"
+    stop = rules.stop(
+        route=route,
+        left=plan.tasks[position:] if plan else (),
+        runtime_ms=runtime,
+        speedup=best.speedup if best else None,
+        settings=context.settings,
+        attempts=context.own_attempts(after),
+        usage=after.get("usage", Usage()),
+        spent=context.engineers.budget.exhausted() if context.engineers.budget else None,
+    )
+    reason = after.get("halt") or (stop.reason if stop else None)
+    changed: State = {}
+    if starting and stop and stop.left_over and not after.get("halt"):
+        # The built-in engineer has done what it can: the chat model goes on from there.
+        changed = {"stage": "model", "started": after.get("attempts", 0), "unusable": 0}
+        route, reason = "replan", None
+        context.emit("stage", text=f"{len(after.get('tasks_kept', ()))} tasks by the built-in engineer are verified; "
+                     f"{context.engineers.engineer.name} goes on from there")  # fmt: skip
+    elif stop and stop.left_over and not after.get("halt") and not starting and _more_to_gain(after, context):
+        route, reason = "replan", None     # the plan is done and paid: a chat model may see more in what is left
+    if route == "replan" and not reason:
+        changed["lessons"] = for_plan(after, context)
+    if work is not None and leaves:
+        changed["notes"] = learn(after, context, work.task)
+    again = route == "code" and work is not None and not reason
+    return update | changed | {
+        "route": "done" if reason else route,
+        "stop_reason": reason,
+        "task": position,
+        "tasks_done": finished,
+        "work": open_work(after, context, work.task, work.docs, work.lessons) if again and work else None,
+    }  # fmt: skip

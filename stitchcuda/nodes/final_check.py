@@ -1,0 +1,78 @@
+"""Verifying a session's best program again, on fresh secret seeds: at the end, and after a move to another device.
+
+A program that does not hold falls back to the one kept before it, down to the reference itself, and says so. It writes no
+attempt: the ledger keeps what was found when each was made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from stitchcuda.nodes.attempt_figures import tier_of
+from stitchcuda.state import Attempt, Digest, Evidence, State
+
+if TYPE_CHECKING:
+    from stitchcuda.nodes.context import Context
+
+SLOWER = 0.98
+"""A final program may be at most 2 % slower than eager; the clock is not better than that from run to run."""
+
+
+def verify_best(state: State, context: Context, *, seeds: int) -> State:
+    """The newest kept program that still holds, as an update of program, best, kept tasks, final evidence and notes.
+
+    The program with nothing stitched is the last resort. Timed against it, or against what a chat model went on from.
+    """
+    first = state["first"]
+    kept = [attempt for attempt in context.history(state) if attempt.kept]
+    previous = gone_on_from(kept) or first
+    notes = state.get("notes", ())
+    for position in range(len(kept) - 1, -1, -1):
+        attempt = kept[position]
+        evidence = _gather(context, attempt.program, previous, seeds)
+        refusal = _refusal(evidence)
+        if not refusal:
+            tasks = tuple(dict.fromkeys(earlier.task for earlier in kept[: position + 1]))
+            speedup = evidence.timing.speedup if evidence.timing else None
+            best = attempt.model_copy(update={"speedup": speedup, "tier": evidence.tier})
+            return {"program": attempt.program, "best": best, "tasks_kept": tasks, "final": evidence, "notes": notes}
+        notes = context.note({"notes": notes}, f"the program of attempt {attempt.id} ({attempt.task}) is given up: {refusal}")
+    return {"program": first, "best": None, "tasks_kept": (), "final": None, "notes": notes}
+
+
+def gone_on_from(kept: Sequence[Attempt]) -> Digest | None:
+    """The built-in engineer's program that a chat model's first kept attempt went on from; None where there is none."""
+    writers = [attempt.engineer == "builtin" for attempt in kept]
+    return kept[writers.index(False) - 1].program if True in writers and False in writers else None
+
+
+def _gather(context: Context, program: Digest, previous: Digest, seeds: int) -> Evidence:
+    folder = context.program_folder(program)
+    build = context.hands.build(folder)
+    check = context.hands.verify(folder, seeds) if build.ok or build.skipped else None
+    timing = context.hands.time(folder, context.program_folder(previous), twice=True) if check and check.ok else None
+    evidence = Evidence(build=build, check=check, timing=timing)
+    if timing and not timing.refused:      # a winner on a GPU
+        context.emit("step", text="looking where its time goes, and for memory errors")
+        system, seen = context.hands.profile_system(folder)
+        evidence = evidence.model_copy(update={
+            "system": context.keep(system, seen),
+            "kernels": context.keep(*context.hands.profile_kernels(folder, seen)),
+            "sanitizer": context.hands.sanitize(folder),
+        })  # fmt: skip
+    return evidence.model_copy(update={"tier": tier_of(evidence)})
+
+
+def _refusal(evidence: Evidence) -> str:
+    if not evidence.check:
+        return f"it no longer builds: {evidence.build.log.strip()[:200]}"
+    if not evidence.check.ok:
+        return "; ".join(evidence.check.reasons) or "it is no longer correct"
+    if evidence.sanitizer and evidence.sanitizer.errors:
+        return "; ".join(evidence.sanitizer.errors)
+    if evidence.timing and evidence.timing.refused:
+        return "; ".join(evidence.timing.refused)
+    if evidence.timing and evidence.timing.speedup < SLOWER:
+        return f"it is slower than eager ({evidence.timing.speedup:.2f}x)"
+    return ""

@@ -1,0 +1,89 @@
+"""The tools on this machine, bound to one session's reference: what the tool nodes call.
+
+The judge starts on first use and lives until `close`; device facts are asked for once. It adds no judgement of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from stitchcuda.state import BuildResult, CheckResult, DeviceFacts, ProfileResult, SanitizerResult, Settings, TimingResult
+from stitchcuda.tools.build.build_pool import build_many
+from stitchcuda.tools.build.nvcc import build
+from stitchcuda.tools.device.device import device_facts
+from stitchcuda.tools.profile.memory_errors import sanitize
+from stitchcuda.tools.profile.ncu import profile_kernels
+from stitchcuda.tools.profile.nsys import profile_system
+from stitchcuda.tools.profile.profiling import Counted
+from stitchcuda.tools.profile.system_profile import SystemProfile
+from stitchcuda.verify.api import policy_reasons
+from stitchcuda.verify.client import Judge, ReferenceFacts
+from stitchcuda.verify.reference.baselines import BaselineTimes, baselines
+
+
+class LocalHands:
+    """Implements `context.Hands` with nvcc, the judge and the profilers of this machine."""
+
+    def __init__(self, reference: Path, settings: Settings, *, cache: Path) -> None:
+        self._reference = reference
+        self._settings = settings
+        self._cache = cache
+        self._facts: DeviceFacts | None = None
+        self._judge: Judge | None = None
+
+    def device(self) -> DeviceFacts:
+        self._facts = self._facts or device_facts(self._settings.target, measure=True)
+        return self._facts
+
+    def study(self) -> ReferenceFacts:
+        return self._the_judge().baseline()
+
+    def build(self, program: Path) -> BuildResult:
+        link = self._settings.target == "cuda"
+        return build(program, arch=self.device().arch, cache=self._cache, link=link, machine=True)
+
+    def build_many(self, programs: Sequence[Path]) -> list[BuildResult]:
+        link = self._settings.target == "cuda"
+        return build_many(programs, arch=self.device().arch, cache=self._cache, link=link, machine=True)
+
+    def compile(self, program: Path) -> BuildResult:
+        return build(program, arch=self.device().arch, cache=self._cache, link=False, machine=True)
+
+    def check(self, program: Path, seeds: int) -> CheckResult:
+        return self._the_judge().check(program, seeds=seeds)
+
+    def check_many(self, programs: Sequence[Path], seeds: int) -> list[CheckResult]:
+        return self._the_judge().check_many(programs, seeds=seeds)
+
+    def verify(self, program: Path, seeds: int) -> CheckResult:
+        check = self._the_judge().verify_final(program, seeds=seeds)
+        refused, _ = policy_reasons(program, self._settings.policy, check) if check.ok else ((), "")
+        return check.model_copy(update={"ok": check.ok and not refused, "reasons": (*check.reasons, *refused)})
+
+    def time(self, program: Path, previous: Path, *, twice: bool = False) -> TimingResult | None:
+        if self._settings.target != "cuda":
+            return None
+        return self._the_judge().time(program, previous, twice=twice)
+
+    def profile_system(self, program: Path | None) -> tuple[ProfileResult, SystemProfile | None]:
+        return profile_system(program, self._the_judge())
+
+    def profile_kernels(self, program: Path, system: SystemProfile | None) -> tuple[ProfileResult, Counted | None]:
+        return profile_kernels(program, self._the_judge(), system)
+
+    def sanitize(self, program: Path) -> SanitizerResult:
+        return sanitize(program, self._the_judge())
+
+    def baselines(self) -> BaselineTimes:
+        return baselines(self._reference, precision=self._settings.precision)
+
+    def close(self) -> None:
+        if self._judge is not None:
+            self._judge.close()
+            self._judge = None
+
+    def _the_judge(self) -> Judge:
+        if self._judge is None:
+            self._judge = Judge(self._reference, self._settings, cache=self._cache, arch=self.device().arch)
+        return self._judge

@@ -1,0 +1,88 @@
+"""Hits as text that fits a budget of tokens: whole declarations first, then what is said of them, then the rest.
+
+Nothing is cut inside a declaration: one that does not fit is left out, and its title says that it exists. It counts with
+whatever counter it is given. Where to look next: `engineers/tokens.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+from stitchcuda.rag.chunk import DECLARED, Chunk
+
+Count = Callable[[str], int]
+_CITATION = re.compile(r"^\[(.+\))\]$", re.MULTILINE)
+
+
+def fitted(chunks: Sequence[Chunk], tokens: int, count: Count, about: str = "") -> str:
+    """At most `tokens` by `count`: for each chunk its citation and declaration, as far as they fit in this order; then what is
+    said of them, line by line, the best hit's first. Of a type that does not fit its members follow, those first that `about`
+    names. "" where not even one citation fits."""
+    words = set(re.findall(r"\w{4,}", about))
+    shown: list[list[str]] = []
+    left = tokens
+    for chunk in chunks:
+        head = f"[{chunk.citation}]"
+        declared = chunk.text if chunk.kind in DECLARED else ""
+        tries = ("\n".join(part for part in (head, text) if part) for text in (declared, _first(declared), ""))
+        part = next((one for one in tries if count(one) + 2 <= left), None)
+        if part is None:
+            break
+        shown.append([part])
+        left -= count(part) + 2
+    for chunk, parts in zip(chunks, shown, strict=False):
+        lines = (chunk.comment if chunk.kind in DECLARED else chunk.text).splitlines()
+        if chunk.kind in DECLARED and chunk.text not in parts[0]:
+            members = chunk.text.splitlines()[1:]
+            lines = [*sorted(members, key=lambda line: words.isdisjoint(re.findall(r"\w+", line))), *lines]
+        left -= _added(parts, lines, left, count)
+    return "\n\n".join("\n".join(parts) for parts in shown)
+
+
+def citations_in(text: str) -> list[str]:
+    """The citations of the entries that `fitted` has shown."""
+    return _CITATION.findall(text)
+
+
+def is_citation(text: str) -> bool:
+    """Whether it names an entry, as `Chunk.citation` does: title (library version, source)."""
+    return re.fullmatch(r".+ \([^()]+, \S.*\)", text) is not None
+
+
+def _first(declared: str) -> str:
+    """Of several declarations, or of a type with its members, the first line."""
+    lines = declared.splitlines()
+    return f"{lines[0]} …" if len(lines) > 1 else ""
+
+
+def _added(parts: list[str], lines: Sequence[str], left: int, count: Count) -> int:
+    """Adds whole lines as long as they fit; code in fences stays whole. Returns the tokens they took."""
+    taken = 0
+    for block in _blocks(lines):
+        cost = count(block) + 1
+        if taken + cost > left:
+            if "…" not in parts and taken + 2 <= left:
+                parts.append("…")
+                taken += 2
+            break
+        parts.append(block)
+        taken += cost
+    return taken
+
+
+def _blocks(lines: Sequence[str]) -> list[str]:
+    blocks: list[str] = []
+    fenced: list[str] | None = None
+    for line in lines:
+        if line.lstrip().startswith("```"):
+            if fenced is None:
+                fenced = [line]
+            else:
+                blocks.append("\n".join((*fenced, line)))
+                fenced = None
+        elif fenced is not None:
+            fenced.append(line)
+        else:
+            blocks.append(line)
+    return blocks if fenced is None else [*blocks, "\n".join(fenced)]

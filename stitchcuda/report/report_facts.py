@@ -1,0 +1,213 @@
+"""What a report needs of a session, gathered where sessions are known: its card in the words of the summary, and its findings.
+
+Reading only, and of whatever is there: what is damaged becomes a sentence in the findings. Where to look next:
+`report/gathering.py` (the rest), `cli/summary.py` (whose words these are), `cli/report.py` (who asks).
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from stitchcuda.cli import summary
+from stitchcuda.errors import StitchError
+from stitchcuda.nodes.attempt_figures import predicted_ms
+from stitchcuda.nodes.final_check import gone_on_from
+from stitchcuda.nodes.report_text import RESTS_ON, over_start, spent
+from stitchcuda.report.findings import Card, Findings
+from stitchcuda.report.gathering import gather, sentence
+from stitchcuda.sessions.outcome import Outcome
+from stitchcuda.sessions.session import Session
+from stitchcuda.state import Attempt, Baseline, Evidence, Settings, State, Tier, TimingResult, Usage
+from stitchcuda.store import mended
+
+Read = TypeVar("Read")
+DAMAGE = (StitchError, sqlite3.Error, OSError, ValueError, KeyError, TypeError, EOFError)
+
+
+def findings_of(session: Session) -> Findings:
+    """All that a report shows of a session as it stands now, running or parked ones included."""
+    with session.still():
+        return _findings(session)
+
+
+def _findings(session: Session) -> Findings:
+    lost: list[str] = []
+    state = _read(session.state, State(), "the checkpoints", lost)
+    attempts = _attempts(session, state, lost)
+    outcome = _read(session.outcome, None, "what the session came to", []) if not lost else None
+    predicted = _predicted(state, attempts)
+    card = _card(session, state, attempts, outcome, predicted, lost)
+    place = str(session.home.root)
+    lost = [one.replace(f"{place}/", "") for one in lost]
+    return gather(card, state, attempts, predicted, session.home.store, place=place, lost=lost)
+
+
+def _read(look: Callable[[], Read], otherwise: Read, what: str, lost: list[str]) -> Read:
+    try:
+        return look()
+    except DAMAGE as error:
+        lost.append(f"{what} cannot be read: {sentence(error)}")
+        return otherwise
+
+
+def _attempts(session: Session, state: State, lost: list[str]) -> Sequence[Attempt]:
+    """The whole record; where it is damaged what is whole of it, else what the checkpoints have."""
+    before = len(lost)
+    nothing: tuple[Attempt, ...] = ()
+    walk = _read(session.attempts, nothing, "the whole record of attempts", lost)
+    if len(lost) == before:
+        return walk
+    whole = _read(lambda: session.home.store.whole(session.name).attempts, nothing, "the ledger", lost)
+    found = whole or state.get("recent", ())
+    lost.append(f"{len(found)} attempts can be read, and are shown.")
+    return found
+
+
+def _predicted(state: State, attempts: Sequence[Attempt]) -> list[float]:
+    """Milliseconds of the best program after each attempt, by the cost model."""
+    baseline = state.get("baseline")
+    if baseline is None:
+        return []
+    kept = [tuple(dict.fromkeys(one.task for one in attempts[: end + 1] if one.kept)) for end in range(len(attempts))]
+    return [predicted_ms(baseline, attempts[: end + 1], tasks) for end, tasks in enumerate(kept)]
+
+
+def _card(
+    session: Session,
+    state: State,
+    attempts: Sequence[Attempt],
+    outcome: Outcome | None,
+    predicted: Sequence[float],
+    lost: list[str],
+) -> Card:
+    record, final, baseline = session.record, state.get("final"), state.get("baseline")
+    settings = record.settings.model_copy(update={"target": state["settings"].target} if "settings" in state else {})
+    best = state.get("best")
+    tier = outcome.tier if outcome else final.tier if final else best.tier if best else None
+    status = outcome.status if outcome else _read(lambda: str(session.status), "unknown", "its status", [])
+    ratio, gain = _claim(outcome, state)
+    timing = final.timing if final else _timing(session, best)
+    facts = [
+        ("tier", f"{tier}: {RESTS_ON[tier]}" if tier else "none: nothing was kept"),
+        *_times(state, attempts, timing, predicted, tier),
+        *([("rests on", _grounds(state, settings))] if final and final.check else []),
+        ("precision", settings.precision),
+        ("policy", settings.policy),
+        ("device", f"{baseline.device.name} ({_ceilings(baseline)} figures)" if baseline else ""),
+        ("tasks", f"{len(state.get('tasks_kept', ()))} kept of {len(state.get('tasks_done', ()))} finished"),
+        ("attempts", str(len(attempts))),
+        ("engineer", settings.model),
+        ("cost", _cost(state.get("usage", Usage()), attempts)),
+        ("ended" if status == "done" else "stands at", (outcome.stop_reason if outcome else state.get("stop_reason")) or ""),
+    ]
+    return Card(
+        session=session.name,
+        reference=record.reference_name,
+        created=record.created[:16].replace("T", " "),
+        status=status,
+        headline=summary.headline(outcome) if outcome else f"{status}; not all of the session can be read",
+        ratio=ratio,
+        speedup=outcome.speedup if outcome and ratio and tier in ("measured", "timed") else None,
+        interval=_interval(timing) if ratio else "",
+        terms=f"precision {settings.precision}, policy {settings.policy}",
+        gain=gain,
+        tier=tier,
+        facts=tuple((label, text) for label, text in facts if text),
+        settings=(("reference", f"{record.reference_name}, {record.reference[:12]}"), *_settings(settings, state)),
+        missing=outcome.missing if outcome else (),
+        next=tuple(summary.next_commands(session, outcome)) if outcome and not lost else (),
+        notes=(*state.get("notes", ()), *_mended(session)),
+    )
+
+
+def _mended(session: Session) -> tuple[str, ...]:
+    nothing: tuple[str, ...] = ()
+    found = _read(lambda: mended(session.home.store, session.name), nothing, "its transcript", [])
+    return tuple(f"was damaged, and mended: {text}" for text in found)
+
+
+def _claim(outcome: Outcome | None, state: State) -> tuple[str, str]:
+    """What may be said of the gain, as a figure and as a sentence; no figure where nothing is kept or the end is a refusal."""
+    if outcome is None or not state.get("tasks_kept") or (outcome.status == "done" and not outcome.accepted):
+        return "", "no speed-up is claimed"
+    baseline = state.get("baseline")
+    gain = summary.gain(outcome, baseline.device.name if baseline else "this device")
+    so_far = "" if outcome.status == "done" else ", so far"
+    if outcome.speedup is not None and outcome.tier in ("measured", "timed"):
+        return f"{outcome.speedup:.2f}×", gain + so_far
+    if outcome.predicted_speedup is not None:
+        return f"predicted {outcome.predicted_speedup:.2f}×", gain + so_far
+    return "", gain
+
+
+def _times(
+    state: State, attempts: Sequence[Attempt], timing: TimingResult | None, predicted: Sequence[float], tier: Tier | None
+) -> list[tuple[str, str]]:
+    """The time of a call before and after: timed, or by the cost model and called a prediction."""
+    baseline = state.get("baseline")
+    if timing and tier in ("measured", "timed"):
+        facts = [("time of a call", f"{timing.reference_ms:.4f} ms → {timing.program_ms:.4f} ms ({tier}, {timing.clock})")]
+        if timing.ratio_low and timing.ratio_high:
+            facts.append(("over eager", f"{timing.speedup:.2f}×, {_interval(timing)}"))
+        if state.get("final") and gone_on_from([one for one in attempts if one.kept]):
+            facts.append(("of that", over_start(timing)))
+        return facts
+    if baseline is None:
+        return []
+    after = predicted[-1] if predicted else baseline.predicted_ms
+    light = f"speed of light {baseline.floor_ms:.4f} ms, {_ceilings(baseline)} ceilings"
+    text = f"{baseline.predicted_ms:.4f} ms → {after:.4f} ms by the cost model ({light}); nothing was timed here"
+    return [("prediction", text)]
+
+
+def _ceilings(baseline: Baseline) -> str:
+    return "measured" if baseline.device.measured else "nominal"
+
+
+def _interval(timing: TimingResult | None) -> str:
+    if timing is None or not timing.ratio_low or not timing.ratio_high:
+        return ""
+    return f"95 % interval {timing.ratio_low:.2f}× to {timing.ratio_high:.2f}×"
+
+
+def _timing(session: Session, best: Attempt | None) -> TimingResult | None:
+    """How the best attempt was timed; None where it was not, or nobody can read it any more."""
+    if best is None:
+        return None
+    found = _read(lambda: Evidence.model_validate_json(session.home.store.get(best.evidence)), None, "its evidence", [])
+    return found.timing if found else None
+
+
+def _grounds(state: State, settings: Settings) -> str:
+    final = state.get("final")
+    if final is None or final.check is None:
+        return ""
+    return summary.grounds(final, final.check, settings.precision).removeprefix("rests on: ")
+
+
+def _cost(usage: Usage, attempts: Sequence[Attempt]) -> str:
+    """Calls and money of chat models, and the time on this machine."""
+    money = spent(usage, tuple(attempts)) if usage.calls else "no chat model was asked"
+    gpu = f", {usage.gpu_s:.0f} s on the GPU" if usage.gpu_s else ""
+    return f"{money}; {usage.wall_s / 60:.1f} minutes{gpu}"
+
+
+def _settings(settings: Settings, state: State) -> tuple[tuple[str, str], ...]:
+    """What the session was asked to do and on what, as texts that can be compared."""
+    baseline = state.get("baseline")
+    device = baseline.device if baseline else None
+    asked = {name: _told(value) for name, value in settings.model_dump(mode="json").items()}
+    where = {"GPU": device.name, "driver": device.driver, "torch": device.torch} if device else {}
+    return tuple((name.replace("_", " "), text) for name, text in {**asked, **where}.items())
+
+
+def _told(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name}={_told(each)}" for name, each in value.items()) or "none"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_told, value)) or "none"
+    if value is None:
+        return "none"
+    return ("yes" if value else "no") if isinstance(value, bool) else str(value)

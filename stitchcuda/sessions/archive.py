@@ -1,0 +1,245 @@
+"""A session as one file, to be carried to another workspace or another kind of store: `export` writes it, `import_` reads it.
+
+    session.json  ledger.jsonl  transcript.jsonl  checkpoints.sqlite  artefacts/SHA-256  files/report.md
+
+A gzipped tar file. Everything in it is checked before anything is added: names, digests, checksums, how much it is in all,
+and that nothing which the session rests on is missing. It holds what models were told and answered, and no key.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import re
+import sqlite3
+import tarfile
+import tempfile
+import zlib
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from pydantic import ValidationError
+
+from stitchcuda.errors import BadInput, Damaged, Unavailable
+from stitchcuda.sessions.remove import reached
+from stitchcuda.sessions.repair import Seen, kept_of, lack_of
+from stitchcuda.sessions.session import Place, Session
+from stitchcuda.state import Attempt, Call
+from stitchcuda.store import FolderStore, SessionRecord, Store, Workspace, write_atomically
+from stitchcuda.store.checkpoints import FILE, Checkpoints, carry, open_checkpoints, told
+from stitchcuda.store.lines import Lines
+from stitchcuda.store.session_snapshot import standing
+from stitchcuda.store.store import Whole
+
+SUFFIX = ".stitch.tar.gz"
+MOST = 1 << 30                             # bytes that any archive may unpack to
+EXPANDS = 100                              # times its own size that a larger one may
+_NAMES = re.compile(
+    r"session\.json|ledger\.jsonl|transcript\.jsonl|checkpoints\.sqlite|artefacts/[0-9a-f]{64}|files/report\.(md|html)"
+)
+_LARGE = "it is far larger unpacked than packed"
+_REFERENCE = re.compile(r"[^\W.][^/\x00-\x1f]{0,100}\.(py|pkl)")
+
+
+def export(name: str, path: Path | None = None, *, workspace: Place = None) -> Path:
+    """Writes the session to `path` (default: `NAME.stitch.tar.gz` here) and returns it. A running session is written as it
+    stands.
+
+    Raises Unavailable where something that it rests on is missing or damaged: an archive is whole.
+    """
+    home = Workspace.of(workspace, create=False)
+    record = home.record(name).model_copy(update={"reference_path": ""})  # a path of this machine
+    target = path or Path(f"{name}{SUFFIX}")
+    if target.is_dir():
+        raise BadInput(f"{target} is a folder: name a file with -o, such as {target / f'{name}{SUFFIX}'}")
+    if not target.parent.is_dir():
+        raise BadInput(f"cannot write {target} (there is no folder {target.parent}): make it, or name another file with -o")
+    with tempfile.TemporaryDirectory(prefix="stitchcuda-export-") as place:
+        folder = Path(place)
+        with home.told(), open_checkpoints(home, name, reading=True) as saver, Checkpoints(folder) as copy:
+            carry(saver, name, copy, name)
+        attempts, calls = home.store.attempts(name), home.store.calls(name)
+        if lack := _lack(folder, record, attempts, calls, home.store):
+            raise Unavailable(f"session {name!r} is not whole ({lack}): resume it, which goes on from what is, then export it")
+        if attempts:
+            _lines(folder / "ledger.jsonl", Attempt, "attempt").replace(attempts.values())
+        if calls:
+            _lines(folder / "transcript.jsonl", Call, "call").replace(calls.values())
+        packed = io.BytesIO()
+        # Without times and owners: the same session gives the same bytes.
+        with gzip.GzipFile(fileobj=packed, mode="wb", mtime=0) as squeezed, tarfile.open(fileobj=squeezed, mode="w") as tar:
+            _add(tar, "session.json", record.model_dump_json(indent=1).encode())
+            for file in ("ledger.jsonl", "transcript.jsonl", FILE):
+                if (folder / file).exists():
+                    _add(tar, file, (folder / file).read_bytes())
+            if (report := home.folder(name) / "report.md").is_file():  # its page is made again from what is here
+                _add(tar, "files/report.md", report.read_bytes())
+            for digest in sorted(reached(home, [name])):
+                _add(tar, f"artefacts/{digest}", home.store.get(digest))
+    try:
+        write_atomically(target, packed.getvalue())
+    except (BadInput, Unavailable) as error:
+        raise type(error)(str(error).replace("--workspace", "-o")) from error
+    return target
+
+
+def import_(path: Path, *, to: str | None = None, workspace: Place = None) -> Session:
+    """Adds the session of an archive, as `to` or by its own name. Raises BadInput for a name that is taken and for what is no
+    whole archive; nothing is added then."""
+    with tempfile.TemporaryDirectory(prefix="stitchcuda-import-") as place:
+        folder = Path(place)
+        record = _unpacked(path, folder)
+        home = Workspace.of(workspace)
+        home.check_free(to or record.name)
+        with home.store.adding():
+            carried = FolderStore(folder)
+            for digest in sorted(digest for digest, _ in carried.artefacts()):
+                home.store.put(carried.get(digest))
+            named = {"name": to, "origin": record.root} if to else {}
+            made = Session(home, home.create(record.model_copy(update=named)))
+            try:
+                with home.store.owning(made.name):
+                    for attempt in _lines(folder / "ledger.jsonl", Attempt, "attempt").records().values():
+                        home.store.append(made.name, attempt)
+                    for call in _lines(folder / "transcript.jsonl", Call, "call").records().values():
+                        home.store.record(made.name, call)
+                    with home.told(), Checkpoints(folder) as saver, open_checkpoints(home, made.name) as copy:
+                        carry(saver, record.name, copy, made.name)
+                    for file in (folder / "files").iterdir():
+                        write_atomically(made.folder / file.name, file.read_bytes())
+            except BaseException:
+                home.discard(made.name)
+                raise
+    return made
+
+
+def _add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
+    entry = tarfile.TarInfo(name)
+    entry.size, entry.mode = len(data), 0o644
+    tar.addfile(entry, io.BytesIO(data))
+
+
+def _unpacked(path: Path, folder: Path) -> SessionRecord:
+    """The archive's files below `folder`, checked, and its record."""
+    for part in ("artefacts", "files"):
+        (folder / part).mkdir()
+    try:
+        most = max(MOST, EXPANDS * path.stat().st_size)
+        with gzip.open(path) as squeezed:
+            whole: Any = _Bounded(squeezed, most)
+            with tarfile.open(fileobj=whole, mode="r|") as tar:
+                for entry in tar:
+                    most -= _unpack(tar, entry, folder, most)
+            while whole.read(1 << 20):     # to its end, where gzip has its own checksum
+                pass
+        record = SessionRecord.model_validate_json((folder / "session.json").read_bytes())
+        if not _REFERENCE.fullmatch(record.reference_name):
+            raise _Foreign(f"its reference cannot be named {record.reference_name!r}")
+        attempts = _lines(folder / "ledger.jsonl", Attempt, "attempt").records()
+        calls = _lines(folder / "transcript.jsonl", Call, "call").records()
+        _check_tables(folder / FILE)
+        if lack := _lack(folder, record, attempts, calls, FolderStore(folder)):
+            raise Damaged(lack)
+    except _Foreign as error:
+        raise BadInput(f"{path} is no exported session: {error}") from error
+    except FileNotFoundError as error:
+        missing = "there is no such file" if error.filename == str(path) else f"it has no {Path(str(error.filename)).name}"
+        raise BadInput(f"{path} is no exported session: {missing}") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        why = f"session.json: {'.'.join(map(str, first['loc']))}: {first['msg']}"
+        raise BadInput(f"{path} is not as it was exported ({why}): export it again") from error
+    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, ValueError, Damaged, sqlite3.Error) as error:
+        why = _first(error).replace(f"{folder}/", "").partition(": restore")[0]
+        raise BadInput(f"{path} is no exported session, or not all of it ({why}): export it again") from error
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise BadInput(f"{path} cannot be read ({why}): give a file that `stitchcuda export` has written") from error
+    return record.model_copy(update={"reference_path": ""})
+
+
+def _lack(
+    folder: Path, record: SessionRecord, attempts: Mapping[str, Attempt], calls: Mapping[str, Call], store: Store
+) -> str:
+    """What is missing of all that the session rests on, by what resuming it would look at; "" where it is whole. Its
+    checkpoints lie in `folder`, its artefacts in `store`. Raises Damaged for checkpoints that are not what was written."""
+    seen = Seen(store)
+    with Checkpoints(folder) as saver:
+        saver.look()
+        threads = {str(one.config["configurable"]["thread_id"]) for one in saver.list(None)}  # so each can be read
+        state = standing(saver, record.name).state
+    if other := sorted(threads - {record.name}):
+        return f"its record is of session {record.name!r}, its checkpoints are of session {other[0]!r}"
+    if attempts and not threads:
+        return "it has attempts, and its checkpoints hold nothing"
+    if not (seen.has(record.reference) and seen.has(record.source)):
+        return "the reference is missing or damaged"
+    try:
+        _, lost = kept_of(seen, Whole(tuple(attempts.values()), tuple(calls.values())))
+        return lost[0] if lost else lack_of(state, dict(attempts), seen)
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise Damaged("the list of a program's files is not what was written") from error
+
+
+class _Foreign(Exception):
+    """What does not belong into an archive of ours."""
+
+
+class _Bounded:
+    """What is unpacked, up to a limit: a small file may hold any number of zeros."""
+
+    def __init__(self, file: gzip.GzipFile, most: int) -> None:
+        self._file, self._left = file, most
+
+    def read(self, size: int) -> bytes:
+        data = self._file.read(size)
+        self._left -= len(data)
+        if self._left < 0:
+            raise _Foreign(_LARGE)
+        return data
+
+
+def _unpack(tar: tarfile.TarFile, entry: tarfile.TarInfo, folder: Path, most: int) -> int:
+    """One file of the archive, of at most `most` bytes; returns how many it has. A sparse one has any number in a few."""
+    if not entry.isreg() or entry.issparse() or not _NAMES.fullmatch(entry.name):
+        raise _Foreign(f"{entry.name!r} does not belong into one")
+    target = folder.joinpath(*PurePosixPath(entry.name).parts)
+    if target.parent.name == "artefacts":  # as a workspace has them
+        target = target.parent / target.name[:2] / target.name[2:]
+        target.parent.mkdir(exist_ok=True)
+    if target.exists():
+        raise _Foreign(f"{entry.name!r} is in it twice")
+    found = hashlib.sha256()
+    data = tar.extractfile(entry)
+    assert data is not None
+    size = 0
+    with target.open("wb") as file:
+        while piece := data.read(1 << 20):
+            size += len(piece)
+            if size > most:
+                raise _Foreign(_LARGE)
+            found.update(piece)
+            file.write(piece)
+    if entry.name.startswith("artefacts/") and found.hexdigest() != (digest := PurePosixPath(entry.name).name):
+        raise _Foreign(f"the artefact {digest} is not what its name says; export it again")
+    return size
+
+
+def _check_tables(path: Path) -> None:
+    """Nothing but tables of ours: views and triggers would act while they are read."""
+    path.stat()
+    with told(path), closing(sqlite3.connect(path)) as connection:
+        for kind, name in connection.execute("SELECT type, name FROM sqlite_master"):
+            if kind != "table" and not name.startswith("sqlite_autoindex_"):
+                raise _Foreign(f"its checkpoints have a {kind} {name!r}")
+
+
+def _lines(path: Path, kind: Any, field: str) -> Any:
+    return Lines(path, kind, field, lambda one: one.id)
+
+
+def _first(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:150]

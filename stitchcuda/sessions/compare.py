@@ -1,0 +1,119 @@
+"""Two sessions side by side: what was asked differently, what each came to, and the difference of their programs.
+
+Pure reading. A side is a session, or `SESSION@N` for its program as it was after attempt N, 0 for the start.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+
+from stitchcuda.errors import BadInput
+from stitchcuda.sessions.session import Place, Session
+from stitchcuda.state import Attempt, Digest, Record, Tier
+from stitchcuda.store import Workspace, get_tree
+
+
+class Side(Record):
+    """One of two sessions, or a moment of it."""
+
+    name: str
+    attempts: int
+    kept: tuple[str, ...]                  # tasks, in the order in which they were stitched
+    tier: Tier | None
+    speedup: float | None                  # measured and timed only
+    predicted_speedup: float | None
+    program: Digest | None
+
+
+class Comparison(Record):
+    """What is different. `settings` are pairs by name; `files` are unified diffs by the path in the program."""
+
+    a: Side
+    b: Side
+    reference: bool                        # both were made from the same reference
+    settings: dict[str, tuple[str, str]]
+    parts: int | None                      # the first attempt, from 1, in which they differ; None where they do not
+    files: dict[str, str]
+
+
+def compare(a: str, b: str, *, workspace: Place = None) -> Comparison:
+    """Raises BadInput for a session or an attempt that is not there."""
+    home = Workspace.of(workspace, create=False)
+    one, other = _Moment(home, a), _Moment(home, b)
+    here, there = (side.session.record.settings.model_dump() for side in (one, other))
+    settings = {name: (str(value), str(there[name])) for name, value in here.items() if value != there[name]}
+    return Comparison(
+        a=one.side(),
+        b=other.side(),
+        reference=one.session.record.reference == other.session.record.reference,
+        settings=settings,
+        parts=_parting(one.walk, other.walk),
+        files=_differences(one.files(), other.files(), a, b),
+    )
+
+
+class _Moment:
+    """A session as it is, or after one of its attempts."""
+
+    def __init__(self, home: Workspace, named: str) -> None:
+        name, found, number = named.partition("@")
+        self.named = named
+        self.session = Session(home, home.record(name))
+        self.walk = self.session.attempts()
+        self.now = not found
+        if found:
+            if not number.isdecimal() or int(number) > len(self.walk):
+                last = f"{name}@0 (the start) to {name}@{len(self.walk)}"
+                raise BadInput(f"session {name!r} has no attempt {number or 'without a number'}: give {last}")
+            self.walk = self.walk[: int(number)]
+        self.program = self._program()
+
+    def _program(self) -> Digest | None:
+        """The verified program at that moment, the one that an attempt went into and was kept."""
+        kept = [attempt.program for attempt in self.walk if attempt.kept]
+        if self.now or not kept:
+            state = self.session.state()
+            return state.get("program") if self.now else state.get("first")
+        return kept[-1]
+
+    def files(self) -> dict[str, bytes]:
+        return get_tree(self.session.home.store, self.program) if self.program else {}
+
+    def side(self) -> Side:
+        kept = tuple(dict.fromkeys(attempt.task for attempt in self.walk if attempt.kept))
+        if self.now:
+            outcome = self.session.outcome()
+            tier, speedup, predicted = outcome.tier, outcome.speedup, outcome.predicted_speedup
+        else:
+            best = next((attempt for attempt in reversed(self.walk) if attempt.kept), None)
+            tier, speedup, predicted = (best.tier, best.speedup, None) if best else (None, None, None)
+        return Side(
+            name=self.named, attempts=len(self.walk), kept=kept, tier=tier, speedup=speedup, predicted_speedup=predicted,
+            program=self.program,
+        )  # fmt: skip
+
+
+def _parting(one: tuple[Attempt, ...], other: tuple[Attempt, ...]) -> int | None:
+    """The number of the first attempt in which two records differ."""
+    for number, (a, b) in enumerate(zip(one, other, strict=False), 1):
+        if (a.task, a.program, a.kept, a.route) != (b.task, b.program, b.kept, b.route):
+            return number
+    return None if len(one) == len(other) else min(len(one), len(other)) + 1
+
+
+def _differences(one: Mapping[str, bytes], other: Mapping[str, bytes], a: str, b: str) -> dict[str, str]:
+    found = {}
+    for path in sorted({*one, *other}):
+        before, after = one.get(path), other.get(path)
+        if before == after:
+            continue
+        try:
+            old, new = ((content or b"").decode().splitlines(keepends=True) for content in (before, after))
+        except UnicodeDecodeError:
+            found[path] = f"{path}: {len(before or b''):,} and {len(after or b''):,} bytes that are no text\n"
+            continue
+        from_, to = (f"{side}/{path}" if content is not None else "/dev/null" for side, content in ((a, before), (b, after)))
+        lines = difflib.unified_diff(old, new, from_, to)
+        found[path] = "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
+    return found

@@ -1,0 +1,69 @@
+"""What a session came to, or stands at, in the fields of `--json`: read from its state and record, nothing is judged anew here.
+
+`sessions/session.py` reads a session and asks for this; `cli/summary.py` and `report/report_facts.py` tell it to people.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from stitchcuda.nodes.attempt_figures import missing, predicted_ms
+from stitchcuda.state import Evidence, Record, Status, Tier, Usage
+
+if TYPE_CHECKING:
+    from stitchcuda.sessions.session import Session
+
+
+class Outcome(Record):
+    """What a session came to: the fields of `--json`. Paths are absolute; `speedup` is None unless something was timed."""
+
+    session: str
+    status: Status
+    accepted: bool
+    tier: Tier | None
+    attempts: int
+    tasks_done: int
+    tasks_total: int
+    baseline_ms: float | None
+    best_ms: float | None
+    speedup: float | None
+    predicted_speedup: float | None
+    program: str | None
+    report: str | None
+    usage: Usage
+    stop_reason: str | None
+    missing: tuple[str, ...] = ()          # "TOOL: why" for each that did not look at the program, or a lesser one in its place
+
+
+def outcome_of(session: Session, status: Status, why: str | None) -> Outcome:
+    """`status` and `why` are how the session stands. Raises Damaged where what this rests on is."""
+    state = session.state()
+    baseline, best, final = state.get("baseline"), state.get("best"), state.get("final")
+    timing = final.timing if final else None
+    speedup = timing.speedup if timing else best.speedup if best else None
+    baseline_ms = timing.reference_ms if timing else baseline.eager_ms if baseline else None
+    tier = final.tier if final else best.tier if best else None
+    check = final.check if final else None
+    sound = check is not None and check.ok and not check.reasons and tier in ("measured", "timed", "simulated")
+    program, report = session.program, state.get("report")
+    predicted = predicted_ms(baseline, session.attempts(), state.get("tasks_kept", ())) if baseline else 0.0
+    root, get = session.home.root, session.home.store.get
+    evidence = (Evidence.model_validate_json(get(one.evidence)) for one in session.attempts())
+    return Outcome(
+        session=session.name,
+        status=status,
+        accepted=status == "done" and sound and bool(state.get("tasks_kept")),
+        tier=tier,
+        attempts=state.get("attempts", 0),
+        tasks_done=len(state.get("tasks_done", ())),
+        tasks_total=state.get("tasks_total", 0),
+        baseline_ms=baseline_ms,
+        best_ms=timing.program_ms if timing else baseline_ms / speedup if baseline_ms and speedup else None,
+        speedup=speedup if tier in ("measured", "timed") else None,
+        predicted_speedup=baseline.predicted_ms / predicted if baseline and predicted > 0 else None,
+        program=str(program) if program else None,
+        report=str(root / report) if report and (root / report).is_file() else None,
+        usage=state.get("usage", Usage()),
+        stop_reason=why or state.get("stop_reason"),
+        missing=missing([final] if final else evidence),
+    )

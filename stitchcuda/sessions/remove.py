@@ -1,0 +1,103 @@
+"""Removing sessions, and sweeping out what no session refers to any more.
+
+What is referred to is found as a garbage collector finds it that knows no types: every run of 64 hexadecimal digits in a
+session's record, ledger, transcript and checkpoints, and in the artefacts they name, counts as a digest. So nothing that is in
+use can be missed, whatever new records may come. No artefact goes while a session runs: it may be about to name one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+
+from stitchcuda.errors import Damaged, StitchError, Unavailable
+from stitchcuda.sessions.session import Place
+from stitchcuda.state import Digest, Record
+from stitchcuda.store import Workspace
+from stitchcuda.store.checkpoints import open_checkpoints
+
+READ = 16 << 20                            # bytes of an artefact that are looked through; plans and profiles are far smaller
+_DIGITS = re.compile(rb"[0-9a-f]{64,}")
+
+
+class Swept(Record):
+    """What a sweep came to."""
+
+    artefacts: int = 0                     # that are gone
+    bytes: int = 0
+    waits_for: str = ""                    # why nothing was swept: a session runs, or cannot be read; "" where it was
+
+
+def remove(names: Iterable[str], *, workspace: Place = None) -> Swept:
+    """Removes sessions with all that only they have used; damaged ones too. Raises BadInput for a name that is not there, and
+    SessionBusy for one that runs, before anything is removed."""
+    home = Workspace.of(workspace, create=False)
+    wanted = list(dict.fromkeys(names))
+    known = home.store.names()
+    for name in wanted:
+        if name not in known:
+            home.record(name)              # which says so
+    with ExitStack() as owned:
+        for name in wanted:
+            owned.enter_context(home.store.owning(name))
+        for name in wanted:
+            home.discard(name)
+    return sweep(home)
+
+
+def sweep(home: Workspace) -> Swept:
+    """Removes artefacts that no session refers to; none while a session runs, or where one cannot be read."""
+    running = [f"{name} ({owner})" for name in home.store.names() if (owner := home.store.owner(name))]
+    with home.store.sweeping() as alone:
+        if running or not alone:
+            return Swept(waits_for=f"this runs: {', '.join(running) or 'a session that is being made'}")
+        try:
+            needed = reached(home, home.store.names())
+        except Unavailable as error:
+            return Swept(waits_for=str(error))
+        gone, freed = 0, 0
+        for digest, size in list(home.store.artefacts()):
+            if digest not in needed:
+                home.store.drop(digest)
+                gone, freed = gone + 1, freed + size
+    return Swept(artefacts=gone, bytes=freed)
+
+
+def reached(home: Workspace, sessions: Iterable[str]) -> set[Digest]:
+    """The artefacts that these sessions refer to, directly or through others. Raises Unavailable where one cannot be read."""
+    there = {digest for digest, _ in home.store.artefacts()}
+    found: set[Digest] = set()
+    todo: set[Digest] = set()
+    for name in sessions:
+        try:
+            todo |= {digest for text in _texts(home, name) for digest in digests(text) if digest in there}
+        except StitchError as error:
+            raise Unavailable(f"session {name!r} cannot be read, so what it needs is not known: {error}") from error
+    while todo:
+        digest = todo.pop()
+        found.add(digest)
+        try:
+            todo |= {one for one in digests(home.store.get(digest)[:READ]) if one in there and one not in found}
+        except StitchError:
+            continue                       # damaged: it is kept, for whoever can mend it
+    return found
+
+
+def digests(data: bytes) -> Iterator[Digest]:
+    """Every 64 hexadecimal digits in a row: in binary data a neighbour may look like one more."""
+    for run in _DIGITS.findall(data):
+        for start in range(len(run) - 63):
+            yield run[start : start + 64].decode()
+
+
+def _texts(home: Workspace, name: str) -> Iterator[bytes]:
+    yield home.record(name).model_dump_json().encode()
+    for attempt in home.store.attempts(name).values():
+        yield attempt.model_dump_json().encode()
+    for call in home.store.calls(name).values():
+        yield call.model_dump_json().encode()
+    with home.told(), open_checkpoints(home, name, reading=True) as saver:
+        if home.store.attempts(name) and saver.newest(name) is None:
+            raise Damaged(f"the checkpoints of session {name!r} are missing")
+        yield from saver.contents(name)

@@ -1,0 +1,143 @@
+"""Runs a session: takes it over, mends what is damaged, drives the graph from where it stands until it ends or waits.
+
+What a session is, and how it is read, is in `sessions/session.py`; this module imports the graph and all that nodes need, so it
+is imported when something runs.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import ExitStack, closing, suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.graph import START
+from langgraph.types import Command
+
+from stitchcuda.engineers import Engineer
+from stitchcuda.engineers.selection import Engineers
+from stitchcuda.errors import BadInput, SessionBusy, StitchError
+from stitchcuda.graph.approval import commanded, lay_out, questions
+from stitchcuda.graph.graph import Graph, build_graph, recursion_limit, thread
+from stitchcuda.graph.opening import open_context, open_hands
+from stitchcuda.graph.request import Request
+from stitchcuda.graph.runtime import Given
+from stitchcuda.memory import open_memory
+from stitchcuda.nodes.context import Context, Hands
+from stitchcuda.nodes.remote_tools import ELSEWHERE, AwayHands
+from stitchcuda.sessions.repair import mend
+from stitchcuda.state import Plan, Usage
+from stitchcuda.store.checkpoints import disk_trouble, open_checkpoints
+
+if TYPE_CHECKING:
+    from stitchcuda.sessions.session import Listener, Session
+
+
+def run(
+    session: Session,
+    *,
+    device: str | None,
+    engineer: Engineer | Engineers | None,
+    hands: Hands | None,
+    on_event: Listener | None,
+    answer: Any,
+) -> None:
+    """See `Session.run`."""
+    command = commanded(session.waiting, answer) if answer is not None else None
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(session.home.store.owning(session.name))
+            session.home.store.fail(session.name, None)
+            session.home.prepared(session.record)
+            mended = mend(session.home, session.record)
+            saver = stack.enter_context(open_checkpoints(session.home, session.name))
+            memory = stack.enter_context(open_memory(session.home.root))
+            hands = stack.enter_context(closing(hands or _hands(session, device)))
+            if on_event is not None:
+                for text in mended:
+                    on_event({"kind": "note", "session": session.name, "text": text})
+            graph = build_graph(saver)
+            start = _start(graph, session.name, hands, command)
+            if start is not None:
+                context = open_context(session.home, session.record, hands, engineer, on_event, memory)
+                with session.home.told():
+                    _drive(graph, start, context, standing_of(session, context))
+                waiting = questions(graph.get_state(thread(session.name)).interrupts)
+                lay_out(waiting, session.folder, session.home.store)
+        except KeyboardInterrupt as error:
+            how = f"stitchcuda resume {session.name}{session.home.option}"
+            raise KeyboardInterrupt(f"session {session.name!r} is saved in {session.home.where}: go on with `{how}`") from error
+        except sqlite3.Error as error:
+            raise disk_trouble(session.folder, error) from error
+        except SessionBusy:
+            raise
+        except Exception as error:     # checkpoints keep an error of an earlier run, in other words and without its time
+            with suppress(StitchError):
+                session.home.store.fail(session.name, str(error))
+            raise
+
+
+def _hands(session: Session, device: str | None) -> Hands:
+    if device != ELSEWHERE:
+        return open_hands(session.home, session.record, device)
+    baseline = session.state().get("baseline")
+    if baseline is None:
+        raise BadInput(f"session {session.name!r} has no baseline yet: start it on the machine with the device first")
+    return AwayHands(baseline.device, session.home.cache)
+
+
+class _Start(NamedTuple):
+    """How the graph is to be started: its input, None to go on from the last checkpoint."""
+
+    request: Request | Command[Any] | None
+    resumed: bool
+
+
+def _start(graph: Graph, name: str, hands: Hands, command: Command[Any] | None) -> _Start | None:
+    """None when the session is done and stands for this device. `command` hands in what a person has answered.
+
+    Results are compared only within one device key: on another, the baseline is taken again.
+    """
+    snapshot = graph.get_state(thread(name))
+    baseline = snapshot.values.get("baseline")
+    if not snapshot.created_at:
+        return _Start({"session": name}, resumed=False)
+    if baseline and baseline.device.key != hands.device().key:
+        if command is not None:
+            raise BadInput(f"session {name!r} is on another device now and asks anew: resume it without an answer first")
+        graph.update_state(thread(name), {"session": name}, as_node=START)
+        return _Start(None, resumed=True)
+    # `next` leaves out a node that has run but whose checkpoint was not written any more; `tasks` has it.
+    return _Start(command, resumed=True) if snapshot.tasks else None
+
+
+def standing_of(session: Session, context: Context) -> dict[str, Any]:
+    """Where a session stands when a run of it begins, for the event that says so: `tasks` of the plan and those finished before
+    it, in order, which of them are `done` and `kept`, `attempts` so far, of them by the built-in engineer's start (`started`)
+    while the `stage` is not over, the `best` and the last four (`recent`), and the `usage`."""
+    state = session.state()
+    done = state.get("tasks_done", ())
+    plans = [context.load(Plan, digest) for digest in state.get("plans", ())]
+    tasks = {task.id: task for plan in plans for task in plan.tasks if task.id in done}
+    tasks |= {task.id: task for task in plans[-1].tasks} if plans else {}
+    return {
+        "tasks": tuple(tasks.values()),
+        "done": done,
+        "kept": state.get("tasks_kept", ()),
+        "attempts": state.get("attempts", 0),
+        "stage": state.get("stage") or ("start" if context.engineers.starter else "model"),
+        "started": state.get("started", 0),
+        "best": state.get("best"),
+        "recent": state.get("recent", ()),
+        "usage": state.get("usage", Usage()),
+    }
+
+
+def _drive(graph: Graph, start: _Start, context: Context, standing: dict[str, Any]) -> None:
+    """Runs the graph until it ends or waits."""
+    facts = {"workspace": str(context.workspace.root), "settings": context.settings}
+    context.emit("session", resumed=start.resumed, **facts, **standing)
+    config: RunnableConfig = {**thread(context.name), "recursion_limit": recursion_limit(context.settings)}
+    steps = graph.stream(start.request, config, context=Given(context=context), durability="sync", stream_mode="updates")
+    for _ in steps:
+        pass

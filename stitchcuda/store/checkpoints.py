@@ -1,0 +1,264 @@
+"""The default saver: one SQLite file per session, thinned to one checkpoint per attempt once its verdict is stored.
+
+SQLite writes the whole state at every step, so without thinning 500 attempts of eight nodes cost tens of megabytes. Write-ahead
+logging with synchronous=NORMAL: a killed process loses no committed step, and after a power cut the ledger, which is fsynced
+first, still knows every attempt. The steps since the last verdict are all kept. Only our own records are read back from the
+file (strict msgpack), since a workspace may come from another machine, and each value with a checksum of its own: what is not
+what was written is told as damage, never taken for a state.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, cast
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import BaseCheckpointSaver, ChannelVersions, Checkpoint, CheckpointMetadata, CheckpointTuple
+from langgraph.checkpoint.base import id as ids
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from langgraph.checkpoint.sqlite import SqliteSaver
+
+from stitchcuda.errors import BadInput, Damaged, StitchError, Unavailable
+from stitchcuda.state import Record
+from stitchcuda.store import Workspace, writing
+
+if TYPE_CHECKING:
+    from stitchcuda.store.postgres_checkpoints import PostgresCheckpoints
+
+FILE = "checkpoints.sqlite"
+_SUMMED = "msgpack+sha256"
+_ROOM = 1 << 20                            # bytes on a disk below which reading leaves it alone
+_NO_ROOM = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR}
+_NOT_WRITABLE = {
+    sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED,
+}  # fmt: skip
+_STEPS = "thread_id = ? AND checkpoint_ns = ''"
+
+
+def open_checkpoints(home: Workspace, session: str, *, reading: bool = False) -> Checkpoints | PostgresCheckpoints:
+    """A session's checkpoints, beside its ledger: in its folder, or in the database. Close them when done. `reading` makes no
+    file where there is none, and needs no folder that may be written to."""
+    if home.database is None:
+        return Checkpoints(home.folder(session), reading=reading)
+    from stitchcuda.store.postgres_checkpoints import PostgresCheckpoints
+
+    return PostgresCheckpoints(home.database)
+
+
+def serializer() -> JsonPlusSerializer:
+    """Reads back only our own records: a workspace may come from another machine."""
+    return _Checked(allowed_msgpack_modules=[(kind.__module__, kind.__name__) for kind in Record.__subclasses__()])
+
+
+class _Checked(JsonPlusSerializer):
+    """Values in msgpack, each behind its SHA-256."""
+
+    def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
+        kind, data = super().dumps_typed(obj)
+        return (_SUMMED, hashlib.sha256(data).digest() + data) if kind == "msgpack" else (kind, data)
+
+    def loads_typed(self, data: tuple[str, bytes]) -> Any:
+        """Raises Damaged for what is not what was written, and for kinds of values that were never written."""
+        kind, value = data
+        if kind == _SUMMED:
+            value = bytes(value)
+            if hashlib.sha256(value[32:]).digest() != value[:32]:
+                raise Damaged("a value is not what was written")
+            return super().loads_typed(("msgpack", value[32:]))
+        if kind not in ("msgpack", "null", "bytes", "bytearray"):  # "msgpack" before there were checksums
+            raise Damaged(f"a value is of the kind {kind!r}")
+        return super().loads_typed(data)
+
+
+def carry(
+    source: BaseCheckpointSaver[Any], name: str, target: BaseCheckpointSaver[Any], to: str, *, before: str = "~"
+) -> None:
+    """Copies a session's checkpoints to another saver, oldest first, under the name `to`; `before` one of them."""
+
+    def renamed(channel: str, value: Any) -> Any:
+        if channel == "session" and value == name:
+            return to
+        if channel == "report" and str(value or "").startswith(f"sessions/{name}/"):
+            return f"sessions/{to}/{value.rpartition('/')[2]}"
+        return value
+
+    found = source.list({"configurable": {"thread_id": name, "checkpoint_ns": ""}})
+    for one in reversed([one for one in found if one.checkpoint["id"] < before]):
+        values = {channel: renamed(channel, value) for channel, value in one.checkpoint["channel_values"].items()}
+        place: RunnableConfig = {"configurable": {"thread_id": to, "checkpoint_ns": ""}}
+        if one.parent_config:
+            place["configurable"]["checkpoint_id"] = one.parent_config["configurable"]["checkpoint_id"]
+        checkpoint = one.checkpoint.copy() | {"channel_values": values}
+        stored = target.put(place, cast(Checkpoint, checkpoint), one.metadata, one.checkpoint["channel_versions"])
+        by_task: dict[str, list[tuple[str, Any]]] = {}
+        for task, channel, value in one.pending_writes or ():
+            by_task.setdefault(task, []).append((channel, renamed(channel, value)))
+        for task, writes in by_task.items():
+            target.put_writes(stored, writes, task)
+
+
+def after(latest: str) -> None:
+    """Makes ids of new checkpoints sort after `latest`, even where the clock was set back since: LangGraph takes the greatest
+    id for the newest checkpoint, and keeps its own clock from going back within one process only."""
+    clock: Any = ids
+    with suppress(ValueError):             # it is no id of ours: damaged, and gone back behind
+        clock._last_v6_timestamp = max(clock._last_v6_timestamp or 0, ids.UUID(latest).time)
+
+
+class Checkpoints(SqliteSaver):
+    """A session's checkpoints; a context manager that closes the file. Made in the session's folder on first use. Reading
+    raises `Damaged` for what is not what was written."""
+
+    def __init__(self, folder: Path, *, reading: bool = False) -> None:
+        self.path = folder / FILE
+        self._copy: tempfile.TemporaryDirectory[str] | None = None
+        connection = sqlite3.connect(self._read_from() if reading else self.path, check_same_thread=False, timeout=30)
+        super().__init__(connection, serde=serializer())
+        try:
+            self._set_up()
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+
+    def _read_from(self) -> Path | str:
+        """Where nothing may be written, or no room is left, SQLite cannot read a file with a log beside it: a copy of both."""
+        if not self.path.exists():
+            return ":memory:"
+        if os.access(self.path.parent, os.W_OK) and shutil.disk_usage(self.path.parent).free >= _ROOM:
+            return self.path
+        place = Path(tempfile.gettempdir())
+        with writing(place):
+            self._copy = tempfile.TemporaryDirectory(prefix="stitchcuda-read-")
+            for part in ("", "-wal"):
+                if (file := Path(f"{self.path}{part}")).exists():
+                    shutil.copyfile(file, Path(self._copy.name, file.name))
+        return Path(self._copy.name, FILE)
+
+    def _set_up(self) -> None:
+        with told(self.path), self.cursor() as cursor:
+            cursor.execute("PRAGMA synchronous=NORMAL")
+            cursor.execute(
+                "CREATE TABLE IF NOT EXISTS milestones (thread_id TEXT NOT NULL, attempt TEXT NOT NULL, "
+                "checkpoint_id TEXT NOT NULL, PRIMARY KEY (thread_id, attempt))"
+            )
+
+    def __enter__(self) -> Checkpoints:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.conn.close()
+        if self._copy is not None:
+            self._copy.cleanup()
+
+    def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        with told(self.path):
+            return super().get_tuple(config)
+
+    def list(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> Iterator[CheckpointTuple]:
+        with told(self.path):
+            yield from super().list(config, filter=filter, before=before, limit=limit)
+
+    def put(
+        self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata, new_versions: ChannelVersions
+    ) -> RunnableConfig:
+        """Stores a checkpoint; the first one that has an attempt for its head replaces the steps that led there."""
+        stored = super().put(config, checkpoint, metadata, new_versions)
+        head = checkpoint["channel_values"].get("head")
+        if head and not config["configurable"].get("checkpoint_ns"):
+            self._thin(str(config["configurable"]["thread_id"]), head, checkpoint["id"])
+        return stored
+
+    def look(self) -> None:
+        """Raises Damaged where the file is not what was written."""
+        with told(self.path), self.cursor(transaction=False) as cursor:
+            found = cursor.execute("PRAGMA quick_check(1)").fetchone()
+        if found[0] != "ok":
+            raise Damaged(f"{self.path} is damaged ({str(found[0]).splitlines()[0]})")
+
+    def newest(self, session: str) -> str | None:
+        """The id of the newest checkpoint."""
+        with told(self.path), self.cursor(transaction=False) as cursor:
+            (found,) = cursor.execute(
+                "SELECT max(checkpoint_id) FROM checkpoints WHERE thread_id = ? AND checkpoint_ns = ''", (session,)
+            ).fetchone()
+        return None if found is None else str(found)
+
+    def milestones(self, session: str) -> dict[str, str]:
+        """By attempt, the id of the checkpoint that holds the state right after its verdict: where a fork starts."""
+        with told(self.path), self.cursor(transaction=False) as cursor:
+            cursor.execute("SELECT attempt, checkpoint_id FROM milestones WHERE thread_id = ?", (session,))
+            return dict(cursor.fetchall())
+
+    def back_to(self, session: str, checkpoint: str) -> None:
+        """Forgets every checkpoint after this one; "" for all."""
+        with self.cursor() as cursor:
+            for table in ("checkpoints", "writes", "milestones"):
+                cursor.execute(f"DELETE FROM {table} WHERE thread_id = ? AND checkpoint_id > ?", (session, checkpoint))
+            cursor.execute("DELETE FROM writes WHERE thread_id = ? AND checkpoint_id = ?", (session, checkpoint))
+
+    def contents(self, session: str) -> Iterator[bytes]:
+        """All that the checkpoints hold, as it is stored."""
+        with told(self.path), self.cursor(transaction=False) as cursor:
+            cursor.execute("SELECT checkpoint FROM checkpoints WHERE thread_id = ?", (session,))
+            yield from (bytes(row[0]) for row in cursor.fetchall())
+            cursor.execute("SELECT value FROM writes WHERE thread_id = ?", (session,))
+            yield from (bytes(row[0]) for row in cursor.fetchall() if row[0] is not None)
+
+    def _thin(self, thread: str, head: str, checkpoint: str) -> None:
+        with self.cursor() as cursor:
+            cursor.execute("INSERT OR IGNORE INTO milestones VALUES (?, ?, ?)", (thread, head, checkpoint))
+            if not cursor.rowcount:
+                return
+            cursor.execute(
+                "SELECT max(checkpoint_id) FROM milestones WHERE thread_id = ? AND checkpoint_id < ?", (thread, checkpoint)
+            )
+            (previous,) = cursor.fetchone()
+            cursor.execute(
+                f"DELETE FROM checkpoints WHERE {_STEPS} AND checkpoint_id < ? "
+                "AND checkpoint_id NOT IN (SELECT checkpoint_id FROM milestones WHERE thread_id = ?)",
+                (thread, checkpoint, thread),
+            )
+            cursor.execute(f"DELETE FROM writes WHERE {_STEPS} AND checkpoint_id < ?", (thread, checkpoint))
+            cursor.execute(
+                f"UPDATE checkpoints SET parent_checkpoint_id = ? WHERE {_STEPS} AND checkpoint_id = ?",
+                (previous, thread, checkpoint),
+            )
+
+
+def disk_trouble(folder: Path, error: sqlite3.Error) -> StitchError:
+    """What SQLite says of a file, as a sentence for people."""
+    path = folder / FILE
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
+    if code in _NO_ROOM:
+        return Unavailable(f"no space left to write {path}: free some, then resume the session")
+    if code in _NOT_WRITABLE:
+        return BadInput(f"cannot write {path} ({error}): the session needs a folder that may be written to")
+    return Damaged(f"{path} is damaged ({error})")
+
+
+@contextmanager
+def told(where: object) -> Iterator[None]:
+    """Turns what goes wrong with reading checkpoints into a sentence: `Damaged` where they are not what was written."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise disk_trouble(Path(str(where)).parent, error) from error
+    except Damaged as error:
+        raise Damaged(str(error) if str(where) in str(error) else f"{where} is damaged ({error})") from error
+    except (ValueError, TypeError, KeyError, IndexError, EOFError, NotImplementedError) as error:
+        raise Damaged(f"{where} is damaged ({type(error).__name__} when it was read)") from error

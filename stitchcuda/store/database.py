@@ -1,0 +1,193 @@
+"""A PostgreSQL database by its URL: connecting, connecting again, making tables once, and saying what went wrong without the
+URL's password. A URL that can be read in two ways is not used, and nothing of it is shown.
+
+The packages are an extra (`stitchcuda[postgres]`), imported on first use. Tables are made under an advisory lock that is polled
+for, since waiting inside a statement would block the index that another process is building. It knows no tables: see
+`memory/postgres_memory.py` (lessons) and `store/postgres_store.py` (sessions).
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from itertools import count
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import unquote
+
+from stitchcuda.errors import Unavailable
+
+SCHEMES = ("postgresql://", "postgres://")
+WAIT_S = 30.0
+_LOCK = 0x57177C4
+_POLL_S = 0.05
+_NOT_ALLOWED = {"42501", "25006"}          # SQLSTATE: no such right; a server or transaction that is read-only
+_SILENT_S = 30                             # of a network, after which a connection counts as lost
+_HOST = r"(?:[^:/?#@\[\],\s]*|\[[0-9a-fA-F:.%]*\])(?::\d*)?"
+_OPTION = r"\w+=[^@&=\s]*"
+_URL = re.compile(
+    r"\w+://(?:(?P<user>[^:/?#@\[\]\s]*)(?::(?P<password>[^/?@\s]*))?@)?"
+    rf"(?P<place>{_HOST}(?:,{_HOST})*(?:/[^:/?#@\s]*)?)(?:\?(?P<options>{_OPTION}(?:&{_OPTION})*)?)?"
+)
+_PERCENT = re.compile(r"%(?![0-9a-fA-F]{2})")
+_QUOTING = (
+    "write % in its password as %25, @ as %40, / as %2F, : as %3A, ? as %3F and # as %23, "
+    "or keep the password in ~/.pgpass"
+)
+
+T = TypeVar("T")
+
+
+class _Url(NamedTuple):
+    """What may be shown of a URL, and its secrets."""
+
+    user: str
+    place: str                             # hosts, ports and the database
+    secrets: tuple[str, ...]
+
+
+def _read(url: str) -> _Url | None:
+    """None for a URL that could be read in two ways: some of its password may stand where a host is expected."""
+    found = _URL.fullmatch(url)
+    if found is None or _PERCENT.search(url):
+        return None
+    options = dict(option.split("=") for option in (found["options"] or "").split("&") if option)
+    said = (found["password"] or "", *(value for name, value in options.items() if "password" in name or "secret" in name))
+    secrets = {one for secret in said for one in (secret, unquote(secret)) if one}
+    return _Url(found["user"] or "", found["place"], tuple(sorted(secrets, key=len, reverse=True)))
+
+
+class Database:
+    """The database behind `url`, which is `what` ("the memory") to people; `correct` and `without` are what they can do about
+    it. `wait_s` is how long connecting and setting up may take. Errors of the driver or the server become `Unavailable`;
+    `kept` then says what of them is safe in it, and how to go on once it can be had again; "" where nothing is."""
+
+    def __init__(self, url: str, *, what: str, correct: str, without: str, wait_s: float = WAIT_S) -> None:
+        self.url, self.wait_s = url, wait_s
+        self._what, self._correct, self._without = what, correct, without
+        self.kept: Callable[[], str] = str
+        self._scheme, self._url = url.partition("://")[0], _read(url)
+
+    def __str__(self) -> str:
+        """The URL without user, password and options."""
+        return f"{self._scheme}://{self._url.place if self._url else '…'}"
+
+    @property
+    def shown(self) -> str:
+        """The URL to type again: with its user, without its password."""
+        if self._url is None or not self._url.user:
+            return str(self)
+        return f"{self._scheme}://{self._url.user}@{self._url.place}"
+
+    def connect(self) -> Any:
+        """A connection of its own, in autocommit, whose rows are dicts."""
+        driver = self.driver()
+        from psycopg.conninfo import conninfo_to_dict, make_conninfo
+        from psycopg.rows import dict_row
+
+        if self._url is None:
+            raise Unavailable(f"{self._what} {self} has a URL that cannot be read: {self._correct} ({_QUOTING})")
+        with self.told():
+            asked = conninfo_to_dict(self.url)
+            asked.setdefault("connect_timeout", max(2, round(self.wait_s)))
+            asked.setdefault("tcp_user_timeout", 1000 * _SILENT_S)
+            for name, value in (("idle", _SILENT_S // 2), ("interval", _SILENT_S // 6), ("count", 3)):
+                asked.setdefault(f"keepalives_{name}", value)
+            return driver.Connection.connect(
+                make_conninfo("", **asked), autocommit=True, prepare_threshold=0, row_factory=dict_row
+            )
+
+    @contextmanager
+    def setting_up(self, connection: Any) -> Iterator[None]:
+        """For one process at a time."""
+        deadline = time.monotonic() + self.wait_s
+        while not connection.execute("SELECT pg_try_advisory_lock(%s) AS held", (_LOCK,)).fetchone()["held"]:
+            if time.monotonic() > deadline:
+                raise Unavailable(f"another process has been setting up {self._what} {self} for {self.wait_s:g} s: try again")
+            time.sleep(_POLL_S)
+        try:
+            yield
+        finally:
+            connection.execute("SELECT pg_advisory_unlock(%s)", (_LOCK,))
+
+    @contextmanager
+    def told(self) -> Iterator[None]:
+        """Turns an error of the driver's or the server's into a sentence."""
+        driver = self.driver()
+        try:
+            yield
+        except driver.Error as error:
+            reason = self._reason(error)
+            if getattr(error, "sqlstate", None) in _NOT_ALLOWED or "permission denied" in reason:
+                remedy = f"have its owner grant the right, or {self._correct}"
+            else:
+                remedy = f"start that server, {kept if (kept := self.kept()) else f'or {self._correct}'}"
+            raise Unavailable(f"{self._what} {self} cannot be used ({reason}): {remedy}") from error
+
+    def driver(self) -> Any:
+        """The package psycopg. Raises `Unavailable` where it is not installed."""
+        try:
+            import psycopg
+            from langgraph.checkpoint.postgres import PostgresSaver  # noqa: F401
+        except ImportError as error:
+            raise Unavailable(
+                f"{self._what} {self} needs a package that is not installed ({error.name or 'libpq'}): "
+                f"pip install 'stitchcuda[postgres]', or {self._without}"
+            ) from error
+        return psycopg
+
+    def _reason(self, error: Exception) -> str:
+        """What the server says, or the driver in its first line, without what the URL keeps secret."""
+        said = getattr(getattr(error, "diag", None), "message_primary", None) or next(
+            (line for line in str(error).splitlines() if line.strip()), type(error).__name__
+        )
+        said = said.replace(self.url, str(self))
+        for secret in self._url.secrets if self._url else ():
+            said = said.replace(secret, "***")
+        return said
+
+
+class Line:
+    """One connection to `database`, made by `opened` on first use, and anew where it was lost; threads take turns."""
+
+    def __init__(self, database: Database, opened: Callable[[], Any]) -> None:
+        self._database, self._opened = database, opened
+        self._turn = threading.RLock()
+        self._connection: Any = None
+        self._waited = False               # in vain: who asks next is told at once
+
+    def do(self, act: Callable[[Any], T], patience_s: float = 0.0) -> T:
+        """`act` with the connection, once more where that was lost, and for `patience_s` until the server can be had again.
+        So `act` is something that may be done twice. Raises `Unavailable` for an error of the driver's or the server's."""
+        driver = self._database.driver()
+        with self._turn, self._database.told():
+            deadline = time.monotonic() + (0.0 if self._waited else patience_s)
+            for number in count():
+                try:
+                    if self._connection is None:
+                        self._connection = self._opened()
+                    done = act(self._connection)
+                    self._waited = False
+                    return done
+                except (driver.Error, Unavailable) as error:
+                    had = self._connection is not None
+                    away = isinstance(error, driver.OperationalError) or isinstance(error.__cause__, driver.OperationalError)
+                    if not away and not (had and self._connection.closed):
+                        raise
+                    self.close()
+                    if had and number == 0:
+                        continue
+                    if time.monotonic() > deadline:
+                        self._waited = patience_s > 0
+                        raise
+                    time.sleep(_POLL_S)
+        raise AssertionError
+
+    def close(self) -> None:
+        with self._turn:
+            connection, self._connection = self._connection, None
+            if connection is not None:
+                with suppress(self._database.driver().Error):
+                    connection.close()

@@ -1,0 +1,285 @@
+"""The store of a workspace that is one folder: artefacts by digest, and a folder for each session.
+
+    WORKSPACE/artefacts/ab/cdef…          any bytes, named by their SHA-256, verified when read
+    WORKSPACE/sessions/NAME/session.json  what was asked for           .../ledger.jsonl       attempts, append-only
+    WORKSPACE/sessions/NAME/lock          held while it runs           .../checkpoints.sqlite the graph's checkpoints
+    WORKSPACE/sessions/NAME/transcript.jsonl   calls of models, append-only      .../failure   why the last run failed
+
+Ownership is a lock of this machine's kernel: for several machines see `store/postgres_store.py`.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import IO
+
+from pydantic import ValidationError
+
+from stitchcuda.errors import BadInput, Damaged, SessionBusy
+from stitchcuda.state import Attempt, Call, Digest
+from stitchcuda.store.files import UNFINISHED, sync_folder, write_atomically, writing
+from stitchcuda.store.lines import Lines
+from stitchcuda.store.session_record import SessionRecord
+from stitchcuda.store.store import Whole
+
+_KEPT = ("session.json", "ledger.jsonl", "checkpoints.sqlite")
+"""Any of them shows that a folder is a session's, whole or not."""
+
+
+class FolderStore:
+    """The store of one workspace folder, on one machine. Several threads may use it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._ledgers: dict[str, Lines[Attempt]] = {}
+        self._transcripts: dict[str, Lines[Call]] = {}
+
+    def put(self, data: bytes) -> Digest:
+        digest = hashlib.sha256(data).hexdigest()
+        path = self._artefact(digest)
+        # An existing file is compared, not trusted: a damaged one is repaired by whoever has the bytes again.
+        if not path.is_file() or path.read_bytes() != data:
+            write_atomically(path, data)
+        return digest
+
+    def get(self, digest: Digest) -> bytes:
+        path = self._artefact(digest)
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError as error:
+            raise Damaged(f"the workspace lacks {path}: was it copied whole?") from error
+        if hashlib.sha256(data).hexdigest() != digest:
+            raise Damaged(f"{path} is damaged (its content is not what its name says): restore it from a copy")
+        return data
+
+    def append(self, session: str, attempt: Attempt) -> Attempt:
+        ledger = self._ledger(session)
+        with writing(ledger.path):
+            return ledger.append(attempt)
+
+    def attempts(self, session: str) -> Mapping[str, Attempt]:
+        return self._ledger(session).records()
+
+    def record(self, session: str, call: Call) -> Call:
+        transcript = self._transcript(session)
+        with writing(transcript.path):
+            return transcript.append(call)
+
+    def calls(self, session: str) -> Mapping[str, Call]:
+        return self._transcript(session).records()
+
+    def names(self) -> list[str]:
+        found = {path.parent.name for kept in _KEPT for path in (self.root / "sessions").glob(f"*/{kept}")}
+        return sorted(name for name in found if not name.startswith("."))
+
+    def session(self, name: str) -> SessionRecord | None:
+        path = self.folder(name) / "session.json"
+        try:
+            record = SessionRecord.model_validate_json(path.read_bytes())
+        except FileNotFoundError as error:
+            if name not in self.names():
+                return None
+            raise Damaged(f"the workspace lacks {path}: restore it from a copy") from error
+        except ValidationError as error:
+            raise Damaged(f"{path} is damaged ({error.errors()[0]['msg']}): restore it from a copy") from error
+        if record.name != name:
+            raise Damaged(f"{path} is of session {record.name!r}: a session is copied with `stitchcuda export` and `import`")
+        return record
+
+    def open(self, record: SessionRecord) -> bool:
+        folder = self.folder(record.name)
+        with writing(folder):
+            fresh = Path(tempfile.mkdtemp(dir=self.root / "sessions", prefix=UNFINISHED))
+        try:
+            with writing(folder):
+                fresh.chmod(0o755)
+                write_atomically(fresh / "session.json", record.model_dump_json(indent=1).encode())
+                write_atomically(fresh / record.reference_name, self.get(record.reference))
+                try:
+                    os.rename(fresh, folder)
+                except OSError as error:
+                    if error.errno not in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
+                        raise
+                    return False
+                sync_folder(folder.parent)
+                return True
+        finally:
+            shutil.rmtree(fresh, ignore_errors=True)  # gone already where it has its name
+
+    def settle(self, record: SessionRecord) -> None:
+        write_atomically(self.folder(record.name) / "session.json", record.model_dump_json(indent=1).encode())
+
+    def forget(self, session: str) -> None:
+        """First renamed, so that no half of it is ever seen."""
+        folder = self.folder(session)
+        if not folder.exists():
+            return
+        with writing(folder):
+            gone = Path(tempfile.mkdtemp(dir=self.root / "sessions", prefix=UNFINISHED))
+            os.rename(folder, gone / session)
+            sync_folder(folder.parent)
+            shutil.rmtree(gone)
+        self._ledgers.pop(session, None)
+        self._transcripts.pop(session, None)
+
+    def whole(self, session: str) -> Whole:
+        attempts, torn = self._ledger(session).readable()
+        calls, broken = self._transcript(session).readable()
+        return Whole(attempts, calls, (*torn, *broken))
+
+    def cut(self, session: str, whole: Whole) -> None:
+        self._ledger(session).replace(whole.attempts)
+        self._transcript(session).replace(whole.calls)
+
+    @contextmanager
+    def adding(self) -> Iterator[None]:
+        with self._swept(fcntl.LOCK_SH):
+            yield
+
+    @contextmanager
+    def sweeping(self) -> Iterator[bool]:
+        try:
+            with self._swept(fcntl.LOCK_EX | fcntl.LOCK_NB):
+                self._tidy()
+                yield True
+        except BlockingIOError:
+            yield False
+
+    def artefacts(self) -> Iterator[tuple[Digest, int]]:
+        for path in (self.root / "artefacts").glob("??/*"):
+            if not path.name.startswith("."):
+                yield path.parent.name + path.name, path.stat().st_size
+
+    def drop(self, digest: Digest) -> None:
+        self._artefact(digest).unlink(missing_ok=True)
+
+    @contextmanager
+    def _swept(self, how: int) -> Iterator[None]:
+        path = self.root / "sweep.lock"
+        with writing(path):
+            file = path.open("a")
+        with file:
+            fcntl.flock(file, how)
+            yield
+
+    def _tidy(self) -> None:
+        """Removes what killed processes have left half-written: nobody writes now."""
+        for left in (*self.root.glob(f"sessions/{UNFINISHED}*"), *self.root.glob(f"artefacts/??/{UNFINISHED}*")):
+            if left.is_dir():
+                shutil.rmtree(left, ignore_errors=True)
+            else:
+                left.unlink(missing_ok=True)
+
+    @contextmanager
+    def owning(self, session: str) -> Iterator[None]:
+        with SessionLock(self.folder(session)), self.adding():
+            yield
+
+    def owner(self, session: str) -> str:
+        return SessionLock(self.folder(session)).owner()
+
+    def failure(self, session: str) -> str | None:
+        path = self.folder(session) / "failure"
+        return path.read_text() if path.exists() else None
+
+    def fail(self, session: str, why: str | None) -> None:
+        path = self.folder(session) / "failure"
+        if why is None:
+            with writing(path):
+                path.unlink(missing_ok=True)
+        else:
+            write_atomically(path, why.encode())
+
+    def folder(self, session: str) -> Path:
+        return self.root / "sessions" / session
+
+    def _artefact(self, digest: Digest) -> Path:
+        return self.root / "artefacts" / digest[:2] / digest[2:]
+
+    def _ledger(self, session: str) -> Lines[Attempt]:
+        path = self.folder(session) / "ledger.jsonl"
+        return self._ledgers.setdefault(session, Lines(path, Attempt, "attempt", lambda attempt: attempt.id))
+
+    def _transcript(self, session: str) -> Lines[Call]:
+        path = self.folder(session) / "transcript.jsonl"
+        return self._transcripts.setdefault(session, Lines(path, Call, "call", lambda call: call.id))
+
+
+class SessionLock:
+    """Exclusive ownership of one session by one process. The kernel drops it when the process dies, however it dies."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "lock"
+        self._file: IO[str] | None = None
+
+    def __enter__(self) -> SessionLock:
+        if not self._path.parent.is_dir():
+            raise self._gone()
+        with writing(self._path):
+            file = self._path.open("a+")
+        if not _locked(file):
+            file.seek(0)
+            owner = file.read().strip() or "unknown"
+            file.close()
+            raise SessionBusy(
+                f"session {self._path.parent.name!r} is being run by process {owner}: wait for it or stop it, then try again"
+            )
+        if not _is_still(file, self._path):
+            file.close()
+            raise self._gone()
+        with writing(self._path):
+            file.truncate(0)
+            file.write(str(os.getpid()))
+            file.flush()
+        self._file = file
+        return self
+
+    def _gone(self) -> BadInput:
+        return BadInput(f"session {self._path.parent.name!r} is not there any more: somebody has removed it")
+
+    def owner(self) -> str:
+        """Who holds it now; "" for nobody."""
+        try:
+            opened = self._path.open()
+        except FileNotFoundError:
+            return ""
+        with opened as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return f"process {file.read().strip() or 'unknown'}"
+        return ""
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def _is_still(file: IO[str], path: Path) -> bool:
+    """Whether the open file is the one at `path`: it may have been removed, and made anew, before it was locked."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _locked(file: IO[str]) -> bool:
+    """Tries for a moment: somebody who only asks whether the session runs holds the lock for microseconds."""
+    for _ in range(10):
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            time.sleep(0.01)
+    return False

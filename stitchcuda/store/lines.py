@@ -1,0 +1,121 @@
+"""An append-only file of records, one checksummed JSON line each: the form of a session's ledger and of its transcript.
+
+A record is there when its line is whole: a line torn by a crash is cut off by the next writer and never counts. The first
+record with a key stays; the file is read again when another process has added to it. It knows nothing of what the records
+mean: see `workspace/`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from stitchcuda.errors import Damaged
+from stitchcuda.state import Record
+from stitchcuda.store.files import sync_folder, write_atomically
+
+R = TypeVar("R", bound=Record)
+
+
+def aside(path: Path) -> Path:
+    """Where a damaged file is kept, for people: beside it, as `NAME.damaged` and a number that is free."""
+    return next(
+        free for number in range(1, 1_000_000) if not (free := path.with_name(f"{path.name}.damaged{number}")).exists()
+    )
+
+
+class Lines(Generic[R]):
+    """The records of type `kind` in `path`, by `key`. Several threads may append; of several processes, one at a time."""
+
+    def __init__(self, path: Path, kind: type[R], field: str, key: Callable[[R], str]) -> None:
+        self.path = path
+        self._kind, self._field, self._key = kind, field, key
+        self._guard = threading.Lock()
+        self._size = -1
+        self._known: dict[str, R] = {}
+
+    def append(self, record: R) -> R:
+        """Adds a record, on disk before this returns, and returns what the file holds under its key."""
+        with self._guard:
+            known = self._read()
+            if (found := known.get(self._key(record))) is not None:
+                return found
+            line = self._line(record)
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            fresh = not self.path.exists()
+            with self.path.open("ab") as file:
+                file.truncate(self._whole())
+                file.write(line)
+                file.flush()
+                os.fsync(file.fileno())
+            if fresh:
+                sync_folder(self.path.parent)
+            known[self._key(record)] = record
+            self._size = self.path.stat().st_size
+            return record
+
+    def records(self) -> Mapping[str, R]:
+        """All records by key, oldest first. Raises Damaged for a line that is whole but not what was written."""
+        with self._guard:
+            return dict(self._read())
+
+    def readable(self) -> tuple[tuple[R, ...], tuple[str, ...]]:
+        """The records whose lines are whole, oldest first, and for each line that is not what to say of it."""
+        found: dict[str, R] = {}
+        damage = []
+        for number, line in enumerate(self._lines(), 1):
+            try:
+                record = self._parsed(line, number)
+            except Damaged:
+                damage.append(self._damaged_at(number))
+                continue
+            found.setdefault(self._key(record), record)
+        return tuple(found.values()), tuple(damage)
+
+    def replace(self, records: Iterable[R]) -> None:
+        """Writes the file anew with these records. What was in it is kept beside it, as `NAME.damaged` and a number."""
+        with self._guard:
+            if self.path.exists():         # a copy: the file itself is there until the new one is
+                write_atomically(aside(self.path), self.path.read_bytes())
+            write_atomically(self.path, b"".join(map(self._line, records)))
+            self._size = -1
+
+    def _line(self, record: R) -> bytes:
+        body = record.model_dump_json()
+        return json.dumps({"sha256": hashlib.sha256(body.encode()).hexdigest(), self._field: body}).encode() + b"\n"
+
+    def _read(self) -> dict[str, R]:
+        size = self.path.stat().st_size if self.path.exists() else 0
+        if size != self._size:  # never read, or another process has appended since
+            found: dict[str, R] = {}
+            for number, line in enumerate(self._lines(), 1):
+                record = self._parsed(line, number)
+                found.setdefault(self._key(record), record)
+            self._size, self._known = size, found
+        return self._known
+
+    def _parsed(self, line: bytes, number: int) -> R:
+        try:
+            entry = json.loads(line)
+            if hashlib.sha256(entry[self._field].encode()).hexdigest() == entry["sha256"]:
+                return self._kind.model_validate_json(entry[self._field])
+        except (ValueError, KeyError, TypeError, AttributeError):
+            pass                           # said below, with the line's number
+        raise Damaged(f"{self._damaged_at(number)}: restore it from a copy, or resume without it")
+
+    def _damaged_at(self, number: int) -> str:
+        return f"{self.path} is damaged at line {number}"
+
+    def _lines(self) -> list[bytes]:
+        """The lines that are complete; read at once, since somebody may be writing."""
+        data = self.path.read_bytes() if self.path.exists() else b""
+        return data.split(b"\n")[:-1]
+
+    def _whole(self) -> int:
+        """Bytes up to the end of the last complete line."""
+        return self.path.read_bytes().rfind(b"\n") + 1 if self.path.exists() else 0

@@ -1,0 +1,405 @@
+"""The store of a workspace that several machines share: sessions, artefacts, ledgers and transcripts in PostgreSQL.
+
+A session has one owner at a time: a row with a heartbeat and a token that grows with each owner (`store/lease.py`). Whatever
+belongs to a session is written in a transaction that checks the token first, so a former owner that wakes up writes nothing.
+Tables are made by whoever writes first; reading makes none. The package is an extra (`stitchcuda[postgres]`). Checkpoints are
+in the same database: see `store/postgres_checkpoints.py`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Generic, TypeVar
+
+from pydantic import ValidationError
+
+from stitchcuda.errors import Damaged, Unavailable
+from stitchcuda.state import Attempt, Call, Digest, Record
+from stitchcuda.store.database import Database, Line
+from stitchcuda.store.lease import Lease, lease_s, owner_of
+from stitchcuda.store.session_record import SessionRecord
+from stitchcuda.store.store import Whole
+
+FORMAT = 1
+_TABLES = """
+CREATE TABLE IF NOT EXISTS stitchcuda_format (version INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS stitchcuda_session (name TEXT COLLATE "C" PRIMARY KEY, record TEXT NOT NULL, failure TEXT);
+CREATE TABLE IF NOT EXISTS stitchcuda_owner (
+    session TEXT PRIMARY KEY, token BIGINT NOT NULL, owner TEXT NOT NULL, lease_s DOUBLE PRECISION NOT NULL, beat TIMESTAMPTZ
+);
+CREATE TABLE IF NOT EXISTS stitchcuda_artefact (digest TEXT PRIMARY KEY, data BYTEA NOT NULL);
+CREATE TABLE IF NOT EXISTS stitchcuda_line (
+    number BIGSERIAL, session TEXT NOT NULL, field TEXT NOT NULL, key TEXT NOT NULL, body TEXT NOT NULL, sha256 TEXT NOT NULL,
+    PRIMARY KEY (session, field, key)
+);
+CREATE TABLE IF NOT EXISTS stitchcuda_milestone (
+    thread_id TEXT NOT NULL, attempt TEXT NOT NULL, checkpoint_id TEXT NOT NULL, PRIMARY KEY (thread_id, attempt)
+);
+"""
+
+_NAMES = re.findall(r"EXISTS (\w+)", _TABLES)
+_OF = "WHERE session = %s AND field = %s"
+SWEEP = 0x57177C5                          # the advisory lock of whoever sweeps artefacts out
+
+R = TypeVar("R", bound=Record)
+T = TypeVar("T")
+
+
+class PostgresStore:
+    """The store in the database behind `url`, connected to on first use. Threads share one connection, one at a time."""
+
+    def __init__(self, url: str) -> None:
+        self.database = Database(
+            url, what="the database of sessions", correct="correct --checkpoint", without="leave --checkpoint out"
+        )
+        self.database.kept = self._kept
+        self.option = ""                   # how a command names this database and its workspace
+        self._line = Line(self.database, self._opened)
+        self._lacking = set(_NAMES)        # tables that are not there, as far as is known
+        self._awaited: set[str] = set()
+        self._leases: dict[str, Lease] = {}
+        self._ledgers: dict[str, _Lines[Attempt]] = {}
+        self._transcripts: dict[str, _Lines[Call]] = {}
+
+    def __str__(self) -> str:
+        """The URL without user, password and options."""
+        return str(self.database)
+
+    @property
+    def shown(self) -> str:
+        """The URL to type again, without its password."""
+        return self.database.shown
+
+    def put(self, data: bytes) -> Digest:
+        digest = hashlib.sha256(data).hexdigest()
+
+        def act(cursor: Any) -> None:
+            for session in list(self._leases):
+                self.check(cursor, session)
+            cursor.execute(
+                "INSERT INTO stitchcuda_artefact VALUES (%s, %s) ON CONFLICT (digest) DO UPDATE SET data = EXCLUDED.data "
+                "WHERE stitchcuda_artefact.data IS DISTINCT FROM EXCLUDED.data",
+                (digest, data),
+            )
+
+        self._do(act)
+        return digest
+
+    def get(self, digest: Digest) -> bytes:
+        row = self._row("SELECT data FROM stitchcuda_artefact WHERE digest = %s", digest)
+        if row is None:
+            raise Damaged(f"{self} lacks the artefact {digest}: restore it from a backup")
+        data = bytes(row["data"])
+        if hashlib.sha256(data).hexdigest() != digest:
+            raise Damaged(f"the artefact {digest} in {self} is damaged: restore it from a backup")
+        return data
+
+    def append(self, session: str, attempt: Attempt) -> Attempt:
+        return self._ledger(session).append(attempt)
+
+    def attempts(self, session: str) -> Mapping[str, Attempt]:
+        return self._ledger(session).records()
+
+    def record(self, session: str, call: Call) -> Call:
+        return self._transcript(session).append(call)
+
+    def calls(self, session: str) -> Mapping[str, Call]:
+        return self._transcript(session).records()
+
+    def names(self) -> list[str]:
+        return [row["name"] for row in self._rows("SELECT name FROM stitchcuda_session ORDER BY name")]
+
+    def session(self, name: str) -> SessionRecord | None:
+        row = self._row("SELECT record FROM stitchcuda_session WHERE name = %s", name)
+        if row is None:
+            return None
+        try:
+            return SessionRecord.model_validate_json(row["record"])
+        except ValidationError as error:
+            raise Damaged(f"the record of session {name!r} in {self} cannot be read ({error.errors()[0]['msg']})") from error
+
+    def open(self, record: SessionRecord) -> bool:
+        def act(cursor: Any) -> bool:
+            cursor.execute(
+                "INSERT INTO stitchcuda_session (name, record) VALUES (%s, %s) ON CONFLICT DO NOTHING",
+                (record.name, record.model_dump_json()),
+            )
+            added = cursor.rowcount == 1
+            # After a lost connection the same words may be said twice: whose they are, the record tells.
+            cursor.execute("SELECT record FROM stitchcuda_session WHERE name = %s", (record.name,))
+            return added or bool(record.created and cursor.fetchone()["record"] == record.model_dump_json())
+
+        return self._do(act)
+
+    def settle(self, record: SessionRecord) -> None:
+        def act(cursor: Any) -> None:
+            self.check(cursor, record.name)
+            cursor.execute(
+                "UPDATE stitchcuda_session SET record = %s WHERE name = %s", (record.model_dump_json(), record.name)
+            )
+
+        self._do(act)
+
+    def forget(self, session: str) -> None:
+        def act(cursor: Any) -> None:
+            if session in self._leases:
+                self.check(cursor, session)
+            for table in ("checkpoints", "checkpoint_blobs", "checkpoint_writes", "stitchcuda_milestone"):
+                cursor.execute("SELECT to_regclass(%s) AS there", (table,))
+                if cursor.fetchone()["there"]:
+                    cursor.execute(f"DELETE FROM {table} WHERE thread_id = %s", (session,))
+            cursor.execute("DELETE FROM stitchcuda_line WHERE session = %s", (session,))
+            cursor.execute("DELETE FROM stitchcuda_session WHERE name = %s", (session,))
+
+        self._do(act)
+        self._ledgers.pop(session, None)
+        self._transcripts.pop(session, None)
+
+    def whole(self, session: str) -> Whole:
+        attempts, torn = self._ledger(session).readable()
+        calls, broken = self._transcript(session).readable()
+        return Whole(attempts, calls, (*torn, *broken))
+
+    def cut(self, session: str, whole: Whole) -> None:
+        """What was there is kept under the session's name with `.damaged` behind it."""
+        self._ledger(session).replace(whole.attempts)
+        self._transcript(session).replace(whole.calls)
+
+    @contextmanager
+    def adding(self) -> Iterator[None]:
+        with self._sweep_lock("pg_advisory_lock_shared"):
+            yield
+
+    @contextmanager
+    def sweeping(self) -> Iterator[bool]:
+        """Its leases are asked as well: a lock goes with its connection, a lease does not."""
+        with self._sweep_lock("pg_try_advisory_lock") as held:
+            yield held and not any(self.owner(name) for name in self.names())
+
+    def artefacts(self) -> Iterator[tuple[Digest, int]]:
+        for row in self._rows("SELECT digest, octet_length(data) AS size FROM stitchcuda_artefact"):
+            yield row["digest"], row["size"]
+
+    def drop(self, digest: Digest) -> None:
+        def act(cursor: Any) -> None:
+            cursor.execute("DELETE FROM stitchcuda_artefact WHERE digest = %s", (digest,))
+
+        self._do(act)
+
+    @contextmanager
+    def _sweep_lock(self, how: str) -> Iterator[bool]:
+        with self.database.told(), self.connect() as connection:
+            held = connection.execute(f"SELECT {how}(%s) AS held", (SWEEP,)).fetchone()["held"]
+            yield held is not False        # the shared one says nothing, and is held
+
+    @contextmanager
+    def owning(self, session: str) -> Iterator[None]:
+        self._do(lambda cursor: None)      # the tables are there
+        with self.adding(), Lease(self.database, session, self._leases):
+            yield
+
+    def owner(self, session: str) -> str:
+        """Who was told that somebody runs it, and asks again, waits for the server as long as that owner does."""
+        patience_s = max(self.patience_s, lease_s() if session in self._awaited else 0.0)
+        owner = self._look(lambda cursor: owner_of(cursor, session), "", patience_s)
+        (self._awaited.add if owner else self._awaited.discard)(session)
+        return owner
+
+    def failure(self, session: str) -> str | None:
+        row = self._row("SELECT failure FROM stitchcuda_session WHERE name = %s", session)
+        return row["failure"] if row else None
+
+    def fail(self, session: str, why: str | None) -> None:
+        def act(cursor: Any) -> None:
+            self.check(cursor, session)
+            cursor.execute("UPDATE stitchcuda_session SET failure = %s WHERE name = %s", (why, session))
+
+        self._do(act)
+
+    def check(self, cursor: Any, session: str) -> None:
+        """Inside a transaction: raises `SessionLost` unless this process is still the session's owner, and keeps it so until
+        the transaction ends."""
+        lease = self._leases.get(session)
+        if lease is None:
+            raise AssertionError(f"session {session!r} is written to by nobody's leave")
+        lease.check(cursor)
+
+    def close(self) -> None:
+        self._line.close()
+
+    def connect(self) -> Any:
+        """A connection of its own. The server ends it where a transaction is left open for the time of a lease, since its owner
+        is paused or cut off then and what it has locked is waited for."""
+        connection = self.database.connect()
+        with self.database.told():
+            connection.execute(
+                "SELECT set_config('idle_in_transaction_session_timeout', %s, false), "
+                "set_config('tcp_keepalives_idle', '15', false), set_config('tcp_keepalives_interval', '5', false), "
+                "set_config('tcp_keepalives_count', '3', false)",
+                (f"{lease_s():g}s",),
+            )
+        return connection
+
+    @property
+    def patience_s(self) -> float:
+        """For how long a server that is away is waited for: an owner's session goes on when it is back."""
+        return lease_s() if self._leases else 0.0
+
+    def _row(self, statement: str, *values: Any) -> Any:
+        rows = self._rows(statement, *values)
+        return rows[0] if rows else None
+
+    def _rows(self, statement: str, *values: Any) -> list[Any]:
+        def act(cursor: Any) -> list[Any]:
+            cursor.execute(statement, values)
+            return list(cursor.fetchall())
+
+        return self._look(act, [])
+
+    def _look(self, act: Callable[[Any], T], nothing: T, patience_s: float | None = None) -> T:
+        """`act`, which only reads, in a transaction; `nothing` where there are no tables yet."""
+        def once(connection: Any) -> T:
+            if len(self._lacking) == len(_NAMES):
+                self._find(connection)
+            if len(self._lacking) == len(_NAMES):
+                return nothing
+            with connection.transaction(), connection.cursor() as cursor:
+                return act(cursor)
+
+        return self._line.do(once, self.patience_s if patience_s is None else patience_s)
+
+    def _do(self, act: Callable[[Any], T]) -> T:
+        """`act` in a transaction. It may be done twice, where the connection was lost."""
+        def once(connection: Any) -> T:
+            if self._lacking:
+                self._make(connection)
+            with connection.transaction(), connection.cursor() as cursor:
+                return act(cursor)
+
+        return self._line.do(once, self.patience_s)
+
+    def _opened(self) -> Any:
+        connection = self.connect()
+        try:
+            self._find(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _find(self, connection: Any) -> None:
+        """Which tables are there. Raises Unavailable where a newer program has made them."""
+        lacking = "SELECT name FROM unnest(%s::text[]) AS name WHERE to_regclass(name) IS NULL"
+        self._lacking = {row["name"] for row in connection.execute(lacking, (_NAMES,)).fetchall()}
+        if _NAMES[0] in self._lacking:
+            return
+        found = connection.execute("SELECT version FROM stitchcuda_format").fetchone()
+        if found is not None and found["version"] > FORMAT:
+            told = f"(format {found['version']}, this one reads {FORMAT}): update stitchcuda"
+            raise Unavailable(f"the database of sessions {self} was written by a newer StitchCUDA {told}")
+
+    def _make(self, connection: Any) -> None:
+        self._find(connection)
+        if not self._lacking:              # somebody else has made them meanwhile
+            return
+        with self.database.setting_up(connection), connection.transaction():
+            for statement in filter(str.strip, _TABLES.split(";")):
+                connection.execute(statement)
+            if connection.execute("SELECT version FROM stitchcuda_format").fetchone() is None:
+                connection.execute("INSERT INTO stitchcuda_format VALUES (%s)", (FORMAT,))
+        self._find(connection)
+
+    def _kept(self) -> str:
+        """Of the sessions that this process runs."""
+        how = [f"`stitchcuda resume {name}{self.option}`" for name in sorted(self._leases)]
+        return f"then go on with {' and '.join(how)}: what was done is saved there" if how else ""
+
+    def _ledger(self, session: str) -> _Lines[Attempt]:
+        return self._ledgers.setdefault(session, _Lines(self, session, Attempt, "attempt"))
+
+    def _transcript(self, session: str) -> _Lines[Call]:
+        return self._transcripts.setdefault(session, _Lines(self, session, Call, "call"))
+
+
+class _Lines(Generic[R]):
+    """The records of type `kind` of one session, as `lines.Lines` has them in a file: only what is new is read again."""
+
+    def __init__(self, store: PostgresStore, session: str, kind: type[R], field: str) -> None:
+        self._store, self._session, self._kind, self._field = store, session, kind, field
+        self._guard = threading.Lock()
+        self._known: dict[str, R] = {}
+        self._last = -1
+
+    def append(self, record: R) -> R:
+        """Adds a record and returns what is kept under its key: the first one stays."""
+        body = record.model_dump_json()
+        key: str = record.id  # type: ignore[attr-defined]
+
+        def act(cursor: Any) -> None:
+            self._store.check(cursor, self._session)
+            cursor.execute(
+                "INSERT INTO stitchcuda_line (session, field, key, body, sha256) VALUES (%s, %s, %s, %s, %s) "
+                "ON CONFLICT DO NOTHING",
+                (self._session, self._field, key, body, hashlib.sha256(body.encode()).hexdigest()),
+            )
+
+        self._store._do(act)
+        return self.records()[key]
+
+    def readable(self) -> tuple[tuple[R, ...], tuple[str, ...]]:
+        """The records that are what was written, oldest first, and for each that is not what to say of it."""
+        found, damage = [], []
+        for row in self._store._rows(f"SELECT * FROM stitchcuda_line {_OF} ORDER BY number", self._session, self._field):
+            try:
+                found.append(self._parsed(row))
+            except Damaged:
+                damage.append(self._damaged(row))
+        return tuple(found), tuple(damage)
+
+    def replace(self, records: Iterable[R]) -> None:
+        keys = [record.id for record in records]  # type: ignore[attr-defined]
+
+        def act(cursor: Any) -> None:
+            self._store.check(cursor, self._session)
+            cursor.execute(
+                "UPDATE stitchcuda_line SET session = session || '.damaged', key = key || '@' || number "
+                f"{_OF} AND NOT key = ANY(%s)",
+                (self._session, self._field, keys),
+            )
+
+        self._store._do(act)
+        self._known, self._last = {}, -1
+
+    def _parsed(self, row: Any) -> R:
+        if hashlib.sha256(row["body"].encode()).hexdigest() != row["sha256"]:
+            raise Damaged(f"{self._damaged(row)}: restore it from a backup, or resume without it")
+        return self._kind.model_validate_json(row["body"])
+
+    def _damaged(self, row: Any) -> str:
+        return f"the {self._field} {row['key']} of session {self._session!r} in {self._store} is damaged"
+
+    def records(self) -> Mapping[str, R]:
+        """All records by key, oldest first. Raises `Damaged` for one that is not what was written."""
+        def act(cursor: Any) -> list[Any]:
+            what = (self._session, self._field)
+            cursor.execute(f"SELECT count(*) AS number FROM stitchcuda_line {_OF}", what)
+            number = cursor.fetchone()["number"]
+            columns = "number, key, body, sha256"
+            cursor.execute(f"SELECT {columns} FROM stitchcuda_line {_OF} AND number > %s ORDER BY number", (*what, self._last))
+            fresh = cursor.fetchall()
+            if len(self._known) + len(fresh) != number:  # another session had this name before
+                self._known = {}
+                cursor.execute(f"SELECT {columns} FROM stitchcuda_line {_OF} ORDER BY number", what)
+                fresh = cursor.fetchall()
+            return list(fresh)
+
+        nothing: list[Any] = []
+        with self._guard:
+            for row in self._store._look(act, nothing):
+                self._known[row["key"]] = self._parsed(row)
+                self._last = row["number"]
+            return dict(self._known)

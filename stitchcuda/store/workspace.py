@@ -1,0 +1,181 @@
+"""The workspace: one relocatable folder for sessions, or that folder beside a database that several machines share.
+
+    WORKSPACE/cache/                      builds; may be deleted at any time
+    WORKSPACE/memory.sqlite               lessons of its sessions
+    WORKSPACE/sessions/NAME/program/      what the session ended with  .../report.md          its summary
+    WORKSPACE/sessions/NAME/programs/     what it tried, written out   .../NAME.py            its copy of the reference
+
+The rest, all that a session rests on, is in its store: the same folder (`store/folder_store.py`), or PostgreSQL
+(`store/postgres_store.py`), where WORKSPACE/shared/NUMBER stands for the folder and holds nothing that cannot be written again.
+Nothing is an absolute path, so a copy on another machine goes on from where it was. This module never decides anything about
+attempts and knows no graph. Where to look next: `sessions/session.py` (who creates sessions), `nodes/` (who fills them).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shlex
+import shutil
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+
+from stitchcuda.errors import BadInput, Damaged, Unavailable
+from stitchcuda.state import Settings
+from stitchcuda.store.database import SCHEMES
+from stitchcuda.store.files import write_atomically, writing
+from stitchcuda.store.folder_store import FolderStore
+from stitchcuda.store.postgres_store import PostgresStore
+from stitchcuda.store.session_record import SessionRecord
+from stitchcuda.store.store import Store
+
+CHECKPOINT = "STITCHCUDA_CHECKPOINT"
+_BEGINS = re.compile(r"[a-z][a-z0-9+.-]{0,20}://|(?:host|hostaddr|port|dbname|user|service)(?==)", re.IGNORECASE)
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+class Workspace:
+    """One workspace. `create=False` refuses a folder that is not there yet; beside a database it is made by what is written.
+
+    `checkpoint` is the URL of the database that keeps its sessions, None for what STITCHCUDA_CHECKPOINT says, else the folder.
+    """
+
+    def __init__(self, folder: Path | str | None = None, *, create: bool = True, checkpoint: str | None = None) -> None:
+        self.root = Path(folder).expanduser().resolve() if folder else self.default()
+        self._named = "" if self.root == self.default() else f" --workspace {shlex.quote(str(self.root))}"
+        self.database: PostgresStore | None = None
+        self.store: Store
+        if url := checkpoint or os.environ.get(CHECKPOINT, "").strip():
+            if not url.startswith(SCHEMES):
+                raise BadInput(f"--checkpoint cannot be {_shown(url)}: give postgresql://USER@HOST/DATABASE, or leave it out")
+            self.store = self.database = PostgresStore(url)
+            if url != os.environ.get(CHECKPOINT, "").strip():
+                self._named += f" --checkpoint {shlex.quote(self.database.shown)}"
+            self.database.option = self._named
+            self.root = self.root / "shared" / hashlib.sha256(str(self.database).encode()).hexdigest()[:8]
+        elif create:
+            with writing(self.root):
+                (self.root / "sessions").mkdir(parents=True, exist_ok=True)
+        elif not (self.root / "sessions").is_dir():
+            raise BadInput(f"there is no workspace at {self.root}: run optimize there first, or name another with --workspace")
+        if self.database is None:
+            self.store = FolderStore(self.root)
+
+    @classmethod
+    def of(cls, place: Workspace | Path | str | None, *, create: bool = True) -> Workspace:
+        """The workspace itself, or the one at this folder."""
+        return place if isinstance(place, Workspace) else cls(place, create=create)
+
+    @staticmethod
+    def default() -> Path:
+        """STITCHCUDA_WORKSPACE, else `.stitchcuda` in the current folder."""
+        return Path(os.environ.get("STITCHCUDA_WORKSPACE") or ".stitchcuda").expanduser().resolve()
+
+    @property
+    def where(self) -> str:
+        """Where its sessions are kept, for people."""
+        return str(self.database or self.root)
+
+    @property
+    def option(self) -> str:
+        """What a command typed here must say to mean this workspace: "" for the default one."""
+        return self._named
+
+    @property
+    def cache(self) -> Path:
+        """Builds by content. May be deleted at any time."""
+        return self.root / "cache"
+
+    def folder(self, session: str) -> Path:
+        """The session's files on this machine; on one that has never run it there may be none (`prepared`)."""
+        return self.root / "sessions" / session
+
+    def prepared(self, record: SessionRecord) -> Path:
+        """The session's folder with its copy of the reference, written out where a database has brought the session here."""
+        folder = self.folder(record.name)
+        if not (folder / record.reference_name).exists():
+            write_atomically(folder / record.reference_name, self.store.get(record.reference))
+        return folder
+
+    def sessions(self) -> tuple[SessionRecord, ...]:
+        """All sessions of this workspace whose records can be read, oldest first; `unreadable` has the others."""
+        found = (self._record(name) for name in self.store.names())
+        known = [record for record in found if isinstance(record, SessionRecord)]
+        return tuple(sorted(known, key=lambda record: (record.created, record.name)))
+
+    def unreadable(self) -> dict[str, str]:
+        """A sentence for each session whose record is damaged, by its name."""
+        found = {name: self._record(name) for name in self.store.names()}
+        return {name: str(record) for name, record in found.items() if isinstance(record, Damaged)}
+
+    def _record(self, name: str) -> SessionRecord | Damaged | None:
+        try:
+            return self.store.session(name)
+        except Damaged as error:
+            return error
+
+    def record(self, session: str) -> SessionRecord:
+        """Raises BadInput for a session that this workspace does not have."""
+        found = self.store.session(session) if _NAME.fullmatch(session) else None
+        if found is None:
+            known = ", ".join(self.store.names()) or "none yet"
+            raise BadInput(f"there is no session {session!r} in {self.where}: it has {known}")
+        return found
+
+    def create(self, record: SessionRecord) -> SessionRecord:
+        """Adds a session, whole or not at all. An empty tail "-" of the name is numbered: `mlp-` → `mlp-1`.
+
+        Raises BadInput for a name that is taken or cannot be a folder's name.
+        """
+        numbered = record.name.endswith("-")
+        for number in range(1, 1_000_000):
+            named = record.model_copy(update={"name": f"{record.name}{number}" if numbered else record.name})
+            self._check_name(named.name)
+            if self.store.open(named):
+                self.prepared(named)
+                return named
+            if not numbered:
+                raise self._taken(named.name)
+        raise Unavailable(f"{self.where} has no free name left for {record.name!r}")
+
+    def check_free(self, name: str) -> None:
+        """Raises BadInput for a name that `create` would refuse now."""
+        self._check_name(name)
+        if not name.endswith("-") and name in self.store.names():
+            raise self._taken(name)
+
+    def _check_name(self, name: str) -> None:
+        if not _NAME.fullmatch(name):
+            raise BadInput(f"{name!r} cannot name a session: use up to 64 letters, digits, dots, dashes, underscores")
+
+    def _taken(self, name: str) -> BadInput:
+        return BadInput(f"session {name!r} exists already in {self.where}: resume it, or choose another name")
+
+    def with_settings(self, record: SessionRecord, settings: Settings) -> SessionRecord:
+        """Writes the session's record anew, with other budgets. Raises `SessionBusy` while it runs."""
+        changed = record.model_copy(update={"settings": settings})
+        with self.store.owning(record.name):
+            self.store.settle(changed)
+        return changed
+
+    def discard(self, session: str) -> None:
+        """Forgets a session: its ledger, its checkpoints, its files here. What only it has used stays until a sweep."""
+        self.store.forget(session)
+        if self.database is not None:      # a folder's files went with it, and its name may be somebody else's by now
+            shutil.rmtree(self.folder(session), ignore_errors=True)
+
+    def told(self) -> AbstractContextManager[None]:
+        """Turns an error of its database into a sentence; a folder's are told where they happen."""
+        return self.database.database.told() if self.database is not None else nullcontext()
+
+    def close(self) -> None:
+        """Ends what is connected. A folder has nothing to end."""
+        if self.database is not None:
+            self.database.close()
+
+
+def _shown(text: str) -> str:
+    """As much of what is no URL of a database as can be no password."""
+    found = _BEGINS.match(text)
+    return f"{found[0]}…" if found else "that"

@@ -1,0 +1,5 @@
+"""From CUDA sources to libraries, and what the compiler made of them: kernels' names, registers, machine code.
+
+Nothing that is built runs here. Of the tools it imports `machine`. Start at `tools/build/nvcc.py`; `tools/build/sass.py` reads
+the machine code.
+"""

@@ -1,0 +1,44 @@
+"""nvcc's target for a GPU: its own machine code where the toolkit knows it, else PTX that the driver compiles.
+
+The suffix `a` (`sm_90a`) costs nothing where nobody uses what it brings: nvcc 13.0 made the same instructions as for `sm_90` of
+ten different kernels. Without it wgmma does not assemble. Such code runs on that one generation only, which is the one that a
+program is built for. Where to look next: `tools/device/device.py` (which GPU), `tools/build/nvcc.py`.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from pathlib import Path
+
+from stitchcuda.errors import BadInput, Unavailable
+from stitchcuda.sandbox import command, digest_seal
+from stitchcuda.tools.device.toolkit import Toolkit
+
+
+def flags(kit: Toolkit, arch: str, *, cubin: bool) -> tuple[str, ...]:
+    """For `arch` ("sm_90a"); for a cubin exactly one machine. A GPU that is newer than the toolkit gets PTX, and a note.
+
+    Raises `Unavailable` for one that the toolkit does not build for any more, `BadInput` for what is no architecture.
+    """
+    if not re.fullmatch(r"sm_[1-9]\d{1,3}[af]?", arch):
+        raise BadInput(f"{arch[:100]!r} is no architecture of a GPU; name it as nvcc does, such as sm_90a")
+    number = arch.removeprefix("sm_")
+    known = _known(kit.nvcc)
+    if known and (generation := int(re.sub(r"\D", "", number))) not in known:
+        older = [one for one in known if one < generation]
+        if not older:
+            oldest = f"the oldest is sm_{min(known)}"
+            raise Unavailable(f"nvcc {kit.version} does not build for {arch} any more, {oldest}; install an older CUDA toolkit")
+        number = str(max(older))
+        digest_seal.note(f"nvcc {kit.version} does not know {arch}: kernels are PTX for compute_{number}, which the driver compiles")
+        if not cubin:
+            return (f"-gencode=arch=compute_{number},code=compute_{number}",)
+    return (f"-arch=sm_{number}",) if cubin else (f"-gencode=arch=compute_{number},code=sm_{number}",)
+
+
+@functools.cache
+def _known(nvcc: Path) -> tuple[int, ...]:
+    """Generations that it builds for, without suffixes; none if it does not say."""
+    said = command.run((str(nvcc), "--list-gpu-code"), seconds=60)
+    return tuple(int(one) for one in re.findall(r"\bsm_(\d+)", said.output)) if said.code == 0 else ()

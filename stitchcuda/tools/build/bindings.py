@@ -1,0 +1,92 @@
+"""What a program's sources are compiled and linked against on a GPU: tvm-ffi, or torch as its extensions are.
+
+Only facts: folders, flags, libraries. It runs no compiler and imports neither of the two. Where to look next:
+`tools/build/nvcc.py`.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import importlib.util
+import re
+import sysconfig
+from pathlib import Path
+
+from stitchcuda.errors import Unavailable
+from stitchcuda.state import Record
+from stitchcuda.tools.build import torch_front
+
+
+class Binding(Record):
+    """How C++ and CUDA become a library that Python can load."""
+
+    version: str                           # what else decides about the result
+    includes: tuple[str, ...]
+    cuda_flags: tuple[str, ...]
+    cxx_flags: tuple[str, ...]
+    link: tuple[str, ...]
+    folders: tuple[Path, ...]              # where the compilers must be able to read
+    torch: Path | None = None              # torch's headers, which have a light front (`tools/build/torch_front.py`)
+
+
+@functools.cache
+def tvm() -> Binding:
+    """tvm-ffi's own defaults and what generated programs add to them."""
+    missing = "the package apache-tvm-ffi is not installed; install it with: pip install 'apache-tvm-ffi[cpp]'"
+    folder = _package("tvm_ffi", missing)
+    return Binding(
+        version=importlib.metadata.version("apache-tvm-ffi"),
+        includes=(f"-I{folder / 'include'}",),
+        cuda_flags=("-std=c++17", "-O3", "-lineinfo"),
+        cxx_flags=("-std=c++17", "-O2"),
+        link=(f"-L{folder / 'lib'}", "-ltvm_ffi"),
+        folders=(folder,),
+    )
+
+
+@functools.cache
+def torch(name: str) -> Binding:
+    """What torch.utils.cpp_extension gives its compilers for an extension of this name; its file for ninja was the model."""
+    folder = _package("torch", "torch is not installed")
+    headers, python = folder / "include", Path(sysconfig.get_paths()["include"])
+    if not (headers / "torch" / "csrc").is_dir():
+        raise Unavailable("torch with its C++ headers is not installed")
+    if not (python / "Python.h").is_file():
+        raise Unavailable(f"building a torch extension needs Python's headers and {python} has none; install python3-dev")
+    version = importlib.metadata.version("torch")
+    common = (f"-DTORCH_EXTENSION_NAME={name}", "-DTORCH_API_INCLUDE_EXTENSION_H")
+    # Half and bfloat16 operators come from c10, not from CUDA's headers: COMMON_NVCC_FLAGS.
+    narrow = ("HALF_OPERATORS", "HALF_CONVERSIONS", "BFLOAT16_CONVERSIONS", "HALF2_OPERATORS")
+    standard = f"-std=c++{17 if _release(version) < (2, 13) else 20}"
+    libraries = ("c10", "c10_cuda", "torch_cpu", "torch_cuda", "torch", "torch_python")
+    places = (headers, headers / "torch/csrc/api/include", python)
+    return Binding(
+        version=f"torch {version} {sysconfig.get_python_version()} {torch_front.VERSION}",
+        includes=tuple(part for one in places for part in ("-isystem", str(one))),
+        cuda_flags=(*common, *(f"-D__CUDA_NO_{what}__" for what in narrow), "--expt-relaxed-constexpr", standard),
+        cxx_flags=(*common, standard),
+        # A CPU build of torch has no CUDA libraries; what it cannot link is missing when the library is loaded.
+        link=(f"-L{folder / 'lib'}", *(f"-l{one}" for one in libraries if (folder / "lib" / f"lib{one}.so").is_file())),
+        folders=(folder, python),
+        torch=headers,
+    )
+
+
+def with_defaults(defaults: tuple[str, ...], extra: tuple[str, ...]) -> tuple[str, ...]:
+    """A flag given twice must not make another object, and a standard of the program's own replaces ours."""
+    own = any(flag.startswith(("-std=", "--std=")) for flag in extra)
+    kept = tuple(flag for flag in defaults if not (own and flag.startswith("-std=")))
+    return (*kept, *(flag for flag in extra if flag not in kept))
+
+
+def _package(name: str, missing: str) -> Path:
+    """A package's folder, found without importing it."""
+    spec = importlib.util.find_spec(name)
+    if spec is None or not spec.submodule_search_locations:
+        raise Unavailable(missing)
+    return Path(next(iter(spec.submodule_search_locations)))
+
+
+def _release(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version.split("+")[0])[:2])

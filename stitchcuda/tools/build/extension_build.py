@@ -1,0 +1,80 @@
+"""Compiles one source in torch-extension style faster than torch does: with a light front, and nvcc's halves side by side.
+
+A source that does not compile with the front is compiled with torch's headers as they are, and the errors are those. How much
+is won: `benchmarks/extension_builds.py`. It caches nothing. nvcc's own front ends could keep headers precompiled, but their
+options for it crash (13.0); g++'s take 0.8 GB and half a minute for each set of flags.
+Where to look next: `tools/build/torch_front.py`, `tools/build/passes.py`, `tools/build/nvcc.py` (who asks, and runs the plain
+order).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from stitchcuda.sandbox.command import Finished
+from stitchcuda.tools.build import passes, torch_front
+from stitchcuda.tools.build.passes import Run
+
+_MACRO = re.compile(r"-D(\w+)")
+
+
+def with_front(order: Sequence[str], own: Sequence[Path], headers: Path, made: Path, run: Run) -> Finished | None:
+    """What came of `order` (compiler, flags, `-c`, source) with the object at `made`; None where the plain order has to decide.
+
+    `own` are the program's headers that the source may include, `headers` is torch's `include`. Works in the folder of `made`.
+    """
+    source, scratch = Path(order[-1]), made.parent
+    light = _light(order, own, headers, scratch / "front")
+    if source.suffix != ".cu":
+        tried = run((*light, "-o", str(made)), scratch) if light is not None else None
+        return tried if tried is not None and tried.code == 0 else None
+    refused = ""
+    if light is not None:
+        tried = passes.compiled(light, made, _folder(scratch / "light"), run)
+        if tried is not None and tried.code == 0:
+            return tried
+        refused = _first_error(tried) if tried is not None else ""
+    whole = passes.compiled(order, made, _folder(scratch / "whole"), run)
+    if whole is None or whole.code != 0:
+        return whole
+    return whole._replace(output=f"{refused}{whole.output}")
+
+
+def beside(sources: Sequence[Path], headers: Path | None, cache: Path) -> tuple[Path, ...]:
+    """What has to be linked with objects of the front, as a source in `cache`: made once, whatever the extension."""
+    if headers is None or not torch_front.wanted([source.read_text("utf-8", "replace") for source in sources]):
+        return ()
+    folder = cache / "front" / hashlib.sha256(torch_front.VARIABLE.encode()).hexdigest()[:16]
+    source = folder / "variable.cpp"
+    if not source.is_file() or source.read_text("utf-8") != torch_front.VARIABLE:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=folder, delete=False, encoding="utf-8") as scratch:
+            scratch.write(torch_front.VARIABLE)
+        os.replace(scratch.name, source)
+    return (source,)
+
+
+def _light(order: Sequence[str], own: Sequence[Path], headers: Path, front: Path) -> tuple[str, ...] | None:
+    """The order with the front before torch's headers; None for a source that needs them whole."""
+    texts = [file.read_text("utf-8", "replace") for file in (Path(order[-1]), *own)]
+    macros = {found[1] for word in order if (found := _MACRO.match(word))}
+    if str(headers) not in order or not torch_front.write(texts, headers, front, macros):
+        return None
+    before = order.index(str(headers)) - 1             # at its -isystem
+    return (*order[:before], "-isystem", str(front), *order[before:])
+
+
+def _first_error(tried: Finished) -> str:
+    """Kept in front of the object's log: why the light front was of no use."""
+    line = next((line for line in tried.output.splitlines() if "error" in line), tried.output[-200:].strip())
+    return f"the whole of torch's headers was needed: {line}\n".replace(" error", " refusal")
+
+
+def _folder(folder: Path) -> Path:
+    folder.mkdir()
+    return folder

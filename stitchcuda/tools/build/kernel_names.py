@@ -1,0 +1,163 @@
+"""Names of the kernels that a built library holds, from its own tables: what a program's text says of itself decides nothing.
+And whose a kernel is that a profiler names.
+
+`in_library` reads the device code that lies in the file (cubins, ELF files within the ELF file); where that is compressed, the
+host's stubs, one function per kernel. Names come as CUPTI shows them, demangled. It loads nothing that it reads.
+Where to look next: `origin.py`.
+"""
+
+from __future__ import annotations
+
+import ast
+import ctypes
+import ctypes.util
+import re
+import struct
+from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path
+
+from stitchcuda.compiler.syntax import parsed
+from stitchcuda.tools.build import masks
+
+_ELF = b"\x7fELF\x02\x01"
+_CUDA = 190                                # e_machine of a cubin
+_ENTRY = 0x10                              # in st_other: the function is a kernel
+_FUNCTION = 2
+_STUB = re.compile(r"_ZL?(\d+)__device_stub_")
+_VENDOR = re.compile(
+    r"cublas|cudnn|cutlass|nvjet|gemm|gemv|xmma|flash_fwd|flash_attn|fmha|implicit_convolve|winograd|cusparse|cufft|"
+    r"splitKreduce|dot_kernel|sm\d\d_|ampere_|volta_|hopper_|convolve|nchwToNhwc|nhwcToNchw|RNN_|LSTM|GRU",
+    re.IGNORECASE,
+)
+
+
+def in_library(library: Path) -> tuple[str, ...]:
+    """Demangled names of the kernels in a shared library or object; () for one without device code."""
+    data = library.read_bytes()
+    names: dict[str, None] = {}
+    for at in _images(data):
+        names |= dict.fromkeys(name for name, kind, other in _symbols(data, at) if kind == _FUNCTION and other & _ENTRY)
+    if not names:
+        names |= dict.fromkeys(stub for name, kind, _ in _symbols(data, 0) if kind == _FUNCTION for stub in _stubbed(name))
+    return tuple(demangled(name) for name in names)
+
+
+def undefined(object_file: Path) -> frozenset[str]:
+    """Symbols of an object that it has no type for: those that it calls, and others define."""
+    return frozenset(name for name, kind, _ in _symbols(object_file.read_bytes(), 0) if kind == 0 and name)
+
+
+def in_sources(folder: Path) -> tuple[str, ...]:
+    """Names of the `__global__` functions in a program's sources, inline ones included: where no library can be asked."""
+    names: list[str] = []
+    for path in sorted(folder.rglob("*")):
+        if path.suffix in (".cu", ".cuh", ".py", ".h", ".hpp") and path.is_file():
+            text = path.read_text(errors="replace")
+            for part in _strings(text) if path.suffix == ".py" else [text]:
+                names += [name.split("#")[0] for name, _ in masks.definitions(part)]
+    return tuple(dict.fromkeys(names))
+
+
+def _strings(text: str) -> list[str]:
+    """The string literals of a Python source, in which inline CUDA stands; its comments are nobody's kernels."""
+    try:
+        tree = parsed(text)
+    except (SyntaxError, ValueError):
+        return []                          # such a program does not load either
+    return [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+
+
+def base_name(kernel: str) -> str:
+    """"scale" for "void ns::scale<float>(float*)": no return type, namespaces, template arguments or parameters."""
+    plain = re.sub(r"\(anonymous namespace\)|<unnamed>", "", kernel.removeprefix("void "))
+    name, angles, round_ones = "", 0, 0
+    for letter in plain:
+        if letter in "()" and (angles or round_ones or name.rstrip().endswith("decltype")):
+            round_ones += 1 if letter == "(" else -1
+        elif round_ones:
+            continue                       # in which < may be a comparison
+        elif letter == "(":
+            break
+        elif letter == "<":
+            angles += 1
+        elif letter == ">" and angles:
+            angles -= 1
+        elif not angles:
+            name += letter
+    if ("(" in plain or "<" in plain) and not name.endswith(" "):
+        name = name.split(" ")[-1]         # behind the return type of a template; copies have blanks in their names
+    return name.split("::")[-1].strip()
+
+
+def classify(kernel: str, own: Iterable[str]) -> str:
+    """"own", "vendor" or "framework" for a demangled kernel name; `own` holds full names, or base names from sources."""
+    if kernel in own or base_name(kernel) in own:
+        return "own"
+    return "vendor" if _VENDOR.search(kernel) else "framework"
+
+
+@cache
+def demangled(name: str) -> str:
+    """As `abi::__cxa_demangle` says; a name that is not mangled stays."""
+    if not name.startswith("_Z"):
+        return name
+    try:
+        library = _demangler()
+    except OSError:
+        return name                        # no C++ runtime: the mangled name is still a name
+    status = ctypes.c_int()
+    made = library.__cxa_demangle(name.encode(), None, None, ctypes.byref(status))
+    if not made:
+        return name
+    try:
+        return ctypes.string_at(made).decode("utf-8", "replace")
+    finally:
+        _free(made)
+
+
+@cache
+def _demangler() -> ctypes.CDLL:
+    library = ctypes.CDLL(ctypes.util.find_library("stdc++") or "libstdc++.so.6")
+    library.__cxa_demangle.restype = ctypes.c_void_p
+    return library
+
+
+def _free(pointer: int) -> None:
+    ctypes.CDLL(None).free(ctypes.c_void_p(pointer))
+
+
+def _images(data: bytes) -> Iterator[int]:
+    at = data.find(_ELF, 1)
+    while at >= 0:
+        if len(data) >= at + 64 and struct.unpack_from("<H", data, at + 18)[0] == _CUDA:
+            yield at
+        at = data.find(_ELF, at + 1)
+
+
+def _symbols(data: bytes, at: int) -> Iterator[tuple[str, int, int]]:
+    """(name, type, st_other) of the symbols of the ELF file that begins at `at`."""
+    if data[at : at + 6] != _ELF:
+        return
+    try:
+        offset, = struct.unpack_from("<Q", data, at + 0x28)
+        size, count = struct.unpack_from("<HH", data, at + 0x3A)
+        sections = [struct.unpack_from("<IIQQQQIIQQ", data, at + offset + number * size) for number in range(count)]
+        for section in sections:
+            if section[1] not in (2, 11):  # SHT_SYMTAB, SHT_DYNSYM
+                continue
+            strings = at + sections[section[6]][4]
+            for position in range(at + section[4], at + section[4] + section[5], 24):
+                name, info, other = struct.unpack_from("<IBB", data, position)
+                end = data.index(b"\0", strings + name)
+                yield data[strings + name : end].decode("utf-8", "replace"), info & 0xF, other
+    except (struct.error, IndexError, ValueError):
+        return                             # cut short or not what it says: nothing is known of it
+
+
+def _stubbed(symbol: str) -> list[str]:
+    match = _STUB.match(symbol)
+    if match is None:
+        return []
+    start = match.end(1)
+    return [symbol[match.end() : start + int(match.group(1))]]

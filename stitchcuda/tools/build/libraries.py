@@ -1,0 +1,302 @@
+"""NVIDIA's libraries that a program's sources include: where their headers and shared libraries are, and what to link.
+
+It reads include lines and looks for files; it compiles nothing, installs nothing, and a program has no say in where is
+looked. Static libraries are never taken: their kernels could not be told from the program's own. Where to look next:
+`tools/build/nvcc.py`, which compiles with the answer; `tools/build/build_flags.py`, which says what a program may name itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import re
+import site
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from pydantic import Field
+
+from stitchcuda.simulator.source import masked
+from stitchcuda.state import Record
+from stitchcuda.tools.build import kernel_names
+from stitchcuda.tools.build.bindings import Binding
+from stitchcuda.tools.device.toolkit import Toolkit
+
+_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"](?P<name>[^<>"\n]+)[">]', re.MULTILINE)
+_ABSENT = re.compile(r"fatal error: (?P<name>[^\s:]+): No such file")
+_MACHINE = platform.machine()
+_FOLDERS = ("lib64", "lib", f"lib/{_MACHINE}-linux-gnu", f"targets/{_MACHINE.replace('aarch64', 'sbsa')}-linux/lib")
+# The compilers look here by themselves; named once more, /usr/include would hide the C library's headers from C++'s.
+_DEFAULT = (Path("/usr/include"), Path("/usr/local/include"), Path(f"/usr/include/{_MACHINE}-linux-gnu"))
+_DEFAULT_LIBRARIES = (Path("/usr/lib"), Path("/usr/lib64"), Path(f"/usr/lib/{_MACHINE}-linux-gnu"), Path("/usr/local/lib"))
+
+
+class Family(NamedTuple):
+    """One library. `headers` matches what its includes name; `probe` is a header that its include folder must hold."""
+
+    name: str
+    headers: re.Pattern[str]
+    probe: str
+    extra: str                             # of the toolkit's package that brings it
+    package: str = ""                      # else its own, with CUDA's major version for {}
+    links: tuple[tuple[str, tuple[str, ...]], ...] = ()      # (headers, libraries that they need), the first that fits
+    variables: tuple[str, ...] = ()        # of the environment, naming its root
+    wheels: tuple[str, ...] = ()           # roots below site-packages; {} is CUDA's major version
+    includes: tuple[str, ...] = ("include",)
+    also: tuple[str, ...] = ()             # further include folders
+    version: str = ""                      # the header that changes with its version, if not the probe
+    needs: tuple[str, ...] = ()            # other families
+    headers_of: tuple[str, ...] = ()       # others that it loads by itself
+    cuda_flags: tuple[str, ...] = ()       # without which its headers do not compile
+
+
+_TOOLKIT_WHEEL = "nvidia/cu{}"
+# Layouts: those of the wheels nvidia-cublas 13.1, nvidia-cudnn-cu13 9.24, nvidia-cudnn-frontend 1.32, nvidia-cutlass 4.2.
+FAMILIES = (
+    Family(
+        "cuBLAS", re.compile(r"(?:cublas\w*|nvblas)\.h"), "cublas_api.h", "cublas", "nvidia-cublas-cu{}",
+        links=((r"cublasLt\.h", ("cublasLt",)), (r".*", ("cublas", "cublasLt"))), wheels=(_TOOLKIT_WHEEL, "nvidia/cublas"),
+    ),
+    Family(
+        "cuDNN", re.compile(r"cudnn(?!_frontend)\w*\.h"), "cudnn_version.h", "", "nvidia-cudnn-cu{}",
+        links=((r".*", ("cudnn",)),), variables=("CUDNN_PATH", "CUDNN_HOME"), wheels=("nvidia/cudnn",),
+        includes=("include", f"include/{_MACHINE}-linux-gnu"),
+    ),
+    Family(
+        "cuDNN's frontend", re.compile(r"cudnn_frontend(?:\w*\.h|/.+)"), "cudnn_frontend.h", "", "nvidia-cudnn-frontend",
+        variables=("CUDNN_FRONTEND_PATH",), wheels=(".",), version="cudnn_frontend_version.h",
+        needs=("cuDNN",), headers_of=("NVRTC",),
+    ),
+    Family(
+        "CUTLASS", re.compile(r"(?:cutlass|cute)/.+"), "cutlass/cutlass.h", "", "--no-deps nvidia-cutlass",
+        variables=("CUTLASS_PATH", "CUTLASS_HOME"), wheels=("cutlass_library/source", "flashinfer/data/cutlass"),
+        also=("tools/util/include",), version="cutlass/version.h", cuda_flags=("--expt-relaxed-constexpr",),
+    ),
+    Family(
+        "CCCL", re.compile(r"(?:cub|thrust|cuda|nv)/.+"), "cub/version.cuh", "cccl", "nvidia-cuda-cccl-cu{}",
+        wheels=(_TOOLKIT_WHEEL, "nvidia/cuda_cccl"), includes=("include/cccl", "include"),
+    ),
+    Family(
+        "NVRTC", re.compile(r"nvrtc\.h"), "nvrtc.h", "nvrtc", "nvidia-cuda-nvrtc-cu{}",
+        links=((r".*", ("nvrtc",)),), wheels=(_TOOLKIT_WHEEL, "nvidia/cuda_nvrtc"),
+    ),
+    Family(
+        "cuRAND", re.compile(r"curand\w*\.h"), "curand_kernel.h", "curand", "nvidia-curand-cu{}",
+        links=((r"curand\.h", ("curand",)),), wheels=(_TOOLKIT_WHEEL, "nvidia/curand"),
+    ),
+    Family(
+        "cuFFT", re.compile(r"cufft\w*\.h"), "cufft.h", "cufft", "nvidia-cufft-cu{}",
+        links=((r".*", ("cufft",)),), wheels=(_TOOLKIT_WHEEL, "nvidia/cufft"),
+    ),
+    Family(
+        "cuSPARSE", re.compile(r"cusparse\w*\.h"), "cusparse.h", "cusparse", "nvidia-cusparse-cu{}",
+        links=((r".*", ("cusparse",)),), wheels=(_TOOLKIT_WHEEL, "nvidia/cusparse"),
+    ),
+    Family(
+        "cuSOLVER", re.compile(r"cusolver\w*\.h"), "cusolverDn.h", "cusolver", "nvidia-cusolver-cu{}",
+        links=((r".*", ("cusolver",)),), wheels=(_TOOLKIT_WHEEL, "nvidia/cusolver"),
+    ),
+)  # fmt: skip
+
+_TORCHS = ("cuBLAS", "cuSPARSE", "cuSOLVER")              # whose headers ATen/cuda/CUDAContext.h includes; torch links them
+
+
+class Places(Record):
+    """Where libraries are looked for, in this order: own variables, the toolkit, Python's packages, the system."""
+
+    variables: dict[str, str]
+    toolkit: tuple[Path, ...]              # roots, each with include/ and lib64/ or lib/
+    packages: tuple[Path, ...]             # site-packages
+    system: tuple[Path, ...]
+    version: str                           # nvcc's
+    included: tuple[Path, ...] = ()        # the compilers look there anyway
+
+
+class Libraries(Record):
+    """What the sources want beyond the toolkit's own core."""
+
+    names: tuple[str, ...] = ()
+    includes: tuple[Path, ...] = ()        # to be looked through after the toolkit's own headers
+    cuda_flags: tuple[str, ...] = ()
+    link: tuple[str, ...] = ()
+    replaced: tuple[str, ...] = ()         # flags for which `link` stands: `-lcublasLt` finds no `libcublasLt.so.13`
+    folders: tuple[Path, ...] = ()         # where compilers and linker must be able to read
+    version: str = ""                      # changes with what is found
+    missing: dict[str, str] = Field(default={})  # by family, one sentence with the remedy
+    unlinked: dict[str, str] = Field(default={})  # by library whose headers alone are there, likewise
+
+    def ldflags(self, given: Sequence[str]) -> tuple[str, ...]:
+        """A program's own linker flags, without those that `link` says better."""
+        return tuple(flag for flag in given if flag not in self.replaced)
+
+
+def included(files: Iterable[Path]) -> frozenset[str]:
+    """Names of all headers that the files include; comments do not count, conditions are not looked at."""
+    texts = (masked(file.read_text("utf-8", "replace"), literals=False) for file in files)
+    return frozenset(found["name"].strip() for text in texts for found in _INCLUDE.finditer(text))
+
+
+def places(kit: Toolkit) -> Places:
+    """This process' environment."""
+    roots = [kit.home, kit.nvcc.resolve().parent.parent, *(folder.parent for folder in kit.includes)]
+    roots += [Path(os.environ[name]) for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
+    packages = [Path(folder) for folder in (*site.getsitepackages(), site.getusersitepackages(), *sys.path) if folder]
+    names = {name for family in FAMILIES for name in family.variables}
+    return Places(
+        variables={name: os.environ[name] for name in sorted(names) if os.environ.get(name)},
+        toolkit=tuple(dict.fromkeys((*roots, Path("/usr/local/cuda")))),
+        packages=tuple(folder for folder in dict.fromkeys(packages) if folder.is_dir()),
+        system=(Path(sys.prefix), Path("/usr/local"), Path("/usr")),
+        version=kit.version,
+        included=kit.includes,
+    )
+
+
+def find(headers: Iterable[str], where: Places, *, ldflags: Sequence[str] = ()) -> Libraries:
+    """What these headers, and the libraries that a program's own linker flags name, need."""
+    names = sorted(headers)
+    wanted = {family.name: [name for name in names if family.headers.fullmatch(name)] for family in FAMILIES}
+    named = {flag for family in FAMILIES for one in _linkable(family) if (flag := f"-l{one}") in ldflags}
+    found: dict[str, _Found] = {}
+    missing: dict[str, str] = {}
+    through_torch = any(name.startswith("ATen/cuda/") for name in names)
+    for family in FAMILIES:
+        above = [one for one in FAMILIES if wanted[one.name]]
+        below = any(family.name in one.needs for one in above)
+        beside = any(family.name in one.headers_of for one in above) or (through_torch and family.name in _TORCHS)
+        asked = [one for one in _linkable(family) if f"-l{one}" in named]
+        if wanted[family.name] or below or beside or asked:
+            libraries = [*asked, *(one for header in wanted[family.name] for one in _needed(family, header))]
+            libraries += _linkable(family) if below else []
+            place = _place(family, tuple(dict.fromkeys(libraries)), where)
+            if place is None:
+                missing[family.name] = _sentence(family, where)
+            else:
+                found[family.name] = place
+    new = [folder for one in found.values() for folder in one.includes if folder not in (*where.included, *_DEFAULT)]
+    return Libraries(
+        names=tuple(found),
+        includes=tuple(dict.fromkeys(new)),
+        cuda_flags=tuple(flag for family in FAMILIES if family.name in found for flag in family.cuda_flags),
+        link=tuple(dict.fromkeys(flag for one in found.values() for flag in one.link)),
+        replaced=tuple(sorted(f"-l{library}" for one in found.values() for library in one.libraries)),
+        folders=tuple(dict.fromkeys(folder for one in found.values() for folder in one.folders)),
+        version=" ".join(f"{name} {one.version}" for name, one in found.items()),
+        missing=missing,
+        unlinked={library: said for one in found.values() for library, said in one.unlinked.items()},
+    )
+
+
+def bound(binding: Binding, found: Libraries) -> Binding:
+    """A binding with what was found added to it."""
+    more = tuple(part for folder in found.includes for part in ("-isystem", str(folder)))
+    return binding.model_copy(update={
+        "version": f"{binding.version} {found.version}".strip(),
+        "includes": (*binding.includes, *more),
+        "cuda_flags": (*binding.cuda_flags, *(flag for flag in found.cuda_flags if flag not in binding.cuda_flags)),
+        "link": (*binding.link, *found.link),
+        "folders": (*binding.folders, *found.folders),
+    })  # fmt: skip
+
+
+def explained(log: str, found: Libraries, where: Places) -> str:
+    """The compiler's errors; in front of them, if a library's header is what they lack, which one and how to get it."""
+    absent = [name["name"] for name in _ABSENT.finditer(log)]
+    families = [one for one in FAMILIES if any(one.headers.fullmatch(name) for name in absent) and one.name not in found.names]
+    return "\n".join((*(_sentence(family, where) for family in families), log))
+
+
+def unlinked(found: Libraries, objects: Iterable[Path]) -> str:
+    """Why the objects cannot be linked: one calls a library that is not there. Includes that a condition leaves out do not."""
+    if not found.unlinked:
+        return ""
+    calls = {name for path in objects for name in kernel_names.undefined(path)}
+    return "; ".join(said for library, said in found.unlinked.items() if any(name.startswith(library) for name in calls))
+
+
+class _Found(NamedTuple):
+    includes: tuple[Path, ...]
+    libraries: tuple[str, ...]
+    link: tuple[str, ...]
+    folders: tuple[Path, ...]
+    version: str
+    unlinked: dict[str, str]
+
+
+def _place(family: Family, libraries: tuple[str, ...], where: Places) -> _Found | None:
+    """The first place that has headers and libraries; else the first with headers, which says what it lacks."""
+    first: _Found | None = None
+    for root in _roots(family, where):
+        include = next((root / one for one in family.includes if (root / one / family.probe).is_file()), None)
+        if include is None:
+            continue
+        headers = (include, *(root / one for one in family.also if (root / one).is_dir()))
+        files = {one: file for one in libraries if (file := _library(root, one)) is not None}
+        lacking = [one for one in libraries if one not in files]
+        lacks = f"{include} has {family.name}'s headers, but lib{{}}.so is not with them; {_remedy(family, where)}"
+        found = _Found(
+            includes=headers,
+            libraries=tuple(files),
+            link=tuple(dict.fromkeys(flag for one, file in files.items() for flag in _link(one, file))),
+            folders=tuple(dict.fromkeys((*headers, *(file.parent for file in files.values())))),
+            version=f"{hashlib.sha256((include / (family.version or family.probe)).read_bytes()).hexdigest()[:12]} "
+            f"{','.join(str(file) for file in files.values())}",
+            unlinked={one: lacks.replace("{}", one) for one in lacking},
+        )
+        if not lacking:
+            return found
+        first = first or found
+    return first
+
+
+def _roots(family: Family, where: Places) -> list[Path]:
+    major = where.version.partition(".")[0]
+    named = [Path(where.variables[name]) for name in family.variables if name in where.variables]
+    wheels = [root / one.format(major) for root in where.packages for one in family.wheels]
+    return [*named, *where.toolkit, *wheels, *where.system]
+
+
+def _library(root: Path, name: str) -> Path | None:
+    """The shared library below `root`: the developer's link to it, else the highest version."""
+    for folder in (root / one for one in _FOLDERS):
+        if (link := folder / f"lib{name}.so").is_file():
+            return link
+        versions = [file for file in folder.glob(f"lib{name}.so.*") if re.fullmatch(r"[\d.]+", file.name.partition(".so.")[2])]
+        if versions:
+            return max(versions, key=lambda file: [int(part) for part in file.name.partition(".so.")[2].split(".") if part])
+    return None
+
+
+def _link(name: str, file: Path) -> tuple[str, ...]:
+    flag = f"-l{name}" if file.name == f"lib{name}.so" else f"-l:{file.name}"
+    if file.parent in _DEFAULT_LIBRARIES:
+        return (flag,)
+    return (f"-L{file.parent}", f"-Wl,-rpath,{file.parent.resolve()}", flag)
+
+
+def _linkable(family: Family) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(one for _, libraries in family.links for one in libraries))
+
+
+def _needed(family: Family, header: str) -> tuple[str, ...]:
+    return next((libraries for pattern, libraries in family.links if re.fullmatch(pattern, header)), ())
+
+
+def _sentence(family: Family, where: Places) -> str:
+    looked = [f"in {name}" for name in family.variables if name in where.variables]
+    return (
+        f"{family.name} is not on this machine (looked {', '.join((*looked, 'in the toolkit'))}, Python's packages and "
+        f"{where.system[-1]}); {_remedy(family, where)}"
+    )
+
+
+def _remedy(family: Family, where: Places) -> str:
+    major, minor = (*where.version.split("."), "0")[:2]
+    package = f'"cuda-toolkit[{family.extra}]=={major}.{minor}.*"'
+    if not family.extra or int(major) < 13:
+        package = family.package.format(major)
+    named = f", or name its root in {family.variables[0]}" if family.variables else ""
+    return f"install it with: pip install {package}{named}"

@@ -1,0 +1,102 @@
+"""Which files of a program are built, and what belongs together: looked up, never changed or compiled.
+
+Where to look next: `tools/build/nvcc.py` (one program's build), `tools/build/build_pool.py` (many).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from stitchcuda.simulator.includes import inside
+
+CXX = (".cc", ".cpp", ".cxx", ".c++")
+_PLAIN = re.compile(r"[\w.+@=,][\w.+@=, -]*")
+_LONGEST = 64 * 2**20                      # bytes of a file that an include may reach
+_INCLUDE = re.compile(
+    r"\b(?:include(?:_next)?|import|(?P<asked>__has_include(?:_next)?))\b(?:[ \t]|/\*[^\n]*?\*/)*"
+    r"""(?P<open>\(?)[ \t]*(?:"(?P<quoted>[^"\n]+)"|<(?P<angled>[^>\n]+)>|(?P<word>[A-Za-z_]))?"""
+)
+_DIRECTIVE = re.compile(r"[^\n]*\*/|[ \t]*(?:#|%:|\?\?=)")   # before the word: a comment's end may hide the rest of it
+
+
+def sources(program: Path) -> list[Path]:
+    """CUDA and C++ files of a program's folder; none of a program that is one file."""
+    return sorted(path for path in program.rglob("*") if path.suffix in (".cu", *CXX)) if program.is_dir() else []
+
+
+def is_plain(file: Path) -> bool:
+    """Whether a shell takes the relative path as it stands: nvcc hands its orders to one."""
+    return all(_PLAIN.fullmatch(part) for part in file.parts)
+
+
+def groups(files: Sequence[Path]) -> list[list[Path]]:
+    """What belongs in one library: NAME.cu with NAME_binding.cc, as programs load them; else everything together."""
+    found = {path.with_suffix(""): [path] for path in files if path.suffix == ".cu"}
+    for path in files:
+        if path.suffix != ".cu":
+            owner = path.with_name(path.stem.removesuffix("_binding"))
+            if owner not in found:
+                return [list(files)]
+            found[owner].append(path)
+    return list(found.values())
+
+
+def headers(source: Path, root: Path, includes: Sequence[Path]) -> list[Path]:
+    """Files that count as part of a source, whatever their suffix: the program's, or an inline source's own, that it includes.
+
+    Rather too many than too few: every file of an included name counts, wherever it lies and whether or not a condition keeps
+    it out; where a macro composes the name, all files do.
+    """
+    home = root if source.is_relative_to(root) else source.parent
+    folders = (home, *(folder for folder in includes if folder.is_relative_to(root)))
+    there: dict[str, list[Path]] = {}
+    for path in {path for folder in folders for path in folder.rglob("*")}:
+        there.setdefault(path.name, []).append(path)
+    found: set[Path] = set()
+    seen, waiting = {source}, [source]
+    while waiting:
+        file = waiting.pop()
+        names = _included(file)
+        if names is None:
+            near = [path for paths in there.values() for path in paths]
+        else:
+            near = [path for name in names for path in (file.parent / name, *there.get(Path(name).name, ()))]
+        for path in near:
+            if path not in seen:
+                seen.add(path)
+                if _readable(path) and inside(path, (*folders, *includes, root)):
+                    found.add(path)
+                    waiting.append(path)
+    return sorted(found)
+
+
+def _included(file: Path) -> set[str] | None:
+    """Names that the file includes, in comments too; None if it composes one."""
+    text = re.sub(r"\\[ \t]*\r?\n", "", file.read_bytes().decode("utf-8", "surrogateescape"))
+    names: set[str] = set()
+    for found in _INCLUDE.finditer(text):
+        if (name := found["quoted"] or found["angled"]) is not None:
+            names.add(name)
+        elif found["asked"] is not None:
+            if found["open"] and found["word"]:
+                return None
+        elif _DIRECTIVE.match(text, text.rfind("\n", 0, found.start()) + 1, found.start()):
+            return None
+    return names
+
+
+def _readable(path: Path) -> bool:
+    """Whether it is a plain file that can be read whole; a compiler says what is wrong with another."""
+    try:
+        return path.is_file() and path.stat().st_size <= _LONGEST and os.access(path, os.R_OK)
+    except OSError:                        # a name that no file can have
+        return False
+
+
+def has_inline(program: Path) -> bool:
+    """Whether its Python files hold kernels as text."""
+    files = [program] if program.is_file() else list(program.glob("*.py"))
+    return any("__global__" in file.read_text(errors="replace") for file in files)

@@ -1,4 +1,0 @@
-"""From CUDA sources to libraries, and what the compiler made of them: kernels' names, registers, machine code.
-
-Nothing that is built runs here. Of the tools it imports `machine`. Start at `nvcc.py`; `sass.py` reads the machine code.
-"""

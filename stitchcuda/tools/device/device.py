@@ -1,0 +1,126 @@
+"""Which device a session is for, and what it can do: asks nvidia-smi, never torch.
+
+Ceilings are the ones that programs reach, not the data sheet's: a floor computed from peak numbers promises savings that do
+not exist. What was measured on this machine counts (`tools/device/ceilings.py`); else the figures are nominal, marked as such,
+and say why. Without a GPU they are an H200's. Where to look next: `compiler/regions/cost.py`, `compiler/regions/floor.py`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from stitchcuda.compiler.regions import operator_rates
+from stitchcuda.errors import BadInput, Unavailable
+from stitchcuda.state import DeviceFacts, Record, Target
+from stitchcuda.tools.device import ceilings
+from stitchcuda.tools.device.data_sheets import Sheet, sheet_of
+from stitchcuda.tools.device.nvidia_smi import Gpu, first_gpu
+
+DEVICES = ("auto", "cuda", "sim")
+
+
+class Nominal(Record):
+    """What one kind of device is taken to reach where nothing was measured."""
+
+    sm_count: int
+    bandwidth_gbs: float                   # a large copy, reads plus writes
+    tflops: dict[str, float]               # dense, fp32 accumulation
+
+
+# H200: seen with torch 2.11 (CUDA 13.0): a large device copy; matrix products 4096 to 8192 cubed.
+_H200 = Nominal(
+    sm_count=132, bandwidth_gbs=4300.0,
+    tflops={"bfloat16": 790.0, "float16": 790.0, "tf32": 385.0, "float32": 51.0, "float64": 34.0},
+)  # fmt: skip
+_UNKNOWN = Nominal(
+    sm_count=80, bandwidth_gbs=800.0,
+    tflops={"bfloat16": 100.0, "float16": 100.0, "tf32": 50.0, "float32": 20.0, "float64": 0.6},
+)  # fmt: skip
+# What an H200 reaches of its own data sheet; products in float64 without tensor cores reach more of theirs.
+_BANDWIDTH_SHARE = 0.90
+_SHARES = {"bfloat16": 0.80, "float16": 0.80, "tf32": 0.78, "float32": 0.76}
+_LAUNCH_US = 4.5                           # host cost of one eager torch operator on an H200's host, seen back to back
+_NOMINAL = "NVIDIA H200"
+
+
+def gpu() -> Gpu | None:
+    """The first GPU that nvidia-smi lists, or None."""
+    return first_gpu()[0]
+
+
+def resolve_target(wanted: Literal["auto", "cuda", "sim"] | str) -> Target:
+    """Where programs run: "auto" takes a GPU when there is one.
+
+    Raises `BadInput` for any other word, `Unavailable` when "cuda" is asked for in vain.
+    """
+    if wanted not in DEVICES:
+        raise BadInput(f"--device {wanted!r} is not one of {', '.join(DEVICES)}")
+    if wanted == "sim":
+        return "sim"
+    found, why = first_gpu()
+    if found is not None:
+        return "cuda"
+    if wanted == "cuda":
+        raise Unavailable(f"--device cuda needs an NVIDIA GPU and {why}; use --device sim, or run on a machine with a GPU")
+    return "sim"
+
+
+def device_facts(target: Target, *, measure: bool = False, cache: Path | None = None) -> DeviceFacts:
+    """The device that programs are planned for: the GPU that is here, else an H200's nominal figures.
+
+    `measure`: where no measured ceilings are kept, take them, which needs some seconds and the GPU; `note` says why figures
+    are nominal. `cache`: the folder they are kept in, else the user's.
+    """
+    found = gpu() if target == "cuda" else None
+    name = found.name if found else _NOMINAL
+    nominal = _nominal(name)
+    reached, note = ceilings.known(found, measuring=measure, cache=cache) if found else (None, "")
+    rates_reached = {dtype: rate.value for dtype, rate in reached.tflops.items()} if reached else {}
+    notes = [f"{note}; {_source(name)}" if note and not reached else note, *(reached.notes if reached else ())]
+    return DeviceFacts(
+        name=name,
+        target=target,
+        arch=_arch(found.capability if found else "9.0"),
+        sm_count=reached.sm_count if reached else nominal.sm_count,
+        bandwidth_gbs=reached.bandwidth_gbs.value if reached else nominal.bandwidth_gbs,
+        tflops=nominal.tflops | rates_reached,
+        launch_us=reached.operator_us.value / operator_rates.POINTWISE.host if reached else _LAUNCH_US,
+        driver=found.driver if found else "",
+        torch=ceilings.torch_versions()[0],
+        measured=reached is not None,
+        note="; ".join(filter(None, notes)),
+    )
+
+
+def _nominal(name: str) -> Nominal:
+    """By the driver's name for the GPU."""
+    sheet = sheet_of(name)
+    if sheet is None:
+        return _UNKNOWN
+    if sheet.title == "H200 SXM":
+        return _H200
+    return Nominal(
+        sm_count=sheet.sm_count,
+        bandwidth_gbs=_BANDWIDTH_SHARE * sheet.bandwidth_gbs,
+        tflops={dtype: share * sheet.tflops[dtype] for dtype, share in _SHARES.items()} | {"float64": _double(sheet)},
+    )
+
+
+def _double(sheet: Sheet) -> float:
+    """float64 on tensor cores is taken at half its sheet, as the H200's; elsewhere at all of it."""
+    return sheet.tflops["float64"] * (0.5 if sheet.tflops["float64"] > 5 else 1.0)
+
+
+def _source(name: str) -> str:
+    """What the nominal figures of a GPU rest on."""
+    sheet = sheet_of(name)
+    if sheet is None:
+        return f"no data sheet of {name} is known here, so the figures are a guess"
+    return f"the figures are nominal ({sheet.title}, what an H200 reaches of its data sheet)"
+
+
+def _arch(capability: str) -> str:
+    """sm_90a for "9.0": Hopper's and Blackwell's own instructions need the architecture-specific target."""
+    major, minor = capability.split(".")
+    return f"sm_{major}{minor}{'a' if int(major) >= 9 else ''}"

@@ -1,0 +1,72 @@
+"""Asking a program that may be broken: it gets no input, some seconds and a bounded number of bytes, and never an exception.
+
+A program that hangs or prints without end is killed with all that it started. Nothing here knows what was asked. Where to look
+next: `tools/device/nvidia_smi.py` and `tools/device/toolkit.py`, which ask, and doctor.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import subprocess
+import time
+from pathlib import Path
+
+from stitchcuda.sandbox.limits import kill_group
+from stitchcuda.state import Record
+
+MOST = 4 * 1024**2                         # bytes of output; more is no answer
+
+
+class Answer(Record):
+    """What a program said. Where it could not be run or did not end, `why` says so."""
+
+    ok: bool                               # it ended with 0
+    out: str = ""
+    err: str = ""
+    why: str = ""
+
+    @property
+    def text(self) -> str:
+        """All of it in one piece."""
+        return self.why or (self.out + self.err).strip()
+
+
+def ask(*command: str | Path, seconds: float) -> Answer:
+    """Runs a command in a session of its own and reads what it prints."""
+    pipe, null = subprocess.PIPE, subprocess.DEVNULL
+    try:
+        child = subprocess.Popen(command, stdin=null, stdout=pipe, stderr=pipe, start_new_session=True)
+    except (OSError, ValueError) as error:  # ValueError: a null byte in a name
+        return Answer(ok=False, why=f"it cannot be run ({getattr(error, 'strerror', None) or error})")
+    with child:
+        try:
+            out, err, why = _read(child, time.monotonic() + seconds)
+        except subprocess.TimeoutExpired:
+            out, err, why = "", "", f"no answer within {seconds:g} s"
+        finally:
+            if child.returncode is None:
+                kill_group(child.pid)
+    return Answer(ok=child.returncode == 0 and not why, out=out, err=err, why=why)
+
+
+def _read(child: subprocess.Popen[bytes], until: float) -> tuple[str, str, str]:
+    """What it prints until it ends, and why that is cut short. Raises `TimeoutExpired`."""
+    read: dict[object, bytearray] = {child.stdout: bytearray(), child.stderr: bytearray()}
+    with selectors.DefaultSelector() as waiting:
+        for pipe in read:
+            waiting.register(pipe, selectors.EVENT_READ)  # type: ignore[arg-type]
+        while waiting.get_map():
+            ready = waiting.select(max(0.0, until - time.monotonic()))
+            if not ready:
+                raise subprocess.TimeoutExpired(child.args, 0)
+            for key, _ in ready:
+                piece = os.read(key.fd, 65536)
+                read[key.fileobj] += piece
+                if not piece:
+                    waiting.unregister(key.fileobj)
+            if sum(map(len, read.values())) > MOST:
+                return "", "", "it prints without end"
+    child.wait(max(0.0, until - time.monotonic()))
+    out, err = (bytes(said).decode(errors="replace") for said in read.values())
+    return out, err, ""

@@ -1,0 +1,200 @@
+"""Doctor's look at the GPU: the driver, and whether driver, toolkit, torch and GPU fit each other.
+
+Where there is no GPU it says so in two lines, and the checks that only a GPU makes meaningful are left out. It changes no
+setting of the device; torch's check puts 64 numbers on it. Where to look next: `tools/doctor/doctor.py`,
+`tools/doctor/profilers.py`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shutil
+import sys
+from pathlib import Path
+
+from stitchcuda.state import Record
+from stitchcuda.tools.device.toolkit import Toolkit, find_toolkit
+from stitchcuda.tools.doctor.finding import Check, numbers, said, tried
+
+# The oldest driver branch for each CUDA major, and that newer minors of that major run on it ("minor version compatibility"):
+# NVIDIA, CUDA Compatibility, table 1 (docs.nvidia.com/deploy/cuda-compatibility).
+_BRANCHES = {11: 450, 12: 525, 13: 580}
+_PLAIN_TORCH = 13                          # the CUDA major of the build that a plain `pip install torch` brings since 2.11
+_TRIAL_S = 180.0                           # importing torch and making a context on a cold disk
+_TRIAL = """
+import torch
+x = torch.ones(64, device="cuda")
+assert x.sum().item() == 64, "a sum over 64 ones is wrong on this GPU"
+print("computes on", torch.cuda.get_device_name(), "of", torch.cuda.device_count())
+"""
+
+
+class Driver(Record):
+    """What nvidia-smi says of a machine with a GPU."""
+
+    version: str                           # "580.95.05"
+    cuda: tuple[int, int] | None           # the newest CUDA it runs; None when nvidia-smi does not tell
+    gpus: tuple[str, ...]                  # "NVIDIA H200, 143771 MiB"
+    capabilities: tuple[str, ...]          # "9.0", one for each GPU
+
+    @property
+    def branch(self) -> int:
+        """580 for "580.95.05"."""
+        found = numbers(self.version)
+        return found[0] if found else 0
+
+
+class Torch(Record):
+    """An installed torch, told from its files."""
+
+    version: str
+    cuda: str | None                       # "13.0"; None for a CPU build
+
+
+def find_torch() -> Torch | None:
+    """The torch that programs would import, without importing it. None for what an uninstallation left behind, too."""
+    found = importlib.util.find_spec("torch")
+    told = Path(found.origin).parent / "version.py" if found and found.origin else None
+    if told is None or not told.is_file():
+        return None
+    text = told.read_text(errors="replace")
+    version = re.search(r"^__version__\s*=\s*'([^']+)'", text, re.MULTILINE)
+    cuda = re.search(r"^cuda\b.*?=\s*'([\d.]+)'", text, re.MULTILINE)
+    return Torch(version=version.group(1) if version else "of no version", cuda=cuda.group(1) if cuda else None)
+
+
+def look() -> tuple[Driver | None, list[Check]]:
+    """The driver with its GPUs, or None; and the two lines about them."""
+    without = "nothing to do: programs run on the simulator; to measure, use a machine with an NVIDIA GPU"
+    smi = shutil.which("nvidia-smi")
+    if smi is None:
+        return None, [
+            Check(name="driver", ok=False, detail="no NVIDIA driver found", remedy=without),
+            Check(name="gpu", ok=False, detail="none", remedy=without),
+        ]
+    ok, text = said(smi, "--query-gpu=driver_version,name,memory.total,compute_cap", "--format=csv,noheader")
+    rows = [[part.strip() for part in line.split(",")] for line in text.splitlines() if line.count(",") == 3]
+    if not ok or not rows:
+        repair = "repair the NVIDIA driver; in a container, start it with --gpus all"
+        return None, [
+            Check(name="driver", ok=False, detail=f"nvidia-smi fails: {' '.join(text.split())[:200]}", remedy=repair),
+            Check(name="gpu", ok=False, detail="none that answers", remedy=without),
+        ]
+    if not all(numbers(row[3]) for row in rows):
+        strange = next(f"{name} ({capability})" for _, name, _, capability in rows if not numbers(capability))
+        return None, [
+            Check(name="driver", ok=True, detail=rows[0][0]),
+            Check(name="gpu", ok=False, detail=f"no compute capability is told of {strange}", remedy=without),
+        ]
+    # "CUDA UMD Version" since driver 610
+    newest = re.search(r"CUDA(?: UMD)? Version\s*:\s*([\d.]+)", said(smi)[1])
+    driver = Driver(
+        version=rows[0][0],
+        cuda=numbers(newest.group(1)) if newest else None,
+        gpus=tuple(f"{name}, {memory}" for _, name, memory, _ in rows),
+        capabilities=tuple(row[3] for row in rows),
+    )
+    runs = f"{driver.version}, runs CUDA up to {_told(driver.cuda)}" if driver.cuda else driver.version
+    return driver, [
+        Check(name="driver", ok=True, detail=runs),
+        Check(name="gpu", ok=True, detail="; ".join(driver.gpus)),
+    ]
+
+
+def fits(driver: Driver | None) -> list[Check]:
+    """Whether the versions here go together: nvcc and torch anywhere, the driver and the GPU where there is one."""
+    toolkit, torch = find_toolkit(), find_torch()
+    checks = tried("nvcc and torch", lambda: _nvcc_torch(toolkit, torch)) if toolkit and torch else []
+    if driver is None:
+        return checks
+    checks += tried("driver and CUDA", lambda: _driver_cuda(driver, toolkit, torch))
+    if toolkit:
+        checks += tried("nvcc and gpu", lambda: _nvcc_gpu(driver, toolkit))
+    if torch:
+        checks += tried("torch and gpu", lambda: _torch_gpu(driver, torch))
+    return checks
+
+
+def _nvcc_torch(toolkit: Toolkit, torch: Torch) -> Check:
+    """torch.utils.cpp_extension refuses to build under another CUDA major and only warns of another minor."""
+    name = "nvcc and torch"
+    if torch.cuda is None:
+        return Check(name=name, ok=True, detail="torch is a CPU build: nothing to match")
+    ours, its = numbers(toolkit.version), numbers(torch.cuda)
+    both = f"nvcc {toolkit.version}, torch built for CUDA {torch.cuda}"
+    if ours is None or its is None or ours == its:
+        return Check(name=name, ok=True, detail=both)
+    if ours[0] == its[0]:
+        return Check(name=name, ok=True, detail=f"{both}: the same major, which is enough")
+    detail = f"{both}: programs that build through torch.utils.cpp_extension fail; tvm-ffi's build"
+    remedy = f"set CUDA_HOME to a CUDA {its[0]} toolkit, or install a torch built for CUDA {ours[0]}"
+    return Check(name=name, ok=False, detail=detail, remedy=remedy)
+
+
+def _driver_cuda(driver: Driver, toolkit: Toolkit | None, torch: Torch | None) -> Check:
+    name = "driver and CUDA"
+    if driver.cuda is None:
+        remedy = "compare by hand: nvidia-smi's driver with nvcc --version"
+        return Check(name=name, ok=False, detail=f"nvidia-smi {driver.version} names no CUDA version", remedy=remedy)
+    wanted = {"nvcc": numbers(toolkit.version) if toolkit else None, "torch": numbers(torch.cuda or "") if torch else None}
+    here = {who: version for who, version in wanted.items() if version is not None}
+    if not here:
+        return Check(name=name, ok=True, detail="neither nvcc nor a torch for CUDA is here: nothing to match")
+    told = ", ".join(f"{who} is CUDA {_told(version)}" for who, version in here.items())
+    detail = f"{told}; driver {driver.version} runs up to {_told(driver.cuda)}"
+    newest = max(here.values())
+    if newest[0] > driver.cuda[0]:
+        branch = _BRANCHES.get(newest[0])
+        first = f"install driver {branch} or newer" if branch else f"install a driver for CUDA {newest[0]}"
+        remedy = f"{first}; or NVIDIA's cuda-compat package (data-centre GPUs); or nvcc and torch for CUDA {driver.cuda[0]}"
+        return Check(name=name, ok=False, detail=f"{detail}: it runs nothing of CUDA {newest[0]}", remedy=remedy)
+    if newest > driver.cuda:
+        detail = f"{detail}: compiled kernels run, PTX of CUDA {_told(newest)} does not"
+    return Check(name=name, ok=True, detail=detail)
+
+
+def _nvcc_gpu(driver: Driver, toolkit: Toolkit) -> Check:
+    name = "nvcc and gpu"
+    ok, text = said(toolkit.nvcc, "--list-gpu-code")
+    known = re.findall(r"sm_\d+", text)
+    if not ok or not known:
+        detail = f"nvcc does not say what it compiles for: {text[:100]}"
+        return Check(name=name, ok=False, detail=detail, remedy="repair the toolkit")
+    lacking = sorted({f"sm_{capability.replace('.', '')}" for capability in driver.capabilities} - set(known))
+    if lacking:
+        detail = f"nvcc {toolkit.version} compiles for {known[0]} to {known[-1]}, not for {', '.join(lacking)}"
+        return Check(name=name, ok=False, detail=detail, remedy="set CUDA_HOME to a toolkit that knows this GPU")
+    here = ", ".join(sorted(set(driver.capabilities)))
+    return Check(name=name, ok=True, detail=f"nvcc compiles for compute capability {here}")
+
+
+def _torch_gpu(driver: Driver, torch: Torch) -> Check:
+    name = "torch and gpu"
+    if torch.cuda is None:
+        detail = f"torch {torch.version} is a CPU build and does not see the GPU"
+        return Check(name=name, ok=False, detail=detail, remedy=_cuda_build(driver, torch))
+    ok, text = said(sys.executable, "-c", _TRIAL, seconds=_TRIAL_S)
+    if ok:
+        return Check(name=name, ok=True, detail=(text.splitlines() or ["it says nothing"])[-1])
+    errors = [line for line in text.splitlines() if re.match(r"[\w.]*(Error|Exception)\b", line)]
+    why = errors[-1] if errors else " ".join(text.split())[-200:]
+    need, newest = numbers(torch.cuda), driver.cuda
+    if need and newest and need[0] > newest[0]:
+        remedy = f"see driver and CUDA above, or {_cuda_build(driver, torch)}"
+    else:
+        remedy = "check CUDA_VISIBLE_DEVICES and that /dev/nvidia-uvm is there (in a container: --gpus all)"
+    return Check(name=name, ok=False, detail=f"torch {torch.version} cannot use the GPU: {why}", remedy=remedy)
+
+
+def _cuda_build(driver: Driver, torch: Torch) -> str:
+    """How to get the torch that this driver runs, in the version that is here."""
+    plain = torch.version.partition("+")[0]
+    if driver.cuda and driver.cuda[0] < _PLAIN_TORCH:
+        which = f"the build for CUDA {driver.cuda[0]}.x, with the line that pytorch.org/get-started/locally gives"
+        return f"pip uninstall -y torch, then install {which}"
+    return f'pip uninstall -y torch && pip install "torch=={plain}"'
+
+
+def _told(version: tuple[int, int]) -> str:
+    return f"{version[0]}.{version[1]}"

@@ -1,0 +1,152 @@
+"""Doctor's look at what shows where time goes: nsys and its importer, ncu and the counters, the sanitizer, the disassemblers.
+
+No program is profiled here: whether counters may be read is told from the driver's settings and this process's capabilities.
+Where to look next: `tools/doctor/doctor.py`, `tools/doctor/cuda.py`.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+from stitchcuda.tools.build import disassembly
+from stitchcuda.tools.device.toolkit import find_toolkit
+from stitchcuda.tools.doctor.cuda import Driver
+from stitchcuda.tools.doctor.finding import NOTHING_WITHOUT_GPU, Check, numbers, said, tried
+from stitchcuda.tools.profile import ncu_report
+from stitchcuda.tools.profile.ncu_command import find_ncu
+from stitchcuda.tools.profile.nsys_command import find_nsys
+from stitchcuda.tools.profile.sanitizer import find_sanitizer
+
+PROC = Path("/proc")
+_NVIDIA = (Path("/opt/nvidia"), Path("/usr/local/cuda"))
+_PACKAGES = {"libdw.so.1": "libdw1", "libelf.so.1": "libelf1"}  # Debian's and Ubuntu's
+_SYS_ADMIN, _PERFMON = 21, 38              # bits of CapEff (linux/capability.h)
+_PERFMON_DRIVER = 565                      # from this branch on CAP_PERFMON is enough (NVIDIA, ERR_NVGPUCTRPERM)
+_WHOLE_USER_MAP = ["0", "0", "4294967295"]  # the first user namespace: the only one whose capabilities the driver heeds
+
+
+def profilers(driver: Driver | None, proc: Path = PROC) -> list[Check]:
+    """All of this file's checks, in the order in which a profile needs them. `proc` is where the kernel's files are read."""
+    checks = tried("nsys", lambda: _nsys(driver))
+    checks += tried("ncu", lambda: _tool("ncu", "Nsight Compute", find_ncu(), "cuda-nsight-compute", driver))
+    if driver is not None:
+        checks += tried("counters", lambda: _counters(driver, proc))
+    checks += tried("ncu-report", _ncu_report)
+    name, title = "compute-sanitizer", "Compute Sanitizer"
+    checks += tried(name, lambda: _tool(name, title, find_sanitizer(), "cuda-sanitizer", driver))
+    return checks + tried("disassemblers", _disassemblers)
+
+
+def _tool(name: str, title: str, found: Path | None, package: str, driver: Driver | None) -> Check:
+    """A tool that is here or not; `title` is what it calls itself."""
+    if found is None:
+        return Check(name=name, ok=False, detail="not found", remedy=_install(package, driver))
+    ok, text = said(found, "--version")
+    if not ok:
+        detail = f"{found} does not run: {' '.join(text.split())[-200:]}"
+        return Check(name=name, ok=False, detail=detail, remedy=_install(package, driver))
+    version = re.search(r"\d{4}\.\d+[\d.]*", text)
+    if version is None or title not in text:
+        detail = f"{found} is not {title}: it says {' '.join(text.split())[:100] or 'nothing'}"
+        return Check(name=name, ok=False, detail=detail, remedy=_install(package, driver))
+    return Check(name=name, ok=True, detail=f"{version.group(0)} ({found})")
+
+
+def _install(package: str, driver: Driver | None) -> str:
+    """NVIDIA names its packages after the CUDA they come with."""
+    if driver is None:
+        return NOTHING_WITHOUT_GPU
+    toolkit = find_toolkit()
+    major, minor = (numbers(toolkit.version) if toolkit else None) or driver.cuda or (13, 0)
+    return f"apt install {package}-{major}-{minor} (from NVIDIA's apt repository)"
+
+
+def _nsys(driver: Driver | None) -> Check:
+    """nsys itself, and the importer without which it leaves a .qdstrm that nothing here reads."""
+    found = find_nsys()
+    check = _tool("nsys", "Nsight Systems", found, "cuda-nsight-systems", driver)
+    if not check.ok or found is None:
+        return check
+    importer = _importer(found)
+    if importer is None:
+        return Check(name="nsys", ok=True, detail=f"{check.detail}; its importer was not found, so it was not checked")
+    _, links = said("ldd", importer)
+    if " => " not in links:
+        detail = f"{check.detail}; what its importer links to cannot be told: {' '.join(links.split())[:100]}"
+        return Check(name="nsys", ok=True, detail=detail)
+    lacking = sorted(re.findall(r"^\s*(\S+) => not found", links, re.MULTILINE))
+    if not lacking:
+        return check
+    detail = f"{check.detail}; its importer lacks {', '.join(lacking)}: traces stay .qdstrm files and cannot be read"
+    packages = sorted({_PACKAGES[library] for library in lacking if library in _PACKAGES})
+    unknown = [library for library in lacking if library not in _PACKAGES]
+    remedies = [f"apt install {' '.join(packages)}, or run install.sh of make gpu-bundle"] if packages else []
+    remedies += [f"install what brings {', '.join(unknown)}"] if unknown else []
+    return Check(name="nsys", ok=False, detail=detail, remedy="; ".join(remedies))
+
+
+def _importer(nsys: Path) -> Path | None:
+    """QdstrmImporter lies in a folder beside nsys's own: host-linux-x64, or linux-desktop-* inside Nsight Compute."""
+    beside = sorted(nsys.resolve().parent.parent.glob("*/QdstrmImporter"))
+    patterns = ("nsight-*/*/host*/QdstrmImporter", "nsight-*/host*/QdstrmImporter")
+    usual = sorted(place for root in _NVIDIA for pattern in patterns for place in root.glob(pattern))
+    on_path = shutil.which("QdstrmImporter")
+    found = [*beside, *([Path(on_path)] if on_path else []), *reversed(usual)]
+    return found[0] if found else None
+
+
+def _counters(driver: Driver, proc: Path) -> Check:
+    """Whether ncu may read hardware counters, or will say ERR_NVGPUCTRPERM.
+
+    The rules and the remedy are NVIDIA's (developer.nvidia.com/ERR_NVGPUCTRPERM); the driver asks for the capability in the
+    first user namespace, so root inside another one is no administrator to it.
+    """
+    name = "counters"
+    held = _capability(driver, proc)
+    try:
+        text = (proc / "driver/nvidia/params").read_text()
+    except OSError:
+        text = ""
+    only = re.search(r"^RmProfilingAdminOnly:\s*(\d+)", text, re.MULTILINE)
+    if only and only.group(1) == "0":
+        return Check(name=name, ok=True, detail="open to every user (RmProfilingAdminOnly: 0)")
+    rule, then = "kept for administrators (RmProfilingAdminOnly: 1)", "ncu will say ERR_NVGPUCTRPERM"
+    if only is None:
+        rule, then = f"{proc / 'driver/nvidia/params'} does not say who may read them", "ncu may say ERR_NVGPUCTRPERM"
+    if held:
+        return Check(name=name, ok=True, detail=f"{rule}; this process has {held}")
+    remedy = (
+        "as root on the host: echo 'options nvidia NVreg_RestrictProfilingToAdminUsers=0' > "
+        "/etc/modprobe.d/nvidia-profiling.conf, then update-initramfs -u and reboot; or run as root; "
+        "in a container: --cap-add=SYS_ADMIN. Until then kernel times come from CUPTI"
+    )
+    detail = f"{rule}, and this process has no CAP_SYS_ADMIN: {then}"
+    return Check(name=name, ok=False, detail=detail, remedy=remedy)
+
+
+def _capability(driver: Driver, proc: Path) -> str:
+    """The capability that opens the counters to this process, or ""."""
+    effective = re.search(r"^CapEff:\s*([0-9a-f]+)", (proc / "self/status").read_text(), re.MULTILINE)
+    if effective is None or (proc / "self/uid_map").read_text().split() != _WHOLE_USER_MAP:
+        return ""
+    bits = int(effective.group(1), 16)
+    if bits >> _SYS_ADMIN & 1:
+        return "CAP_SYS_ADMIN"
+    return "CAP_PERFMON" if bits >> _PERFMON & 1 and driver.branch >= _PERFMON_DRIVER else ""
+
+
+def _ncu_report() -> Check:
+    why, _, remedy = ncu_report.missing().partition("; ")
+    return Check(name="ncu-report", ok=not why, detail=why or "Nsight Compute's reports can be read", remedy=remedy)
+
+
+def _disassemblers() -> Check:
+    places = {tool: disassembly.find(tool) for tool in ("cuobjdump", "nvdisasm")}
+    lacking = [tool for tool, found in places.items() if not found]
+    if lacking:
+        remedy = f"pip install {' '.join(f'nvidia-cuda-{tool}' for tool in lacking)}"
+        return Check(name="disassemblers", ok=False, detail=f"not found: {', '.join(lacking)}", remedy=remedy)
+    folders = dict.fromkeys(str(found[0].parent) for found in places.values())
+    return Check(name="disassemblers", ok=True, detail=f"{' and '.join(places)} in {', '.join(folders)}")

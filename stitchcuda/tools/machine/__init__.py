@@ -1,4 +1,0 @@
-"""What this machine is: its GPU and toolkit, the ceilings that were measured on it, and whose turn it is on the GPU.
-
-It knows no program and imports no other room of the tools. Start at `device.py`, then `toolkit.py` and `ceilings.py`.
-"""

@@ -1,0 +1,95 @@
+"""Reads the trace that torch.profiler writes (CUPTI from inside the process) into a `SystemProfile`, where nsys cannot run.
+
+The file is in Chrome's trace event format; times are microseconds with three decimals. What torch.profiler adds for its own
+sake (operators, annotations repeated on the device's side, flows) is passed over. It starts nothing.
+Where to look next: `tools/profile/timeline.py` (what becomes of it), `verify/program/profiled_process.py` (who writes it).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from stitchcuda.errors import Unavailable
+from stitchcuda.tools.build.kernel_names import classify
+from stitchcuda.tools.profile.ranges import CALL_RANGE, REGION_PREFIX, TRACED_RANGE
+from stitchcuda.tools.profile.system_profile import SystemProfile
+from stitchcuda.tools.profile.timeline import ApiCall, Range, Recording, Work, profile_of
+from stitchcuda.tools.profile.untrusted_file import MOST_BYTES, open_foreign
+
+_NS = 1e3                                  # in a microsecond
+_COPIES = {"HtoD": "Host-to-Device", "DtoH": "Device-to-Host", "DtoD": "Device-to-Device", "PtoP": "Peer-to-Peer"}
+
+
+def read_trace(path: Path, *, own: Iterable[str] = (), why: str) -> SystemProfile:
+    """The profile of the calls in a trace. `own` as for `read_export`; `why` there is no better source, one sentence.
+
+    Raises `Unavailable` for a file that is missing or damaged, and for one without a call or without a kernel.
+    """
+    try:
+        with open_foreign(path) as file:
+            events = json.loads(file.read(MOST_BYTES))["traceEvents"]
+        complete = [one for one in events if one.get("ph") == "X"]
+        recording = _recording(complete, frozenset(own))
+        profile = profile_of(recording, source="cupti", why=why)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
+        why_not = f"{type(error).__name__}: {str(error)[:200]}"
+        raise Unavailable(f"{path} is no trace of torch.profiler, or was cut short ({why_not})") from error
+    if not recording.work:
+        raise Unavailable(f"{path}: torch.profiler recorded no kernel; CUPTI may be in use by another profiler")
+    if not profile.kernels:
+        raise Unavailable(f'{path}: nothing was launched in the {len(recording.calls)} ranges "{CALL_RANGE}"')
+    return profile
+
+
+def _recording(events: Sequence[Mapping[str, Any]], own: frozenset[str]) -> Recording:
+    ranges = [_range(one) for one in events if one.get("cat") == "user_annotation"]
+    return Recording(
+        calls=[one for one in ranges if one.name == CALL_RANGE],
+        traced=[one for one in ranges if one.name == TRACED_RANGE],
+        regions=[
+            one._replace(name=one.name.removeprefix(REGION_PREFIX)) for one in ranges if one.name.startswith(REGION_PREFIX)
+        ],
+        api=[_api(one) for one in events if one.get("cat") in ("cuda_runtime", "cuda_driver")],
+        work=[_work(one, own) for one in events if one.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")],
+    )
+
+
+def _range(event: Mapping[str, Any]) -> Range:
+    return Range(event["name"], *_times(event), process=0, thread=_thread(event))
+
+
+def _api(event: Mapping[str, Any]) -> ApiCall:
+    correlation = int(event["args"].get("correlation", -1))
+    return ApiCall(event["name"], *_times(event), process=0, thread=_thread(event), correlation=correlation)
+
+
+def _work(event: Mapping[str, Any], own: frozenset[str]) -> Work:
+    said, name = event["args"], event["name"]
+    kind: Literal["kernel", "copy"] = "kernel" if event["cat"] == "kernel" else "copy"
+    origin: Any = classify(name, own) if kind == "kernel" else "copy"
+    if event["cat"] == "gpu_memset":
+        name = "memset"
+    elif kind == "copy":                   # "Memcpy HtoD (Pageable -> Device)"
+        short = re.search(r"\b([HDP]to[HDP])\b", name)
+        name = f"copy {_COPIES.get(short.group(1), short.group(1)) if short else name}"
+    return Work(
+        kind, name, origin, *_times(event), process=0,
+        stream=(int(said.get("device", 0)), int(said.get("context", 0)), int(said.get("stream", 0))),
+        correlation=int(said.get("correlation", -1)), of_graph=bool(said.get("graph node id")), size=int(said.get("bytes", 0)),
+    )  # fmt: skip
+
+
+def _times(event: Mapping[str, Any]) -> tuple[int, int]:
+    start, took = round(float(event["ts"]) * _NS), round(float(event.get("dur", 0)) * _NS)
+    if took < 0:
+        raise ValueError("something ends before it begins")
+    return start, start + took
+
+
+def _thread(event: Mapping[str, Any]) -> int:
+    """Threads are numbers; torch.profiler has words for some, in which nothing is launched."""
+    return event["tid"] if isinstance(event["tid"], int) else hash(event["tid"])

@@ -1,0 +1,53 @@
+"""Which of nested ranges is the innermost at a time: NVTX ranges of a thread, say, which are pushed and popped.
+
+Where to look next: `tools/profile/timeline.py`, which asks in which call and region a kernel was launched.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from typing import Generic, TypeVar
+
+Label = TypeVar("Label")
+
+
+class Cover(Generic[Label]):
+    """Ranges of (start, end, label), the end outside. Of one that ends after what it is in, only the part inside counts."""
+
+    def __init__(self, ranges: Iterable[tuple[int, int, Label]]) -> None:
+        self._starts: list[int] = []
+        self._labels: list[Label | None] = []
+        around: list[tuple[int, Label]] = []
+        for start, end, label in sorted(ranges, key=lambda one: (one[0], -one[1])):
+            while around and around[-1][0] <= start:
+                self._leave(around)
+            around.append((min(end, around[-1][0]) if around else end, label))
+            self._mark(start, label)
+        while around:
+            self._leave(around)
+
+    def at(self, time: int) -> Label | None:
+        """The label of the innermost range around `time`, None outside of all."""
+        place = bisect_right(self._starts, time) - 1
+        return self._labels[place] if place >= 0 else None
+
+    def parts(self, start: int, end: int) -> Iterator[tuple[int, Label | None]]:
+        """How long which label holds between two times, piece by piece."""
+        place = max(0, bisect_right(self._starts, start) - 1)
+        while place < len(self._starts) and self._starts[place] < end:
+            following = self._starts[place + 1] if place + 1 < len(self._starts) else end
+            if (took := min(following, end) - max(start, self._starts[place])) > 0:
+                yield took, self._labels[place]
+            place += 1
+
+    def _leave(self, around: list[tuple[int, Label]]) -> None:
+        end, _ = around.pop()
+        self._mark(end, around[-1][1] if around else None)
+
+    def _mark(self, time: int, label: Label | None) -> None:
+        if self._starts and self._starts[-1] == time:
+            self._labels[-1] = label
+            return
+        self._starts.append(time)
+        self._labels.append(label)

@@ -1,0 +1,42 @@
+"""What a session keeps of compute-sanitizer's findings in a program that it is about to hand out.
+
+Memory and barriers used wrongly in its kernels are errors: such a program is not handed out, right as its answers may be.
+Races and reads of what nothing wrote can be meant (flags, padding), and calls of CUDA's API that fail are handled by somebody:
+these are warnings. Where to look next: `tools/profile/profiling.py`, `tools/profile/sanitizer.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from stitchcuda.state import SanitizerResult
+from stitchcuda.tools.profile import profiling
+from stitchcuda.verify.client import Judge
+
+_ERRORS = ("memcheck", "synccheck")
+
+
+def sanitize(program: Path, judge: Judge) -> SanitizerResult:
+    """Findings of all tools in one call; `skipped` names each that could not run, with the reason.
+
+    `clean` is None where nothing was found, but no tool ran, or one that did came to no good end: `notes` say so.
+    """
+    found = profiling.sanitized(judge, program)
+    ran = [one for one in found if not one.skipped]
+    findings = [finding for one in ran for finding in one.findings if finding.severity != "info"]
+    errors = [finding for finding in findings if finding.tool in _ERRORS and finding.kernel]
+    return SanitizerResult(
+        clean=False if findings else True if ran and all(one.clean for one in ran) else None,
+        tools=tuple(one.tool for one in ran),
+        errors=tuple(map(str, errors)),
+        warnings=tuple(str(finding) for finding in findings if finding not in errors),
+        notes=_shared({one.tool: one.note for one in ran if one.note}),
+        skipped=tuple(f"{one.tool}: {one.skipped}" for one in found if one.skipped),
+    )
+
+
+def _shared(notes: Mapping[str, str]) -> tuple[str, ...]:
+    """"TOOLS: note", each note once."""
+    said = dict.fromkeys(notes.values())
+    return tuple(f"{', '.join(tool for tool, one in notes.items() if one == note)}: {note}" for note in said)

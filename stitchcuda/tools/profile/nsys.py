@@ -1,0 +1,28 @@
+"""What a session keeps of the system's view of a program: a sentence, a few lines, and the whole profile beside them.
+
+Where to look next: `tools/profile/profiling.py` (how it is measured, and with what), `tools/profile/profile_text.py` (the
+words), `tools/profile/ncu.py`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from stitchcuda.errors import Unavailable
+from stitchcuda.state import ProfileResult
+from stitchcuda.tools.profile import profile_text, profiling
+from stitchcuda.tools.profile.system_profile import SystemProfile
+from stitchcuda.verify.client import Judge
+
+
+def profile_system(program: Path | None, judge: Judge) -> tuple[ProfileResult, SystemProfile | None]:
+    """Where the time of one warm call goes, of the reference without a program.
+
+    `skipped` says why nobody can tell, `why` why not Nsight Systems.
+    """
+    try:
+        profile = profiling.system_profile(judge, program)
+    except Unavailable as why:
+        return ProfileResult(tool="nsys", skipped=str(why)), None
+    said = profile_text.bottleneck(profile), profile_text.lines(profile)
+    return ProfileResult(tool="nsys", source=profile.source, why=profile.why, bottleneck=said[0], lines=said[1]), profile

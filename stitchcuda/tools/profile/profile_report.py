@@ -1,0 +1,94 @@
+"""What `stitchcuda profile` shows: where the time of a reference goes, or of a program beside its reference, against the floor.
+
+One judge, one GPU, figures of one sitting; nothing is judged. The words and columns are `tools/profile/profile_text.py`'s and
+`tools/profile/profile_table.py`'s. Where to look next: `tools/profile/profiling.py` (how it is measured), `cli/app.py`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from stitchcuda.compiler.capture.op_graph import OpGraph
+from stitchcuda.compiler.regions.floor import program_floor
+from stitchcuda.state import DeviceFacts, Record, Settings
+from stitchcuda.tools.device.device import device_facts
+from stitchcuda.tools.profile import kernel_text, profile_table, profile_text, profiling
+from stitchcuda.tools.profile.profiling import Counted
+from stitchcuda.tools.profile.system_profile import SystemProfile, grouped
+from stitchcuda.verify.client import Judge
+
+
+class ProfileReport(Record):
+    """All of it; times in ms of one warm call, and `--json` prints it as it stands."""
+
+    name: str                              # of what was asked about
+    device: DeviceFacts
+    floor_ms: float | None                 # speed of light of the reference's graph; None: it could not be captured
+    floor_binds: str = ""
+    reference: SystemProfile
+    program: SystemProfile | None = None
+    kernels: Counted = Counted(skipped="not asked for: --counters reads them")
+    notes: tuple[str, ...] = ()
+
+    @property
+    def asked(self) -> SystemProfile:
+        """The profile of what was asked about."""
+        return self.program or self.reference
+
+
+def profile(reference: Path, program: Path | None, settings: Settings, *, cache: Path, counters: bool) -> ProfileReport:
+    """Profiles the reference, and a program of it if there is one; with `counters` also its longest kernels.
+
+    Raises `BadInput` for a reference that cannot be called, `Unavailable` without a GPU and for a program that does not load.
+    """
+    device = device_facts(settings.target, measure=True)
+    with Judge(reference, settings, cache=cache, arch=device.arch) as judge:
+        graph = OpGraph.model_validate_json(judge.baseline().capture)
+        before = profiling.system_profile(judge, None)
+        after = profiling.system_profile(judge, program) if program else None
+        report = ProfileReport(
+            name=(program or reference).name,
+            device=device,
+            floor_ms=None,
+            reference=before,
+            program=after,
+            notes=(f"no floor: {graph.opaque}",) if graph.opaque else (),
+        )
+        if not graph.opaque:
+            floor = program_floor(graph, device, settings.precision)
+            report = report.model_copy(update={"floor_ms": floor.ms, "floor_binds": floor.binds})
+        if counters:
+            report = report.model_copy(update={"kernels": profiling.kernel_profiles(judge, program, report.asked)})
+    return report
+
+
+def text(report: ProfileReport) -> str:
+    """One screen of 100 columns."""
+    shown, device = report.asked, report.device
+    said = [f"{report.name} on {device.name}, driver {device.driver}, torch {device.torch}: {profile_text.bottleneck(shown)}"]
+    said += profile_text.summary(shown)
+    if report.floor_ms:
+        time = shown.busy_ms if shown.busy_ms is not None else shown.span_ms
+        ceilings = "measured" if device.measured else "nominal"
+        said.append(
+            f"speed of light {profile_text.ms(report.floor_ms)} ({report.floor_binds}; ceilings {ceilings}): "
+            f"the device is busy {time / report.floor_ms:.1f} times as long"
+        )
+    said += report.notes
+    if report.program is None:
+        said += ["", profile_table.table(shown)]
+    else:
+        before, after = grouped(report.reference), grouped(report.program)
+        said += ["", profile_table.comparison(before, after, names=("reference", "program"))]
+    for kernel in report.kernels.kernels:
+        said += ["", kernel_text.for_person(kernel)]
+    return "\n".join([*said, *report.kernels.notes, *_why(report)])
+
+
+def _why(report: ProfileReport) -> list[str]:
+    """What could not be had, and why: never silently missing."""
+    said = [] if not report.kernels.skipped else ["", f"counters: none ({report.kernels.skipped})"]
+    for what, shown in (("the reference", report.reference), ("the program", report.program)):
+        if shown is not None and shown.why:
+            said += ["", f"{what} was seen through {profile_text.SOURCES[shown.source]}: {shown.why}"]
+    return said

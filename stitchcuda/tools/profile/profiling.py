@@ -1,0 +1,187 @@
+"""Profiles of the reference or of a program on this machine's GPU, by the best means that work here: one tier after the other.
+
+System: Nsight Systems; else CUPTI through torch.profiler inside the process; else CUDA events, which know the time of a call
+and nothing more. Kernels: Nsight Compute or nothing. Each profile says why nothing better could be had. Everything runs as a
+rehearsal, in the sandbox if it is a program's. Where to look next: `tools/profile/nsys_command.py`,
+`tools/profile/ncu_command.py`, `tools/profile/sanitizer.py` (the tools), `tools/profile/system_profile.py`,
+`tools/profile/kernel_profile.py` (the records), `tools/profile/nsys.py`, `tools/profile/ncu.py` (what a session makes of them).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from statistics import median
+
+from stitchcuda.errors import Unavailable
+from stitchcuda.sandbox.command import Finished, run
+from stitchcuda.state import Record
+from stitchcuda.tools.build.kernel_names import base_name, in_sources
+from stitchcuda.tools.profile import ncu_command, ncu_report, nsys_command, nsys_export, sanitizer
+from stitchcuda.tools.profile.cupti_trace import read_trace
+from stitchcuda.tools.profile.kernel_profile import KernelProfile
+from stitchcuda.tools.profile.report_reader import read_apart
+from stitchcuda.tools.profile.sanitizer import TOOLS, Sanitized
+from stitchcuda.tools.profile.sanitizer_log import Tool
+from stitchcuda.tools.profile.system_profile import SystemProfile
+from stitchcuda.tools.profile.untrusted_file import open_foreign
+from stitchcuda.verify.client import Judge
+
+CALLS, WARM = 5, 5                         # of each kind; warm ones come before
+_SECONDS = 300.0                           # for one rehearsal
+_SANITIZING_S = 120.0                      # for one of four tools; most take 5 to 20 s, and some kernels hang under one
+_MOST_BYTES = 10_000                       # of a few times
+
+
+def system_profile(judge: Judge, program: Path | None) -> SystemProfile:
+    """Where the time of a call goes: of the reference (None), or of a program that was judged correct.
+
+    Raises `Unavailable` without a GPU, and where not even events work, with all reasons.
+    """
+    if judge.target != "cuda":
+        raise Unavailable("no GPU: a profile needs one, and programs run on the simulator here")
+    why: list[str] = []
+    for source, profile in (("nsys", _by_nsys), ("CUPTI", _by_cupti), ("events", _by_events)):
+        with _folder() as folder:
+            try:
+                return profile(judge, program, folder, "; ".join(why))
+            except Unavailable as reason:
+                why.append(f"{source}: {reason}")
+    raise Unavailable("; ".join(why))
+
+
+class Counted(Record):
+    """What Nsight Compute said of one program."""
+
+    kernels: tuple[KernelProfile, ...] = ()
+    skipped: str = ""                      # why there are none
+    notes: tuple[str, ...] = ()
+
+
+def kernel_profiles(judge: Judge, program: Path | None, system: SystemProfile) -> Counted:
+    """Counters of the kernels that take the most time in `system`, of one call."""
+    kernels = system.by_name()
+    chosen = ncu_command.choose(kernels)
+    if not chosen:
+        return Counted(skipped="the system profile names no kernel to look at")
+    if said := ncu_report.missing():
+        return Counted(skipped=said)
+    with _folder() as folder:
+        try:
+            rehearsed = _Rehearsed(judge, program, folder, how="ncu", calls=1)
+            done = ncu_command.profile([], chosen, folder, run=rehearsed, seconds=_SECONDS)
+            if done.skipped:
+                return Counted(skipped=done.skipped)
+            shares = {kernel.name: kernel.share for kernel in kernels}
+            origins = {kernel.name: kernel.origin for kernel in kernels}
+            reports = [read_apart(report, shares=shares, origins=origins, root=program) for report in done.reports]
+        except Unavailable as reason:
+            return Counted(skipped=str(reason))
+    found = sorted((one for report in reports for one in report), key=lambda one: -(one.share or 0.0))
+    missed = [f"no counters of {name}: other kernels used up the limit of launches" for name in done.missed]
+    return Counted(kernels=tuple(found), notes=(*done.notes, *missed))
+
+
+def sanitized(judge: Judge, program: Path, tools: Sequence[Tool] = TOOLS) -> tuple[Sanitized, ...]:
+    """What compute-sanitizer's tools find in one call of a program (a folder), in its own kernels."""
+    found: list[Sanitized] = []
+    kernels = [base_name(name) for name in in_sources(program)]
+    if not kernels:
+        return tuple(Sanitized(tool=tool, skipped="the program has no kernel of its own") for tool in tools)
+    for tool in tools:
+        with _folder() as folder:
+            rehearsed = _Rehearsed(judge, program, folder, how="plain", calls=1, warm=0)
+            try:
+                pool = max((one.pool for one in found), default=0)
+                found.append(
+                    sanitizer.sanitize([], tool, run=rehearsed, kernels=kernels, seconds=_SANITIZING_S, root=program, pool=pool)
+                )
+            except Unavailable as reason:
+                found.append(Sanitized(tool=tool, skipped=str(reason)))
+    return tuple(found)
+
+
+class _Rehearsed:
+    """Runs a profiler's command line, which lacks the program, in front of a rehearsal. `kernels`: the program's own."""
+
+    def __init__(
+        self, judge: Judge, program: Path | None, folder: Path, *, how: str, calls: int = CALLS, warm: int = WARM
+    ) -> None:
+        self._judge, self._program, self._folder = judge, program, folder
+        self._how, self._calls, self._warm = how, calls, warm
+        self.kernels: tuple[str, ...] = ()
+
+    def __call__(
+        self,
+        command: Sequence[str],
+        *,
+        seconds: float,
+        cwd: Path | None = None,
+        env: Mapping[str, str] | None = None,
+        read: Sequence[Path] = (),
+        write: Sequence[Path] = (),
+    ) -> Finished:
+        own = {name: value for name, value in (env or {}).items() if os.environ.get(name) != value}
+        done, self.kernels = self._judge.rehearse(
+            self._program, command, self._folder, how=self._how, calls=self._calls, warm=self._warm, seconds=seconds,
+            environment=own,
+        )  # fmt: skip
+        return done
+
+
+def _by_nsys(judge: Judge, program: Path | None, folder: Path, why: str) -> SystemProfile:
+    nsys = nsys_command.find_nsys()
+    if nsys is None:
+        raise Unavailable("it is not on this machine; install NVIDIA's nsight-systems")
+    rehearsed, report = _Rehearsed(judge, program, folder, how="nsys"), folder / "report"
+    done = rehearsed(nsys_command.under(nsys, report), seconds=_SECONDS)
+    exported = nsys_command.exported(nsys, nsys_command.recorded(done, report), run)
+    with _reading("the recording"):
+        return nsys_export.read_export(exported, own=rehearsed.kernels)
+
+
+def _by_cupti(judge: Judge, program: Path | None, folder: Path, why: str) -> SystemProfile:
+    rehearsed = _Rehearsed(judge, program, folder, how="cupti")
+    _succeeded(rehearsed([], seconds=_SECONDS))
+    with _reading("the trace"):
+        return read_trace(folder / "trace.json", own=rehearsed.kernels, why=why)
+
+
+def _by_events(judge: Judge, program: Path | None, folder: Path, why: str) -> SystemProfile:
+    _succeeded(_Rehearsed(judge, program, folder, how="events")([], seconds=_SECONDS))
+    with _reading("the times of the events"):
+        with open_foreign(folder / "events.json", _MOST_BYTES) as file:
+            times = [float(took) for took in json.loads(file.read(_MOST_BYTES))["ms"]]
+        if not all(0 < took < math.inf for took in times):
+            raise ValueError("a time is none")
+        return SystemProfile(source="events", why=why, calls=len(times), span_ms=median(times))
+
+
+@contextlib.contextmanager
+def _reading(what: str) -> Iterator[None]:
+    """A program's process could have written it: whatever is odd in it is a reason to try the next tier, not the end."""
+    try:
+        yield
+    except Unavailable:
+        raise
+    except Exception as error:
+        raise Unavailable(f"{what} cannot be read ({type(error).__name__}: {str(error)[:200]})") from error
+
+
+def _succeeded(done: Finished) -> None:
+    if done.timed_out:
+        raise Unavailable(f"the call did not end within {done.seconds:.0f} s")
+    if done.code != 0:
+        said = [line for line in done.output.splitlines() if line.strip()]
+        raise Unavailable(f"the call ended with code {done.code}: {said[-1][:300] if said else 'it said nothing'}")
+
+
+@contextlib.contextmanager
+def _folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="stitchcuda-profile-") as name:
+        yield Path(name)

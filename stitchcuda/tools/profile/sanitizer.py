@@ -1,0 +1,148 @@
+"""Runs NVIDIA's compute-sanitizer on one command and says what it found: memory errors, races, unwritten reads, barriers.
+
+What it runs is given as a command, and how as a function. A tool that did not finish found nothing and says so in `skipped`.
+Where to look next: `tools/profile/sanitizer_log.py` (reads its text), `tools/profile/ncu_command.py` (the same for counters).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from stitchcuda.sandbox.command import Finished, Run
+from stitchcuda.state import Record
+from stitchcuda.tools.profile import sanitizer_log
+from stitchcuda.tools.profile.ncu_command import find_tool
+from stitchcuda.tools.profile.sanitizer_log import Finding, Tool
+
+TOOLS: tuple[Tool, ...] = ("memcheck", "racecheck", "initcheck", "synccheck")
+SECONDS = 600.0                            # a tool slows kernels down 10 to 100 times
+
+_PLACES = (
+    "/usr/local/cuda/bin",
+    "/usr/local/cuda/compute-sanitizer",
+    "/usr/local/cuda-*/bin",
+    "/usr/local/cuda-*/compute-sanitizer",
+    "/usr/local/cuda*/extras/compute-sanitizer",
+)
+_PRINTED = 1000                            # reports; the same ones are merged afterwards
+# Of a kernel that is not looked at, initcheck does not see what it writes either: who reads it would read what nothing wrote.
+_WHOLE = ("initcheck",)
+# Inside one large allocation of torch's memory pool memcheck sees no border between tensors. Without the pool nothing can be
+# allocated while a CUDA graph is recorded. CUDA's own pool (cudaMallocAsync) is no way out: what a graph allocates in it,
+# memcheck takes for out of bounds (2025.3).
+_POOLS: tuple[tuple[dict[str, str], str], ...] = (
+    ({"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}, ""),
+    ({}, "the program records CUDA graphs: its tensors lay in torch's memory pool, in which no border between them is seen"),
+)
+_IN_CAPTURE = re.compile(r"when stream is capturing|cudaErrorStreamCapture")
+
+_REMEDIES = (
+    (r"terminated before first instrumented API call", "the program ended before it used CUDA"),
+    (r"No attachable process found", "the program did not use CUDA in time, or its processes cannot be followed"),
+    (r"(?:Device not supported|not supported on this device|Unsupported device)",
+     "this compute-sanitizer does not know the GPU: use the one of a newer CUDA toolkit"),
+    (r"(?:driver version is insufficient|incompatible with the (?:installed )?driver)",
+     "this compute-sanitizer does not work with the installed driver: update the driver, or use an older CUDA toolkit's"),
+    (r"(?:Unable to find injection library|injection library)",
+     "compute-sanitizer is not whole here (its injection library is missing): install it again"),
+    (r"Debugger is already (?:attached|initialized)", "another debugger or profiler holds the GPU: end it and try again"),
+)  # fmt: skip
+
+
+class Sanitized(Record):
+    """What one tool found in one run of the command."""
+
+    tool: Tool
+    skipped: str = ""                      # why nothing is known
+    findings: tuple[Finding, ...] = ()     # the same ones merged, the most frequent first
+    errors: int | None = None              # as the tool counts them, or as the program prints in its manner
+    ended: bool = False                    # with a summary, all of it printed, in time and with exit code 0
+    note: str = ""                         # what a reader must know, such as that the program itself failed
+    pool: int = 0                          # which of the memory pools it needed: what to begin with the next time
+    seconds: float = 0.0
+
+    @property
+    def clean(self) -> bool:
+        """It ran to its end and found nothing that is the program's doing."""
+        return not self.skipped and self.ended and all(one.severity == "info" for one in self.findings)
+
+
+def find_sanitizer() -> Path | None:
+    """compute-sanitizer on the PATH, else where NVIDIA's installers put it. Runs nothing."""
+    return find_tool("compute-sanitizer", _PLACES)
+
+
+def sanitize(
+    target: Sequence[str],
+    tool: Tool = "memcheck",
+    *,
+    run: Run,
+    sanitizer: Path | None = None,
+    kernels: Sequence[str] = (),
+    seconds: float = SECONDS,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    read: Sequence[Path] = (),
+    write: Sequence[Path] = (),
+    root: Path | None = None,
+    pool: int = 0,
+) -> Sanitized:
+    """Run `target` under one tool. Never raises for what the tool says.
+
+    `kernels`: function names (not mangled, no parameters) of which findings are told; () for all. Paths under `root` become
+    relative. torch's memory pool is switched off, and for a program that cannot do without one it is run again, with another
+    (`pool`).
+    """
+    sanitizer = sanitizer or find_sanitizer()
+    if sanitizer is None:
+        why = "compute-sanitizer is neither on the PATH nor where NVIDIA installs it; it comes with the CUDA toolkit"
+        return Sanitized(tool=tool, skipped=why)
+    order = command(sanitizer, target, tool, kernels)
+    for number in range(pool, len(_POOLS)):
+        setting, pooled = _POOLS[number]
+        environment = {**(env if env is not None else os.environ), **setting}
+        finished = run(order, seconds=seconds, cwd=cwd, env=environment, read=read, write=write)
+        if finished.timed_out or not _IN_CAPTURE.search(finished.output):
+            break
+    findings = tuple(
+        one for one in sanitizer_log.findings(finished.output, tool, root)
+        if tool not in _WHOLE or not kernels or not one.kernel or any(name in one.kernel for name in kernels)
+    )  # fmt: skip
+    errors = sanitizer_log.errors(finished.output)
+    why = "" if errors is not None or findings else _explain(finished, tool)
+    unprinted = errors is not None and errors > _PRINTED
+    note = ""
+    if not why and (finished.timed_out or errors is None):
+        note = f"{tool} did not come to its end; there may be more"
+    elif not why and finished.code != 0:
+        note = f"{tool} or the program under it ended with {finished.code}; there may be more"
+    elif unprinted:
+        note = f"{tool} has {errors} reports and printed {_PRINTED} of them"
+    note = "; ".join(filter(None, (note, pooled)))
+    return Sanitized(
+        tool=tool, skipped=why, findings=findings, errors=errors, note=note, pool=number, seconds=finished.seconds,
+        ended=errors is not None and not finished.timed_out and finished.code == 0 and not unprinted,
+    )  # fmt: skip
+
+
+def command(sanitizer: Path, target: Sequence[str], tool: Tool, kernels: Sequence[str] = ()) -> tuple[str, ...]:
+    """The call. Backtraces of the device say which kernel a device function was called from; those of the host say nothing."""
+    return (
+        str(sanitizer), "--tool", tool, "--target-processes", "all", "--show-backtrace", "device",
+        "--print-limit", str(_PRINTED), "--error-exitcode", "0",
+        *(("--racecheck-report", "analysis") if tool == "racecheck" else ()),
+        *(part for name in kernels if tool not in _WHOLE for part in ("--kernel-name", f"kernel_substring={name}")),
+        *target,
+    )  # fmt: skip
+
+
+def _explain(finished: Finished, tool: Tool) -> str:
+    if finished.timed_out:
+        return f"{tool} did not finish within its {finished.seconds:.0f} s"
+    for pattern, remedy in _REMEDIES:
+        if re.search(pattern, finished.output, re.IGNORECASE):
+            return remedy
+    return f"compute-sanitizer ended with {finished.code}: {finished.output.strip()[-400:] or 'without a word'}"

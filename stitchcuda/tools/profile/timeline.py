@@ -1,0 +1,282 @@
+"""From what was recorded, each thing with its times, to a `SystemProfile`: of which call and which region every work is.
+
+Work on the device belongs where it was launched: to the call during which any thread of the process launched it, and to the
+innermost region that this thread was in. What a CUDA graph launches belongs to the region in which it was captured, whenever
+that was. Times are nanoseconds of one clock. It knows no file format and asks no device.
+Where to look next: `tools/profile/nsys_export.py` (who reads recordings), `tools/profile/system_profile.py` (the record).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
+
+from stitchcuda.tools.profile.innermost_range import Cover
+from stitchcuda.tools.profile.system_profile import (
+    ELSEWHERE,
+    GRAPH,
+    NO_PLACE,
+    CopyTime,
+    Gaps,
+    HostCall,
+    KernelTime,
+    Origin,
+    RegionTime,
+    Source,
+    SystemProfile,
+    short_name,
+)
+
+_NS = 1e6                                  # in a millisecond
+_LAUNCH = re.compile(r"^cu(?:da)?(?:Launch(?!Host)|GraphLaunch)")
+_SYNC = re.compile(r"^cu(?:da)?\w*Synchronize")
+
+
+class Range(NamedTuple):
+    """A named range of a thread: a profiled call or a region."""
+
+    name: str
+    start: int
+    end: int
+    process: int
+    thread: int
+
+
+class ApiCall(NamedTuple):
+    """A call of CUDA's API on the host."""
+
+    name: str
+    start: int
+    end: int
+    process: int
+    thread: int
+    correlation: int                       # the same as that of the work it launched, unique in its process
+
+
+class Capture(NamedTuple):
+    """When work was put into a CUDA graph, by a thread of the process that launches it."""
+
+    thread: int
+    time: int
+
+
+class Work(NamedTuple):
+    """A kernel, a copy, or a whole CUDA graph whose kernels were not recorded one by one."""
+
+    kind: Literal["kernel", "copy", "graph"]
+    name: str
+    origin: Origin
+    start: int
+    end: int
+    process: int
+    stream: tuple[int, int, int]           # device, context, stream
+    correlation: int
+    of_graph: bool = False
+    size: int = 0                          # bytes copied
+    captured: Capture | None = None        # None: in no graph, or not known
+
+
+class Recording(NamedTuple):
+    """All of one recording. Ranges of one thread are nested.
+
+    `traced` are further calls, with the ranges of regions in them, which slow the host down: kernels and regions are told of
+    these, times and what the host does of `calls`. Without them all is told of `calls`. What was launched in neither is no part
+    of the profile; a region outside of them tells where a CUDA graph was captured.
+    """
+
+    calls: Sequence[Range]
+    traced: Sequence[Range]
+    regions: Sequence[Range]
+    api: Sequence[ApiCall]
+    work: Sequence[Work]
+
+
+class _Placed(NamedTuple):
+    """Work with its region, and when it was launched."""
+
+    work: Work
+    region: str
+    launched: int
+    of_graph: bool
+
+
+def profile_of(
+    recording: Recording, *, source: Source = "nsys", why: str = "", notes: Sequence[str] = ()
+) -> SystemProfile:
+    """The profile of the calls in a recording. With no calls, or no work in them, it is empty. `why`, `notes`: as recorded."""
+    calls = [*recording.calls, *recording.traced]
+    timed = range(len(recording.calls))
+    told = range(len(timed), len(calls)) if recording.traced else timed
+    within, inside = _covers(calls), _by_thread(recording.regions)
+    placed, lost = _place(recording, within, inside)
+    work = [one for call in told for one in placed[call]]
+    api = [one for one in recording.api if within[one.process].at(one.start) in timed]
+    named = _named(work, _host_times([calls[call] for call in told], inside), max(1, len(told)))
+    facts: dict[str, Any] = {"source": source, "why": why, "notes": (*notes, *_doubts(work, lost))}
+    return SystemProfile(**facts, **_timing([placed[call] for call in timed], api), **named)
+
+
+def _covers(calls: Sequence[Range]) -> defaultdict[int, Cover[int]]:
+    """By process: the number of the call that goes on at a time."""
+    ranges = defaultdict(list)
+    for number, call in enumerate(calls):
+        ranges[call.process].append((call.start, call.end, number))
+    return defaultdict(lambda: Cover[int](()), {process: Cover(each) for process, each in ranges.items()})
+
+
+def _by_thread(regions: Sequence[Range]) -> defaultdict[tuple[int, int], Cover[str]]:
+    ranges = defaultdict(list)
+    for region in regions:
+        ranges[region.process, region.thread].append((region.start, region.end, region.name))
+    return defaultdict(lambda: Cover[str](()), {thread: Cover(each) for thread, each in ranges.items()})
+
+
+def _place(
+    recording: Recording, within: defaultdict[int, Cover[int]], inside: defaultdict[tuple[int, int], Cover[str]]
+) -> tuple[defaultdict[int, list[_Placed]], int]:
+    """Work by call, and how much of it has no launch that was recorded. What ran before the first call is of none."""
+    began = min((call.start for call in (*recording.calls, *recording.traced)), default=0)
+    launches: dict[tuple[int, int], ApiCall] = {}
+    for one in sorted(recording.api, key=lambda call: call.start):
+        launches.setdefault((one.process, one.correlation), one)
+    placed, lost = defaultdict[int, list[_Placed]](list), 0
+    for work in recording.work:
+        launch = launches.get((work.process, work.correlation))
+        if launch is None:
+            lost += work.start >= began
+            continue
+        call = within[launch.process].at(launch.start)
+        if call is not None:
+            of_graph = work.of_graph or "GraphLaunch" in launch.name
+            region = inside[launch.process, launch.thread].at(launch.start) or ELSEWHERE
+            region = GRAPH if of_graph and region in NO_PLACE else region
+            if work.captured is not None:
+                region = inside[work.process, work.captured.thread].at(work.captured.time) or region
+            placed[call].append(_Placed(work, region, launch.start, of_graph))
+    return placed, lost
+
+
+def _host_times(calls: Sequence[Range], inside: defaultdict[tuple[int, int], Cover[str]]) -> dict[str, int]:
+    """Nanoseconds that the calling threads spent in each region itself; the rest of the calls is elsewhere."""
+    times = defaultdict[str, int](int)
+    for call in calls:
+        left = call.end - call.start
+        for took, name in inside[call.process, call.thread].parts(call.start, call.end):
+            if name is not None:
+                times[name] += took
+                left -= took
+        times[ELSEWHERE] += left
+    return times
+
+
+def _named(work: Sequence[_Placed], host: dict[str, int], calls: int) -> dict[str, Any]:
+    """Kernels and regions of a profile."""
+    total = sum(one.work.end - one.work.start for one in work) or 1
+    kernels, regions = defaultdict[tuple[str, Origin, str], list[int]](list), defaultdict[str, list[int]](list)
+    for one in work:
+        kernels[one.work.name, one.work.origin, one.region].append(one.work.end - one.work.start)
+        regions[one.region].append(one.work.end - one.work.start)
+    return {
+        "kernels": tuple(
+            KernelTime(
+                name=name,
+                short=short_name(name),
+                origin=origin,
+                region=region,
+                launches=len(took) / calls,
+                ms=sum(took) / _NS / calls,
+                share=sum(took) / total,
+            )
+            for (name, origin, region), took in sorted(kernels.items(), key=lambda item: -sum(item[1]))
+        ),
+        "regions": tuple(
+            RegionTime(
+                name=name,
+                device_ms=sum(regions[name]) / _NS / calls,
+                host_ms=host.get(name, 0) / _NS / calls,
+                launches=len(regions[name]) / calls,
+                share=sum(regions[name]) / total,
+            )
+            for name in sorted({*regions, *host}, key=lambda name: (-sum(regions[name]), -host.get(name, 0)))
+            if {*regions, *host} != {ELSEWHERE}
+        ),
+    }
+
+
+def _timing(calls: Sequence[Sequence[_Placed]], api: Sequence[ApiCall]) -> dict[str, Any]:
+    """Times, gaps, streams, copies and what the host did, means of `calls`."""
+    many, placed = max(1, len(calls)), [one for call in calls for one in call]
+    busy = span = elapsed = 0
+    gaps: list[tuple[int, str]] = []
+    for call in filter(None, calls):
+        ordered = sorted((one.work for one in call), key=lambda work: work.start)
+        now = first = ordered[0].start
+        for work in ordered:
+            if work.start > now:
+                gaps.append((work.start - now, work.name))
+            busy += max(0, work.end - max(now, work.start))
+            now = max(now, work.end)
+        span += now - first
+        elapsed += now - min(one.launched for one in call)
+    longest = max(gaps, default=(0, ""))
+    kernels = [one for one in placed if one.work.kind == "kernel"]
+    syncs = [one for one in api if _SYNC.match(one.name)]
+    return {
+        "calls": len(calls),
+        "span_ms": span / _NS / many,
+        "busy_ms": busy / _NS / many,
+        "idle_ms": (span - busy) / _NS / many,
+        "elapsed_ms": elapsed / _NS / many,
+        "gaps": Gaps(
+            count=len(gaps) / many,
+            total_ms=sum(gap for gap, _ in gaps) / _NS / many,
+            longest_ms=longest[0] / _NS,
+            before=short_name(longest[1]),
+        ),
+        "launches": len(kernels) / many,
+        "host_launches": sum(bool(_LAUNCH.match(one.name)) for one in api) / many,
+        "graph_launches": sum("GraphLaunch" in one.name for one in api) / many,
+        "graph_share": sum(one.of_graph for one in kernels) / len(kernels) if kernels else None,
+        "streams": len({one.work.stream for one in placed}),
+        "overlap_ms": (sum(one.work.end - one.work.start for one in placed) - busy) / _NS / many,
+        "syncs": len(syncs) / many,
+        "sync_ms": sum(one.end - one.start for one in syncs) / _NS / many,
+        "host": _host_calls(api, many),
+        "copies": _copies(placed, many),
+    }
+
+
+def _host_calls(api: Sequence[ApiCall], calls: int) -> tuple[HostCall, ...]:
+    times = defaultdict[str, list[int]](list)
+    for one in api:
+        times[one.name].append(one.end - one.start)
+    ranked = sorted(times.items(), key=lambda item: -sum(item[1]))
+    return tuple(HostCall(name=name, calls=len(took) / calls, ms=sum(took) / _NS / calls) for name, took in ranked)
+
+
+def _copies(placed: Sequence[_Placed], calls: int) -> tuple[CopyTime, ...]:
+    kinds = defaultdict[str, list[Work]](list)
+    for one in placed:
+        if one.work.kind == "copy":
+            kinds[one.work.name.removeprefix("copy ")].append(one.work)
+    times = [
+        CopyTime(
+            kind=kind,
+            count=len(each) / calls,
+            size=sum(work.size for work in each) / calls,
+            ms=sum(work.end - work.start for work in each) / _NS / calls,
+        )
+        for kind, each in kinds.items()
+    ]
+    return tuple(sorted(times, key=lambda copy: -copy.ms))
+
+
+def _doubts(work: Sequence[_Placed], lost: int) -> list[str]:
+    said = []
+    if lost:
+        said.append(f"left out: kernels and copies whose launch was not recorded, {lost} in all")
+    if any(one.work.kind == "graph" for one in work):
+        said.append("CUDA graphs were recorded as wholes: record with --cuda-graph-trace=node to see the kernels in them")
+    return said

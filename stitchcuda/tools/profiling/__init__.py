@@ -1,5 +1,0 @@
-"""Where the time of a reference or a program goes: Nsight Systems and Compute, CUPTI, the sanitizer, and baselines.
-
-What is seen is evidence for whoever writes the next program, never a verdict. Of the tools it imports all rooms but
-`doctoring`. Start at `profiling.py` (which means work here), `system_profile.py` and `kernel_profile.py` (the records).
-"""

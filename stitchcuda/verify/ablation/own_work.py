@@ -1,0 +1,61 @@
+"""What leaving kernels out, and the device's own trace, add to a check: kernels that do nothing, names that are borrowed.
+
+Own work is then what kernels do that were shown to be needed: none that are undecided, whatever they hold. On a GPU they are
+weighed by their time; the simulator does not know bytes by kernel, there launches weigh. What has no switch cannot be left out,
+which is no fault of its own: it counts, and a note says so.
+Pure functions on what others found. Where to look next: `verify/ablation/ablation.py` (who leaves kernels out), `origin.py`
+(whose kernel ran), `verify/api.py` (policies on the shares).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from stitchcuda.state import CheckResult, KernelRole
+from stitchcuda.tools.build.kernel_names import base_name
+from stitchcuda.verify.ablation.ablation import Skipped, base
+from stitchcuda.verify.integrity import device_time
+
+
+def judged(
+    check: CheckResult, skipped: Skipped, traced: Mapping[str, int], times: Mapping[str, int] | None = None
+) -> CheckResult:
+    """The check with what was found; refused when a kernel is idle or a kernel's name is not its own.
+
+    `traced` are launches of own kernels by full name in the device's trace, `times` what they took; empty on the simulator.
+    """
+    roles = tuple(KernelRole(name=one.name, role=one.status, note=one.why) for one in skipped.kernels)
+    reasons = (*skipped.reasons, *(device_time.borrowed(traced, dict(skipped.counted)) if traced else ()))
+    needed, notes = _needed(check, skipped, times or {})
+    return check.model_copy(
+        update={
+            "own_share": needed * check.own_share,
+            "ok": check.ok and not reasons,
+            "reasons": (*check.reasons, *reasons),
+            "kernels": roles,
+            "notes": (*check.notes, *skipped.notes, *notes),
+        }
+    )
+
+
+def _needed(check: CheckResult, skipped: Skipped, times: Mapping[str, int]) -> tuple[float, list[str]]:
+    """(share of the own work that kernels do which are needed, notes)."""
+    run = [one for one in skipped.kernels if one.launches]
+    if not run:
+        unknown = check.own_share > 0 and not skipped.reasons
+        return 1.0, ["limited: no kernel could be left out: whether they are needed is not known"] * unknown
+    lacking = [one for one in run if one.status != "needed"]
+    notes = []
+    if times:
+        known, lost = {base(one.name) for one in run}, {base(one.name) for one in lacking}
+        blind = [name for name in times if base_name(name) not in known]
+        total, missing = sum(times.values()), sum(took for name, took in times.items() if base_name(name) in lost)
+        if blind:
+            names = ", ".join(dict.fromkeys(map(base_name, blind[:6])))
+            notes.append(f"limited: without a switch and so never left out, but counted as needed: {names}")
+    else:
+        total, missing = sum(one.launches for one in run), sum(one.launches for one in lacking)
+    share = 1.0 - missing / total if total else 1.0
+    if missing:
+        notes.append(f"of its own kernels' work {share:.0%} is in kernels that are known to be needed; the rest does not count")
+    return share, notes

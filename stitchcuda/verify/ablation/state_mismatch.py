@@ -1,0 +1,218 @@
+"""What follows when a program has not all of the reference's state under its names: the judge's decision, from what it knows.
+
+What a program lacks stays as constructed in the reference, and ones and zeros could then be left out. So a program may lack
+constants that matter only where it holds as many numbers of its own, in another form. A constant that went by shape alone is
+never kept as constructed: those of one shape get one secret value, so that any of them may be any other.
+Where to look next: `verify/program/state_loading.py` (how a program takes over what it is given),
+`verify/inputs/secret_inputs.py`.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import torch
+
+from stitchcuda.errors import BadInput
+from stitchcuda.verify.compare import bound
+from stitchcuda.verify.inputs.secret_inputs import GIVEN, Ask, Exam, Groups, drawn, listed
+from stitchcuda.verify.messages import wire
+from stitchcuda.verify.processes.worker import WorkerFailed
+
+if TYPE_CHECKING:
+    from stitchcuda.verify.ablation.ablation import Seat, Start
+
+T = TypeVar("T")
+_NONE = "the program has no parameter for {}, whose value matters: hold it, or take it over in a load hook"
+_MOST_DOUBTED = 8
+
+
+@dataclass(frozen=True)
+class Held:
+    """One name of the reference's state_dict."""
+
+    name: str
+    shape: tuple[int, ...]
+    parameter: bool
+    constant: bool                         # one value all over, as constructed
+    tied: str                              # the first name of the same memory; its own where there is no other
+    floating: bool = True                  # numbers with a fraction
+
+    @property
+    def numel(self) -> int:
+        return prod(self.shape)
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a program's exam may not vary freely. Each stage is tried once, in order."""
+
+    kept: frozenset[str] = frozenset()     # as constructed
+    alike: Groups = ()                     # of one shape each, with one secret value
+    stage: int = 0                         # 1: some is kept; 2: what went by shape was wrong
+    needed: int = 0                        # how many numbers of its own the program has to hold instead
+
+
+class OtherTerms(Exception):
+    """The program is to be judged again, on these terms."""
+
+    def __init__(self, terms: Terms) -> None:
+        super().__init__(terms)
+        self.terms = terms
+
+
+def told(facts: Iterable[Mapping[str, Any]]) -> tuple[Held, ...]:
+    """What the reference worker said."""
+    return tuple(Held(**{**one, "shape": tuple(one["shape"])}) for one in facts)
+
+
+def agreed(judge: Callable[[Terms], T], terms: Terms | None = None) -> tuple[T, Terms]:
+    """What comes of it on the first terms that need no others, and these."""
+    terms = terms or Terms()
+    while True:
+        try:
+            return judge(terms), terms
+        except OtherTerms as other:
+            terms = other.terms
+
+
+def reconsidered(ask: Ask, exam: Exam, state: Sequence[Held], failure: WorkerFailed, terms: Terms) -> WorkerFailed:
+    """Why a program that could not be loaded is refused. Raises `OtherTerms` where it lacks what it may lack."""
+    if failure.kind != "state" or terms.stage:
+        return failure
+    mattering = _mattering(ask, exam, state, failure.missing)
+    needed = sum(one.numel for one in mattering)
+    if needed > failure.held:
+        return WorkerFailed("error", _NONE.format(listed([one.name for one in mattering])))
+    raise OtherTerms(Terms(kept=failure.missing & {one.name for one in state}, stage=1, needed=needed))
+
+
+def unread(seat: Start, ask: Ask, exam: Exam, state: Sequence[Held], terms: Terms) -> WorkerFailed | None:
+    """Why a program that is right with some of the state as constructed is refused, None where it holds something in its place:
+    its own tensors are changed one at a time, and those count with which it is wrong. `seat`: the program in a new worker."""
+    try:
+        if not terms.needed or _found(seat, exam, terms.needed) >= terms.needed:
+            return _idle(seat, ask, exam, state, terms.alike) if terms.alike else None
+    except WorkerFailed as failure:
+        return failure
+    kept = listed([one.name for one in state if one.name in terms.kept and one.tied == one.name])
+    why = f"of {kept} the program leaves something out that matters: too little of what it holds instead changes its outputs"
+    return WorkerFailed("error", why)
+
+
+def _found(seat: Start, exam: Exam, needed: int) -> int:
+    """How many numbers of its own, up to `needed`, the program is wrong without. Raises `WorkerFailed`."""
+    found, doubted = 0, []
+    with seat() as one:
+        if not _right(one, exam):          # then being wrong tells nothing
+            return 0
+        spare = one.trial.spare
+        for number in sorted(range(len(spare)), key=lambda number: -spare[number]):
+            if found < needed and _needs(one, number, exam):
+                found += spare[number]
+            else:
+                doubted.append(number)
+    for number in doubted[:_MOST_DOUBTED]:  # it may have copied what it holds when it was first called
+        if found < needed:
+            with seat() as one:
+                if number < len(one.trial.spare) and _needs(one, number, exam):
+                    found += one.trial.spare[number]
+    return found
+
+
+def _idle(seat: Start, ask: Ask, exam: Exam, state: Sequence[Held], alike: Groups) -> WorkerFailed | None:
+    """Why a program is refused to which tensors were given that are alike, None where as many of each group matter to it as to
+    the reference: one may have been read in place of another."""
+    with seat() as one:
+        names, first = one.trial.alike, len(one.trial.spare)
+        sure = _right(one, exam)
+        idle = [at for at in range(len(names)) if not (sure and _needs(one, first + at, exam))]
+    if sure:                               # it may have copied what it holds when it was first called: some tell for all
+        doubted, idle = secrets.SystemRandom().sample(idle, min(len(idle), _MOST_DOUBTED)), []
+        for at in doubted:
+            with seat() as one:
+                idle += [] if _needs(one, first + at, exam) else [at]
+    for group in alike:
+        held = sum(name in group and at not in idle for at, name in enumerate(names))
+        if held < len(group) and held < len(matter := _mattering(ask, exam, state, group)):
+            said = listed([one.name for one in matter])
+            return WorkerFailed("error", f"of {said}, taken by shape, the program reads only {held}")
+    return None
+
+
+def _right(one: Seat, exam: Exam) -> bool:
+    bounds = exam.bounds(len(exam.sets))
+    return all(one.trial.right(given, bounds) for given in exam.sets if not given.lenient)
+
+
+def _needs(one: Seat, number: int, exam: Exam) -> bool:
+    """Whether the program is wrong for some set without it: a limit matters only where values reach it."""
+    bounds = exam.bounds(len(exam.sets))
+    return any(one.trial.needs(number, given, bounds) for given in exam.sets if not given.lenient)
+
+
+def regroup(state: Sequence[Held], terms: Terms, guessed: Iterable[str], *, more: bool = False) -> None:
+    """Raises `OtherTerms` where a program that is wrong may be so only because it took `guessed` by shape. `more`: it had
+    others to choose from."""
+    taken = [one for one in state if one.name in set(guessed) and one.name not in terms.kept]
+    free = {one.name for one in taken if not one.constant}
+    groups: dict[Any, list[str]] = defaultdict(list)
+    for one in taken:
+        if one.constant:
+            groups[one.parameter, one.floating, tuple(size for size in one.shape if size != 1)].append(one.name)
+    if terms.stage == 2 or not (free or any(more or len(group) > 1 for group in groups.values())):
+        return
+    also = {one.name for one in state if one.tied in free}
+    for group in groups.values():          # other names of the same memory, which would get a value of their own
+        group += [one.name for one in state if one.tied in group and one.name not in group]
+    raise OtherTerms(Terms(terms.kept | free | also, tuple(tuple(group) for group in groups.values()), 2, terms.needed))
+
+
+def _mattering(ask: Ask, exam: Exam, state: Sequence[Held], missing: Iterable[str]) -> list[Held]:
+    """What of this matters to the reference's answers: one after the other goes back to its constructed value and stays there
+    unless it is missed, so that what does not matter does not matter together either. Constants come first; where none of them
+    matters, nothing can be left out and the rest is not asked for."""
+    gone = set(missing)
+    lacking = sorted((one for one in state if one.name in gone and one.tied == one.name), key=lambda one: not one.constant)
+    if not exam.renewed or not any(one.constant for one in lacking):
+        return []
+    names = [one.name for one in state]
+    path = exam.folder / f"constructed-{secrets.token_hex(4)}"
+    ask("renew", seed=0, state=str(path), keep=names, alike=[])
+    renewed, constructed = (dict(zip(names, wire.read_tensors(file), strict=True)) for file in (exam.state, path))
+    mattering: list[Held] = []
+    back: set[str] = set()
+    for one in lacking:
+        if torch.equal(renewed[one.name], constructed[one.name]) or not (one.constant or mattering):
+            continue
+        more = back | {other.name for other in state if other.tied == one.name}
+        path = exam.folder / f"reverted-{secrets.token_hex(4)}"  # a name of its own: no file is read twice
+        wire.write_tensors(path, [(constructed if name in more else renewed)[name] for name in names])
+        if _matters(ask, exam, Exam(folder=exam.folder, state=path, renewed=True, usual=exam.usual, sets=exam.sets[:1])):
+            mattering.append(one)
+        else:
+            back = more
+    return mattering
+
+
+def _matters(ask: Ask, exam: Exam, other: Exam) -> bool:
+    """Whether the answers to any set with other parameters would not pass for those with the exam's own."""
+    bounds = exam.bounds(len(exam.sets))
+    for given in exam.sets:
+        variants = list(dict.fromkeys([given.variant, GIVEN]))
+        try:
+            again = drawn(ask, other, f"matters-{secrets.token_hex(4)}", seed=given.seed, variants=variants)
+        except BadInput:                   # the reference does not stand it, which says nothing of the program
+            continue
+        if again.names != given.names or again.variant != given.variant:
+            continue
+        (own, exact), (found, _) = given.answers(), again.answers()
+        each = zip(given.names, found, own, exact, strict=True)
+        if not all(bound.judge(name, value, one, true, bounds[name]).ok for name, value, one, true in each):
+            return True
+    return False

@@ -1,0 +1,256 @@
+"""The verdict of `stitchcuda verify`: correctness, policy, and on a GPU the speed-up, for one program and its reference.
+
+Policies: `stitched` wants own kernels to hold at least 5 % of the work, or a declared host-side task (then the verdict is
+labelled host-only); `strict` wants no framework compute at all. Could not judge is an error (`Unavailable`), never a
+verdict. Where to look next: `verify/client.py` (who runs what), `verify/judge/examination.py` (who decides on correctness).
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import math
+import time
+from pathlib import Path
+
+from stitchcuda.errors import BadInput, Unavailable
+from stitchcuda.sandbox.limits import Limits
+from stitchcuda.state import (
+    BuildResult,
+    CheckResult,
+    KernelRole,
+    OutputError,
+    Policy,
+    Precision,
+    Record,
+    Settings,
+    Target,
+    Tier,
+    TimingResult,
+)  # fmt: skip
+from stitchcuda.tools.build import nvcc
+from stitchcuda.tools.device import device
+from stitchcuda.tools.device.toolkit import user_cache
+from stitchcuda.verify.client import Judge
+from stitchcuda.verify.integrity.snapshot import look, reading
+
+OWN_SHARE = 0.05                           # least share of own kernels under the policy "stitched"
+HOST_BYTES = 4096                          # of device memory that the host may touch in a call: sizes, flags, a scalar
+EXCHANGED = 0.8                            # of what is gone, done by other library kernels: a gain has to be shown
+FRAMEWORK_SHARE = 0.02                     # what "strict" tolerates: copies and fills around the kernels
+_MOST_SAID = 2000                          # characters of one reason or note, whoever wrote them
+
+
+class Shares(Record):
+    """Of device time on a GPU, of bytes on the simulator."""
+
+    own: float = 0.0
+    vendor: float = 0.0
+    framework: float = 0.0
+
+
+class Seconds(Record):
+    """Where the time of a verification went."""
+
+    build: float = 0.0
+    check: float = 0.0
+    timing: float = 0.0
+
+
+class Verdict(Record):
+    """The `--json` object of `stitchcuda verify`. Errors are of the output that comes closest to its bound."""
+
+    accepted: bool
+    tier: Tier
+    reasons: tuple[str, ...] = ()
+    label: str = ""                        # "host-only" when a host-side task carries the program
+    speedup: float | None = None           # over eager, timed tiers only
+    max_error: float | None = None
+    error_bound: float | None = None
+    shares: Shares = Shares()
+    seconds: Seconds = Seconds()
+    notes: tuple[str, ...] = ()
+    kernels: tuple[KernelRole, ...] = ()
+    protections: tuple[str, ...] = ()      # of the sandbox, in force while the program ran
+    unprotected: tuple[str, ...] = ()      # what this machine denies, and why
+
+
+def verify(
+    program: Path,
+    reference: Path,
+    *,
+    target: Target | None = None,
+    policy: Policy = "stitched",
+    precision: Precision = "reference",
+    cache: Path | None = None,
+    seeds: int = 5,
+    bounds: Limits | None = None,
+) -> Verdict:
+    """Judge a program folder or a foreign file on fresh secret inputs.
+
+    `target` is the GPU where there is one, else the simulator; `cache` keeps builds, in the user's folder by default.
+    Raises `BadInput` for an unusable reference or program path, `Unavailable` when it could not be judged.
+    """
+    _need_program(program)                 # before a judge is started for nothing
+    target, cache = target or device.resolve_target("auto"), cache or builds()
+    settings = Settings(target=target, policy=policy, precision=precision)
+    arch = device.device_facts(target).arch
+    with Judge(reference.resolve(), settings, cache=cache, arch=arch, bounds=bounds) as judge:
+        return verdict_of(judge, program, settings, cache=cache, arch=arch, seeds=seeds)
+
+
+def builds() -> Path:
+    """The user's folder for builds of programs that belong to no session. Raises `Unavailable` where it cannot be made."""
+    cache = user_cache() / "verify"
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        remedy = "set XDG_CACHE_HOME to a folder you may write to"
+        raise Unavailable(f"cannot write {cache} ({error.strerror}): {remedy}") from error
+    return cache
+
+
+def verdict_of(judge: Judge, program: Path, settings: Settings, *, cache: Path, arch: str, seeds: int = 5) -> Verdict:
+    """The same with a judge that is there already, for several programs of one reference."""
+    _need_program(program)
+    program, on_gpu = program.resolve(), settings.target == "cuda"
+    with reading(program):
+        built = nvcc.build(program, arch=arch, cache=cache, link=on_gpu)
+    if not built.ok:
+        seconds = Seconds(build=built.seconds)
+        return Verdict(accepted=False, tier="compiled", reasons=(f"the build failed: {built.log}",), seconds=seconds)
+    check = judge.verify_final(program, seeds=seeds)
+    if not check.ok and check.tier == "compiled":
+        raise Unavailable(f"{program}: {'; '.join(map(shortened, (*check.reasons, *check.notes[-1:])))}")
+    timing, timing_s = None, 0.0
+    if check.ok and on_gpu:
+        started = time.monotonic()
+        timing = judge.time(program, program, twice=True)
+        timing_s = time.monotonic() - started
+    with reading(program):                 # of its manifest
+        return _verdict(program, settings.policy, built, check, timing, timing_s)
+
+
+def _need_program(program: Path) -> None:
+    if not program.exists() or (program.is_dir() and not (program / "model_new.py").is_file()):
+        raise BadInput(f"{program} is no program: give a folder with model_new.py, or a Python file with class ModelNew")
+    look(program)
+
+
+def policy_reasons(
+    program: Path, policy: Policy, check: CheckResult, timing: TimingResult | None = None
+) -> tuple[tuple[str, ...], str]:
+    """(why the policy refuses it, the label "host-only" or "").
+
+    A host-side task counts when program.json declares it, it was seen at work, and where time was measured it gains some.
+    """
+    if policy == "strict":
+        framework = check.framework_share
+        if check.elsewhere:
+            framework -= check.boundary / check.elsewhere * (check.framework_share + check.vendor_share)
+        if framework > FRAMEWORK_SHARE:
+            return ((f"policy strict: {framework:.0%} of the work is in framework operators",), "")
+        return (), ""
+    if check.host_bytes > max(HOST_BYTES, OWN_SHARE * check.whole):
+        touched = f"{check.host_bytes} bytes of device memory are touched by the host in one call"
+        return (f"policy {policy}: {touched}: it computes there",), ""
+    if check.host_share > OWN_SHARE:
+        return (f"policy {policy}: {check.host_share:.0%} of device time are copies to the host: it computes there",), ""
+    taken = 1.0 - (check.elsewhere - check.boundary) / check.whole if check.whole else 1.0
+    if check.tier != "simulated":
+        taken = check.replaced
+    slower = timing is not None and timing.speedup <= 1.0
+    if check.own_share >= OWN_SHARE and taken >= OWN_SHARE and not (slower and check.exchanged > EXCHANGED):
+        return (), ""
+    declared = host_tasks(program)
+    short = f"policy stitched: own kernels hold {check.own_share:.1%} of the work and {OWN_SHARE:.0%} are needed"
+    if check.own_share >= OWN_SHARE:
+        short = (
+            f"policy stitched: what libraries and framework do in a call is {1 - taken:.0%} of the reference's whole work, so "
+            f"its own kernels take over less than {OWN_SHARE:.0%} of it"
+        )
+    if check.own_share >= OWN_SHARE and taken >= OWN_SHARE and timing is not None:
+        short = (
+            f"policy stitched: other kernels of libraries do {check.exchanged:.0%} of what those of the reference did, and the "
+            f"program gains nothing ({timing.speedup:.2f}x), so that its own kernels take over nothing that can be seen"
+        )
+    if not declared:
+        return (f"{short} where no host-side task is declared",), ""
+    if not set(declared) & set(check.host_seen):
+        return (f"{short}: the host-side task it declares ({', '.join(declared)}) was not seen at work",), ""
+    if timing is not None and slower:
+        return (f"{short}: the host-side task it declares gains nothing ({timing.speedup:.2f}x)",), ""
+    return (), "host-only"
+
+
+def host_tasks(program: Path) -> tuple[str, ...]:
+    """The host-side tasks that a folder declares in program.json, a single file as `HOST_TASKS = ["cuda_graph"]`."""
+    if program.is_file():
+        return _written_tasks(program)
+    manifest = program / "program.json"
+    if not manifest.is_file():
+        return ()
+    try:
+        declared = json.loads(manifest.read_text(errors="replace")).get("host", [])
+    except (ValueError, AttributeError, RecursionError) as error:
+        raise BadInput(f"{manifest} is not a program's manifest: {error}") from error
+    if not isinstance(declared, list) or not all(isinstance(task, str) for task in declared):
+        raise BadInput(f'{manifest} is not a program\'s manifest: "host" is no list of names')
+    return tuple(declared)
+
+
+def _written_tasks(program: Path) -> tuple[str, ...]:
+    try:
+        statements = ast.parse(program.read_bytes()).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ()                          # what does not load is refused for that
+    found = [
+        one.value for one in statements
+        if isinstance(one, ast.Assign) and [getattr(target, "id", "") for target in one.targets] == ["HOST_TASKS"]
+    ]  # fmt: skip
+    if not found:
+        return ()
+    tasks = [getattr(task, "value", None) for task in getattr(found[-1], "elts", [None])]
+    if not isinstance(found[-1], ast.List | ast.Tuple) or not all(isinstance(task, str) for task in tasks):
+        raise BadInput(f'{program} declares its host-side tasks in no list of names: write HOST_TASKS = ["cuda_graph"]')
+    return tuple(map(str, tasks))
+
+
+def shortened(text: str) -> str:
+    """A reason or note as long as anybody reads; what is left out is the middle."""
+    half = _MOST_SAID // 2
+    return text if len(text) <= _MOST_SAID else f"{text[:half]} … ({len(text) - 2 * half} characters) … {text[-half:]}"
+
+
+def _badness(one: OutputError) -> float:
+    return one.max_error / one.max_bound if one.max_bound else one.max_error
+
+
+def _verdict(
+    program: Path,
+    policy: Policy,
+    built: BuildResult,
+    check: CheckResult,
+    timing: TimingResult | None,
+    timing_s: float,
+) -> Verdict:
+    refused, label = policy_reasons(program, policy, check, timing) if check.ok else ((), "")
+    refused = (*refused, *(timing.refused if timing else ()))
+    reasons = (*check.reasons, *refused)
+    closest = max(check.outputs, key=_badness, default=None)
+    finite = closest is not None and math.isfinite(closest.max_error)
+    return Verdict(
+        accepted=check.ok and not refused,
+        tier=check.tier,
+        reasons=tuple(map(shortened, reasons)),
+        label=label,
+        speedup=timing.speedup if timing and not timing.refused else None,
+        max_error=closest.max_error if closest and finite else None,
+        error_bound=closest.max_bound if closest else None,
+        shares=Shares(own=check.own_share, vendor=check.vendor_share, framework=check.framework_share),
+        seconds=Seconds(build=built.seconds, check=check.seconds, timing=timing_s),
+        notes=tuple(map(shortened, (*check.notes, *(timing.notes if timing else ())))),
+        kernels=check.kernels,
+        protections=check.protections,
+        unprotected=check.unprotected,
+    )

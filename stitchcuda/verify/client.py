@@ -1,0 +1,241 @@
+"""The judge as the main process sees it: a child process asked for baselines, checks and timings. Imports no torch.
+
+Reference problems come back as `BadInput`; whatever a program does comes back as a `CheckResult`. An interrupt kills the
+judge and every worker below it at once. Where to look next: `verify/judge/judge.py` (the other end), `verify/api.py`
+(policies).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from stitchcuda.errors import BadInput, Unavailable
+from stitchcuda.sandbox import limits
+from stitchcuda.sandbox.command import Finished
+from stitchcuda.sandbox.limits import Limits
+from stitchcuda.sandbox.removal import remove
+from stitchcuda.state import CheckResult, Record, Settings, TimingResult
+from stitchcuda.tools.device import device
+from stitchcuda.tools.device.toolkit import runtime_cache
+
+_GRACE_S = 30.0                            # beyond the judge's own limits, before it is given up
+_ENDING_S = 5.0                            # for what is below a judge that is gone, before its files are left behind
+_DOING = {
+    "baseline": "running the reference", "check": "judging a program", "check_many": "judging several programs",
+    "time": "timing", "rehearse": "profiling",
+}  # fmt: skip
+_FROM_OUTSIDE = (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP)
+
+
+class ReferenceFacts(Record):
+    """What one run of the reference says."""
+
+    capture: str                           # OpGraph as JSON
+    constants: str | None = None           # path of a safetensors file with values the graph lifted; lives as long as the judge
+    eager_ms: float | None = None          # median of one call; None on the simulator
+    device: str = "cpu"                    # as torch names it
+    driver: str = ""
+    torch: str = ""
+    sha: str = ""                          # SHA-256 of the reference's file
+    notes: tuple[str, ...] = ()
+
+
+class Judge:
+    """One judge process for one reference; a context manager. Not for several threads at once."""
+
+    def __init__(
+        self,
+        reference: Path,
+        settings: Settings,
+        *,
+        cache: Path,
+        arch: str | None = None,
+        bounds: Limits | None = None,
+    ) -> None:
+        self.target = settings.target
+        self._process: subprocess.Popen[bytes] | None = None
+        self._bounds = bounds or Limits()
+        self._scratch = limits.make_scratch(self._bounds)
+        self._order = {
+            "reference": str(reference.resolve()),
+            "settings": settings.model_dump(mode="json"),
+            "cache": str(cache.resolve()),
+            "runtime": str(runtime_cache()),
+            "arch": arch or device.device_facts(settings.target).arch,
+            "limits": self._bounds.model_dump(),
+            "scratch": str(self._scratch),
+        }
+        self._buffer = b""
+        self._begin()
+
+    def baseline(self) -> ReferenceFacts:
+        """Run the reference once: capture, constants, eager time on a GPU. Raises `BadInput` when it cannot be used."""
+        return ReferenceFacts(**self._ask("baseline", self._bounds.baseline_s))
+
+    def check(self, program: Path, *, seeds: int) -> CheckResult:
+        """Judge a program on `seeds` secret input sets; they are drawn once per judge and kept for its other programs."""
+        return CheckResult(**self._ask("check", self._bounds.check_s, program=str(program.resolve()), seeds=seeds, fresh=False))
+
+    def check_many(self, programs: Sequence[Path], *, seeds: int) -> list[CheckResult]:
+        """The same for several programs at once, as many as cores and memory bear (`verify/judge/parallel_checks.py`); results
+        in their order.
+
+        What one program does is told in its own result alone.
+        """
+        paths = [str(program.resolve()) for program in programs]
+        answer = self._ask("check_many", 2 * max(1, len(paths)) * self._bounds.check_s, programs=paths, seeds=seeds)
+        return [CheckResult(**one) for one in answer["results"]]
+
+    def verify_final(self, program: Path, *, seeds: int) -> CheckResult:
+        """The same on input sets and parameters that were never used before."""
+        return CheckResult(**self._ask("check", self._bounds.check_s, program=str(program.resolve()), seeds=seeds, fresh=True))
+
+    def time(self, program: Path, previous: Path, *, twice: bool = False) -> TimingResult:
+        """Reference, previous program and program, interleaved (GPU only). Raises `Unavailable` without a GPU.
+
+        `twice`: once more in new processes; the slower figures count, and where they are far apart a third timing decides.
+        """
+        paths = {"program": str(program.resolve()), "previous": str(previous.resolve())}
+        return TimingResult(**self._ask("time", (3 if twice else 1) * self._bounds.check_s, twice=twice, **paths))
+
+    def rehearse(
+        self,
+        program: Path | None,
+        under: Sequence[str],
+        out: Path,
+        *,
+        how: str,
+        calls: int,
+        warm: int,
+        seconds: float = 600.0,
+        environment: Mapping[str, str] | None = None,
+    ) -> tuple[Finished, tuple[str, ...]]:
+        """Call the reference, or a program that was judged correct, in a process of its own behind the command `under`, such as
+        a profiler's, which may write `out`. `verify/program/profiled_process.py` has what `how` says; `environment` is added.
+
+        Returns how it ended, and the full names of the program's own kernels. Raises `Unavailable` for a program that cannot be
+        loaded.
+        """
+        of = str(program.resolve()) if program else ""
+        devices = os.environ.get("CUDA_VISIBLE_DEVICES")  # the judge itself sees none
+        answer = self._ask(
+            "rehearse", 2 * self._bounds.check_s, program=of, under=list(under), out=str(out.resolve()), how=how, calls=calls,
+            warm=warm, limit=seconds, environment=dict(environment or {}), visible=devices,
+        )  # fmt: skip
+        kernels = tuple(answer.pop("kernels"))
+        return Finished(**answer), kernels
+
+    def close(self) -> None:
+        """End the judge and all workers, and remove their files. Safe to call twice."""
+        process, self._process = self._process, None
+        if process is not None:
+            limits.kill_group(process.pid)
+            process.wait()
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None:
+                    with contextlib.suppress(OSError):
+                        pipe.close()
+        deadline = time.monotonic() + _ENDING_S
+        remove(self._scratch)
+        while self._scratch.exists() and time.monotonic() < deadline:
+            time.sleep(0.02)               # workers follow the judge one after the other; until then they may write
+            remove(self._scratch)
+
+    def __enter__(self) -> Judge:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_scratch"):      # an interrupt may come before there is anything to end
+            self.close()
+
+    def _begin(self) -> None:
+        """Start the process and hand it its orders; it imports torch while the caller goes on."""
+        with open(self._scratch / "judge.log", "ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "stitchcuda.verify.judge.judge"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                cwd=self._scratch,
+                # Workers and judge share the cores: a thread pool that spins while it waits slows the others down.
+                env=limits.clean_environment({"PYTHONPATH": _import_path(), "OMP_WAIT_POLICY": "PASSIVE"}),
+                start_new_session=True,
+            )
+        self._send(self._order, "starting")
+
+    def _ask(self, do: str, seconds: float, **fields: Any) -> dict[str, Any]:
+        if self._process is None:
+            raise Unavailable("the judge is closed")
+        try:
+            self._send({"do": do, **fields}, _DOING[do])
+            answer = self._receive(seconds + self._bounds.start_s + _GRACE_S, _DOING[do])
+        except BaseException:
+            self.close()                   # an interrupt must not leave a worker running, nor an answer unread
+            raise
+        if "bad_input" in answer:
+            raise BadInput(answer["bad_input"])
+        if "unavailable" in answer:
+            raise Unavailable(answer["unavailable"])
+        if "defect" in answer:
+            raise RuntimeError(f"the judge failed:\n{answer['defect']}")
+        result: dict[str, Any] = answer["result"]
+        return result
+
+    def _send(self, message: dict[str, Any], doing: str) -> None:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(message).encode() + b"\n")
+            self._process.stdin.flush()
+        except OSError as error:
+            raise self._gone(doing) from error
+
+    def _receive(self, seconds: float, doing: str) -> dict[str, Any]:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        deadline = time.monotonic() + seconds
+        while b"\n" not in self._buffer:
+            left = deadline - time.monotonic()
+            if left <= 0 or not select.select([self._process.stdout], [], [], left)[0]:
+                raise RuntimeError(f"the judge did not answer within {seconds:.0f} s while {doing}: {self._log()}")
+            chunk = os.read(self._process.stdout.fileno(), 1 << 16)
+            if not chunk:
+                raise self._gone(doing)
+            self._buffer += chunk
+        line, self._buffer = self._buffer.split(b"\n", 1)
+        message: dict[str, Any] = json.loads(line)
+        return message
+
+    def _gone(self, doing: str) -> Exception:
+        """What to say of a judge that ended by itself: somebody ended it, or it is a defect of ours."""
+        assert self._process is not None
+        code = self._process.wait()
+        name = limits.signal_name(code)
+        if code in _FROM_OUTSIDE:
+            return Unavailable(f"the judge was killed ({name}) while {doing}; run the command again")
+        return RuntimeError(f"the judge ended with {name} while {doing}: {self._log()}")
+
+    def _log(self) -> str:
+        log = self._scratch / "judge.log"
+        return log.read_text(errors="replace")[-4000:].strip() if log.exists() else ""
+
+
+def _import_path() -> str:
+    """Where this very package comes from, so that the child imports the same one."""
+    here = str(Path(__file__).resolve().parents[2])
+    rest = os.environ.get("PYTHONPATH", "")
+    return os.pathsep.join([here, rest]) if rest else here

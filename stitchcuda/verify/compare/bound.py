@@ -1,0 +1,315 @@
+"""How far a program's tensors may be from float64, and how far they are.
+
+The bound follows the reference: its own error against float64, times ten, plus four units in the last place of the output's
+scale (an exact reference has no error of its own). Errors are taken in norm and at the worst element of the whole output, and
+the same again where the whole would hide them: an element answers to the errors of elements at most `REACH` times larger
+(so not to those beside a mask of -1e9), a slice to those of slices like it. TF32 (250 times the error of fp32), a wide softmax
+answered with zeros and a small row left out do not pass; three products of bf16 parts lie at the limit (10 to 13 times).
+16-bit outputs are allowed less (`verify/compare/narrow_outputs.py`). Pure functions on CPU tensors; where to look next:
+`verify/compare/reference_error.py` (what is measured), `verify/judge/judge.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+from stitchcuda.state import OutputError, Record
+from stitchcuda.verify.compare import narrow_outputs, reference_error
+from stitchcuda.verify.compare.reference_error import CLASSES, Differences, Truth, Values, differences
+
+FACTOR = 10.0                              # times the reference's own error
+ULPS = 4.0                                 # of the output's scale
+EXACT_ULPS = 256.0                         # where the reference computes in float64 itself, so that its error shows as zero
+REACH = 2.0**10                            # how much larger the values may be whose rounding excuses an element's error
+_RARE = 1e-3                               # a share of elements too small for a class of their own; at least `_FEW` of them
+_FEW = 8
+_COARSE = 0.1                              # eps of 8-bit floats: ten times their rounding would be more than the value
+
+
+class Bound(Record):
+    """What is allowed for one output, relative to its scale (worst element) and norm."""
+
+    max_relative: float
+    norm_relative: float
+    classes: tuple[float, ...] = ()        # per octave below the scale, relative to the scale; empty: not looked at
+    slice_relative: float = math.inf       # of a slice's own norm, before it is measured against its like
+
+
+@dataclass(frozen=True)
+class Measure:
+    """The reference's own error in one output on one input set, relative to the output's scale or norm."""
+
+    unit: float
+    worst: float
+    norm: float
+    counts: torch.Tensor                   # elements per magnitude class
+    errors: torch.Tensor                   # largest error per magnitude class beyond the rounding of the element itself
+    slices: float                          # of the median slice
+    share: narrow_outputs.Share | None = None      # of 16-bit outputs
+
+
+def eps(dtype: torch.dtype) -> float:
+    """One unit in the last place at 1; 0 for integers and booleans, which must be exact."""
+    return float(torch.finfo(dtype).eps) if dtype.is_floating_point or dtype.is_complex else 0.0
+
+
+def measured(own: torch.Tensor, exact: torch.Tensor | Truth) -> Measure:
+    """How far the reference's own result is from float64."""
+    unit = eps(own.dtype)
+    if unit == 0.0:
+        return Measure(unit, 0.0, 0.0, torch.zeros(CLASSES, dtype=torch.int64), torch.zeros(CLASSES, dtype=torch.float64), 0.0)
+    found = differences(own, exact)
+    if unit >= _COARSE:
+        found = Differences(Values((found.off.values - unit / 2 * found.size.values).clamp_(min=0.0)), found.size)
+    size, scale = found.size.norm, found.size.largest
+    counts, errors = reference_error.by_class(found, unit / 2)
+    return Measure(
+        unit=unit,
+        worst=found.off.largest / scale if scale else 0.0,
+        norm=found.off.norm / size if size else 0.0,
+        counts=counts,
+        errors=errors,
+        slices=reference_error.typical_slice(found),
+        share=narrow_outputs.share(own, exact, found) if narrow_outputs.applies(unit) else None,
+    )
+
+
+def bound(expected: list[torch.Tensor], exact: list[torch.Tensor]) -> Bound:
+    """The bound for one output from the reference's results over all seeds, own dtype and float64."""
+    return pooled([measured(own, true) for own, true in zip(expected, exact, strict=True)])
+
+
+def pooled(measures: list[Measure]) -> Bound:
+    """The bound from the reference's errors over all seeds: with few elements the error of one can be small by luck."""
+    unit = measures[0].unit if measures else 0.0
+    ulps = _ulps(unit)
+    counts = sum((one.counts for one in measures), torch.zeros(CLASSES, dtype=torch.int64))
+    errors = torch.zeros(CLASSES, dtype=torch.float64)
+    for one in measures:
+        errors = torch.maximum(errors, one.errors)
+    if narrow_outputs.applies(unit):
+        return Bound(
+            max_relative=narrow_outputs.inside_allowed(float(errors.max())) + _rounding(unit) + ulps * unit,
+            norm_relative=_middle([narrow_outputs.norm_allowed(one.share, unit) for one in measures if one.share]),
+            classes=_by_class(counts.tolist(), errors.tolist(), unit),
+            slice_relative=narrow_outputs.INSIDE * _middle([one.slices for one in measures]) + narrow_outputs.SLICE_ULPS * unit,
+        )
+    return Bound(
+        max_relative=FACTOR * max((one.worst for one in measures), default=0.0) + ulps * unit,
+        norm_relative=FACTOR * max((one.norm for one in measures), default=0.0) + ulps * unit,
+        classes=_by_class(counts.tolist(), errors.tolist(), unit) if unit else (),
+        slice_relative=FACTOR * max((one.slices for one in measures), default=0.0) + ulps * unit,
+    )
+
+
+def judge(
+    name: str,
+    given: torch.Tensor,
+    expected: torch.Tensor,
+    exact: torch.Tensor | Truth,
+    allowed: Bound,
+    own: Measure | None = None,
+) -> OutputError:
+    """One output of a program against float64. Shape, dtype and the pattern of NaN and infinities are judged first.
+
+    `exact` may be what is known of it already. `own`: what `measured` says of `expected`, if it is known already.
+    """
+    def refused(note: str) -> OutputError:
+        return OutputError(
+            name=name, max_error=math.inf, max_bound=0.0, norm_error=math.inf, norm_bound=0.0, ok=False, note=note
+        )
+
+    if given.shape != expected.shape:
+        return refused(f"has shape {tuple(given.shape)} where the reference has {tuple(expected.shape)}")
+    if given.dtype != expected.dtype:
+        return refused(f"has dtype {_name(given.dtype)} where the reference has {_name(expected.dtype)}")
+    if eps(expected.dtype) == 0.0:
+        wrong = int((given != expected).sum())
+        note = "" if not wrong else f"{wrong} of {given.numel()} elements differ (integers and booleans must be exact)"
+        worst = float((given.double() - expected.double()).abs().max()) if wrong else 0.0
+        return OutputError(
+            name=name, max_error=worst, max_bound=0.0, norm_error=worst, norm_bound=0.0, ok=not wrong, note=note
+        )
+    if problem := _nonfinite(given, expected):
+        return refused(problem)
+    known = reference_error.truth(exact)
+    found = known.against(given)
+    if narrow_outputs.applies(eps(expected.dtype)):
+        allowed = _at_least(allowed, pooled([own or measured(expected, known)]))
+    worst, norm = found.off.largest, found.off.norm
+    max_bound, norm_bound = allowed.max_relative * found.size.largest, allowed.norm_relative * found.size.norm
+    note = ""
+    if worst > max_bound or norm > norm_bound:
+        note = _where(given, known.exact, found)
+    elif hidden := _in_a_class(given, known.exact, found, allowed):
+        worst, max_bound, note = hidden
+    elif hidden := _in_a_slice(expected, known, found, allowed):
+        norm, norm_bound, note = hidden
+    return OutputError(
+        name=name, max_error=worst, max_bound=max_bound, norm_error=norm, norm_bound=norm_bound, ok=not note, note=note
+    )
+
+
+def _middle(of_sets: list[float]) -> float:
+    """The median, so that inputs on which the reference is bad excuse no others; they excuse themselves (`_at_least`)."""
+    return sorted(of_sets)[len(of_sets) // 2]
+
+
+def _at_least(allowed: Bound, by_itself: Bound) -> Bound:
+    """What is allowed over all input sets, or by one's own errors alone, in norm."""
+    return Bound(
+        max_relative=allowed.max_relative,
+        norm_relative=max(allowed.norm_relative, by_itself.norm_relative),
+        classes=allowed.classes,
+        slice_relative=max(allowed.slice_relative, by_itself.slice_relative),
+    )
+
+
+def _ulps(unit: float) -> float:
+    if narrow_outputs.applies(unit):
+        return narrow_outputs.ULPS
+    if unit >= _COARSE:
+        return 1.5
+    return EXACT_ULPS if unit <= torch.finfo(torch.float64).eps else ULPS
+
+
+def _rounding(unit: float) -> float:
+    """What writing an element down may cost, relative to the element."""
+    if narrow_outputs.applies(unit):
+        return unit
+    return unit / 2 * (1.0 if unit >= _COARSE else FACTOR)
+
+
+def _reach(unit: float) -> int:
+    """Octaves above an element whose rounding excuses its error: never so many that it could be left out unnoticed."""
+    if not unit or narrow_outputs.applies(unit):
+        return 0
+    return max(0, min(int(math.log2(REACH)), math.floor(math.log2(1 / (8 * ULPS * unit)))))
+
+
+def _by_class(counts: list[int], errors: list[float], unit: float) -> tuple[float, ...]:
+    """What is allowed per class, relative to the scale.
+
+    Times ten: the largest error in this class, any below and those within reach above. Ulps: of the largest value within reach.
+    Rare small values (near a zero crossing) and zeros are judged like the next class that is not rare.
+    """
+    far, near, ulps = int(math.log2(REACH)), _reach(unit), _ulps(unit)
+    edges = [min(1.0, 2.0 ** (1 - number)) for number in range(CLASSES)]
+    below = list(errors)                   # the largest error in a class and those below
+    for number in range(CLASSES - 2, -1, -1):
+        below[number] = max(below[number], below[number + 1])
+    enough = max(_FEW, _RARE * sum(counts))
+    lowest = next((number for number in range(CLASSES - 1, 0, -1) if sum(counts[number:]) >= enough), 0)
+    allowed = []
+    for number in range(CLASSES):
+        at = min(number, lowest)
+        largest = next((j for j in range(max(0, at - near), at) if counts[j]), at)
+        error = below[max(0, at - far)]
+        inside = FACTOR * error
+        if narrow_outputs.applies(unit):
+            inside = narrow_outputs.inside_allowed(error) + narrow_outputs.FLOAT32_EPS * edges[max(0, at - far)]
+        allowed.append(inside + _rounding(unit) * edges[at] + ulps * unit * edges[largest])
+    return tuple(allowed)
+
+
+def _in_a_class(
+    given: torch.Tensor, exact: torch.Tensor, found: Differences, allowed: Bound
+) -> tuple[float, float, str] | None:
+    """(error, what is allowed, where) of the element that exceeds most what its magnitude allows; None where none does."""
+    scale, off = found.size.largest, found.off.values
+    if not allowed.classes or scale == 0.0 or found.off.largest <= min(allowed.classes) * scale:
+        return None
+    limits = torch.tensor(allowed.classes, dtype=torch.float64).mul_(scale)
+    limit = limits[reference_error.classes(found.size.values, scale)]
+    excess = off / limit
+    if float(excess.max()) <= 1.0:
+        return None
+    flat = int(excess.argmax())
+    error, most = float(off.flatten()[flat]), float(limit.flatten()[flat])
+    count = int((excess > 1).sum())
+    beside = f"{count} of {excess.numel()} elements are off by more than values of their size may be"
+    note = f"{_zeros(given)}{_at(given, exact, flat)}; {beside} (the largest value, {scale:.3g}, does not excuse it)"
+    return error, most, note
+
+
+def _in_a_slice(
+    expected: torch.Tensor, exact: Truth, found: Differences, allowed: Bound
+) -> tuple[float, float, str] | None:
+    """(error in norm, what is allowed, which) of the slice that exceeds most what it may; None where none does."""
+    unit = eps(expected.dtype)
+    elements = found.off.values.numel()
+    overall = found.size.norm / max(1.0, math.sqrt(elements))
+    own: Differences | None = None
+    for title, kept in reference_error.partitions(found.off.values.shape):
+        errors, sizes = found.off.slices(kept), found.size.slices(kept)
+        typical = overall * math.sqrt(elements / max(1, errors.numel()))
+        common = torch.clamp(2.0 ** _reach(unit) * sizes, max=typical)
+        ulps = _ulps(unit) * unit * torch.maximum(sizes, common)
+        enough = allowed.slice_relative * sizes + (0.0 if narrow_outputs.applies(unit) else ulps)
+        if not bool(((errors > enough) & (sizes > 0)).any()):
+            continue
+        own = own or exact.against(expected)
+        owns = own.off.slices(kept)
+        if narrow_outputs.applies(unit):
+            like = reference_error.around(owns, sizes, narrow_outputs.LIKE) * sizes
+            limit = torch.maximum(narrow_outputs.slices_allowed(like, sizes, typical, unit), enough)
+        else:
+            like = reference_error.around(owns, sizes) * sizes
+            limit = FACTOR * like + torch.maximum(allowed.slice_relative * sizes, ulps)
+        excess = torch.where((sizes > 0) & found.size.spread(kept), errors / limit, torch.zeros_like(errors))
+        if float(excess.max()) <= 1.0:
+            continue
+        flat = int(excess.argmax())
+        index = torch.unravel_index(torch.tensor(flat), [found.off.values.shape[axis] for axis in kept])
+        place = title.format(", ".join(str(int(part)) for part in index))
+        error, size, most = float(errors[flat]), float(sizes[flat]), float(limit[flat])
+        note = (
+            f"{place} is wrong: its error in norm is {error / size:.2g} of its own norm where {most / size:.2g} is allowed; "
+            f"so are {int((excess > 1).sum()) - 1} of {excess.numel() - 1} others"
+        )
+        return error, most, note
+    return None
+
+
+def _nonfinite(given: torch.Tensor, expected: torch.Tensor) -> str:
+    """What is wrong with the pattern of NaN and infinities; "" when it is the reference's."""
+    if given.dtype.itemsize == 1:
+        given, expected = given.float(), expected.float()  # torch knows no isinf of fp8
+    if bool(torch.isfinite(given.sum())) and bool(torch.isfinite(expected.sum())):
+        return ""                          # no sum is finite with one of them inside
+    for what, test in (("NaN", torch.isnan), ("+inf", torch.isposinf), ("-inf", torch.isneginf)):
+        if given.dtype.is_complex and what != "NaN":
+            continue
+        ours, theirs = test(given), test(expected)
+        if not torch.equal(ours, theirs):
+            extra, lacking = int((ours & ~theirs).sum()), int((theirs & ~ours).sum())
+            if extra:
+                all_of = " (an output that no kernel writes holds NaN here)" if what == "NaN" else ""
+                return f"{what} in {extra} of {given.numel()} elements where the reference has none{all_of}"
+            return f"{lacking} of {given.numel()} elements should be {what} and are not"
+    return ""
+
+
+def _where(given: torch.Tensor, exact: torch.Tensor, found: Differences) -> str:
+    """Where the worst element is and what it holds, with how many are far off: what a model needs to find the mistake."""
+    off = found.off.values
+    far = int((off > 1e-2 * (found.size.largest or 1.0)).sum())
+    worst = _at(given, exact, int(off.argmax()))
+    return f"{_zeros(given)}{worst}; {far} of {off.numel()} elements off by over 1 % of the scale"
+
+
+def _at(given: torch.Tensor, exact: torch.Tensor, flat: int) -> str:
+    index = tuple(int(i) for i in torch.unravel_index(torch.tensor(flat), given.shape))
+    value, should = given[index].item(), exact[index].item()
+    return f"worst at {list(index)}: {value:.6g} where {should:.6g} is right"
+
+
+def _zeros(given: torch.Tensor) -> str:
+    return "the output is all zeros; " if bool((given == 0).all()) else ""
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

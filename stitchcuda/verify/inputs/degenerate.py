@@ -1,0 +1,101 @@
+"""References that say too little to judge a program by: any answer, or nearly any, would pass.
+
+An output is degenerate when it is constant, smaller than its own bound (zeros would pass), the same for other inputs or, where
+the reference has parameters, the same for other parameters. A reference all of whose outputs are is refused; some are a note.
+Pure functions on what the reference worker wrote; they run nothing. Where to look next: `verify/judge/judge_resources.py`,
+`verify/inputs/secret_inputs.py`.
+"""
+
+from __future__ import annotations
+
+import secrets
+
+import torch
+
+from stitchcuda.verify.compare import bound
+from stitchcuda.verify.compare.bound import Bound
+from stitchcuda.verify.inputs.secret_inputs import Ask, Exam, Lost
+from stitchcuda.verify.messages import wire
+
+
+def reasons(ask: Ask, exam: Exam) -> tuple[str, list[str]]:
+    """(why the reference cannot be judged by, "" where it can; notes on single outputs).
+
+    Needs two input sets; asks the reference worker for one more run in float64, with other parameters.
+    """
+    first = exam.sets[0]
+    answers = [one.answers() for one in exam.sets[:2]]
+    others, parameters = _with_other_parameters(ask, exam)
+    inputs = any(tensor.numel() for tensor in wire.read_tensors(first.inputs))
+    bounds = exam.bounds_of(exam.sets[:2])
+    found: dict[str, str] = {}
+    names = [name for name in first.names if name.startswith("output")]
+    for number, name in enumerate(first.names):
+        values = [(own[number], true[number]) for own, true in answers if number < len(true)]
+        if name not in names:
+            continue
+        if values[0][0].numel() == 0:
+            names.remove(name)
+            continue
+        reweighed = others.get(name) if parameters else None
+        if why := _why(name, values if inputs else values[:1], reweighed, bounds[name], parameters):
+            found[name] = why
+    if names and len(found) == len(names) and (len(first.names) == len(names) or not _updates(exam)):
+        listed = "; ".join(f"{name} {why}" for name, why in list(found.items())[:3])
+        return f"The reference is degenerate: {listed}. A program that computes nothing would pass.", []
+    return "", [f"the check of {name} says little: it {why}" for name, why in found.items()]
+
+
+def _why(
+    name: str, values: list[tuple[torch.Tensor, torch.Tensor]], reweighed: torch.Tensor | None, allowed: Bound, parameters: int
+) -> str:
+    """What is degenerate about one output, given per input set as (own dtype, float64); "" where nothing is."""
+    own, exact = values[0]
+    if all(true.numel() and bool(true.isnan().all()) for _, true in values):
+        return (
+            f"is NaN in all of its {own.numel()} elements (buffers that nothing initialised? logarithms or roots of negative "
+            "numbers, 0/0, inf - inf?)"
+        )
+    constants = [true.flatten()[0] for _, true in values if true.numel() and bool((true == true.flatten()[0]).all())]
+    if len(constants) == len(values) and (own.numel() > 1 or len(values) > 1) and all(one == constants[0] for one in constants):
+        return f"is constant ({constants[0].item() + 0.0:.6g} in all of its {own.numel()} elements)"
+    if bound.eps(own.dtype) and all(bound.judge(name, torch.zeros_like(a), a, b, allowed).ok for a, b in values):
+        largest = float(exact.abs().max())
+        return f"is smaller than what rounding may change (at most {largest:.3g}, {allowed.max_relative * largest:.3g} allowed)"
+    if len(values) > 1 and all(_same(name, values[1][1], one, allowed) for one in values[:1]):
+        return "is the same for different inputs"
+    if reweighed is not None and bound.eps(own.dtype) and _same(name, reweighed, values[0], allowed):
+        return f"does not depend on the reference's {parameters} parameters"
+    return ""
+
+
+def _same(name: str, other: torch.Tensor, one: tuple[torch.Tensor, torch.Tensor], allowed: Bound) -> bool:
+    own, exact = one
+    return bound.judge(name, other.to(own.dtype), own, exact, allowed).ok
+
+
+def _updates(exam: Exam) -> bool:
+    """Whether a call writes anything else that can be judged, such as running statistics."""
+    (own, _) = exam.sets[0].answers()
+    kinds = zip(exam.sets[0].names, own, strict=True)
+    return any(not name.startswith("output") and value.dtype.is_floating_point for name, value in kinds)
+
+
+def _with_other_parameters(ask: Ask, exam: Exam) -> tuple[dict[str, torch.Tensor], int]:
+    """(outputs of the first set with other parameters, {} where it has none to change or does not stand them, their number)."""
+    first, path = exam.sets[0], exam.folder / "reweighed"
+    try:
+        answer = ask(
+            "reweighed",
+            seed=secrets.randbits(31),
+            state=str(exam.state),
+            inputs=str(first.inputs),
+            structure=first.structure,
+            exact=str(path),
+        )
+    except Lost:
+        return {}, 0
+    if not answer["parameters"] or not answer["names"]:
+        return {}, int(answer["parameters"])
+    values = dict(zip(answer["names"], wire.read_tensors(path), strict=True))
+    return values, int(answer["parameters"])

@@ -1,0 +1,154 @@
+"""What a timed call is given: the values of a secret input set, moved on by a secret turn, so that no content comes twice.
+
+A turn rolls a tensor along two axes and scales floats by a number in (0.5, 1]: the layout and, for ordinary data, the domain
+stay, and every element changes. Integers change places along one axis, on which all seem to have one range: any may be an
+index. What is in order, masks, labels and tensors that share memory stay as drawn. A worker and the reference do the same with
+the same operators on the same device. Where to look next: `verify/inputs/value_order.py` (what is in order),
+`verify/timing/timed_calls.py`, `verify/inputs/timed_inputs.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from stitchcuda.verify.inputs.value_order import interchangeable, ordered
+
+Moving = Sequence[Sequence[int]]
+"""For each tensor that is rolled, its position and the axes."""
+
+_SAMPLE = 65_536                           # elements looked at per tensor
+_FEW = 8                                   # no more distinct values than this: a mask, labels, a constant
+_WHOLE, _PLACES = 2**18, 2**16             # elements up to which a tensor is compared whole; else so many of them
+_SHORT = 2**14                             # of an axis: rolling integers alone would bring a content back too soon
+_STEPS = 4096                              # distinct scales
+FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.complex64, torch.complex128)
+_MOVED = (*FLOATS, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+# One multiplier per position (then around again): two tensors that turn alike would keep what pairs them.
+_MULTIPLIERS = (1, 40503, 62617, 24593, 51437, 15485863)
+
+
+def movable(tensors: Sequence[torch.Tensor]) -> list[list[int]]:
+    """The tensors that may be rolled and scaled without leaving what they mean, each as its position and the axes to roll."""
+    owners: dict[int, int] = {}
+    for tensor in tensors:
+        owners[_storage(tensor)] = owners.get(_storage(tensor), 0) + 1
+    return [
+        [position, *axes]
+        for position, tensor in enumerate(tensors)
+        if tensor.dtype in _MOVED and owners[_storage(tensor)] == 1 and not _overlaps(tensor) and _varied(tensor)
+        and (axes := _axes(tensor))
+    ]  # fmt: skip
+
+
+def meant(tensor: torch.Tensor) -> bool:
+    """Whether its values mean something by their places, or as integers."""
+    return tensor.numel() > 1 and tensor.dtype in _MOVED and (tensor.dtype not in FLOATS or ordered(tensor))
+
+
+def twins(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Newly allocated tensors of the same layout; what shares memory shares it again. Their values are undefined."""
+    stores: dict[int, torch.UntypedStorage] = {}
+    made = []
+    for tensor in tensors:
+        key = _storage(tensor)
+        if key not in stores:
+            size = tensor.untyped_storage().nbytes()
+            stores[key] = torch.empty(size, dtype=torch.uint8, device=tensor.device).untyped_storage()
+        blank = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+        made.append(blank.set_(stores[key], tensor.storage_offset(), tensor.shape, tensor.stride()))
+    return made
+
+
+def refresh(
+    targets: Sequence[torch.Tensor], sources: Sequence[torch.Tensor], turn: int, moving: Moving, *, scaled: bool
+) -> None:
+    """Write the sources' values, moved on by `turn`, into their twins. Their versions stay: memory changes without a word."""
+    done: set[int] = set()
+    rolled = {position: axes for position, *axes in moving}
+    for position, (target, source) in enumerate(zip(targets, sources, strict=True)):
+        if position in rolled:
+            own = turn * _MULTIPLIERS[position % len(_MULTIPLIERS)] + position
+            _moved(target.data, source, own, rolled[position], scaled=scaled)
+        elif _storage(source) not in done:
+            done.add(_storage(source))
+            _bytes(target).copy_(_bytes(source))
+
+
+def sampled(tensors: Sequence[torch.Tensor], seed: int) -> list[torch.Tensor]:
+    """The tensors, large ones as their values at places that follow from `seed`, wherever they lie."""
+    return [_sampled(tensor, seed + position) for position, tensor in enumerate(tensors)]
+
+
+def _sampled(tensor: torch.Tensor, seed: int) -> torch.Tensor:
+    if tensor.numel() <= _WHOLE:
+        return tensor
+    places = torch.randint(tensor.numel(), (_PLACES,), generator=torch.Generator().manual_seed(seed))
+    return tensor.detach()[torch.unravel_index(places.to(tensor.device), tensor.shape)]
+
+
+def _moved(target: torch.Tensor, source: torch.Tensor, turn: int, axes: Sequence[int], *, scaled: bool) -> None:
+    if source.dtype not in FLOATS and source.shape[axes[0]] <= _SHORT:
+        order = torch.randperm(source.shape[axes[0]], generator=torch.Generator().manual_seed(turn))
+        target.copy_(source.index_select(axes[0], order.to(source.device)))
+        return
+    scale = 1.0 - 0.5 * ((turn * 2654435761 >> 7) % _STEPS) / _STEPS
+    shifts = []
+    for axis in axes:
+        turn, shift = divmod(turn, source.shape[axis])
+        shifts.append((axis, shift))
+    _roll(target, source, shifts)
+    if scaled and source.dtype in FLOATS:
+        target.mul_(scale)
+
+
+def _roll(target: torch.Tensor, source: torch.Tensor, shifts: list[tuple[int, int]]) -> None:
+    """As torch.roll, but into memory that is there already."""
+    if not shifts:
+        target.copy_(source)
+        return
+    (dimension, shift), *rest = shifts
+    stay = source.shape[dimension] - shift
+    _roll(target.narrow(dimension, shift, stay), source.narrow(dimension, 0, stay), rest)
+    if shift:
+        _roll(target.narrow(dimension, 0, shift), source.narrow(dimension, stay, shift), rest)
+
+
+def _axes(tensor: torch.Tensor) -> list[int]:
+    """The first axis, or the longest where that is 1, and the longest of the others; for integers only one, if any."""
+    if tensor.dtype not in FLOATS:
+        axis = interchangeable(tensor)
+        return [] if axis is None else [axis]
+    sizes = list(tensor.shape)
+    first = 0 if sizes[0] > 1 else sizes.index(max(sizes))
+    others = [axis for axis in range(len(sizes)) if axis != first and sizes[axis] > 1]
+    return [first, max(others, key=lambda axis: sizes[axis])] if others else [first]
+
+
+def _varied(tensor: torch.Tensor) -> bool:
+    if tensor.numel() < 2:
+        return False
+    sample = tensor.detach()[tuple(slice(None, None, max(1, size // 64)) for size in tensor.shape)].reshape(-1)[:_SAMPLE]
+    sample = sample.abs().cpu() if tensor.is_complex() else sample.cpu()
+    if not bool(torch.isfinite(sample).all()) or len(torch.unique(sample)) <= min(_FEW, sample.numel() - 1):
+        return False
+    return not ordered(tensor)
+
+
+def _overlaps(tensor: torch.Tensor) -> bool:
+    reach = 0
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size > 1:
+            if stride <= reach:
+                return True
+            reach += (size - 1) * stride
+    return False
+
+
+def _bytes(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    return int(tensor.untyped_storage().data_ptr()) or id(tensor)

@@ -1,0 +1,258 @@
+"""Bytes moved by origin: own kernels, vendor libraries, framework operators. The simulator's stand-in for device time.
+
+`Traffic` watches every aten operator of one call and keeps no sums: it notes them in the witness' recording. Of the program's
+kernels the simulator's runtime counts the tensors that each launch was given. It also poisons fresh allocations, so that an
+output which no kernel writes shows as NaN. It judges nothing: policies are in `verify/api.py`. Where to look next:
+`verify/integrity/dispatch_recorder.py` (what a mode does not see), `simulator/loaded_runtime.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Literal
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from stitchcuda.simulator import loaded_runtime
+from stitchcuda.verify.integrity.dispatch_recorder import is_torchs, mark, note, seen
+from stitchcuda.verify.messages.shared_tensors import extent, memory_of
+
+_VENDOR = (
+    "mm", "addmm", "bmm", "baddbmm", "addbmm", "mv", "addmv", "dot", "vdot", "linear", "convolution", "_convolution",
+    "convolution_overrideable", "mkldnn_convolution", "cudnn_convolution", "cudnn_convolution_transpose",
+    "mkldnn_rnn_layer", "_cudnn_rnn", "_fft_r2c", "_fft_c2c", "_fft_c2r", "_int_mm", "_scaled_mm", "mkldnn_linear",
+)  # fmt: skip
+_VENDOR_PREFIXES = ("_scaled_dot_product", "_flash_attention", "_efficient_attention", "linalg_", "_linalg_", "_addmm")
+_LOOKUPS = ("embedding", "index", "index_select", "gather", "take")  # of the first tensor they read what they return
+_COPIES = ("copy_", "clone")                # both return the target and are given the source last
+_IN_NAME_ONLY = ("set_", "detach_", "resize_")  # a tensor gets other memory, and no element is touched
+_ALLOCATIONS = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted")
+
+
+def extent_bytes(tensor: torch.Tensor) -> int:
+    """Bytes a tensor occupies, each element of an expanded one counted once; of a sparse one those of what it is made of."""
+    if tensor.layout is not torch.strided:
+        return sum(map(extent_bytes, _parts(tensor)))
+    elements = 1
+    for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
+        elements *= size if stride != 0 or size == 0 else 1
+    return elements * tensor.element_size()
+
+
+def _parts(tensor: torch.Tensor) -> list[torch.Tensor]:
+    """The strided tensors that a sparse one is made of."""
+    if tensor.layout is torch.sparse_coo:
+        return [tensor._indices(), tensor._values()]
+    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return [tensor.crow_indices(), tensor.col_indices(), tensor.values()]
+    if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
+        return [tensor.ccol_indices(), tensor.row_indices(), tensor.values()]
+    return []                              # of a library of its own, such as oneDNN's
+
+
+def operator_name(func: Any) -> str:
+    """"addmm" for aten.addmm.default."""
+    return str(func._schema.name).split("::")[-1]
+
+
+def is_allocation(func: Any) -> bool:
+    return operator_name(func) in _ALLOCATIONS
+
+
+def is_vendor(name: str) -> bool:
+    return name in _VENDOR or name.startswith(_VENDOR_PREFIXES)
+
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+_HOST = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
+_SMALL = 3
+_BYTES = {"nan": 0xFF, "small": 0x40, "large": 0x7B, "ones": 0x7B}  # NaN, about 3 and very large in every floating-point type
+_ZONE = 512                                # bytes, so that what was aligned stays aligned
+Kind = Literal["nan", "small", "large", "ones"]
+HARMLESS: tuple[Kind, ...] = ("small", "large", "ones")
+_kind: Kind = "nan"
+
+
+def poison_as(kind: Kind) -> None:
+    """From now on, fill with NaN, or with ordinary numbers of one kind, small, large or all bits one (integers): a result that
+    is multiplied by zero, or cleared for a maximum, is then seen to be idle or needed. With NaN everything looks needed."""
+    global _kind
+    _kind = kind
+
+
+def poison(tensor: torch.Tensor, *, inverted: bool = False) -> None:
+    """Fill with NaN, or with the most negative integer: values that no honest kernel leaves behind.
+
+    Booleans have no such value: they alternate between true and false, the other way round with `inverted`. An output that
+    nothing writes then differs between two calls with different poisons, and from any answer but that pattern.
+    """
+    if tensor.numel() == 0:
+        return
+    if tensor.dtype is torch.bool:
+        _alternate(tensor, inverted)
+    elif _kind != "nan":
+        tensor.fill_(_harmless(tensor.dtype))
+    elif tensor.dtype.is_floating_point or tensor.dtype.is_complex:
+        tensor.fill_(float("nan"))
+    else:
+        tensor.fill_(torch.iinfo(tensor.dtype).min if tensor.dtype is not torch.uint8 else 0xA5)
+
+
+def _harmless(dtype: torch.dtype) -> float:
+    if _kind == "small":
+        return _SMALL
+    if dtype.is_floating_point or dtype.is_complex:
+        return float(torch.finfo(dtype).max) / 1024
+    if _kind == "ones":
+        return -1 if torch.iinfo(dtype).min < 0 else torch.iinfo(dtype).max
+    return torch.iinfo(dtype).max // 2
+
+
+def _alternate(tensor: torch.Tensor, inverted: bool) -> None:
+    if tensor.is_contiguous():
+        flat = tensor.view(-1)
+        flat[0::2] = inverted
+        flat[1::2] = not inverted
+    else:
+        tensor.fill_(inverted)
+
+
+def red_zoned(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+    """The same tensors in memory with poison before and after: who reads beyond an end does not find zeros there.
+
+    Tensors that share memory stay as they are.
+    """
+    owners = [tensor.untyped_storage().data_ptr() for tensor in tensors]
+    return [
+        _red_zoned(tensor) if owners.count(owner) == 1 and tensor.numel() else tensor
+        for tensor, owner in zip(tensors, owners, strict=True)
+    ]
+
+
+def _red_zoned(tensor: torch.Tensor) -> torch.Tensor:
+    span = extent(tensor)
+    zone = _ZONE // tensor.element_size()
+    whole = torch.empty(span + 2 * zone, dtype=tensor.dtype, device=tensor.device)
+    poison(whole)
+    inside = whole[zone : zone + span]
+    inside.copy_(tensor.as_strided((span,), (1,)))
+    return whole.as_strided(tensor.shape, tensor.stride(), zone)
+
+
+def poison_cached() -> None:
+    """On a GPU, fill what the caching allocator keeps for reuse: who allocates past the dispatcher finds no old results."""
+    taken = []
+    stream = torch.cuda.current_stream().cuda_stream
+    for segment in torch.cuda.memory_snapshot():  # type: ignore[no-untyped-call, unused-ignore]
+        if tuple(segment.get("segment_pool_id", (0, 0))) != (0, 0) or segment["stream"] != stream:
+            continue                       # a graph's own pool, whose replays need what lies there, or another stream's
+        for block in segment["blocks"]:
+            if block["state"] == "inactive":
+                taken.append(torch.empty(block["size"], dtype=torch.uint8, device="cuda"))
+                taken[-1].fill_(_BYTES[_kind])
+    torch.cuda.synchronize()
+
+
+class Poison(TorchDispatchMode):  # type: ignore[misc, no-untyped-call, unused-ignore]
+    """Fills every fresh allocation, so that an output which nothing writes shows as NaN. Counts nothing."""
+
+    def __init__(self, *, inverted: bool = False) -> None:
+        super().__init__()  # type: ignore[no-untyped-call, unused-ignore]
+        self._inverted = inverted
+
+    def __torch_dispatch__(
+        self, func: Any, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if not all(kind in _PLAIN for kind in types):
+            return NotImplemented          # its own type handles it, and what it does in there comes here
+        if not isinstance(func, torch._ops.OpOverload):
+            raise TypeError(f"{func} is no operator")
+        with mark():
+            result = func(*args, **(kwargs or {}))
+            if is_allocation(func) and isinstance(result, torch.Tensor):
+                poison(result, inverted=self._inverted)
+        return result
+
+
+class Traffic(Poison):  # type: ignore[no-untyped-call, unused-ignore]
+    """Notes bytes per origin while it is entered: "vendor" and "framework" by operator, "copy" for those that change nothing,
+    with both places, "read" for what the host reads."""
+
+    def __init__(self, *, inverted: bool = False, note: Callable[[str, int, str], None] = note) -> None:
+        super().__init__(inverted=inverted)
+        self._note = note
+        loaded_runtime.take_bytes()     # of calls before
+
+    def __torch_dispatch__(
+        self, func: Any, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if isinstance(func, torch._ops.OpOverload) and not is_torchs(str(func.name())):  # type: ignore[no-untyped-call]
+            seen()                         # what the program's own operator does counts, not that there is one
+            with self:
+                return func.redispatch(_HOST, *args, **(kwargs or {}))
+        result = super().__torch_dispatch__(func, types, args, kwargs)
+        if result is NotImplemented:
+            return result
+        returned = tensors_of(result)
+        know(returned)
+        name = operator_name(func)
+        if is_allocation(func) or func.is_view or name in _IN_NAME_ONLY:
+            return result
+        given = tensors_of((args, kwargs))
+        made = sum(map(extent_bytes, returned))
+        if name in _LOOKUPS and given:
+            moved = 2 * made + sum(extent_bytes(tensor) for tensor in given[1:])
+        else:
+            moved = made + sum(map(extent_bytes, given))
+        if name in _COPIES and (ends := _plain_copy([*returned, *given])):
+            self._note("copy", moved, f"{name} {ends}")  # framework's, unless it turns out to be at the boundary of a graph
+        else:
+            self._note("vendor" if is_vendor(name) else "framework", moved, name)
+        if name == "_local_scalar_dense":
+            self._note("read", given[0].element_size(), name)
+        elif func._schema.is_mutable:
+            outside = [one for one in given if one.layout is torch.strided and loaded_runtime.outside(one.data_ptr())]
+            self._note("read", sum(map(extent_bytes, outside)), name)
+        return result
+
+
+def _plain_copy(tensors: list[torch.Tensor]) -> str:
+    """Addresses of source and target, and their length; "" where a copy changes anything: dtype, shape, layout, sign."""
+    target, source = tensors[0], tensors[-1]
+    if target.shape != source.shape or target.dtype is not source.dtype or not target.numel():
+        return ""
+    if any(a != b for size, a, b in zip(target.shape, target.stride(), source.stride(), strict=True) if size > 1):
+        return ""
+    for one in (source, target):
+        ordinary = type(one) in (torch.Tensor, torch.nn.Parameter) and one.layout is torch.strided
+        if not ordinary or one.is_conj() or one.is_neg() or extent(one) != one.numel():
+            return ""
+        if loaded_runtime.outside(one.data_ptr()):
+            return ""
+    return f"{source.data_ptr()} {target.data_ptr()} {memory_of(target)[1]}"
+
+
+def know(tensors: Iterable[torch.Tensor]) -> None:
+    """Tensors that kernels may be launched on."""
+    for tensor in tensors:
+        for part in [tensor] if tensor.layout is torch.strided else _parts(tensor):
+            loaded_runtime.know(part.data_ptr(), extent_bytes(part))
+
+
+def tensors_of(value: Any) -> list[torch.Tensor]:
+    """The tensors in nested tuples, lists and dicts."""
+    found: list[torch.Tensor] = []
+    _visit(value, found.append)
+    return found
+
+
+def _visit(value: Any, see: Callable[[torch.Tensor], None]) -> None:
+    if isinstance(value, torch.Tensor):
+        see(value)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            _visit(item, see)
+    elif isinstance(value, dict):
+        for item in value.values():
+            _visit(item, see)

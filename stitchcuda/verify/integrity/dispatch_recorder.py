@@ -1,0 +1,253 @@
+"""Sees every operator that torch's dispatcher runs in a call, from below Python: what a mode does not see is found here.
+
+`Traffic` counts as a dispatch mode, and modes can be left (`_disable_current_modes`), belong to one thread and can be changed
+as any Python object. The record functions inside the dispatcher fire for every operator of every thread. Whatever the mode
+handles runs inside a mark, so an operator that neither lies in a mark nor holds one escaped it. What a mode counts is noted in
+the same recording, as the name of an event: no object holds a sum that a program could change. It judges nothing; what code
+computes without torch is the runtime's to see (`simulator/loaded_runtime.py`). Where to look next:
+`verify/integrity/byte_traffic.py`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+import sys
+from bisect import bisect_left
+from collections.abc import Collection
+from functools import cache
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch._C import _profiler
+
+from stitchcuda.simulator import loaded_runtime
+from stitchcuda.verify.integrity.graph_boundary import Range, Told, free_copies
+
+# Taken before a program is imported: what it puts into these modules later changes nothing here.
+_prepare = torch._C._autograd._prepare_profiler
+_enable = torch._C._autograd._enable_profiler
+_disable = torch._C._autograd._disable_profiler
+_Mark = _profiler._RecordFunctionFast
+_MARK = f"stitchcuda {secrets.token_hex(8)}"
+_STEERING = (
+    "_prepare_profiler", "_enable_profiler", "_disable_profiler", "_enable_profiler_legacy", "_disable_profiler_legacy",
+    "_toggle_collection_dynamic", "_enable_record_function", "_set_empty_test_observer",
+)  # fmt: skip
+_numbers = itertools.count()               # of notes: one that is missing, or there twice, is told
+_CPU = {torch.profiler.ProfilerActivity.CPU}
+_SHOWN = 5
+_known: frozenset[str] | None = None       # operators that are there before any program; None: nobody asked yet
+_MOVED = ("vendor", "framework", "copy", "launched")
+_IN_ORDER = ("copy", "replay", "touch", "replayed")
+
+
+class mark:
+    """Around what a worker itself does with tensors, and around every operator that a mode hands on; device memory is open."""
+
+    __slots__ = ("_event",)
+
+    def __enter__(self) -> None:
+        loaded_runtime.opened()
+        self._event = _Mark(_MARK)
+        self._event.__enter__()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._event.__exit__(kind, error, trace)
+        loaded_runtime.closed()
+
+
+def seen() -> None:
+    """Say of the operator that runs at this moment, and of none inside of it, that a mode handles it."""
+    with _Mark(_MARK):
+        pass
+
+
+def note(kind: str, count: int, what: str = "") -> None:
+    """Write a count into the recording that is under way, if any."""
+    _note(kind, count, what)
+
+
+def _note(kind: str, count: int, what: str = "") -> int:
+    number = next(_numbers)
+    with _Mark(f"{_MARK} {number} {kind} {count} {what}"):
+        pass
+    return number
+
+
+def is_torchs(name: str) -> bool:
+    """Whether an operator was there before any program was: what it does is known by its name and schema."""
+    return _known is None or name in _known
+
+
+def close_recordings() -> None:
+    """From now on nothing in this process but this module and `verify/integrity/device_time.py` starts, ends or interrupts a
+    recording, and nobody gives torch's own operators other kernels below what modes see."""
+    global _known
+    _known = frozenset(torch._C._dispatch_get_all_op_names())
+    spaces = {name.partition("::")[0] for name in _known}
+    library = torch._C._dispatch_library
+
+    def guarded(kind: str, space: str, key: str, *where: Any) -> Any:
+        made = library(kind, space, key, *where)
+        return _Guarded(made, space, key) if space in spaces or space == "_" else made
+
+    vars(torch._C)["_dispatch_library"] = guarded
+
+    def refuse(*_: object, **__: object) -> None:
+        raise RuntimeError("recordings are the verifier's while a program is judged")
+
+    steering = {id(getattr(torch._C._autograd, name, None)) for name in _STEERING} - {id(None)}
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] == "torch":
+            for word, value in list(vars(module).items()):
+                if id(value) in steering:
+                    setattr(module, word, refuse)
+
+
+class _Guarded:
+    """A library of operators' kernels: to operators that were there before it may add those for shapes and gradients only."""
+
+    def __init__(self, made: Any, space: str, key: str) -> None:
+        self._made, self._space, self._key = made, space, key
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._made, name)
+
+    def impl(self, name: str, key: str, *given: Any) -> Any:
+        if is_torchs(name if "::" in name else f"{self._space}::{name}"):
+            self._allow(key or self._key)
+        return self._made.impl(name, key, *given)
+
+    def fallback(self, key: str, *given: Any) -> Any:
+        self._allow(key or self._key)
+        return self._made.fallback(key, *given)
+
+    def _allow(self, key: str) -> None:
+        if key != "Meta" and not key.startswith(("Autograd", "CompositeImplicit", "FuncTorch", "Functionalize")):
+            raise PermissionError("a program under judgement may not do this: it gives torch's own operators other kernels")
+
+
+class Witness:
+    """Around one call; `hidden`, `trouble` and what was noted are known afterwards. Without `watch` it does nothing."""
+
+    def __init__(self, *, watch: bool = True) -> None:
+        self._watch = watch
+        self.hidden: tuple[str, ...] = ()  # operators that computed something and that no mode saw
+        self.noted: dict[str, dict[str, int]] = {}  # sums by kind and what
+        self.trouble = ""                  # why nothing can be said: the program ended or took over the recording
+        self.replayed = 0                  # bytes that replayed graphs moved, their operators' and their launches'
+        self._told: list[Told] = []        # of copies and replays, in order
+        self._first = 0                    # number of the note that begins the recording
+
+    def __enter__(self) -> Witness:
+        if not self._watch:
+            return self
+        try:
+            _prepare(_config(), _CPU)
+            _enable(_config(), _CPU)
+            self._first = _note("begin", 0)
+        except RuntimeError as error:
+            self.trouble = f"the call could not be recorded: {str(error).splitlines()[0]}"
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self.trouble or not self._watch:
+            return
+        secret = secrets.token_hex(8)      # said only now: no recording that ended before holds it
+        try:
+            last = _note("end", 0, secret)
+            events = _disable().events()
+        except RuntimeError as failure:
+            self.trouble = f"the program ended the recording of its own call ({str(failure).splitlines()[0]})"
+            return
+        self.hidden = hidden([(str(one.name()), one.start_ns(), one.end_ns(), one.start_thread_id()) for one in events], _MARK)
+        notes = [name[len(_MARK) + 1 :].split(" ", 3) for event in events if (name := event.name()).startswith(f"{_MARK} ")]
+        numbered = sorted((int(note[0]), note[1], note[2], note[3]) for note in notes if note[0].isdecimal())
+        inside = False
+        for _, sort, count, what in numbered:
+            moved = int(count) if count.isdecimal() else 0
+            inside = sort == "replay" or (inside and sort != "replayed")
+            self.replayed += moved if inside and sort in _MOVED else 0
+            if sort in _IN_ORDER:
+                self._told.append((sort, moved, what))
+            self._add(*(("framework", moved, what.partition(" ")[0]) if sort == "copy" else (sort, moved, what)))
+        numbers = [number for number, *_ in numbered]
+        if numbers != list(range(self._first, last + 1)) or list(self.noted.get("end", ())) != [secret]:
+            self.trouble = "the program ended the recording of its own call"
+
+    def total(self, kind: str) -> int:
+        """Sum of all notes of a kind."""
+        return sum(self.noted.get(kind, {}).values())
+
+    def at_boundary(self, inputs: Collection[Range], outputs: Collection[Range]) -> int:
+        """Bytes among the framework's that copies around a replay moved: a note that is forged adds as much to both sums."""
+        return sum(copy.moved for copy in free_copies(self._told, inputs, outputs))
+
+    def _add(self, kind: str, count: int, what: str) -> None:
+        sums = self.noted.setdefault(kind, {})
+        sums[what] = sums.get(what, 0) + count
+
+    @property
+    def reasons(self) -> list[str]:
+        """What speaks against the program."""
+        if self.trouble:
+            return [self.trouble]
+        if not self.hidden:
+            return []
+        more = f" and {len(self.hidden) - _SHOWN} more" if len(self.hidden) > _SHOWN else ""
+        where = "outside of the dispatch modes, or in a thread of its own"
+        return [f"operators ran where they are not counted: {', '.join(self.hidden[:_SHOWN])}{more} ({where})"]
+
+
+def hidden(events: list[tuple[str, int, int, int]], marked: str) -> tuple[str, ...]:
+    """Names of the outermost computing operators outside of marks, from (name, start, end, thread) of each event."""
+    found: dict[str, None] = {}
+    for thread in {event[3] for event in events}:
+        own = sorted((event for event in events if event[3] == thread), key=lambda event: (event[1], -event[2]))
+        marks = [start for name, start, _, _ in own if name == marked]
+        until = -1                         # end of the event that covers what comes next
+        for name, start, end, _ in own:
+            if name == marked or start < until:
+                until = max(until, end) if name == marked else until
+                continue
+            inside = bisect_left(marks, start)
+            if (inside < len(marks) and marks[inside] < end) or not computes(name):
+                continue                   # a composite around what the mode saw, or one that does nothing by itself
+            found[name] = None
+            until = end
+    return tuple(found)
+
+
+@cache
+def computes(name: str) -> bool:
+    """Whether an operator of this name works on data itself: not a view, an allocation or a mere composition of others."""
+    space, _, operator = name.partition("::")
+    if not operator or space in ("profiler", "c10d"):
+        return False
+    try:
+        packet = getattr(getattr(torch.ops, space), operator)
+        overloads = [getattr(packet, one) for one in packet.overloads()]
+    except (AttributeError, RuntimeError):
+        return False                       # an annotation that looks like an operator
+    if operator.startswith(("empty", "new_empty", "detach", "alias", "resolve_", "lift", "set_", "record_stream", "_has_")):
+        return False
+    return any(_own_work(one) for one in overloads)
+
+
+def _own_work(operator: Any) -> bool:
+    name = operator.name()
+    if operator.is_view or not torch._C._dispatch_has_kernel(name):
+        return False
+    return not torch._C._dispatch_has_kernel_for_dispatch_key(name, "CompositeImplicitAutograd")
+
+
+def _config() -> Any:
+    try:
+        extra = _profiler._ExperimentalConfig(profile_all_threads=True)
+    except TypeError:                      # an older torch records the calling thread only
+        extra = _profiler._ExperimentalConfig()
+    return _profiler.ProfilerConfig(_profiler.ProfilerState.KINETO, False, False, False, False, False, extra)
+
+

@@ -1,0 +1,102 @@
+"""Which names of a Python file are its own: bound by itself where they are used, so that `eval` there is not the builtin.
+
+It reads a tree and runs nothing. In doubt a name is not the file's own: a binding of the module counts only where nothing
+decides whether it happens, before its use, and where nothing takes it away. Where to look next: `verify/integrity/screen.py`.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import NamedTuple
+
+_Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+_Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
+
+
+class Scopes(NamedTuple):
+    """Names by the identity of their nodes, which live as long as the tree."""
+
+    own: frozenset[int]                    # bound by the file, whatever to
+    parameters: frozenset[int]             # a parameter of a function that binds the name in no other way
+
+
+class _Bound(NamedTuple):
+    names: frozenset[str]
+    parameters: frozenset[str]
+
+
+def scopes(tree: ast.Module) -> Scopes:
+    own: set[int] = set()
+    parameters: set[int] = set()
+    module = _of_module(tree)
+    waiting: list[tuple[ast.AST, tuple[_Bound, ...]]] = [(tree, ())]
+    while waiting:
+        node, around = waiting.pop()
+        if isinstance(node, ast.Name):
+            holder = next((one for one in reversed(around) if node.id in one.names), None)
+            if holder is not None:
+                own.add(id(node))
+                if node.id in holder.parameters:
+                    parameters.add(id(node))
+            elif module.get(node.id, node.lineno) < node.lineno:
+                own.add(id(node))
+        inner = (*around, _of_function(node)) if isinstance(node, _Function) else around
+        within = {id(one) for one in _body(node)} if isinstance(node, _Function) else set()
+        waiting += [(child, inner if id(child) in within else around) for child in ast.iter_child_nodes(node)]
+    return Scopes(frozenset(own), frozenset(parameters))
+
+
+def _of_module(tree: ast.Module) -> dict[str, int]:
+    """The lines by which the module's own names are bound for good."""
+    found: dict[str, int] = {}
+    for node in tree.body:
+        names = _named(node)
+        if isinstance(node, ast.Assign):
+            names = [target.id for target in node.targets if isinstance(target, ast.Name)]
+        for name in names:
+            found.setdefault(name, node.end_lineno or node.lineno)
+    for inner in ast.walk(tree):           # what is gone again leaves the builtin behind
+        if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Del):
+            found.pop(inner.id, None)
+        elif isinstance(inner, ast.ExceptHandler) and inner.name:
+            found.pop(inner.name, None)
+    return found
+
+
+def _of_function(node: _Function) -> _Bound:
+    given = node.args
+    arguments = [*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg]
+    parameters = {one.arg for one in arguments if one is not None}
+    bound: set[str] = set()
+    elsewhere: set[str] = set()
+    for inner in _inside(node):
+        bound.update(_named(inner))
+        if isinstance(inner, ast.Name) and not isinstance(inner.ctx, ast.Load):
+            bound.add(inner.id)
+        elif isinstance(inner, ast.Global | ast.Nonlocal):
+            elsewhere.update(inner.names)
+    return _Bound(frozenset((parameters | bound) - elsewhere), frozenset(parameters - bound - elsewhere))
+
+
+def _inside(node: _Function) -> Iterator[ast.AST]:
+    """All nodes of a function's body but those in scopes of their own."""
+    waiting: list[ast.AST] = list(_body(node))
+    while waiting:
+        one = waiting.pop()
+        yield one
+        if not isinstance(one, _Function | ast.ClassDef | _Comprehension):
+            waiting += ast.iter_child_nodes(one)
+
+
+def _body(node: _Function) -> list[ast.AST]:
+    return [node.body] if isinstance(node, ast.Lambda) else list(node.body)
+
+
+def _named(node: ast.AST) -> list[str]:
+    """What a definition or an import binds."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return [node.name]
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        return [alias.asname or alias.name.split(".")[0] for alias in node.names]
+    return []

@@ -1,0 +1,90 @@
+"""Tensors that share memory, remade so that they still do: copied, moved, widened or given other values (torch).
+
+`remade` looks at nested arguments as a whole, because what `forward(x, x)` or `forward(x, x[1:])` shares is lost when every
+tensor is copied on its own. Where to look next: `verify/reference/float64_truth.py` and `verify/reference/reference.py`, which
+use it; `verify/messages/tensor_file.py` for files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+
+def remade(arguments: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """`arguments` with every tensor replaced by what `change` makes of it; tensors that overlap do so afterwards.
+
+    For overlapping tensors `change` sees their common memory as one flat tensor and must keep its length. Where they do not
+    have one dtype, or `change` returns the flat tensor itself, they are left or changed one by one.
+    """
+    leaves, spec = pytree.tree_flatten(arguments)
+    tensors = [(position, leaf) for position, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
+    for group in groups([tensor for _, tensor in tensors]):
+        members = [tensors[number] for number in group]
+        first = members[0][1]
+        if len(members) == 1:
+            leaves[members[0][0]] = change(first)
+            continue
+        if any(tensor.dtype != first.dtype for _, tensor in members):
+            for position, tensor in members:
+                leaves[position] = change(tensor)
+            continue
+        low = min(int(tensor.storage_offset()) for _, tensor in members)
+        high = max(int(tensor.storage_offset()) + extent(tensor) for _, tensor in members)
+        flat = first.detach().as_strided((high - low,), (1,), low)
+        other = change(flat)
+        if other is flat:
+            continue
+        base = int(other.storage_offset())
+        step = int(other.stride(0))
+        for position, tensor in members:
+            strides = [step * stride for stride in tensor.stride()]
+            leaves[position] = other.as_strided(tensor.shape, strides, base + step * (int(tensor.storage_offset()) - low))
+    return pytree.tree_unflatten(leaves, spec)
+
+
+def groups(tensors: list[Tensor]) -> list[list[int]]:
+    """Positions of tensors by overlapping memory; one without elements is on its own."""
+    ranges = []
+    for number, tensor in enumerate(tensors):
+        begin = int(tensor.storage_offset()) * tensor.itemsize
+        end = begin + extent(tensor) * tensor.itemsize
+        # No two storages have one address, unless both are empty.
+        place = (str(tensor.device), tensor.untyped_storage().data_ptr() if end > begin else -1 - number)
+        ranges.append((place, begin, end, number))
+    found: list[list[int]] = []
+    last: tuple[str, int] | None = None
+    high = 0
+    for where, begin, end, number in sorted(ranges):
+        if where != last or begin >= high:
+            found.append([])
+            last, high = where, end
+        found[-1].append(number)
+        high = max(high, end)
+    return sorted(found)
+
+
+def alias(tensor: Tensor) -> Tensor:
+    """Another object for the same memory: who is given it can change that object's class or lifetime, and not `tensor`'s."""
+    return tensor.detach()
+
+
+def memory_of(tensor: Tensor) -> tuple[int, int]:
+    """Address and length in bytes, from the first to the last element."""
+    return tensor.data_ptr(), extent(tensor) * tensor.element_size()
+
+
+def is_dense(value: Any) -> bool:
+    """Whether its bytes lie as its strides say; what is no tensor is fine."""
+    return not isinstance(value, Tensor) or (value.layout == torch.strided and not value.is_nested and not value.is_quantized)
+
+
+def extent(tensor: Tensor) -> int:
+    """Elements of memory from the first to the last of a tensor."""
+    if tensor.numel() == 0:
+        return 0
+    return 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))

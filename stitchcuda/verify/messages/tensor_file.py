@@ -1,0 +1,251 @@
+"""Tensors as files between processes, and how a file that a hostile process wrote is read.
+
+The format is safetensors: one span of bytes for each piece of memory, with dtype, shape, strides and place of every tensor as
+metadata. Tensors that overlap in memory share a span, so that they overlap again where they are read. A reader maps nothing
+(its writer could cut the file short under it), believes no number before it has checked it, follows no link and waits for
+nobody. It does not judge values. Where to look next: `verify/messages/wire.py`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from stitchcuda.verify.messages import json_text
+
+_HEADER_LIMIT = 16 * 2**20
+_TENSORS_LIMIT = 65_536
+_DIMENSIONS_LIMIT = 64
+_ELEMENTS_LIMIT = 2**48                    # of one tensor, however little memory its strides give it
+_ALIGNMENT = 64                            # of spans in the file
+_UNIT = 16                                 # spans begin at multiples of the widest element, as torch's storages do
+
+_TYPES: dict[str, torch.dtype] = {
+    str(dtype).removeprefix("torch."): dtype
+    for dtype in (
+        torch.float64, torch.float32, torch.float16, torch.bfloat16,
+        torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz, torch.float8_e8m0fnu,
+        torch.complex128, torch.complex64, torch.complex32,
+        torch.int64, torch.int32, torch.int16, torch.int8, torch.uint64, torch.uint32, torch.uint16, torch.uint8, torch.bool,
+    )
+}  # fmt: skip
+
+
+class WireError(Exception):
+    """A value that cannot travel, or a file or message that is not what was agreed."""
+
+
+def write_tensors(path: Path, tensors: list[torch.Tensor]) -> None:
+    """Write the memory of each tensor, in order. Raises `WireError` for a dtype that cannot travel."""
+    bare = [_bare(tensor) for tensor in tensors]
+    spans, places = _spans(bare)
+    layout = []
+    for tensor, (piece, offset) in zip(bare, places, strict=True):
+        name = str(tensor.dtype).removeprefix("torch.")
+        if name not in _TYPES:
+            raise WireError(f"a tensor of dtype {name}")
+        layout.append({
+            "dtype": name, "shape": list(tensor.shape), "strides": list(tensor.stride()), "span": piece, "offset": offset,
+        })  # fmt: skip
+    header: dict[str, Any] = {"__metadata__": {"layout": json_text.dumped(layout).decode()}}
+    position = 0
+    for number, span in enumerate(spans):
+        length = _padded(span.numel())
+        header[f"{number:05d}"] = {"dtype": "U8", "shape": [length], "data_offsets": [position, position + length]}
+        position += length
+    text = json_text.dumped(header)
+    text += b" " * (-(8 + len(text)) % _ALIGNMENT)
+    with open(path, "wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for span in spans:
+            file.write(_memory(span))
+            file.write(bytes(_padded(span.numel()) - span.numel()))
+
+
+def read_tensors(path: Path, *, device: str = "cpu", limit_bytes: int | None = None) -> list[torch.Tensor]:
+    """Read what `write_tensors` wrote: private copies with the recorded layout. Raises `WireError` when the file lies.
+
+    `limit_bytes`: the file was written by a process that is not trusted. It must be its only link and belong to this user, and
+    no more than so many bytes are read.
+    """
+    try:
+        # O_NONBLOCK: nobody may ever write into a FIFO.
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise WireError(f"unreadable tensors: {error.strerror}") from error
+    try:
+        size = _examined(fd, limit_bytes)
+        header, start = _header(fd, size)
+        spans = [_span(fd, start + begin, end - begin) for begin, end in _offsets(header, size - start)]
+        layout = json.loads(header["__metadata__"]["layout"])
+        if not isinstance(layout, list) or len(layout) > _TENSORS_LIMIT:
+            raise WireError("unreadable tensors: the layout is no list")
+        for entry in layout:
+            _check(entry, spans)
+        moved = [span.to(device) for span in spans]
+        return [_restored(moved, entry) for entry in layout]
+    except (KeyError, TypeError, ValueError, RuntimeError, AttributeError, OSError, RecursionError, OverflowError) as error:
+        raise WireError(f"unreadable tensors: {' '.join(str(error).split())[:200]}") from error
+    finally:
+        os.close(fd)
+
+
+def _bare(tensor: torch.Tensor) -> torch.Tensor:
+    tensor = tensor.detach().resolve_conj().resolve_neg()
+    return tensor if type(tensor) is torch.Tensor else tensor.as_subclass(torch.Tensor)
+
+
+def _spans(tensors: list[torch.Tensor]) -> tuple[list[torch.Tensor], list[tuple[int, int]]]:
+    """(bytes of each piece of memory on the CPU, (piece, offset in it) of each tensor); overlapping tensors share a piece."""
+    ranges = []
+    for number, tensor in enumerate(tensors):
+        begin = int(tensor.storage_offset()) * tensor.itemsize
+        end = begin + _extent(tensor.shape, tensor.stride()) * tensor.itemsize
+        storage = (str(tensor.device), tensor.untyped_storage().data_ptr())
+        ranges.append((storage, begin - begin % _UNIT if end > begin else begin, end, number))
+    ranges.sort(key=lambda one: (one[0], one[1]))
+    spans: list[torch.Tensor] = []
+    places = [(0, 0)] * len(tensors)
+    group: list[int] = []                  # tensors of the piece under way
+    place: tuple[str, int] | None = None
+    low = high = 0
+    for storage, begin, end, number in ranges:
+        if end <= begin:
+            continue                       # no elements: no memory
+        if storage != place or begin >= high:
+            if group:
+                spans.append(_bytes(tensors[group[0]], low, high))
+            group, place, low, high = [], storage, begin, end
+        group.append(number)
+        high = max(high, end)
+        places[number] = (len(spans), int(tensors[number].storage_offset()) * tensors[number].itemsize - low)
+    if group:
+        spans.append(_bytes(tensors[group[0]], low, high))
+    return spans, places
+
+
+def _bytes(tensor: torch.Tensor, begin: int, end: int) -> torch.Tensor:
+    """Bytes of the memory under a tensor, copied to the CPU."""
+    storage = tensor.untyped_storage()
+    flat = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage, begin, (end - begin,), (1,))
+    return flat.to("cpu", copy=True)
+
+
+def _memory(span: torch.Tensor) -> memoryview:
+    """A writable view of a CPU tensor's bytes; it does not keep the tensor alive."""
+    length = span.numel()
+    return memoryview((ctypes.c_char * length).from_address(span.data_ptr())).cast("B") if length else memoryview(b"")
+
+
+def _examined(fd: int, limit_bytes: int | None) -> int:
+    """The size of an open file that may be read."""
+    facts = os.fstat(fd)
+    if not stat.S_ISREG(facts.st_mode):
+        raise WireError("unreadable tensors: not a regular file")
+    if limit_bytes is not None:
+        if facts.st_nlink != 1 or facts.st_uid != os.geteuid():
+            raise WireError("unreadable tensors: the file has another name or another owner")
+        if facts.st_size > limit_bytes:
+            raise WireError(f"{facts.st_size} bytes of tensors where at most {limit_bytes} were expected")
+    return facts.st_size
+
+
+def _header(fd: int, size: int) -> tuple[dict[str, Any], int]:
+    """(the header, where the spans begin)."""
+    length = int.from_bytes(_exactly(fd, 0, 8), "little")
+    if length > min(_HEADER_LIMIT, size - 8):
+        raise WireError(f"unreadable tensors: a header of {length} bytes in a file of {size}")
+    header = json.loads(_exactly(fd, 8, length))
+    if not isinstance(header, dict):
+        raise WireError("unreadable tensors: the header is no object")
+    return header, 8 + length
+
+
+def _offsets(header: dict[str, Any], size: int) -> list[tuple[int, int]]:
+    """Where each span begins and ends; together they are all that follows the header."""
+    offsets = []
+    position = 0
+    for number in range(len(header) - 1):
+        entry = header[f"{number:05d}"]
+        begin, end = entry["data_offsets"]
+        if entry["dtype"] != "U8" or not _whole(begin, end) or begin != position or end < begin or end > size:
+            raise WireError("unreadable tensors: the spans do not follow each other")
+        offsets.append((begin, end))
+        position = end
+    if position != size:
+        raise WireError(f"unreadable tensors: spans of {position} bytes in {size}")
+    return offsets
+
+
+def _span(fd: int, start: int, length: int) -> torch.Tensor:
+    """Bytes read into memory of this process, aligned as torch aligns."""
+    span = torch.empty(length, dtype=torch.uint8)
+    view, done = _memory(span), 0
+    while done < length:
+        count = os.preadv(fd, [view[done : done + 2**30]], start + done)
+        if count == 0:
+            raise WireError("unreadable tensors: the file was cut short")
+        done += count
+    return span
+
+
+def _exactly(fd: int, start: int, length: int) -> bytes:
+    found = os.pread(fd, length, start)
+    if len(found) != length:
+        raise WireError("unreadable tensors: the file was cut short")
+    return found
+
+
+def _check(entry: Any, spans: list[torch.Tensor]) -> None:
+    """Raises `WireError` unless the tensor lies inside its span."""
+    shape, strides, span, offset, dtype = (entry[key] for key in ("shape", "strides", "span", "offset", "dtype"))
+    if not isinstance(shape, list) or not isinstance(strides, list) or len(shape) != len(strides):
+        raise WireError("unreadable tensors: shape and strides do not fit")
+    if len(shape) > _DIMENSIONS_LIMIT or not _whole(*shape, *strides, span, offset):
+        raise WireError("unreadable tensors: impossible shape or strides")
+    if not isinstance(dtype, str) or dtype not in _TYPES:
+        raise WireError(f"unreadable tensors: dtype {dtype!r:.40}")
+    count = 1
+    for size in shape:
+        count *= size
+        if count > _ELEMENTS_LIMIT or size > _ELEMENTS_LIMIT:
+            raise WireError("unreadable tensors: too many elements")
+    width = _TYPES[dtype].itemsize
+    if any(stride > _ELEMENTS_LIMIT for stride in strides) or offset % width:
+        raise WireError("unreadable tensors: impossible shape or strides")
+    if count and (span >= len(spans) or offset + _extent(shape, strides) * width > spans[span].numel()):
+        raise WireError("unreadable tensors: a tensor lies outside its memory")
+
+
+def _restored(spans: list[torch.Tensor], entry: dict[str, Any]) -> torch.Tensor:
+    dtype = _TYPES[entry["dtype"]]
+    if 0 in entry["shape"]:
+        device = spans[0].device if spans else "cpu"
+        return torch.empty(0, dtype=dtype, device=device).as_strided(entry["shape"], entry["strides"])
+    span, offset = spans[entry["span"]], entry["offset"]
+    if dtype is torch.bool:                # any other byte would be neither true nor false
+        span[offset : offset + _extent(entry["shape"], entry["strides"])].clamp_(max=1)
+    usable: torch.Tensor = span[: span.numel() - span.numel() % dtype.itemsize]
+    return usable.view(dtype).as_strided(entry["shape"], entry["strides"], offset // dtype.itemsize)
+
+
+def _extent(shape: Sequence[int], strides: Sequence[int]) -> int:
+    """Elements from the first to the last, 0 where there are none."""
+    if 0 in shape:
+        return 0
+    return 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
+
+
+def _padded(length: int) -> int:
+    return length + -length % _ALIGNMENT
+
+
+def _whole(*values: Any) -> bool:
+    return all(type(value) is int and value >= 0 for value in values)

@@ -1,0 +1,181 @@
+"""The one build interceptor: every way a program builds its CUDA goes through here. Only in the program worker.
+
+It serves `tvm_ffi.cpp.load`, `load_inline`, `build`, `build_inline` and `torch.utils.cpp_extension.load`, `load_inline`: each
+becomes an order that somebody else builds, since this process may start no compiler and write no cache. On the simulator it
+wraps the functions, so that their traffic is counted and CUDA graphs can record them. Where to look next:
+`verify/messages/build_orders.py` (what is sent), `verify/program/builder_worker.py` (who builds).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import inspect
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from stitchcuda.simulator import loaded_runtime
+from stitchcuda.state import Target
+from stitchcuda.tools.device import toolkit
+from stitchcuda.verify.integrity import byte_traffic
+from stitchcuda.verify.integrity.byte_traffic import Poison, Traffic
+from stitchcuda.verify.integrity.dispatch_recorder import note
+from stitchcuda.verify.messages import build_orders
+from stitchcuda.verify.messages.build_orders import Build
+from stitchcuda.verify.program import simulated_device
+from stitchcuda.verify.program.simulated_graph import Recorder
+from stitchcuda.verify.program.torch_loader import load_extension
+
+_Sources = Sequence[str] | str | None
+
+
+class Interceptor:
+    """Installed once per worker, before anything of the program is imported.
+
+    `program` is its folder, `build` sends an order and waits; with `skip` kernels are built so that they can be left out.
+    """
+
+    def __init__(self, target: Target, program: Path, build: Build, *, skip: bool = False) -> None:
+        self.build_s = 0.0
+        self.loaded: list[str] = []
+        self._target = target
+        self._program = program
+        self._order = build
+        self._skip = skip
+
+    def install(self) -> None:
+        """Patch the builders of this process. Irreversible: the worker is thrown away."""
+        cpp = importlib.import_module("tvm_ffi.cpp")
+        extension = importlib.import_module("tvm_ffi.cpp.extension")
+        for module in (cpp, extension):
+            for name in ("build", "build_inline", "load", "load_inline"):
+                setattr(module, name, getattr(self, name))
+        torch_extension = importlib.import_module("torch.utils.cpp_extension")
+        for name in ("load", "load_inline"):
+            setattr(torch_extension, name, self._torch_loader(name, getattr(torch_extension, name)))
+        if self._target == "sim":
+            simulated_device.install()
+        elif vars(torch_extension).get("CUDA_HOME") is None and (kit := toolkit.find_toolkit()) is not None:
+            vars(torch_extension)["CUDA_HOME"] = str(kit.home)
+
+    def start(self, settings: Mapping[str, str]) -> None:
+        """Load the simulator's runtime with these settings, before the program can change any."""
+        answer = self._order(build_orders.Order(style="runtime", name="stitchsim").model_dump(mode="json"))
+        loaded_runtime.start(Path(answer.get("runtime", "")), build_orders.library(answer), settings)
+
+    @contextlib.contextmanager
+    def running(self, poison: Poison | None = None) -> Iterator[None]:
+        """While generated code runs: the simulated device answers, fresh memory is poisoned, and with a `Traffic` it is seen
+        what the host touches."""
+        with contextlib.ExitStack() as stack:
+            if self._target == "sim":
+                stack.enter_context(simulated_device.SimulatedDevice())
+            if poison is not None:
+                stack.enter_context(poison)
+            if isinstance(poison, Traffic):
+                loaded_runtime.guard(True)
+                stack.callback(loaded_runtime.guard, False)
+            yield
+
+    def build(self, name: str, **options: Any) -> str:
+        """Stands in for tvm_ffi.cpp.build: the path of a shared library. Build folder and backend are ours to choose."""
+        return str(self._built(name, "tvm", options))
+
+    def load(self, name: str, *, keep_module_alive: bool = True, **options: Any) -> Any:
+        """Stands in for tvm_ffi.cpp.load."""
+        return self._open(self.build(name, **options), keep_module_alive)
+
+    def build_inline(
+        self,
+        name: str,
+        *,
+        cpp_sources: _Sources = None,
+        cuda_sources: _Sources = None,
+        functions: Mapping[str, str] | Sequence[str] | str | None = None,
+        **options: Any,
+    ) -> str:
+        """Stands in for tvm_ffi.cpp.build_inline."""
+        return self.build(name, cpp_sources=cpp_sources, cuda_sources=cuda_sources, functions=functions, **options)
+
+    def load_inline(self, name: str, *, keep_module_alive: bool = True, **options: Any) -> Any:
+        """Stands in for tvm_ffi.cpp.load_inline."""
+        return self._open(self.build_inline(name, **options), keep_module_alive)
+
+    def _built(self, name: str, style: Literal["tvm", "torch"], options: Mapping[str, Any]) -> Path:
+        started = time.monotonic()
+        try:
+            order = build_orders.ordered(name, style, options, self._program, skip=self._skip)
+            answer = self._order(order.model_dump(mode="json"))
+            return build_orders.library(answer)
+        finally:
+            self.build_s += time.monotonic() - started
+            self.loaded.append(name)
+
+    def _open(self, path: str, keep: bool) -> Any:
+        from tvm_ffi import load_module
+
+        module = load_module(path, keep_module_alive=keep)
+        return CountedModule(module) if self._target == "sim" else module
+
+    def _torch_loader(self, which: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        signature = inspect.signature(original)
+
+        def load(name: str, *args: Any, **options: Any) -> Any:
+            given = signature.bind(name, *args, **options).arguments
+            library = self._built(name, "torch", given)
+            module = load_extension(name, library, module=bool(given.get("is_python_module", True)))
+            return CountedModule(module) if self._target == "sim" else module
+
+        load.__name__ = which
+        return load
+
+
+def _called(function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    if Recorder.active is not None:
+        return Recorder.active.kernel(lambda *again: _run(function, again), args)
+    return _run(function, args)
+
+
+def _run(function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    """One call, from the program or from a graph's replay; the runtime counts what it launches on these tensors."""
+    given = byte_traffic.tensors_of(args)
+    byte_traffic.know(given)
+    for tensor in given:
+        if loaded_runtime.outside(tensor.data_ptr()):  # what a kernel writes there is the host's to read
+            note("read", byte_traffic.extent_bytes(tensor), "host memory")
+    return function(*args)
+
+
+class CountedModule:
+    """A kernel module whose calls are seen; everything else passes through. It holds nothing that counts."""
+
+    def __init__(self, module: Any) -> None:
+        self._module = module
+        self._functions: dict[str, Any] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return self._wrapped(name, lambda: getattr(self._module, name))
+
+    def __getitem__(self, name: str) -> Any:
+        return self._wrapped(name, lambda: self._module[name])
+
+    def get_function(self, name: str, query_imports: bool = False) -> Any:
+        return self._wrapped(name, lambda: self._module.get_function(name, query_imports))
+
+    def _wrapped(self, name: str, find: Callable[[], Any]) -> Any:
+        if name not in self._functions:
+            found = find()
+            plain = isinstance(found, type) or not callable(found)
+            self._functions[name] = found if plain else self._counted(name, found)
+        return self._functions[name]
+
+    def _counted(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if kwargs:
+                return _called(lambda *given: function(*given[:-1], **given[-1]), (*args, kwargs))
+            return _called(function, args)
+
+        call.__name__ = name
+        return call

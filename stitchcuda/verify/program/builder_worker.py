@@ -1,0 +1,274 @@
+"""Builds what programs order: checks an order, writes its inline sources, composes commands, hands out a sealed library.
+
+It is trusted: it never runs, imports or loads anything of a program. Every compiler that it starts runs in the sandbox and sees
+the program's folder, the toolkit and nothing else of the user's; only this process moves results into the cache.
+Where to look next: `verify/messages/build_orders.py` (what is ordered), `verify/processes/builder.py` (the judge's handle),
+`tools/build/nvcc.py` and `stitchcuda/simulator/`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import os
+import re
+import tempfile
+import traceback
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from stitchcuda.errors import BadInput, Unavailable
+from stitchcuda.sandbox import digest_seal
+from stitchcuda.sandbox.removal import remove
+from stitchcuda.simulator.build import SHARED, build_simulated, runtime_library
+from stitchcuda.simulator.compile import CompileError
+from stitchcuda.simulator.includes import inside
+from stitchcuda.simulator.source import line_of, masked
+from stitchcuda.simulator.torch_extension import build_torch_extension, inline_sources, torch_memory
+from stitchcuda.simulator.unsupported import Refused
+from stitchcuda.state import Target
+from stitchcuda.tools.build import bindings, masks, nvcc
+from stitchcuda.tools.build.build_flags import FlagRefused, Flags
+from stitchcuda.tools.build.program_sources import is_plain
+from stitchcuda.verify.messages.build_orders import BuildFailed, Order
+from stitchcuda.verify.messages.wire import Channel
+from stitchcuda.verify.program import inline_sources as inline_places
+
+_MOST_CHARACTERS = 32 * 2**20              # of one order's texts; CUTLASS as a whole is smaller
+_MOST_NAME = 200                           # of a name with what is added to it; file systems take 255 bytes
+_MOST_WORD = 3000                          # of a path or an option
+_NAME = {"tvm": re.compile(r"\w[\w.+-]{0,99}"), "torch": re.compile(r"[A-Za-z_]\w{0,99}"), "runtime": re.compile("stitchsim")}
+_SUFFIXES = (".cu", ".cc", ".cpp", ".cxx", ".c++")
+_REGISTRATION = re.compile(r"\bTORCH_LIBRARY\w*\s*\(|\btorch::RegisterOperators\b")
+
+
+class BuilderWorker:
+    """Builds for one target into one cache; the simulator's own libraries in `home`, if there is one
+    (`simulator/library_cache.py`)."""
+
+    def __init__(self, target: Target, cache: Path, arch: str, home: Path | None = None) -> None:
+        self._target = target
+        self._cache = cache.resolve()
+        self._inline = self._cache / "inline"
+        self._arch = arch
+        self._home = home
+        for folder in handed_out(cache):
+            folder.mkdir(parents=True, exist_ok=True)
+
+    def build(self, order: Mapping[str, Any], root: Path) -> dict[str, Any]:
+        """The answer to an order of the program in `root`: `{"path": …}`, or `{"error": sentence or log, "kind": …}`.
+
+        Kinds: "build" (the program's fault), "refused" (cannot run here), "unavailable" (this machine), "defect" (ours).
+        """
+        root = root.resolve()
+        try:
+            answer = self._built(_sane(Order(**order)), root)
+        except ValidationError:
+            answer = {"error": "the order to build cannot be understood", "kind": "build"}
+        except Refused as error:
+            file = self._shown(error.file, root)
+            answer = {"error": str(error), "kind": "refused", "construct": error.construct, "file": file, "line": error.line}
+        except Unavailable as error:
+            answer = {"error": str(error), "kind": "unavailable"}
+        except CompileError as error:
+            answer = {"error": self._shown(error.log, root), "kind": "build"}
+        except (BuildFailed, FlagRefused, BadInput, UnicodeError) as error:
+            answer = {"error": self._shown(str(error), root), "kind": "build"}
+        except Exception:
+            answer = {"error": traceback.format_exc(), "kind": "defect"}
+        return answer | {"notes": list(digest_seal.notes())}
+
+    def _built(self, order: Order, root: Path) -> dict[str, Any]:
+        if not _NAME[order.style].fullmatch(order.name):
+            raise BuildFailed(f"{order.name[:100]!r} is no name for a library: letters, digits and _ only")
+        if order.style == "runtime":
+            cache = self._cache / "simulator"
+            memory = torch_memory(cache, self._home)
+            return {"path": str(memory), "runtime": str(runtime_library(cache, self._home)), "shared": True}
+        flags = Flags(root)
+        cflags, cuda_flags = flags.host(order.cflags), flags.cuda(order.cuda_flags)
+        ldflags, includes = flags.link(order.ldflags), flags.includes(order.includes)
+        sources = self._sources(order, root)
+        try:
+            return self._library(order, root, sources, (cflags, cuda_flags, ldflags), includes)
+        except (CompileError, BuildFailed, Refused) as error:
+            told = self._told(error, order, root) if isinstance(error, Refused) else error
+            if not order.skip:             # which is made beside the one without switches, of the same files
+                self._forget(sources)
+            if told is not error:
+                raise told from error
+            raise
+
+    def _library(
+        self, order: Order, root: Path, sources: list[Path], flags: tuple[tuple[str, ...], ...], includes: tuple[Path, ...]
+    ) -> dict[str, Any]:
+        cflags, cuda_flags, ldflags = flags
+        # A program that is one inline file says nothing about the folder it lies in: its compilers do not see it.
+        home = root if order.sources or any(inside(folder, (root,)) for folder in includes) else self._inline
+        if self._target == "sim":
+            return self._simulated(order, sources, (*cflags, *cuda_flags), includes, (home,) if home is root else ())
+        kernels: tuple[str, ...] = ()
+        beside: tuple[Path, ...] = ()
+        if order.skip:
+            folder = self._cache / "masked"
+            sources, kernels = masks.masked_files(sources, folder=folder, include_dirs=includes, within=home)
+            beside = (home, folder)
+        built = nvcc.library(
+            sources,
+            arch=self._arch,
+            cache=self._cache,
+            root=home if home is root else sources[0].parent,
+            cflags=cflags,
+            cuda_flags=cuda_flags,
+            ldflags=ldflags,
+            includes=includes,
+            cuda_includes=beside,
+            binding=bindings.torch(order.name) if order.style == "torch" else bindings.tvm(),
+        )
+        if built.path is None:
+            raise BuildFailed(built.log)
+        return {"path": str(built.path), "kernels": kernels or [one.name for one in built.kernels]}
+
+    def _simulated(
+        self, order: Order, sources: list[Path], flags: Sequence[str], includes: Sequence[Path], within: Sequence[Path]
+    ) -> dict[str, Any]:
+        cache = self._cache / "simulator"
+        known = tuple(flag for flag in dict.fromkeys(flags) if flag.startswith(("-D", "-U", "-I")))
+        if order.style == "tvm":
+            made = build_simulated(
+                sources, name=order.name, cache=cache, home=self._home, include_dirs=includes, flags=known, within=within
+            )  # fmt: skip
+        else:
+            if not order.module:
+                raise Refused("an extension that is no Python module", order.name, 1)
+            for source in sources:
+                text = source.read_text(encoding="utf-8", errors="replace")
+                if (found := _REGISTRATION.search(masked(text))) is not None:
+                    raise Refused("an operator registered with torch's dispatcher", source, line_of(text, found.start()))
+            made = build_torch_extension(
+                sources, name=order.name, cache=cache, home=self._home, include_dirs=includes, flags=known, within=within
+            )  # fmt: skip
+        return {"path": str(made), "runtime": str(runtime_library(cache, self._home))}
+
+    def _sources(self, order: Order, root: Path) -> list[Path]:
+        """The order's sources as files: those of the program where they are, all others in a folder named by what they say."""
+        if sum(len(text) for text in (*order.cpp, *order.cuda, *(text for _, text in order.texts))) > _MOST_CHARACTERS:
+            raise BuildFailed(f"the sources of {order.name} are longer than {_MOST_CHARACTERS >> 20} MiB")
+        found = [_own_file(given, root) for given in order.sources]
+        texts = dict(order.texts)
+        if order.inline and order.style == "tvm":
+            texts = _tvm_inline(order)
+        elif order.inline:
+            texts = inline_sources(order.cpp, order.cuda, dict(order.functions) if order.functions is not None else None,
+                                   headers=order.headers)  # fmt: skip
+        for name in texts:
+            if Path(name).name != name or not is_plain(Path(name)) or Path(name).suffix not in _SUFFIXES:
+                raise BuildFailed(f"{name[:100]!r} is no name for a source file")
+        if not found and not texts:
+            raise BuildFailed(f"{order.name} has no sources")
+        return [*found, *self._written(texts)] if texts else found
+
+    def _written(self, texts: Mapping[str, str]) -> list[Path]:
+        digest = hashlib.sha256("\0".join(f"{file}\0{text}" for file, text in texts.items()).encode()).hexdigest()
+        folder = self._inline / digest[:24]
+        for file, text in texts.items():
+            path = folder / file
+            # Written anew each time: what lies there must be what was ordered, whoever can write there.
+            if not path.is_file() or path.read_text(encoding="utf-8", errors="replace") != text:
+                folder.mkdir(parents=True, exist_ok=True)
+                with tempfile.NamedTemporaryFile("w", dir=self._inline, delete=False, encoding="utf-8") as scratch:
+                    scratch.write(text)
+                os.replace(scratch.name, path)
+        return [folder / file for file in texts]
+
+    def _told(self, refusal: Refused, order: Order, root: Path) -> Refused:
+        """The refusal at the place that the author knows: an inline source lies in a file that was made of it."""
+        file = Path(refusal.file)
+        given = {"cuda.cu": order.cuda, "main.cpp": order.cpp}.get(file.name, ())
+        if not order.inline or file.parent.parent != self._inline or not given:
+            return refusal
+        found = inline_places.place(file.read_text(encoding="utf-8"), refusal.line, given, root, order.name)
+        return Refused(refusal.construct, *found) if found else refusal
+
+    def _forget(self, sources: list[Path]) -> None:
+        """Inline sources of which nothing came: the cache would keep them for good."""
+        for folder in {source.parent for source in sources if source.parent.parent == self._inline}:
+            remove(folder)
+
+    def _shown(self, log: str, root: Path) -> str:
+        """Paths as the program's author knows them."""
+        log = re.sub(rf"{re.escape(str(self._inline))}/\w+/", "", log)
+        return log.replace(f"{root}/", "")
+
+
+def handed_out(cache: Path, home: Path | None = None) -> tuple[Path, ...]:
+    """The folders that every program worker sees: our own libraries. Those of programs are lent
+    (`verify/processes/file_grants.py`)."""
+    places = (cache.resolve() / "simulator", *((home,) if home is not None else ()))
+    return tuple(place / SHARED for place in places)
+
+
+def _sane(order: Order) -> Order:
+    """The order, whose texts a system call or a compiler can be given. Raises `BuildFailed`."""
+    paths = (order.name, *order.sources, *order.includes, *(name for name, _ in order.texts))
+    words = (*paths, *order.cflags, *order.cuda_flags, *order.ldflags)
+    long = max((len(part.encode()) for path in paths for part in path.split("/")), default=0)
+    if any("\0" in word for word in words) or long > _MOST_NAME or any(len(word) > _MOST_WORD for word in words):
+        raise BuildFailed("the order to build holds a name or an option that cannot be one")
+    return order
+
+
+def _own_file(given: str, root: Path) -> Path:
+    path = root / given
+    if not inside(path, (root,)):
+        raise BuildFailed(f"{given[:300]} lies outside of the program; a program is built from its own sources")
+    real = path.resolve()
+    parts = real.relative_to(root).parts
+    if not is_plain(Path(*parts)) or real.suffix not in _SUFFIXES:
+        raise BuildFailed(f"{'/'.join(parts)[:300]!r} is no name for a source file")
+    if not real.is_file():
+        raise BadInput(f"cannot read {'/'.join(parts)}: No such file or directory")
+    return real
+
+
+def _tvm_inline(order: Order) -> dict[str, str]:
+    exported = dict(order.functions or ())
+    texts = {}
+    if order.cpp:
+        texts["main.cpp"] = _decorated("\n".join(order.cpp), exported)
+    if order.cuda:
+        texts["cuda.cu"] = _decorated("\n".join(order.cuda), {} if order.cpp else exported)
+    return texts
+
+
+def _decorated(source: str, functions: Mapping[str, str]) -> str:
+    """tvm-ffi's headers and export macros around a source, by tvm-ffi's own code where it still has it."""
+    for name in functions:
+        if not re.fullmatch(r"[A-Za-z_]\w*", name):
+            raise BuildFailed(f"{name[:100]!r} is no name for a function")
+    extension = importlib.import_module("tvm_ffi.cpp.extension")
+    decorate = getattr(extension, "_decorate_with_tvm_ffi", None)
+    if decorate is not None:
+        return str(decorate(source, functions))
+    headers = ("container/tensor.h", "dtype.h", "error.h", "extra/c_env_api.h", "function.h")
+    exports = (f"TVM_FFI_DLL_EXPORT_TYPED_FUNC({name}, {name});" for name in functions)
+    return "\n".join((*(f"#include <tvm/ffi/{header}>" for header in headers), source, *exports, ""))
+
+
+def main(channel: Channel, scratch: Path, target: Target) -> None:
+    """Answer the judge until it hangs up."""
+    for name in ("HOME", "XDG_CACHE_HOME"):
+        os.environ.pop(name, None)         # the toolkit's overlay lies in the user's cache, not in this process' scratch
+    os.umask(os.umask(0) | 0o022)          # nobody else writes to what lies in a cache
+    builders: dict[str, BuilderWorker] = {}
+    while True:
+        message = channel.receive()
+        cache = message["cache"]
+        if cache not in builders:
+            home = Path(message["home"]) if message.get("home") else None
+            builders[cache] = BuilderWorker(target, Path(cache), message["arch"], home)
+        answer = builders[cache].build(message["order"], Path(message["root"]))
+        channel.send({"built": answer, "id": message.get("id")})

@@ -1,0 +1,238 @@
+"""Times a trusted reference in several ways, in this process: `python -m stitchcuda.verify.reference.baselines_worker ORDER`
+(torch).
+
+Every way is compared with the reference by the verifier's bound and then timed in turns with eager calls: cold L2, idle device
+before each call, the clock of `verify/timing/stopwatch.py`. Unlike the verifier's, its inputs keep their contents and places.
+One line of JSON for each way; it ends with the first failure, since what that leaves behind is unknown. It decides and keeps
+nothing. Where to look next: `verify/reference/baselines.py` (who asks), `verify/reference/trusted_reference.py` (the
+comparison), `verify/timing/timed_calls.py` (how programs are timed).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from stitchcuda.errors import BadInput
+from stitchcuda.sandbox.limits import die_with_parent
+from stitchcuda.tools.device import gpu_lock
+from stitchcuda.tools.device.interval import Median, median_of
+from stitchcuda.verify.reference.baselines import BaselineTime, Mode
+from stitchcuda.verify.reference.trusted_reference import Subject, copied
+from stitchcuda.verify.timing.stopwatch import DeviceClock
+
+ROUNDS, FEWEST_ROUNDS, CALLS, FEWEST_CALLS = 25, 6, 8, 2
+_BLOCK_MS, _BUDGET_MS = 16.0, 20e3         # of one way's calls: in a block, and in all
+_WARM_CALLS = 5
+
+Call = Callable[..., Any]
+Turn = Callable[[], contextlib.AbstractContextManager[None]]
+"""Makes sure that nobody else times on the device."""
+
+
+class Clock(Protocol):
+    """The part of `stopwatch.Clock` that trusted calls need."""
+
+    def settle(self) -> None: ...
+    def start(self) -> None: ...
+    def returned(self) -> None: ...
+    def stop(self) -> tuple[float, float]: ...
+
+
+class HostClock:
+    """For calls on a CPU, which end when they return."""
+
+    def settle(self) -> None:
+        self._began = self._ended = 0
+
+    def start(self) -> None:
+        self._began = time.perf_counter_ns()
+
+    def returned(self) -> None:
+        self._ended = time.perf_counter_ns()
+
+    def stop(self) -> tuple[float, float]:
+        return 1e-6 * (self._ended - self._began), 0.0
+
+
+class Graphed:
+    """The reference captured as a CUDA graph, as a user would call it: inputs are copied in, outputs copied out."""
+
+    def __init__(self, module: torch.nn.Module, given: tuple[Any, Any], written: list[int]) -> None:
+        args, kwargs = copied(given)
+        self._inputs = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+        self._written = written
+        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(3):
+                module(*args, **kwargs)
+        torch.cuda.current_stream().wait_stream(side)
+        self._graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self._graph):
+            self._result = module(*args, **kwargs)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        given = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+        for place, value in zip(self._inputs, given, strict=True):
+            place.copy_(value)
+        self._graph.replay()
+        for number in self._written:
+            given[number].copy_(self._inputs[number])
+        return pytree.tree_map_only(Tensor, torch.clone, self._result)
+
+
+def made(mode: Mode, subject: Subject) -> tuple[Call, float]:
+    """(the way to call it, seconds until its first call had returned); state is as before."""
+    if mode == "eager":
+        return subject.module, 0.0
+    if mode != "graph":
+        importlib.import_module("torch._inductor.compile_fx")
+    began = time.perf_counter()
+    call: Call
+    with subject.as_asked():
+        if mode == "graph":
+            if subject.device != "cuda":
+                raise RuntimeError("CUDA graphs need a GPU")
+            call = Graphed(subject.module, subject.inputs[0], subject.written)
+        else:
+            call = torch.compile(subject.module, mode="default" if mode == "compile" else "max-autotune")
+            args, kwargs = copied(subject.inputs[0])
+            call(*args, **kwargs)
+        _wait(subject.device)
+    took = time.perf_counter() - began
+    subject.restore()
+    return call, took
+
+
+def in_turns(
+    clock: Clock, calls: list[Call], ready: Callable[[], tuple[Any, Any]], budget_ms: float = _BUDGET_MS
+) -> list[Median]:
+    """Milliseconds of a call of each, over rounds of blocks that alternate. `ready` gives arguments, before each is timed."""
+
+    def block(call: Call, count: int) -> float:
+        times = []
+        for _ in range(count):
+            args, kwargs = ready()
+            clock.settle()
+            clock.start()
+            result = call(*args, **kwargs)
+            clock.returned()
+            times.append(clock.stop()[0])
+            del result
+        return median_of(times).value
+
+    warm = [block(call, _WARM_CALLS) for call in calls]
+    count = max(FEWEST_CALLS, min(CALLS, int(_BLOCK_MS / max(*warm, 1e-3))))
+    rounds = max(FEWEST_ROUNDS, min(ROUNDS, int(budget_ms / (count * max(sum(warm), 1e-3)))))
+    found: list[list[float]] = [[] for _ in calls]
+    gc.disable()
+    try:
+        for number in range(rounds):
+            order = list(range(len(calls)))
+            for which in order if number % 2 else reversed(order):
+                found[which].append(block(calls[which], count))
+    finally:
+        gc.enable()
+    return [median_of(times) for times in found]
+
+
+def timed(mode: Mode, subject: Subject, clock: Clock, alone: Turn) -> BaselineTime:
+    """One way, compared and timed; a failure is told in the record."""
+    if mode not in ("eager", "graph"):
+        importlib.import_module("torch._dynamo.utils").counters.clear()
+    try:
+        call, compile_s = made(mode, subject)
+        wrong = subject.disagreement(call)
+
+        def ready() -> tuple[Any, Any]:
+            subject.restore()
+            return copied(subject.inputs[0]) if subject.written else subject.inputs[0]
+
+        with alone(), subject.as_asked():
+            own, *others = in_turns(clock, [call] if mode == "eager" else [call, subject.module], ready)
+    except BadInput:
+        raise
+    except Exception as error:
+        first = next(iter(str(error).strip().splitlines()), "")
+        memory = isinstance(error, MemoryError | torch.OutOfMemoryError)
+        return BaselineTime(mode=mode, failed=f"{type(error).__name__}: {first[:300]}".rstrip(": "), passing=memory)
+    eager = others[0] if others else own
+    return BaselineTime(
+        mode=mode, ms=own.value, low_ms=own.low, high_ms=own.high, samples=own.samples, eager_ms=eager.value,
+        compile_s=compile_s, agrees=not wrong, precision=subject.precision(),
+        note="; ".join(filter(None, [wrong, _told(mode)])),
+    )  # fmt: skip
+
+
+def _told(mode: Mode) -> str:
+    """What the compiler could not do."""
+    if mode in ("eager", "graph"):
+        return "inputs copied in, outputs copied out" if mode == "graph" else ""
+    counters = importlib.import_module("torch._dynamo.utils").counters
+    breaks, skips = sum(counters["graph_break"].values()), counters["inductor"]["cudagraph_skips"]
+    notes = [f"{breaks} graph breaks" if breaks else "", "without CUDA graphs" if skips else ""]
+    return ", ".join(filter(None, notes))
+
+
+def _wait(device: str) -> None:
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+def main() -> None:
+    """Carry out one order: reference, precision, device, modes."""
+    die_with_parent()
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)                          # what the reference and compilers print is no answer
+
+    def say(**answer: Any) -> None:
+        answers.write(json.dumps(answer) + "\n")
+        answers.flush()
+
+    order = json.loads(sys.argv[1])
+    device = order["device"]
+    if device == "cuda" and not torch.cuda.is_available():
+        sys.exit("torch finds no GPU: it is a CPU build, or the driver is too old for it")
+    gpu = str(torch.cuda.get_device_properties(0).uuid) if device == "cuda" else ""
+
+    @contextlib.contextmanager
+    def alone() -> Iterator[None]:
+        """A turn on the GPU without others that time; how long it is waited for is nobody's compile time."""
+        say(waiting=True)
+        with gpu_lock.alone(gpu) if gpu else contextlib.nullcontext():
+            say(waiting=False)
+            yield
+
+    try:
+        subject = Subject(Path(order["reference"]), device, order["precision"])
+    except BadInput as error:
+        say(bad_input=str(error))
+        return
+    clock: Clock = DeviceClock() if device == "cuda" else HostClock()
+    say(ready=True)
+    for mode in order["modes"]:
+        found = timed(mode, subject, clock, alone)
+        say(time=found.model_dump())
+        if found.failed:
+            return
+        importlib.import_module("torch._dynamo").reset()
+        gc.collect()
+        if device == "cuda":
+            torch.cuda.empty_cache()
+
+
+if __name__ == "__main__":
+    main()

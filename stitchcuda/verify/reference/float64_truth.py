@@ -1,0 +1,179 @@
+"""What a call really computes: named outputs, what it wrote in place, and the same in float64 from end to end (torch).
+
+The float64 run is the yardstick of every error bound, so no float32 rounding may hide in its middle: explicit casts inside
+the forward pass (`x.float()`, `dtype=torch.float32`, float32 constants) become float64 too. Nothing here changes the module
+or the inputs it is given: it works on deep copies.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from stitchcuda.errors import BadInput
+from stitchcuda.verify.messages.shared_tensors import groups, is_dense, remade
+
+_WIDER = {
+    torch.float32: torch.float64,
+    torch.float16: torch.float64,
+    torch.bfloat16: torch.float64,
+    torch.complex64: torch.complex128,
+    torch.complex32: torch.complex128,
+}
+
+_HIGHER_ORDER = re.compile(r"There was no rule registered for HigherOrderOperator (\w{1,60}) and mode")
+
+
+def name_outputs(result: Any, name: str = "output") -> dict[str, Tensor]:
+    """The tensors of a nested result by path: `output`, `output.0`, `output.logits.1`. None is skipped.
+
+    Raises `BadInput` for anything that is no tensor and no nested tuple, list or dict of tensors.
+    """
+    if result is None:
+        return {}
+    if isinstance(result, Tensor):
+        if not is_dense(result):
+            raise BadInput(f"The reference returns a sparse, nested or quantised tensor as {name}: return dense ones.")
+        return {name: result}
+    if isinstance(result, dict):
+        parts = [(str(key), part) for key, part in result.items()]
+    elif isinstance(result, tuple | list):
+        parts = [(str(position), part) for position, part in enumerate(result)]
+    else:
+        raise BadInput(
+            f"The reference gives an object of type {type(result).__name__} as {name}; "
+            "return tensors or nested tuples, lists or dicts of them."
+        )
+    return {key: value for label, part in parts for key, value in name_outputs(part, f"{name}.{label}").items()}
+
+
+def run(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Tensor]:
+    """Named outputs of one call on copies, without gradients, plus what the call wrote: `buffer:KEY` for buffers and
+    parameters (BatchNorm's running statistics), `input:PATH` for inputs, with their new values."""
+    module, (args, kwargs) = copy.deepcopy(module), _copied((args, kwargs))
+    return _observed(module, args, kwargs)
+
+
+def second_run(module: nn.Module, first: tuple[Any, Any], second: tuple[Any, Any]) -> dict[str, Tensor]:
+    """What `run` returns for `second` (args, kwargs) after a call with `first` on the same module, parameters and buffers put
+    back in between: the same as on its own, unless the module keeps state elsewhere."""
+    module = copy.deepcopy(module)
+    saved = {key: tensor.detach().clone() for key, tensor in _state(module).items()}
+    given, named = _copied(first)
+    with torch.no_grad():
+        module(*given, **named)
+        for key, tensor in _state(module).items():
+            if key in saved and tensor.shape == saved[key].shape:
+                tensor.copy_(saved[key])
+    given, named = _copied(second)
+    return _observed(module, given, named)
+
+
+def run64(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Tensor]:
+    """What `run` returns, computed in float64 (complex128) throughout. Integer and boolean tensors keep their types."""
+    module, (args, kwargs) = double(module), remade(_copied((args, kwargs)), _widened)
+    try:
+        with _default_dtype(torch.float64), _Promotion():  # type: ignore[no-untyped-call]
+            return _observed(module, args, kwargs)
+    except NotImplementedError as error:
+        if operator := higher_order(str(error)):
+            raise BadInput(
+                f"The reference uses torch's operator {operator}, which runs other functions: what these do has no float64 "
+                "counterpart here. Write the choice or the loop in plain Python."
+            ) from error
+        raise
+
+
+def higher_order(complaint: str) -> str:
+    """The operator such as "cond" where torch says that a mode cannot see what is done in it; "" for other complaints."""
+    found = _HIGHER_ORDER.search(complaint)
+    return found[1] if found else ""
+
+
+def double(module: nn.Module) -> nn.Module:
+    """A deep copy with every floating-point parameter and buffer in float64; shared tensors stay shared."""
+    wide: nn.Module = copy.deepcopy(module)._apply(_widened)  # type: ignore[no-untyped-call]
+    return wide
+
+
+def _copied(arguments: Any) -> Any:
+    """Deep copies that keep strides (`clone` alone would compact a sliced or expanded tensor) and what shares memory."""
+
+    def copied(tensor: Tensor) -> Tensor:
+        return copy.deepcopy(tensor.detach())
+
+    return remade(arguments, copied)
+
+
+def _widened(tensor: Tensor) -> Tensor:
+    wider = _WIDER.get(tensor.dtype)
+    return tensor if wider is None else tensor.to(wider)
+
+
+def _observed(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Tensor]:
+    leaves = [value for value in pytree.tree_leaves((args, kwargs)) if isinstance(value, Tensor)]
+    given = name_outputs(leaves, "input")
+    before = {key: (tensor, tensor._version) for key, tensor in _state(module).items()}
+    # BatchNorm's kernels do not bump the version of the statistics they write, so buffers are compared by value.
+    values = {key: tensor.detach().clone() for key, tensor in module.named_buffers()}
+    versions = {key: tensor._version for key, tensor in given.items()}
+    with torch.no_grad():
+        outputs = name_outputs(module(*args, **kwargs))
+    for key, tensor in _state(module).items():
+        replaced = key not in before or before[key][0] is not tensor or before[key][1] != tensor._version
+        if replaced or (key in values and not _same(values[key], tensor)):
+            outputs[f"buffer:{key}"] = tensor.detach()
+    written = {int(key.removeprefix("input.")) for key, tensor in given.items() if tensor._version != versions[key]}
+    for together in groups(leaves):        # what is written to one of them changes the others
+        if written.intersection(together):
+            written.update(together)
+    outputs |= {f"input:{position}": leaves[position] for position in sorted(written)}
+    return outputs
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    return torch.equal(one, other) or bool(torch.allclose(one, other, rtol=0, atol=0, equal_nan=True))
+
+
+def _state(module: nn.Module) -> dict[str, Tensor]:
+    return dict(module.named_parameters()) | dict(module.named_buffers())
+
+
+@contextmanager
+def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    previous = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(previous)
+
+
+class _Promotion(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Every operator below sees wide tensors and wide dtypes only, whatever the module asked for."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.aten.view.dtype:
+            raise BadInput("The reference reinterprets a tensor's bits (view with a dtype), which has no float64 counterpart.")
+        written = {argument.name for argument in func._schema.arguments if argument.alias_info and argument.alias_info.is_write}
+        names = [argument.name for argument in func._schema.arguments]
+        wide = [item if name in written else self._wide(item) for name, item in zip(names, args, strict=False)]
+        named = {name: item if name in written else self._wide(item) for name, item in (kwargs or {}).items()}
+        return func(*wide, **named)
+
+    def _wide(self, item: Any) -> Any:
+        if isinstance(item, Tensor):
+            return _widened(item)
+        if isinstance(item, torch.dtype):
+            return _WIDER.get(item, item)
+        if isinstance(item, tuple | list):
+            return type(item)(self._wide(part) for part in item)
+        return item

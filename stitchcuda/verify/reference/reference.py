@@ -1,0 +1,291 @@
+"""The reference: loaded from a KernelBench-style `.py` file or a cloudpickle `.pkl`, with fresh inputs for any seed (torch).
+
+Runs in worker processes only: loading a reference executes its code. Everything that can be wrong with one is a `BadInput`
+with one sentence. It does not capture (`compiler/capture/capture.py`) and does not judge (`check.py`); what a call computes, in
+its own precision and in float64, is in `verify/reference/float64_truth.py`, whose functions are offered here too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import random
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from stitchcuda.errors import BadInput
+from stitchcuda.verify.messages import out_of_memory
+from stitchcuda.verify.messages.shared_tensors import extent, is_dense, remade
+from stitchcuda.verify.reference.argument_mismatch import misfit
+from stitchcuda.verify.reference.float64_truth import double, name_outputs, run, run64, second_run
+from stitchcuda.verify.reference.load_timeout import within
+
+__all__ = ["Reference", "double", "load_reference", "name_outputs", "run", "run64"]
+
+WEIGHT_SEED = 20260302
+"""Seeds the reference's code and constructor, so that every process builds the same weights."""
+NOISE = 1e-2
+"""Relative difference of two runs on equal inputs that still counts as summation order (atomics), not as randomness."""
+
+Inputs = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A loaded reference. `module` is in the mode it was constructed in and on `device`, its parameters without gradients."""
+
+    module: nn.Module
+    path: Path
+    source: str  # the file's text; for a pickle what it holds, in words
+    sha: str  # SHA-256 of the file
+    device: torch.device
+    make_inputs: Callable[[int], Inputs]
+    init: Inputs = ((), {})  # what the constructor was called with; unknown for a pickle
+    seconds: float = 0.0  # that one call of get_inputs() may take; 0: as long as it takes
+
+    def inputs(self, seed: int) -> Inputs:
+        """(args, kwargs) for `seed`, on the reference's device, without gradients.
+
+        A file's `get_inputs()` runs after seeding torch, numpy and random. A pickle's inputs keep shape, dtype and strides of
+        its example: normal values for floats, the example's own values in another order for integers and booleans.
+        """
+        with within(self.seconds, f"get_inputs() of {self.path.name}", self.path):
+            args, kwargs = self.make_inputs(seed)
+        if not all(is_dense(value) for value in pytree.tree_leaves((args, kwargs))):
+            raise BadInput(f"The inputs of {self.path.name} hold a sparse, nested or quantised tensor: give dense ones.")
+        return remade((args, kwargs), lambda tensor: tensor.detach().to(self.device))  # type: ignore[no-any-return]
+
+    def examine(self, seed: int = 0) -> dict[str, Tensor]:
+        """Runs the reference and returns its named outputs, or says in a `BadInput` why it cannot be judged: it raises, it
+        returns something else than tensors, nothing but empty tensors, or other results for the same inputs.
+
+        Single tensors without elements are allowed, as inputs and as outputs.
+        """
+        args, kwargs = self.inputs(seed)
+        first = self._call(args, kwargs, 1)
+        if all(tensor.numel() == 0 for tensor in first.values()):
+            raise BadInput(f"The reference {self.path.name} returns only empty tensors: there is nothing to compute.")
+        second = self._call(args, kwargs, 2)
+        if not _alike(first, second, exact=True):
+            repeatable = _alike(first, self._call(args, kwargs, 1), exact=True)
+            if repeatable or not _alike(first, second, exact=False):
+                raise BadInput(
+                    f"The reference {self.path.name} gives different results for the same inputs: it draws random numbers "
+                    "(dropout in training mode?). Call .eval() in its constructor, or set the probability to 0."
+                )
+        others = self.inputs(seed + 1)
+        _seed(1)
+        if not _alike(first, second_run(self.module, others, (args, kwargs)), exact=False):
+            raise BadInput(
+                f"The reference {self.path.name} gives other results on a second call: it keeps state in an attribute or a "
+                "global that is neither a parameter nor a buffer. Use register_buffer, or compute it anew in each call."
+            )
+        return first
+
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any], seed: int) -> dict[str, Tensor]:
+        _seed(seed)
+        try:
+            return run(self.module, args, kwargs)
+        except BadInput:
+            raise
+        except Exception as error:
+            by = "get_inputs()" if self.path.suffix == ".py" else f"the pickle {self.path.name}"
+            forward = getattr(self.module, "forward", None)
+            unfit = isinstance(error, TypeError) and forward and misfit((args, kwargs), by, forward, "forward", self.path)
+            raise BadInput(f"{unfit}." if unfit else f"The reference's forward raises {told(self.path, error)}.") from error
+
+
+def load_reference(path: Path | str, device: torch.device | str = "cpu", *, seconds: float = 0.0) -> Reference:
+    """Loads a reference without running its forward (`Reference.examine` does). Raises `BadInput` with one sentence.
+
+    `seconds`: that loading may take, and each call of `get_inputs()` later; 0 sets no bound.
+    """
+    path = Path(path)
+    if path.is_dir():
+        raise BadInput(f"{path} is a folder: give the reference's file, with Model, get_inputs and get_init_inputs.")
+    if not path.is_file():
+        lacks = f"{path} is no regular file" if path.exists() else f"There is no reference at {path}"
+        raise BadInput(f"{lacks}: give a .py file with Model, get_inputs and get_init_inputs.")
+    device = torch.device(device)
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise BadInput(f"The reference {path} cannot be read ({error.strerror}): give a file that you may read.") from error
+    init: Inputs = ((), {})
+    if path.suffix == ".py":
+        source = _decoded(path, data)
+        with within(seconds, f"Importing {path.name} and constructing its Model", path):
+            module, make_inputs, init = _from_source(path, source)
+    elif path.suffix == ".pkl":
+        source = f"# {path.name}: a pickled module with example inputs"
+        with within(seconds, f"Reading {path.name}", path):
+            module, make_inputs = _from_pickle(path, data)
+    else:
+        raise BadInput(f"{path.name} is neither a .py file nor a .pkl written with cloudpickle.")
+    if not all(map(is_dense, (*module.parameters(), *module.buffers()))):
+        raise BadInput(f"Model in {path.name} holds a sparse, nested or quantised parameter or buffer: keep dense ones.")
+    module = module.to(device).requires_grad_(False)
+    return Reference(module, path, source, hashlib.sha256(data).hexdigest(), device, make_inputs, init, seconds)
+
+
+def _decoded(path: Path, data: bytes) -> str:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{path.name} is not UTF-8 text (byte {error.start}): save it as UTF-8.") from error
+
+
+def _from_source(path: Path, source: str) -> tuple[nn.Module, Callable[[int], Inputs], Inputs]:
+    code = _executed(path, source)
+    model = getattr(code, "Model", None)
+    if not (isinstance(model, type) and issubclass(model, nn.Module)):
+        raise BadInput(f"{path.name} defines no class Model that is a torch.nn.Module: name the module to compute Model.")
+    get_inputs = getattr(code, "get_inputs", None)
+    if not callable(get_inputs):
+        raise BadInput(f"{path.name} defines no function get_inputs(): add one that returns the list of forward's arguments.")
+    get_init_inputs = getattr(code, "get_init_inputs", list)
+    _seed(WEIGHT_SEED)
+    try:
+        args, kwargs = _arguments(get_init_inputs(), path, "get_init_inputs")
+    except BadInput:
+        raise
+    except Exception as error:
+        raise BadInput(f"get_init_inputs() raises {told(path, error)}.") from error
+    init: Inputs = remade((args, kwargs), lambda tensor: tensor.detach().clone())  # the constructor may write into them
+    _seed(WEIGHT_SEED)
+    try:
+        module = model(*args, **kwargs)
+    except Exception as error:
+        by = "get_init_inputs()" if hasattr(code, "get_init_inputs") else ""
+        unfit = isinstance(error, TypeError) and misfit((args, kwargs), by, model, "Model.__init__", path)
+        raise BadInput(f"{unfit}." if unfit else f"The constructor of Model raises {told(path, error)}.") from error
+
+    def make_inputs(seed: int) -> Inputs:
+        _seed(seed)
+        try:
+            return _arguments(get_inputs(), path, "get_inputs")
+        except BadInput:
+            raise
+        except Exception as error:
+            raise BadInput(f"get_inputs() raises {told(path, error)}.") from error
+
+    return module, make_inputs, init
+
+
+def _executed(path: Path, source: str) -> ModuleType:
+    try:
+        compiled = compile(source, str(path), "exec")
+    except (SyntaxError, ValueError) as error:
+        line = f" in line {error.lineno}" if isinstance(error, SyntaxError) else ""
+        raise BadInput(f"{path.name} is not valid Python{line}: {getattr(error, 'msg', error)}.") from error
+    name = f"reference_{hashlib.sha256(source.encode()).hexdigest()[:12]}"
+    module = ModuleType(name)
+    module.__file__ = str(path)
+    module.__spec__ = importlib.util.spec_from_file_location(name, path)
+    sys.modules[name] = module  # dataclasses and pickling inside the reference look it up
+    folder = str(path.resolve().parent)
+    if folder not in sys.path:
+        sys.path.append(folder)
+    _seed(WEIGHT_SEED)
+    try:
+        exec(compiled, module.__dict__)
+    except ImportError as error:
+        remedy = "a reference is one file: move what it imports from files of yours into it, or install that as a package"
+        raise BadInput(f"Importing {path.name} raises {told(path, error)}; {remedy}.") from error
+    except (Exception, SystemExit) as error:
+        raise BadInput(f"Importing {path.name} raises {told(path, error)}.") from error
+    return module
+
+
+def _arguments(given: Any, path: Path, function: str) -> Inputs:
+    """Positional and keyword arguments from what a KernelBench function returns."""
+    if isinstance(given, Tensor):
+        return (given,), {}
+    if isinstance(given, dict):
+        return (), dict(given)
+    if isinstance(given, tuple | list):
+        if len(given) == 2 and isinstance(given[0], tuple | list) and isinstance(given[1], dict):
+            return tuple(given[0]), dict(given[1])
+        return tuple(given), {}
+    raise BadInput(f"{function}() in {path.name} returns an object of type {type(given).__name__}: return a list.")
+
+
+def _from_pickle(path: Path, data: bytes) -> tuple[nn.Module, Callable[[int], Inputs]]:
+    import cloudpickle
+
+    try:
+        held = cloudpickle.loads(data)
+    except Exception as error:
+        raise BadInput(f"{path.name} cannot be unpickled: {type(error).__name__}: {error}.") from error
+    if not isinstance(held, dict) or not isinstance(held.get("module"), nn.Module):
+        raise BadInput(f'{path.name} holds no {{"module": nn.Module, "args": tuple, "kwargs": dict}}.')
+    args, kwargs = tuple(held.get("args", ())), dict(held.get("kwargs", {}))
+
+    def make_inputs(seed: int) -> Inputs:
+        _seed(seed)
+        return remade((args, kwargs), _renewed)  # type: ignore[no-any-return]
+
+    return held["module"], make_inputs
+
+
+def _renewed(example: Tensor) -> Tensor:
+    """Other values in the same layout, drawn from torch's global generator on the CPU."""
+    shape, strides = example.shape, example.stride()
+    span = extent(example)
+    if example.is_floating_point() or example.is_complex():
+        values = torch.randn(span, dtype=torch.complex128 if example.is_complex() else torch.float64).to(example.dtype)
+        return values.as_strided(shape, strides)
+    own = example.detach().cpu().flatten()
+    if own.numel() == 0:
+        return example.detach().clone()
+    if span < own.numel():  # memory is shared between elements: draw what each place holds
+        return own[torch.randint(own.numel(), (span,))].as_strided(shape, strides)
+    renewed = own.new_zeros(span).as_strided(shape, strides)
+    return renewed.copy_(own[torch.randperm(own.numel())].reshape(shape))
+
+
+def _seed(seed: int) -> None:
+    torch.manual_seed(seed)
+    random.seed(seed)
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        numpy.random.seed(seed % 2**32)
+
+
+def _alike(one: dict[str, Tensor], other: dict[str, Tensor], *, exact: bool) -> bool:
+    if one.keys() != other.keys():
+        return False
+    for name, left in one.items():
+        right = other[name]
+        if left.shape != right.shape or left.dtype != right.dtype:
+            return False
+        if not left.dtype.is_floating_point and not left.dtype.is_complex:
+            if not torch.equal(left, right):
+                return False
+        elif not torch.equal(left.isnan(), right.isnan()):
+            return False
+        else:
+            a, b = left.nan_to_num(), right.nan_to_num()
+            bound = 0.0 if exact else NOISE
+            if not torch.equal(a, b) and float((a - b).abs().double().norm()) > bound * float(a.abs().double().norm()):
+                return False
+    return True
+
+
+def told(path: Path, error: BaseException) -> str:
+    """An exception in one sentence, with the line of the reference it came from."""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+    where = f" (line {lines[-1]} of {path.name})" if lines else ""
+    if lack := out_of_memory.asked_for(error):
+        return f"MemoryError: {lack}{where}"
+    message = " ".join(str(error).split())[:300].rstrip(".")
+    return f"{type(error).__name__}: {message}{where}" if message else f"{type(error).__name__}{where}"

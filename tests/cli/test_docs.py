@@ -1,0 +1,128 @@
+"""`stitchcuda docs` as a user sees it: what is printed, on which stream, with which exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from stitchcuda.cli.app import app
+
+
+def stitchcuda(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["docs", *arguments])
+
+
+def test_a_search_makes_names_and_words_first_where_there_is_no_index(small: Path) -> None:
+    done = stitchcuda("search", "gelu", "and", "bias")
+    assert done.exit_code == 0
+    assert done.stdout.startswith("1. CUBLASLT_EPILOGUE_GELU_BIAS (cuBLASLt 12.8.4, cublasLt.h)\n   CUBLASLT_EPILOGUE")
+    assert "note: there is no documentation index of what is on this machine: `stitchcuda docs build` makes one" in done.stderr
+    assert "names and words are indexed now" in done.stderr
+    assert "note: documentation is searched by names and words, not by meaning: the index has no vectors" in done.stderr
+
+
+def test_a_search_as_json_is_one_object(small: Path) -> None:
+    stitchcuda("build", "--words")
+    done = stitchcuda("search", "cublasLtMatmul", "-k", "2", "--json")
+    found = json.loads(done.stdout)
+    first = found["results"][0]
+    assert {"score", "source", "title", "text"} <= set(first)
+    assert (first["title"], first["source"], first["version"]) == ("cublasLtMatmul", "cublasLt.h", "12.8.4")
+    assert first["citation"] == "cublasLtMatmul (cuBLASLt 12.8.4, cublasLt.h)"
+    assert "Multiplies two small matrices" in first["text"]
+    assert len(found["results"]) == 2
+
+
+def test_build_says_what_is_indexed_and_that_nothing_has_changed(small: Path) -> None:
+    first = stitchcuda("build", "--words")
+    assert first.exit_code == 0
+    assert "cuBLASLt 6" in first.stdout
+    assert "entries indexed in " in first.stdout
+    assert "entries can be searched by name and words" in first.stderr
+    again = stitchcuda("build", "--words", "--json")
+    told = json.loads(again.stdout)
+    assert (told["changed"], told["libraries"]["cuBLASLt"], told["model"]) == (False, 6, "")
+
+
+def test_sources_names_what_is_indexed_and_what_is_not_here(small: Path, tmp_path: Path) -> None:
+    before = stitchcuda("sources")
+    assert before.stdout.startswith("no index yet: `stitchcuda docs build` makes one of CUDA headers, playbook\n")
+    notes = tmp_path / "notes.md"
+    notes.write_text("# Tiles\n\nA tile of 96 won for the odd projection.\n")
+    assert stitchcuda("build", "--words", "--add", str(notes), "--library", "ours").exit_code == 0
+    told = json.loads(stitchcuda("sources", "--json").stdout)
+    assert {(part["name"], part["version"]) for part in told["sources"]} >= {("cuBLASLt", "12.8.4"), (str(notes), "")}
+    assert "install it with: pip install" in told["missing"]["cuDNN"]
+    shown = stitchcuda("sources").stdout
+    assert "not here: cuDNN: cuDNN is not on this machine" in shown
+    assert "no vectors yet (`stitchcuda docs build` makes them)" in shown
+    found = json.loads(stitchcuda("search", "odd projection", "--library", "ours", "--json").stdout)
+    assert found["results"][0]["title"] == "Tiles"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("search", " "), "there is no question: give a name such as cublasLtMatmul, or some words"),
+        (("search", "x", "--library", "cuNothing"), "no documentation of 'cuNothing' in the index; there is: CUDA runtime, "),
+        (("search", "x", "--version", "99"), "no documentation of version '99' in the index (see: stitchcuda docs sources)"),
+        (("search", "x", "-k", "0"), "-k is 0: ask for at least one result"),
+        (("search", "x", "--mode", "guess"), "--mode 'guess' is none: take hybrid, words, meaning"),
+        (("build", "--words", "--model", "m"), "--words makes no vectors, so --model has no use: give one of them"),
+        (("build", "--words", "--add", "/nowhere/at/all"), "--add: /nowhere/at/all cannot be looked at (no such file"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_code_2(small: Path, arguments: tuple[str, ...], said: str) -> None:
+    stitchcuda("build", "--words")
+    done = stitchcuda(*arguments)
+    assert done.exit_code == 2
+    assert done.stdout == ""
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("stitchcuda: ")]
+    assert line.startswith(f"stitchcuda: {said}")
+
+
+def test_nothing_that_fits_is_code_1(small: Path) -> None:
+    stitchcuda("build", "--words")
+    done = stitchcuda("search", "zzzz")
+    assert done.exit_code == 1
+    assert done.stdout == "nothing fits 'zzzz': try other words, or `stitchcuda docs sources` for what is indexed\n"
+
+
+def test_a_model_that_is_none_is_said_and_words_stay(small: Path, tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    done = stitchcuda("build", "--model", str(tmp_path / "model"))
+    assert done.exit_code == 2
+    assert f"the embedding model '{tmp_path / 'model'}' cannot be loaded" in done.stderr
+    assert stitchcuda("search", "cublasLtMatmul").stdout.startswith("1. cublasLtMatmul (")
+
+
+def test_a_list_that_cannot_be_read_stops_a_build_and_no_search(small: Path, tmp_path: Path) -> None:
+    stitchcuda("build", "--words")
+    (tmp_path / "list.toml").write_text("[[folder]\n")
+    assert stitchcuda("build", "--words").exit_code == 2
+    assert stitchcuda("search", "cublasLtMatmul").exit_code == 0
+
+
+def test_switched_off_it_says_so(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STITCHCUDA_DOCS", "off")
+    done = stitchcuda("search", "cublasLtMatmul")
+    assert (done.exit_code, done.stderr) == (2, "stitchcuda: documentation is switched off (STITCHCUDA_DOCS=off)\n")
+
+
+def test_the_command_line_loads_none_of_it_before_it_is_asked() -> None:
+    code = "import stitchcuda.cli.app, sys; sys.exit(any(name in sys.modules for name in ('faiss', 'bm25s', 'torch', 'numpy')))"
+    assert subprocess.run([sys.executable, "-c", code], check=False, env=os.environ).returncode == 0
+
+
+def test_the_users_own_list_as_json(small: Path, tmp_path: Path) -> None:
+    (tmp_path / "list.toml").unlink()
+    assert json.loads(stitchcuda("sources", "--edit", "--json").stdout) == {"list": str(tmp_path / "list.toml")}
+    done = stitchcuda("build", "--words", "--add", "~nosuchuser/x")
+    assert done.exit_code == 2
+    assert "write the path in full" in done.stderr

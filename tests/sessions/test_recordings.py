@@ -1,0 +1,41 @@
+"""Recorded sessions of a chat model on a GPU replay to the same ledger, offline: what was said and measured is what counts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stitchcuda.sessions.session import Session
+from stitchcuda.state import Attempt
+from stitchcuda.store import Workspace
+from tests.replay import RecordedHands, Recording, engineers
+
+RECORDINGS = sorted((Path(__file__).parents[1] / "recordings").glob("*.json.gz"))
+
+
+@pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: path.name.partition(".")[0])
+def test_a_recorded_session_replays_to_the_same_ledger(path: Path, tmp_path: Path) -> None:
+    recording = Recording(path)
+    home = Workspace(tmp_path)
+    record = recording.reopened(home)
+    crew, replies = engineers(recording, home, record.name, record.settings)
+    session = Session(home, record).run(engineer=crew, hands=RecordedHands(recording))
+    ledger = [one.model_dump(mode="json") for one in session.attempts()]
+    assert [one["id"] for one in ledger] == [one["id"] for one in recording.ledger]
+    for one, recorded in zip(ledger, recording.ledger, strict=True):
+        other = Attempt.model_validate(recorded).model_dump(mode="json")  # with what attempts had not when it was recorded
+        del one["review"], other["review"]  # how much of a verifier's words is kept may change
+        assert one == {name: pytest.approx(value) if isinstance(value, float) else value for name, value in other.items()}
+    assert {ask.role for ask in replies.asked} == {"planner", "coder", "verifier"}
+    assert crew.transcript is not None
+    answered = {call["id"] for call in recording.data["calls"] if call["reply"]}
+    replayed = {call.id.rpartition("-")[0] for call in crew.transcript.calls()}
+    assert replayed <= answered
+    # What is left was written for one more attempt, which the session's budget, lowered while it was parked, did not allow.
+    assert {place.split("-")[1] for place in answered - replayed}.isdisjoint(one["id"] for one in recording.ledger)
+    assert (session.status == "done") is (recording.data["final"] is not None)
+
+
+def test_there_are_recordings() -> None:
+    assert RECORDINGS

@@ -1,0 +1,160 @@
+"""What host code touches of the simulated device's memory is counted; what a device does there is not; settings hold."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from stitchcuda.simulator.build import build_simulated, runtime_library
+from stitchcuda.simulator.torch_extension import torch_memory
+from tests.simulator.programs import CACHE, HOME
+
+KERNEL = r"""
+#include <cuda_runtime.h>
+__global__ void order(int* seen, int* next) { seen[blockIdx.x] = atomicAdd(next, 1); }
+extern "C" void run(int* seen, int* next, int blocks) { order<<<blocks, 1>>>(seen, next); }
+extern "C" int host_sum(const int* x, int n) { int sum = 0; for (int i = 0; i < n; i++) sum += x[i]; return sum; }
+extern "C" int copied(const int* x, int n) {
+  int* host; int first;
+  cudaMallocHost(&host, n * 4);
+  cudaMemcpy(host, x, n * 4, cudaMemcpyDefault);
+  cudaMemcpy(&first, host, 4, cudaMemcpyDefault);
+  cudaFreeHost(host);
+  return first + (cudaFreeHost(&first) == cudaErrorInvalidValue ? 0 : 1000);
+}
+"""
+START = """
+import copy, ctypes, os, sys
+from pathlib import Path
+import numpy as np
+import torch
+from stitchcuda.tools.running import simulated_device, simulated_runtime as runtime
+from stitchcuda.verify.program.simulated_graph import SimulatedGraph
+from stitchcuda.verify.integrity.byte_traffic import Traffic
+from stitchcuda.verify.integrity.dispatch_recorder import Witness, mark, note
+library, memory, module = map(Path, sys.argv[1:])
+runtime.start(library, memory, {"SCHEDULE": "random:7", "CHECK": "1"})
+kernels = ctypes.CDLL(str(module))
+simulated_device.install()
+
+def touched(call):
+    before, witness = runtime.host_bytes(), Witness()
+    with torch.no_grad(), witness, simulated_device.SimulatedDevice(), Traffic():
+        runtime.guard(True)
+        try:
+            call()
+        finally:
+            runtime.guard(False)
+    assert witness.reasons == [], witness.reasons
+    return runtime.host_bytes() - before + witness.total("read")
+
+x = torch.arange(10_000, dtype=torch.int32)
+"""
+
+
+def done(program: str, tmp_path: Path) -> str:
+    (tmp_path / "order.cu").write_text(KERNEL)
+    module = build_simulated([tmp_path / "order.cu"], name="order", cache=CACHE, home=HOME)
+    ran = subprocess.run(
+        [sys.executable, "-c", START + program, str(runtime_library(CACHE, HOME)), str(torch_memory(CACHE, HOME)), str(module)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout.strip()
+
+
+@pytest.fixture(scope="module")
+def counts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
+    ways = {
+        "numpy": "np.asarray(x).sum()",
+        "numpy()": "x.numpy().sum()",
+        "dlpack": "np.from_dlpack(x).sum()",
+        "tolist": "x.tolist()",
+        "items": "[float(x[i]) for i in range(100)] + [bool(one) for one in x[:100]]",
+        "cpu": "x.cpu()",
+        "to": "x.to('cpu')",
+        "ctypes": "ctypes.string_at(x.data_ptr(), 40_000)",
+        "array": "torch.from_numpy(np.zeros(10_000, dtype=np.int32)).copy_(x)",
+        "native": "kernels.host_sum(ctypes.c_void_p(x.data_ptr()), 10_000)",
+        "pinned": "kernels.copied(ctypes.c_void_p(x.data_ptr()), 10_000)",
+        "writing": "x.numpy().fill(3)",
+        "operators": "(x.float().relu() @ torch.ones(10_000)).reshape(1).to('cuda:0').add_(1)",
+        "constants": "torch.tensor([1.0, 2.0]).to('cuda').mul(2.0)",
+        "deepcopy": "copy.deepcopy(x.float())",
+        "kernel": "kernels.run(ctypes.c_void_p(x.data_ptr()), ctypes.c_void_p(x[-1:].data_ptr()), 64)",
+        "own": "runtime.opened(); x.numpy().sum(); runtime.closed()",
+    }
+    calls = "".join(f"print({name!r}, touched(lambda: [{call.replace('; ', ', ')}]))\n" for name, call in ways.items())
+    said = done(calls, tmp_path_factory.mktemp("counts"))
+    return {line.split()[0]: int(line.split()[1]) for line in said.splitlines()}
+
+
+@pytest.mark.parametrize("way", ["numpy", "numpy()", "dlpack", "tolist", "cpu", "to", "ctypes", "array", "native", "writing"])
+def test_all_of_a_tensor(way: str, counts: dict[str, int]) -> None:
+    assert counts[way] == 40_000
+
+
+def test_parts(counts: dict[str, int]) -> None:
+    assert counts["items"] == 800
+    assert counts["pinned"] == 4, "what is copied to pinned memory counts when the host reads it"
+
+
+@pytest.mark.parametrize("way", ["operators", "constants", "deepcopy", "kernel", "own"])
+def test_what_a_device_does_is_not_counted(way: str, counts: dict[str, int]) -> None:
+    assert counts[way] == 0
+
+
+def test_settings_hold_whatever_the_environment_says_later(tmp_path: Path) -> None:
+    program = """
+assert not [name for name in os.environ if name.startswith("STITCHCUDA_SIM_")]
+os.environ["STITCHCUDA_SIM_SCHEDULE"] = "forward"
+os.environ["STITCHCUDA_SIM_THREADS"] = "1"
+seen, count = torch.zeros(1000, dtype=torch.int32), torch.zeros(1, dtype=torch.int32)
+kernels.run(ctypes.c_void_p(seen.data_ptr()), ctypes.c_void_p(count.data_ptr()), 1000)
+print(bool((seen.diff() == 1).all()))
+"""
+    assert done(program, tmp_path) == "False"
+
+
+def test_a_crash_elsewhere_is_a_crash(tmp_path: Path) -> None:
+    program = """
+import faulthandler
+faulthandler.enable()
+pid = os.fork()
+if pid == 0:
+    touched(lambda: ctypes.string_at(8, 8))
+    os._exit(0)
+print(os.WTERMSIG(os.waitpid(pid, 0)[1]))
+"""
+    assert done(program, tmp_path) == "11"
+
+
+def test_memory_is_used_again_and_given_back(tmp_path: Path) -> None:
+    program = """
+def resident():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+before = resident()
+for round in range(20):
+    held = [torch.full((1 << 18,), 1.0) for _ in range(8)]
+held = torch.full((48 << 18,), 1.0)
+held = None
+print(resident() - before < 40 << 20, hex(torch.empty(4).data_ptr())[:6])
+"""
+    assert done(program, tmp_path) == "True 0x2000"
+
+
+def test_kernels_get_a_copy_of_what_is_the_hosts(tmp_path: Path) -> None:
+    program = """
+array = np.ones(8, dtype=np.float32)
+layer = torch.nn.Linear(8, 1)
+layer.weight.data = torch.from_numpy(array.reshape(1, 8))
+simulated_device.take_over(layer)
+with simulated_device.SimulatedDevice():
+    moved = torch.from_numpy(array).to("cuda"), torch.from_numpy(array).cuda(), layer.weight
+    kept = torch.from_numpy(array)
+print([runtime.outside(one.data_ptr()) for one in (*moved, kept)])
+"""
+    assert done(program, tmp_path) == "[False, False, False, True]"

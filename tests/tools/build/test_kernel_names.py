@@ -1,0 +1,32 @@
+"""A kernel's own name out of what profilers and demanglers print."""
+
+from __future__ import annotations
+
+import pytest
+
+from stitchcuda.tools.build.kernel_names import base_name
+
+
+@pytest.mark.parametrize(
+    ("printed", "name"),
+    [
+        ("void ns::scale<float>(float*)", "scale"),
+        ("scale(float const*, int)", "scale"),
+        ("scale", "scale"),
+        ("scale#2", "scale#2"),
+        ("(anonymous namespace)::scale(float*)", "scale"),
+        ("void at::native::(anonymous namespace)::k<4>(int)", "k"),
+        ("at::native::<unnamed>::k", "k"),
+        ("void at::native::<unnamed>::k<4, at::native::<unnamed>::Op<float>>(int)", "k"),
+        ("std::enable_if<true, void>::type kern<float>(float*)", "kern"),
+        ("std::enable_if<((3)>(2)), void>::type ns::kern<float>(float*)", "kern"),
+        ("decltype (f(x)) kern<float>(float*)", "kern"),
+        ("void kern<&(ns::add(float, float)), (bool)1>(float*)", "kern"),
+        ("void outer<float>::inner<int>(float*)", "inner"),
+        ("Memcpy HtoD (Pageable -> Device)", "Memcpy HtoD"),
+        ("[CUDA memcpy HtoD]", "[CUDA memcpy HtoD]"),
+        ("", ""),
+    ],
+)
+def test_the_base_name_has_no_types_and_namespaces(printed: str, name: str) -> None:
+    assert base_name(printed) == name

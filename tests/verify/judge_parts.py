@@ -1,0 +1,57 @@
+"""A judge's parts around one small program, in this process: for tests of what the judge does with a loaded program."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+
+from stitchcuda.sandbox.limits import Limits
+from stitchcuda.simulator.torch_extension import torch_memory
+from stitchcuda.state import Settings
+from stitchcuda.verify.ablation.ablation import Seat
+from stitchcuda.verify.ablation.state_mismatch import Terms
+from stitchcuda.verify.inputs.secret_inputs import Exam
+from stitchcuda.verify.judge.judge import JudgeProcess
+from stitchcuda.verify.processes.forkserver import Nursery
+from stitchcuda.verify.program.trial import Trial
+from tests.simulator.programs import CACHE, HOME
+
+
+class Bench:
+    """A reference with its exam; programs sit at it in workers of their own."""
+
+    def __init__(self, folder: Path, reference: str, *, sets: int = 3) -> None:
+        torch.set_num_threads(1)           # a pool of threads that other tests started would not survive the nursery's fork
+        nursery = Nursery()
+        scratch = folder / "scratch"
+        scratch.mkdir()
+        (folder / "reference.py").write_text(reference)
+        # The workers are forks of this process, and other tests have loaded kernels into its copy of the simulator's runtime.
+        torch_memory(CACHE, HOME)
+        self.home = Path(shutil.copytree(HOME, folder / "runtime" / HOME.name))
+        order = {
+            "settings": Settings().model_dump(), "limits": Limits().model_dump(), "scratch": str(scratch),
+            "reference": str(folder / "reference.py"), "cache": str(CACHE), "arch": "sm_90",
+            "runtime": str(folder / "runtime"),
+        }  # fmt: skip
+        self._judge = JudgeProcess(order, nursery)
+        self._judge.room.the_reference()
+        self.exam: Exam = self._judge.room.exam(sets, fresh=False, terms=Terms())
+        self.seats = 0
+
+    @contextlib.contextmanager
+    def seat(self, program: Path) -> Iterator[Seat]:
+        """The program in a new worker."""
+        judge = self._judge
+        with judge.room.worker(program, self.exam) as worker:
+            trial = Trial(worker, self.exam, judge.room.construction(), "sim", judge.room.limits)
+            trial.load(program, cache=judge.room.cache, arch="sm_90")
+            self.seats += 1
+            yield Seat(worker, trial)
+
+    def close(self) -> None:
+        self._judge.room.drop_reference()

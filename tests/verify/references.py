@@ -1,0 +1,47 @@
+"""A reference worker in this process, for tests of what it draws."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from stitchcuda.verify.inputs.secret_inputs import Ask
+from stitchcuda.verify.reference.reference_worker import ReferenceWorker
+
+TEMPLATE = """
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        {init}
+
+    def forward(self, {names}):
+        return {result}
+
+
+def get_inputs():
+    return {inputs}
+"""
+
+
+def source(result: str, inputs: str = "[torch.randn(4, 16)]", *, init: str = "pass", names: str = "x") -> str:
+    return TEMPLATE.format(result=result, inputs=inputs, init=init, names=names)
+
+
+def asking(folder: Path, text: str) -> Ask:
+    """What `exam.draw` and the others ask: a loaded reference worker."""
+    folder.mkdir(exist_ok=True)
+    path = folder / "reference.py"
+    path.write_text(text)
+    worker = ReferenceWorker(folder, "sim")
+
+    def ask(do: str, **fields: Any) -> dict[str, Any]:
+        answer: dict[str, Any] = getattr(worker, do)(fields)
+        return answer
+
+    ask("load", path=str(path), precision="reference", init=str(folder / "init"), patience=0.0)
+    ask("examine")
+    return ask

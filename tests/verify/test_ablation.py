@@ -1,0 +1,168 @@
+"""Kernels that a program needs are told from kernels that are only launched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from stitchcuda.state import CheckResult
+from stitchcuda.verify.ablation import ablation, own_work
+from tests.verify import programs
+from tests.verify.judge_parts import Bench
+
+CACHED = programs.KERNEL.replace('extern "C"', '''
+__global__ void idle_kernel(const float* y, float* sink, int n) { if (threadIdx.x < n) sink[threadIdx.x] = y[threadIdx.x]; }
+__global__ void touch_kernel(float* x, int n) { for (int i = threadIdx.x; i < n; i += blockDim.x) x[i] *= 1.0f; }
+__global__ void unused_kernel(float* x) { x[0] = 1.0f; }
+template <int STEP> __global__ void halve_kernel(float* out, int n) {
+  for (int i = threadIdx.x; i < n; i += blockDim.x) out[i] *= STEP == 1 ? 0.5f : 2.0f;
+}
+static float* sink;
+
+extern "C"''', 1)
+LAUNCH = "  gate_kernel<<<4, 128, 0, stream>>>(y, scale, x, out, gain, rows, columns);\n"
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    made = Bench(tmp_path_factory.mktemp("bench"), programs.REFERENCE)
+    yield made
+    made.close()
+
+
+def statuses(bench: Bench, program: Path) -> dict[str, str]:
+    found = ablation.examine(lambda: bench.seat(program), bench.exam, 3)
+    assert not any("answers differently" in note for note in found.notes), found.notes
+    return {one.name: one.status for one in found.kernels}
+
+
+def test_a_needed_kernel(bench: Bench, tmp_path: Path) -> None:
+    found = ablation.examine(lambda: bench.seat(programs.kernel_program(tmp_path)), bench.exam, 3)
+    assert [(one.name, one.status, one.launches) for one in found.kernels] == [("gate_kernel", "needed", 1)], found.notes
+    assert found.reasons == ()
+    assert found.notes == ()
+
+
+def test_idle_kernels_are_found_among_needed_ones(bench: Bench, tmp_path: Path) -> None:
+    launch = f'''  static float room[64];
+  idle_kernel<<<1, 32, 0, stream>>>(y, room, 32);
+{LAUNCH}  halve_kernel<1><<<1, 64, 0, stream>>>(out, rows * columns);
+  halve_kernel<2><<<1, 64, 0, stream>>>(out, rows * columns);
+  touch_kernel<<<1, 64, 0, stream>>>(out, rows * columns);
+  if (rows < 0) unused_kernel<<<1, 1, 0, stream>>>(out);
+'''
+    program = programs.kernel_program(tmp_path, kernel=CACHED.replace(LAUNCH, launch))
+    found = ablation.examine(lambda: bench.seat(program), bench.exam, 3)
+    assert {one.name: one.status for one in found.kernels} == {
+        "gate_kernel": "needed", "halve_kernel<1>": "needed", "halve_kernel<2>": "needed",
+        "idle_kernel": "idle", "touch_kernel": "idle",
+    }  # fmt: skip
+    assert len(found.reasons) == 2
+    assert "the kernel idle_kernel changes nothing" in found.reasons[0]
+
+
+def test_what_no_time_was_left_for_is_left_out_all_at_once(bench: Bench, tmp_path: Path) -> None:
+    """Only needed kernels hide behind the time limit, and what they do does not count."""
+    launch = f'''  static float room[64];
+  idle_kernel<<<1, 32, 0, stream>>>(y, room, 32);
+  touch_kernel<<<1, 64, 0, stream>>>(y == nullptr ? out : const_cast<float*>(y), 0);
+{LAUNCH}'''
+    program = programs.kernel_program(tmp_path / "some", kernel=CACHED.replace(LAUNCH, launch))
+    found = ablation.examine(lambda: bench.seat(program), bench.exam, 3, seconds=-1.0)
+    assert {one.status for one in found.kernels} == {"undecided"}, found.kernels
+    program = programs.kernel_program(tmp_path / "all", kernel=CACHED.replace(LAUNCH, launch))
+    text = (program / "model_new.py").read_text()
+    (program / "model_new.py").write_text(text.replace("return out\n", "return torch.relu(y * self.scale + x) * gain\n"))
+    found = ablation.examine(lambda: bench.seat(program), bench.exam, 3, seconds=-1.0)
+    assert {one.status for one in found.kernels if one.launches} == {"idle"}
+    assert len(found.reasons) == 3
+
+
+def test_kernels_that_hold_the_work_come_first() -> None:
+    orders = [ablation._ordered({"a": 1, "big": 500, "b": 1, "large": 450, "c": 0}) for _ in range(20)]
+    assert all(set(order[:2]) == {"big", "large"} and sorted(order) == ["a", "b", "big", "c", "large"] for order in orders)
+    assert len({tuple(order) for order in orders}) > 1
+
+
+def test_only_kernels_that_are_known_to_be_needed_count() -> None:
+    def seen(**statuses: str) -> ablation.Skipped:
+        return ablation.Skipped(
+            kernels=tuple(ablation.KernelNeed(name=name, status=status, launches=2) for name, status in statuses.items())  # type: ignore[arg-type]
+        )
+
+    check = CheckResult(ok=True, tier="timed", own_share=0.5, notes=("seen",))
+    times = {"void work<4>(float*)": 10, "work(int)": 10, "ns::pad(float*)": 60, "cub::Scan(int)": 20}
+    own = {kind: own_work.judged(check, seen(work="needed", pad=kind), {}, times) for kind in ("needed", "undecided")}
+    assert own["needed"].own_share == 0.5
+    assert own["undecided"].own_share == pytest.approx(0.2)  # 40 of 100: what has no switch counts
+    assert any("40% is in kernels that are known to be needed" in note for note in own["undecided"].notes)
+    assert any(note.startswith("limited: without a switch") and "Scan" in note for note in own["needed"].notes)
+    twice = ablation.Skipped(
+        kernels=(
+            ablation.KernelNeed(name="work", status="needed", launches=1),
+            ablation.KernelNeed(name="work#2", status="undecided", launches=1),
+        )
+    )
+    assert own_work.judged(check, twice, {}, {"work(int)": 10, "work(float)": 10}).own_share == 0.0  # no overloads there
+    assert own_work.judged(check, seen(work="needed", pad="undecided"), {}).own_share == 0.25  # the simulator: by launches
+    unknown = own_work.judged(check, ablation.Skipped(notes=("why",)), {}, times)
+    assert unknown.ok
+    assert unknown.own_share == 0.5
+    assert any(note.startswith("limited: no kernel could be left out") for note in unknown.notes)
+
+
+def test_kernels_of_a_replayed_graph(bench: Bench, tmp_path: Path) -> None:
+    assert statuses(bench, programs.graph_program(tmp_path)) == {"gate_kernel": "needed"}
+
+
+def test_a_kernel_of_which_the_skipped_program_dies_is_needed(bench: Bench, tmp_path: Path) -> None:
+    program = programs.kernel_program(tmp_path)
+    text = (program / "model_new.py").read_text()
+    death = "        if out.isnan().any():\n            __import__('os')._exit(3)\n        return out\n"
+    (program / "model_new.py").write_text(text.replace("        return out\n", death))
+    assert statuses(bench, program) == {"gate_kernel": "needed"}
+
+
+def test_what_a_cache_answers_does_not_make_a_kernel_idle(bench: Bench, tmp_path: Path) -> None:
+    """Results remembered by content hide that the kernel is needed; a new worker remembers nothing."""
+    program = programs.kernel_program(tmp_path)
+    text = (program / "model_new.py").read_text()
+    text = text.replace("    def forward(self, x, gain):\n", '''    def forward(self, x, gain):
+        known = self.__dict__.setdefault("known", {})
+        key = float(x.double().sum())
+        if key not in known:
+            known[key] = self.compute(x, gain)
+        return known[key].clone()
+
+    def compute(self, x, gain):
+''')
+    (program / "model_new.py").write_text(text)
+    assert set(statuses(bench, program).values()) <= {"needed", "unused"}
+
+
+def test_what_the_worker_counts_below_python(bench: Bench, tmp_path: Path) -> None:
+    """Honest programs hide no operator; replays and bytes of own kernels are seen."""
+    makers: dict[str, Callable[[Path], Path]] = {
+        "plain": programs.model, "kernel": programs.kernel_program, "graph": programs.graph_program,
+    }  # fmt: skip
+    for name, make in makers.items():
+        with bench.seat(make(tmp_path / name)) as seat:
+            for given in bench.exam.sets[:2]:
+                said = seat.trial.call(given, same_addresses=True).said
+                assert said["tampered"] == []
+            assert said["replays"] == (name == "graph")
+            assert (said["own"] > 0.2) == (name != "plain")
+
+
+def test_a_tensor_that_no_launch_is_given_is_nobodys_work(bench: Bench, tmp_path: Path) -> None:
+    """A function may be handed large tensors; what counts is what its kernels get."""
+    nothing = "  gate_kernel<<<1, 1, 0, stream>>>(nullptr, nullptr, nullptr, nullptr, gain, 0, 0);\n"
+    kernel = programs.KERNEL.replace(LAUNCH, nothing)
+    shares = {}
+    for name, text in {"honest": programs.KERNEL, "empty": kernel}.items():
+        with bench.seat(programs.kernel_program(tmp_path / name, kernel=text)) as seat:
+            shares[name] = seat.trial.call(bench.exam.sets[0], same_addresses=True).said["own"]
+    assert shares["honest"] > 0.2
+    assert shares["empty"] == 0.0

@@ -1,0 +1,154 @@
+"""A worker can read what it is asked about while it is asked, and nothing else of an exam."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stitchcuda.sandbox.limits import Limits
+from stitchcuda.simulator.build import runtime_library
+from stitchcuda.verify.judge import correctness
+from stitchcuda.verify.processes.file_grants import handed, lent
+from stitchcuda.verify.processes.worker import Worker
+from tests.simulator.programs import CACHE
+from tests.verify import programs
+from tests.verify.judge_parts import Bench
+
+# Files that can be read beside the program's own and those of its scratch folder.
+LOOK = '''
+def look(own=__file__):
+    scratch = os.environ["TMPDIR"]
+    found = []
+    for folder, _, names in os.walk(os.path.dirname(scratch)):
+        for name in names:
+            path = os.path.join(folder, name)
+            if not path.startswith((scratch, os.path.dirname(own))) and os.access(path, os.R_OK):
+                found.append(os.path.relpath(path, os.path.dirname(scratch)))
+    return sorted(found)
+'''
+NOTHING_TO_COME = """seen = look()
+        if len(seen) > 1 or any("input" in name or "state" in name for name in seen):
+            raise RuntimeError(f"I can read {seen}")"""
+
+
+INLINE = """
+from tvm_ffi.cpp import load_inline
+module = load_inline("{name}", cpp_sources="int64_t f(int64_t x) {{ return x; }}", functions=["f"])
+if module.f(3) != 3 or any(os.access(path, os.R_OK) for path in {refused}):
+    raise RuntimeError("what was built for others can be read")
+"""
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    made = Bench(tmp_path_factory.mktemp("bench"), programs.REFERENCE)
+    yield made
+    made.close()
+
+
+def test_a_file_is_there_for_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk, file = tmp_path / "desk", tmp_path / "inputs-1"
+    desk.mkdir()
+    file.write_bytes(b"x" * 9)
+    for linked in (True, False):
+        if not linked:                     # as on a file system without second names
+            monkeypatch.setattr(os, "link", lambda *_: (_ for _ in ()).throw(PermissionError))
+        with lent(desk, file, file) as places:
+            assert [Path(place).read_bytes() for place in places] == [b"x" * 9] * 2
+            assert len(set(places)) == 2
+            assert not any("input" in Path(place).name for place in places)
+        assert list(desk.iterdir()) == []
+    assert file.read_bytes() == b"x" * 9
+
+
+def test_a_library_has_one_place_on_a_shelf(tmp_path: Path) -> None:
+    shelf, library = tmp_path / "shelf", tmp_path / "k-0123.so"
+    shelf.mkdir()
+    library.write_bytes(b"x")
+    assert handed(shelf, library) == handed(shelf, library) == shelf / "k-0123.so"
+    assert os.path.samefile(library, shelf / "k-0123.so")
+
+
+def test_a_worker_sees_the_libraries_that_were_built_for_it(bench: Bench, tmp_path: Path) -> None:
+    first, second = (tmp_path / name for name in ("first", "second"))
+    for folder in (first, second):
+        folder.mkdir()
+    with bench.seat(programs.model(first, imports=INLINE.format(name="lent_first", refused="[]"))) as one:
+        (made,) = (Path(built["path"]) for built in one.worker.built if not built.get("shared"))
+        assert os.listdir(one.worker.shelf) == [made.name]
+    assert not one.worker.shelf.exists()
+    with bench.seat(programs.model(second, imports=INLINE.format(name="lent_second", refused=[str(made)]))) as two:
+        assert made.name not in os.listdir(two.worker.shelf)
+
+
+def test_a_worker_can_load_our_libraries_and_nothing_more(bench: Bench, tmp_path: Path) -> None:
+    """Not write to them or beside them, nor lock what builders wait for, nor see what they are linked from."""
+    home = bench.home
+    library = runtime_library(CACHE, home)
+    beside = {
+        "read": f"open({str(library)!r}, 'rb').read(4)",
+        "write": f"open({str(library)!r}, 'r+b')",
+        "seal": f"open({str(library)!r} + '.sha256', 'w')",
+        "new": f"open({str(library.parent / 'new.so')!r}, 'w')",
+        "rename": f"os.rename({str(library)!r}, {str(library)!r} + '-old')",
+        "mode": f"os.chmod({str(library.parent)!r}, 0o777)",
+        "lock": f"open({str(home / 'lock')!r})",
+        "objects": f"os.listdir({str(home / 'objects')!r})",
+        "version": f"os.listdir({str(home)!r})",
+    }
+    before = {path: path.stat() for path in home.rglob("*")}
+    tried = f"""
+def able(what):
+    try:
+        eval(what)
+    except OSError:
+        return False
+    return True
+
+can = [name for name, what in {beside!r}.items() if able(what)]
+if [name for name in can if name != "version"] != ["read"]:
+    raise RuntimeError(f"I can {{can}}")
+"""
+    with bench.seat(programs.model(tmp_path, imports=tried)) as seat:
+        assert str(library) in [built["runtime"] for built in seat.worker.built if built.get("shared")]
+    assert {path: path.stat().st_mtime_ns for path in home.rglob("*")} == {
+        path: status.st_mtime_ns for path, status in before.items()
+    }
+
+
+def test_a_program_does_not_fill_the_cache(bench: Bench, tmp_path: Path) -> None:
+    orders: list[int] = []
+
+    def build(order: dict[str, Any], code: Path | None, seconds: float) -> dict[str, Any]:
+        orders.append(len(order["cpp"]))
+        return {"error": "no", "kind": "build"}
+
+    with Worker(bench._judge.room.nursery, "program", tmp_path, "sim", Limits(), on_build=build) as worker:
+        assert {worker._made({"cpp": "a"}, 1.0)["error"] for _ in range(300)} == {"no"}
+        assert len(orders) == 300          # the same again leaves nothing new
+        for _ in range(3):
+            worker._made({"cpp": "b" * (30 << 20) + str(len(orders))}, 1.0)
+        assert len(orders) == 302
+        said = [worker._made({"cpp": str(number)}, 1.0)["error"] for number in range(300)]
+    assert said[:197] == ["no"] * 197
+    assert "200 builds, with sources of 64 MiB in all" in said[197]
+    assert len(set(said[197:])) == 1
+
+
+def test_no_input_can_be_read_before_it_is_asked_about(bench: Bench, tmp_path: Path) -> None:
+    program = programs.model(tmp_path, imports=LOOK, before=NOTHING_TO_COME)
+    with bench.seat(program) as seat:
+        result = correctness.sit(seat.trial, bench.exam, 3, final=True, profile=False)
+        assert list(seat.worker.desk.iterdir()) == []
+    assert result.reasons == ()
+
+
+def test_other_outputs_on_a_second_call_are_a_reason(bench: Bench, tmp_path: Path) -> None:
+    program = programs.model(tmp_path, after="if self.calls == 2: return out, out")
+    with bench.seat(program) as seat:
+        result = correctness.sit(seat.trial, bench.exam, 1, final=False, profile=False)
+    assert "on a second call with the same inputs, the program returns 2 tensors" in result.reasons[0]

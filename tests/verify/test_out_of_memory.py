@@ -1,0 +1,36 @@
+"""What counts as memory that ran out, however it is said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from stitchcuda.verify.messages import out_of_memory
+from stitchcuda.verify.program import failures
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(), torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"), RuntimeError("std::bad_alloc"),
+        RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"),
+        RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 9 bytes"),
+    ],
+)  # fmt: skip
+def test_memory_that_ran_out(error: Exception) -> None:
+    assert out_of_memory.ran_out(error)
+    assert failures.failure(error, Path("/nowhere"))["kind"] == "memory"
+
+
+def test_other_failures_are_none() -> None:
+    assert not out_of_memory.ran_out(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
+    assert not out_of_memory.ran_out("Fatal Python error: Segmentation fault")
+    assert out_of_memory.asked_for(MemoryError()) == ""
+
+
+def test_what_is_lacking_is_told() -> None:
+    with pytest.raises(RuntimeError) as caught:
+        torch.empty(1 << 50)
+    assert out_of_memory.asked_for(caught.value).startswith("4194304.0 GiB more than there is room for")

@@ -1,0 +1,239 @@
+"""Exams: the first input set as given, the others varied where the reference stands it; other sizes; shared memory."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from stitchcuda.compiler.printing.manifest import FreeSize, free_sizes
+from stitchcuda.errors import BadInput
+from stitchcuda.verify.inputs import degenerate, secret_inputs
+from stitchcuda.verify.inputs.secret_inputs import Ask, Exam
+from stitchcuda.verify.messages import wire
+from stitchcuda.verify.reference import reference_worker
+from tests.verify.references import asking, source
+
+
+def drawn(ask: Ask, folder: Path, count: int) -> Exam:
+    one = secret_inputs.draw(ask, folder / "exam")
+    secret_inputs.extend(ask, one, count)
+    return one
+
+
+def inputs(one: secret_inputs.InputSet) -> list[torch.Tensor]:
+    return wire.read_tensors(one.inputs)
+
+
+def test_sets_are_varied_and_the_first_is_as_given(tmp_path: Path) -> None:
+    ask = asking(tmp_path, source("self.linear(x)", init="self.linear = nn.Linear(16, 8)"))
+    one = drawn(ask, tmp_path, 5)
+    chosen = [given.variant for given in one.sets]
+    assert chosen[0] == "as given"
+    assert chosen[4] == "non-contiguous"
+    assert len({*chosen}) == 5
+    assert [given.lenient for given in one.sets] == [False] * 4 + [True]
+    assert not inputs(one.sets[4])[0].is_contiguous()
+    assert one.note == ""
+    assert set(one.bounds(5)) == {"output"}
+    assert one.bounds(3)["output"].max_relative <= one.bounds(5)["output"].max_relative < 1e-4
+
+
+def test_two_exams_differ(tmp_path: Path) -> None:
+    ask = asking(tmp_path, source("x * 2"))
+    drawn = (secret_inputs.draw(ask, tmp_path / f"{number}") for number in range(8))
+    orders = {tuple(one.variants) for one in drawn}
+    assert len(orders) > 1
+
+
+@pytest.mark.parametrize("result", ["x.exp().exp()", "torch.linalg.cholesky(x @ x.T + 0.1 * torch.eye(4))", "x / x.sum()"])
+def test_what_the_reference_does_not_stand_is_left_and_noted(result: str, tmp_path: Path) -> None:
+    one = drawn(asking(tmp_path, source(result)), tmp_path, 4)
+    for given in one.sets:
+        assert all(bool(torch.isfinite(answer).all()) for answers in given.answers() for answer in answers)
+    if "exp" in result:
+        one.variants[:2] = ["scaled up", "outlier"]
+        one.sets[1:] = []
+        secret_inputs.extend(asking(tmp_path / "again", source(result)), one, 2)
+        if one.sets[1].variant == "as given":  # else no row of the patchwork was a large one
+            assert "scaled up inputs were not tried: the reference does not stand them (it does not stay finite)" in one.note
+        else:
+            assert one.sets[1].variant == "patchwork"
+
+
+def test_nothing_to_vary_is_as_given(tmp_path: Path) -> None:
+    one = drawn(asking(tmp_path, source("x.float() * 0.3", "[torch.arange(32)]")), tmp_path, 5)
+    assert {given.variant for given in one.sets} == {"as given"}
+    assert one.note == "input 0 was never varied"
+
+
+def test_plain_arguments_that_never_change_are_said(tmp_path: Path) -> None:
+    inputs = "[torch.randn(4, 16), 0.5, [True, 3, 3], torch.rand(()).item(), None]"
+    one = drawn(asking(tmp_path, source("x * a + b[1] + c", inputs, names="x, a, b, c, d")), tmp_path, 4)
+    assert "limited: plain arguments of get_inputs() (0.5, True, 3) are always the same" in one.note
+    plain = drawn(asking(tmp_path / "alone", source("x * 2")), tmp_path / "alone", 4)
+    assert "plain arguments" not in plain.note
+
+
+PAIRED = """
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def forward(self, x):
+        return (x * 2, x + 1) if CONDITION else x * 2
+
+def get_inputs():
+    return [torch.randn(16, 64)]
+"""
+
+
+def test_outputs_that_depend_on_values_are_bad_input(tmp_path: Path) -> None:
+    text = PAIRED.replace("CONDITION", "int(x[0, 0].abs() * 1e4) % 2")
+    one = secret_inputs.draw(asking(tmp_path, text), tmp_path / "exam")
+    while len({tuple(given.names) for given in one.sets}) < 2:
+        one.sets.append(secret_inputs.drawn(asking(tmp_path, text), one, f"{len(one.sets)}", variants=["as given"]))
+    with pytest.raises(BadInput, match="returns or writes other tensors for other inputs of get_inputs"):
+        one.bounds(len(one.sets))
+
+
+def test_a_variant_with_other_outputs_is_left(tmp_path: Path) -> None:
+    ask = asking(tmp_path, PAIRED.replace("CONDITION", "x.abs().max() > 12"))
+    one = drawn(ask, tmp_path, 1)
+    one.sets.append(secret_inputs.drawn(ask, one, "1", variants=["scaled up", "as given"]))
+    assert one.sets[1].variant == "as given"
+    assert "scaled up inputs were not tried: the reference does not stand them (it returns or writes other tensors)" in one.note
+    assert set(one.bounds(2)) == {"output"}
+
+
+def test_sizes_may_depend_on_values(tmp_path: Path) -> None:
+    ask = asking(tmp_path, source("x[x > 1.5] * 0.3", "[torch.randn(16, 64)]"))
+    one = drawn(ask, tmp_path, 4)
+    assert len({given.answers()[0][0].shape for given in one.sets}) > 1
+    assert one.bounds(4)["output"].max_relative < 1e-5
+    assert degenerate.reasons(ask, one) == ("", [])
+
+
+def test_sizes_that_follow_from_rounding_are_bad_input(tmp_path: Path) -> None:
+    ask = asking(tmp_path, source("x[(x / 3 * 3 - x).abs() > 0]", "[torch.randn(16, 64)]"))
+    with pytest.raises(BadInput, match=r"The size of output of the reference reference.py follows from rounding"):
+        drawn(ask, tmp_path, 1)
+
+
+def test_a_variant_of_which_the_reference_dies_is_left(tmp_path: Path) -> None:
+    real = asking(tmp_path, source("x * 2"))
+    asked: list[list[str]] = []
+
+    def ask(do: str, **fields: Any) -> dict[str, Any]:
+        if do == "expect":
+            asked.append(fields["variants"])
+            if fields["variants"][0] == "scaled up":
+                raise secret_inputs.Lost("the reference crashed with SIGABRT")
+        return real(do, **fields)
+
+    one = drawn(ask, tmp_path, 1)
+    one.sets.append(secret_inputs.drawn(ask, one, "1", variants=["scaled up", "shifted", "as given"]))
+    assert one.sets[1].variant == "shifted"
+    assert asked[1:] == [["scaled up", "shifted", "as given"], ["shifted", "as given"]]
+    assert "scaled up inputs were not tried: the reference does not stand them (the reference crashed" in one.note
+    with pytest.raises(secret_inputs.Lost):
+        secret_inputs.drawn(ask, one, "2", variants=["scaled up"])
+
+
+def test_a_lost_device_is_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU an index out of range raises, and from then on everything does."""
+    ask = asking(tmp_path, source("self.table(x.abs().mul(30).long())", init="self.table = nn.Embedding(200, 4)"))
+    one = drawn(ask, tmp_path, 1)
+    monkeypatch.setattr(reference_worker.ReferenceWorker, "alive", lambda self: False)
+    with pytest.raises(reference_worker.LostContext, match="IndexError"):
+        secret_inputs.drawn(ask, one, "1", variants=["outlier", "as given"])
+
+
+def test_arguments_that_share_memory_arrive_so(tmp_path: Path) -> None:
+    text = source("x.add_(1) + y", "(lambda base: [base, base[:]])(torch.randn(8, 16))", names="x, y")
+    one = drawn(asking(tmp_path, text), tmp_path, 3)
+    for given in one.sets:
+        x, y = inputs(given)
+        assert x.untyped_storage().data_ptr() == y.untyped_storage().data_ptr()
+        assert set(given.names) == {"output", "input:0", "input:1"}
+        expected = dict(zip(given.names, given.answers()[1], strict=True))
+        torch.testing.assert_close(expected["output"], 2 * (x.double() + 1))
+        torch.testing.assert_close(expected["input:1"], x.double() + 1)
+
+
+def guard(*shapes: list[Any]) -> dict[str, Any]:
+    return {"shape_guard": [{"name": "x", "shape": list(shape)} for shape in shapes]}
+
+
+B = {"symbol": "B", "min": 1, "max": 64}
+
+
+def test_free_sizes_of_a_manifest() -> None:
+    assert free_sizes({}) == ()
+    assert free_sizes(guard([4, 16])) == ()
+    assert free_sizes(guard([B, 16], [4, {"symbol": "B", "max": 32}])) == (FreeSize("B", 1, 32, ((0, 0), (1, 1))),)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [{"shape_guard": 3}, {"shape_guard": [3]}, guard(["B"]), guard([{"min": 1}]), guard([{"symbol": "B", "min": 9, "max": 3}]),
+     guard([{"symbol": "B", "min": "1"}]), guard([True]), guard([1.5])],
+)  # fmt: skip
+def test_a_guard_that_cannot_be_read(content: dict[str, Any]) -> None:
+    with pytest.raises(BadInput):
+        free_sizes(json.loads(json.dumps(content)))
+
+
+def test_other_sizes_inside_the_guard(tmp_path: Path) -> None:
+    ask = asking(tmp_path, source("self.linear(x) + y", "[torch.randn(4, 16), torch.randn(4, 1)]", names="x, y",
+                                  init="self.linear = nn.Linear(16, 8)"))  # fmt: skip
+    one = drawn(ask, tmp_path, 2)
+    smaller, larger = secret_inputs.resized(ask, one, free_sizes(guard([B, 16], [B, 1])))
+    assert len(one.sets) == 2
+    for given, low, high in ((smaller, 1, 3), (larger, 5, 8)):
+        x, y = inputs(given)
+        assert low <= x.shape[0] == y.shape[0] <= high
+        assert given.answers()[0][0].shape == (x.shape[0], 8)
+        assert one.bounds_of([*one.sets, given])["output"].max_relative > 0
+
+
+def test_without_a_free_size_that_is_said(tmp_path: Path) -> None:
+    ask = asking(tmp_path, source("x * 2"))
+    one = drawn(ask, tmp_path, 1)
+    assert secret_inputs.resized(ask, one, free_sizes(guard([4, 16]))) == []
+    assert one.note.startswith("limited: judged at the given sizes only")
+
+
+def test_sizes_that_do_not_fit_the_inputs_are_said(tmp_path: Path) -> None:
+    ask = asking(tmp_path, source("x @ self.w", init="self.w = nn.Parameter(torch.randn(16, 8))"))
+    one = drawn(ask, tmp_path, 1)
+    assert secret_inputs.resized(ask, one, free_sizes(guard([B, B]))) == []
+    assert secret_inputs.resized(ask, one, free_sizes(guard([4, {"symbol": "C", "min": 1, "max": 32}]))) == []
+    assert "free size B is not one size" in one.note
+    assert "another size was not tried: The reference's forward raises RuntimeError" in one.note
+    assert len(one.note.splitlines()) == 1
+
+
+@pytest.mark.parametrize(("result", "variant"), [("x.tanh()", "exchanged"), ("x.square().mean()", "touched")])
+def test_the_first_set_returns_in_another_order_where_that_matters(result: str, variant: str, tmp_path: Path) -> None:
+    one = drawn(asking(tmp_path, source(result, "[torch.randn(4, 4096)]")), tmp_path, 4)
+    assert one.sets[3].variant == variant
+    first, again = inputs(one.sets[0])[0], inputs(one.sets[3])[0]
+    assert 0 < int((first != again).sum()) < first.numel() / 64
+    same_values = torch.equal(first.flatten().sort().values, again.flatten().sort().values)
+    assert same_values == one.sets[3].variant.startswith("exchanged")
+
+
+def test_a_constant_mask_is_rearranged_unless_the_reference_does_not_stand_it(tmp_path: Path) -> None:
+    given = "[torch.randn(64, 16), (torch.arange(1024) % 3 == 0).reshape(64, 16)]"
+    free = drawn(asking(tmp_path, source("x + x.masked_fill(mask, 0.0)", given, names="x, mask")), tmp_path, 4)
+    assert not torch.equal(inputs(free.sets[1])[1], inputs(free.sets[0])[1])
+    assert "never varied" not in free.note
+    same = "bool((mask == (torch.arange(1024) % 3 == 0).reshape(64, 16)).all())"
+    strict = f"x + x.masked_fill(mask, 0.0) + (0 if {same} else 1 / 0)"
+    one = drawn(asking(tmp_path / "strict", source(strict, given, names="x, mask")), tmp_path / "strict", 4)
+    assert [given.variant for given in one.sets][1::2] == ["patchwork, masks as given", "exchanged, masks as given"]
+    assert "input 1 was never varied" in one.note

@@ -1,0 +1,63 @@
+"""Small parts of a trial that odd references have broken."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from stitchcuda.sandbox.limits import Limits
+from stitchcuda.state import OutputError
+from stitchcuda.verify.inputs.secret_inputs import Exam
+from stitchcuda.verify.processes.worker import WorkerFailed
+from stitchcuda.verify.program.trial import Construction, Trial, same_bits
+
+
+def test_strided_outputs_are_compared_bit_by_bit() -> None:
+    every_other = torch.randn(8, 32)[:, ::2]
+    assert same_bits(every_other, every_other.clone())
+    assert same_bits(every_other.t(), every_other.clone().t())
+    assert not same_bits(every_other, every_other + 1)
+    assert same_bits(torch.full((3,), math.nan), torch.full((3,), math.nan))
+
+
+def test_errors_without_a_number_survive_the_workspace() -> None:
+    error = OutputError(name="output", max_error=math.inf, max_bound=1.0, norm_error=math.nan, norm_bound=1.0, ok=False)
+    again = OutputError.model_validate_json(error.model_dump_json())
+    assert again.max_error == math.inf
+    assert math.isnan(again.norm_error)
+
+
+class Idle:
+    """A worker that answers this when it was left alone, or fails."""
+
+    def __init__(self, answer: dict[str, Any] | WorkerFailed) -> None:
+        self.answer, self.asked = answer, dict[str, Any]()
+
+    def ask(self, do: str, **fields: Any) -> dict[str, Any]:
+        self.asked = {"do": do, **fields}
+        if isinstance(self.answer, WorkerFailed):
+            raise self.answer
+        return self.answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        ({"worked": []}, ""),
+        ({"worked": ["spin_kernel(long long)"] * 9}, "it works on the device while nobody calls it (spin_kernel(long long))"),
+        ({}, "it does not say what it does while nobody calls it"),
+        (WorkerFailed("crash", "the program crashed while doing nothing"), "the program crashed while doing nothing"),
+    ],
+)  # fmt: skip
+def test_a_program_that_nobody_calls_does_nothing(answer: Any, reason: str) -> None:
+    built = Construction(
+        init=Path(), init_structure=None, init_seed=0, training=False, state_names=[], precision="reference"
+    )  # fmt: skip
+    worker = Idle(answer)
+    trial = Trial(worker, Exam(folder=Path(), state=Path(), renewed=True), built, "cuda", Limits())  # type: ignore[arg-type]
+    assert trial.idle(0.3) == reason
+    assert (worker.asked["do"], worker.asked["budget_s"]) == ("idle", 0.3)

@@ -1,0 +1,241 @@
+"""The verdict of `stitchcuda verify`, the device it is for, and foreign programs, without a GPU."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stitchcuda.errors import BadInput, Unavailable
+from stitchcuda.state import BuildResult, CheckResult, Policy, Settings
+from stitchcuda.tools.build import nvcc
+from stitchcuda.tools.device import device
+from stitchcuda.tools.device.device import device_facts, resolve_target
+from stitchcuda.tools.profile import ncu, nsys
+from stitchcuda.verify.api import Verdict, host_tasks, policy_reasons, shortened, verdict_of, verify
+from stitchcuda.verify.client import Judge
+from tests.verify import programs
+from tests.verify.test_timing import timed_result
+
+NO_GPU = pytest.mark.skipif(device.gpu() is not None, reason="this machine has a GPU")
+
+BRIDGE = """
+void gate(tvm::ffi::TensorView y, tvm::ffi::TensorView scale, tvm::ffi::TensorView x, tvm::ffi::TensorView out, double gain) {
+  TVM_FFI_ICHECK(y.device().device_type == kDLCUDA);
+  auto at = [](const tvm::ffi::TensorView& t) { return static_cast<float*>(t.data_ptr()); };
+  gate_launch(at(y), at(scale), at(x), at(out), float(gain), int(y.size(0)), int(y.size(1)), nullptr);
+}
+"""
+FORWARD = "return torch.relu(y * self.scale + x) * gain"
+INLINE = (
+    programs.REFERENCE.replace("class Model(", "class ModelNew(").replace(
+        FORWARD, "out = torch.empty_like(y); MODULE.gate(y, self.scale, x, out, gain); return out"
+    )
+    + f"""
+import tvm_ffi.cpp
+MODULE = tvm_ffi.cpp.load_inline("gate_inline", cuda_sources={programs.KERNEL + BRIDGE!r}, functions=["gate"])
+"""
+)
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("reference") / "gated.py"
+    path.write_text(programs.REFERENCE)
+    return path
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="module")
+def judge(reference: Path, cache: Path) -> Iterator[Judge]:
+    with Judge(reference, Settings(target="sim"), cache=cache, arch=device_facts("sim").arch) as one:
+        yield one
+
+
+def verdict(program: Path, judge: Judge, cache: Path, policy: Policy = "stitched") -> Verdict:
+    """As `verify` gives it, by a judge that is there already."""
+    settings = Settings(target="sim", policy=policy)
+    return verdict_of(judge, program, settings, cache=cache, arch=device_facts("sim").arch, seeds=2)
+
+
+def verified(program: Path, reference: Path, cache: Path) -> Verdict:
+    return verify(program, reference, target="sim", policy="stitched", precision="reference", cache=cache, seeds=2)
+
+
+def test_a_stitched_program_is_accepted(tmp_path: Path, reference: Path, cache: Path) -> None:
+    found = verified(programs.kernel_program(tmp_path), reference, cache)
+    assert found.accepted, found.reasons
+    assert found.tier == "simulated"
+    assert found.speedup is None
+    assert found.shares.own > 0.05
+    assert found.max_error is not None
+    assert found.error_bound is not None
+    assert found.max_error <= found.error_bound
+    assert set(json.loads(found.model_dump_json())) >= {
+        "accepted", "tier", "reasons", "speedup", "max_error", "error_bound", "shares", "seconds",
+    }  # fmt: skip
+
+
+def test_inline_sources_of_a_foreign_file_run_too(tmp_path: Path, judge: Judge, cache: Path) -> None:
+    path = tmp_path / "foreign.py"
+    path.write_text(INLINE)
+    found = verdict(path, judge, cache)
+    assert found.accepted, found.reasons
+    assert found.shares.own > 0.05
+
+
+def test_torch_alone_is_correct_and_refused(tmp_path: Path, judge: Judge, cache: Path) -> None:
+    found = verdict(programs.model(tmp_path), judge, cache)
+    assert not found.accepted
+    assert "policy stitched" in found.reasons[0]
+    (tmp_path / "program.json").write_text('{"host": ["cuda_graph"]}')
+    found = verdict(tmp_path, judge, cache)
+    assert not found.accepted
+    assert "was not seen at work" in found.reasons[0]
+
+
+def test_a_host_side_task_counts_when_it_is_seen(tmp_path: Path, judge: Judge, cache: Path) -> None:
+    found = verdict(programs.host_program(tmp_path), judge, cache)
+    assert found.accepted, found.reasons
+    assert found.label == "host-only"
+
+
+def test_strict_wants_no_framework(tmp_path: Path, judge: Judge, cache: Path) -> None:
+    found = verdict(programs.kernel_program(tmp_path), judge, cache, policy="strict")
+    assert not found.accepted
+    assert "policy strict" in found.reasons[0]
+
+
+def test_a_program_that_does_not_build_is_refused(tmp_path: Path, judge: Judge, cache: Path) -> None:
+    program = programs.kernel_program(tmp_path, kernel=programs.KERNEL.replace("blockIdx.x", "blokIdx.x"))
+    found = verdict(program, judge, cache)
+    assert (found.accepted, found.tier) == (False, "compiled")
+    assert "blokIdx" in found.reasons[0]
+
+
+def test_could_not_judge_is_no_verdict(tmp_path: Path, judge: Judge, cache: Path) -> None:
+    kernel = programs.KERNEL.replace("const float value", 'asm volatile("membar.gl;"); const float value')
+    with pytest.raises(Unavailable, match="could not judge"):
+        verdict(programs.kernel_program(tmp_path, kernel=kernel), judge, cache)
+
+
+def test_what_is_no_program_is_bad_input(tmp_path: Path, judge: Judge, cache: Path) -> None:
+    with pytest.raises(BadInput, match="is no program"):
+        verdict(tmp_path, judge, cache)
+
+
+def test_what_vanishes_while_it_is_built_is_bad_input(
+    tmp_path: Path, reference: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = programs.kernel_program(tmp_path / "program")
+    real = nvcc.build
+
+    def late(given: Path, **options: Any) -> BuildResult:
+        held = Path.read_text
+
+        def read(path: Path, *arguments: Any, **more: Any) -> str:
+            if path.name == "gate.cu":
+                path.unlink(missing_ok=True)
+            return held(path, *arguments, **more)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Path, "read_text", read)
+            return real(given, **options)
+
+    monkeypatch.setattr(nvcc, "build", late)
+    with pytest.raises(BadInput, match=r"gate\.cu in the program has vanished"):
+        verified(program, reference, tmp_path / "cache")
+
+
+def test_a_reason_has_an_end() -> None:
+    assert shortened("a" * 2000) == "a" * 2000
+    long = shortened("a" * 10**7 + "the end")
+    assert len(long) < 2100
+    assert long.endswith("the end")
+
+
+def test_policies_by_share(tmp_path: Path) -> None:
+    def result(own: float, framework: float) -> CheckResult:
+        return CheckResult(ok=True, tier="simulated", own_share=own, framework_share=framework)
+
+    assert policy_reasons(tmp_path, "stitched", result(0.05, 0.5)) == ((), "")
+    assert policy_reasons(tmp_path, "stitched", result(0.04, 0.5))[0]
+    assert policy_reasons(tmp_path, "strict", result(0.5, 0.01)) == ((), "")
+    assert policy_reasons(tmp_path, "strict", result(0.9, 0.1))[0]
+    read = result(0.9, 0.0).model_copy(update={"host_bytes": 5000, "whole": 60_000})
+    said = "policy stitched: 5000 bytes of device memory are touched by the host in one call: it computes there"
+    assert policy_reasons(tmp_path, "stitched", read) == ((said,), "")
+
+
+def test_copies_around_a_replayed_graph_are_nobodys_work(tmp_path: Path) -> None:
+    check = CheckResult(
+        ok=True, tier="simulated", own_share=0.3, vendor_share=0.1, framework_share=0.6, elsewhere=70, boundary=60, whole=70
+    )
+    assert policy_reasons(tmp_path, "stitched", check) == ((), "")
+    assert "100% of the reference's" in policy_reasons(tmp_path, "stitched", check.model_copy(update={"boundary": 0}))[0][0]
+    assert policy_reasons(tmp_path, "strict", check) == ((), "")
+    assert "strict: 10%" in policy_reasons(tmp_path, "strict", check.model_copy(update={"boundary": 50}))[0][0]
+
+
+def test_a_single_file_declares_host_side_tasks(tmp_path: Path, judge: Judge, cache: Path) -> None:
+    program = programs.host_program(tmp_path) / "model_new.py"
+    (tmp_path / "program.json").unlink()
+    assert not verdict(program, judge, cache).accepted
+    text = program.read_text()
+    program.write_text(f'{text}\nHOST_TASKS = ["cuda_graph"]\n')
+    found = verdict(program, judge, cache)
+    assert (found.accepted, found.label) == (True, "host-only"), found.reasons
+    for said, tasks in [('("cuda_graph", "streams")', ("cuda_graph", "streams")), ("[]", ()), ("[]\nHOST = [1]", ())]:
+        program.write_text(f"HOST_TASKS = {said}\n")
+        assert host_tasks(program) == tasks
+    for said in ("class A:\n    HOST_TASKS = 1\n", 'if 1:\n    HOST_TASKS = ["cuda_graph"]\n', "def (", "\0"):
+        program.write_text(said)
+        assert host_tasks(program) == ()
+    for said in ("list(TASKS)", '"cuda_graph"', '["cuda_graph", 1]', "[name for name in TASKS]", "{}"):
+        program.write_text(f"HOST_TASKS = {said}\n")
+        with pytest.raises(BadInput, match="no list of names"):
+            host_tasks(program)
+
+
+def test_libraries_exchanged_for_others_have_to_gain_something(tmp_path: Path) -> None:
+    def reasons(ratio: float, exchanged: float) -> tuple[str, ...]:
+        check = CheckResult(ok=True, tier="timed", own_share=0.2, replaced=0.1, exchanged=exchanged)
+        return policy_reasons(tmp_path, "stitched", check, timed_result(1.0).model_copy(update={"ratio": ratio}))[0]
+
+    assert reasons(1.1, 0.9) == reasons(0.9, 0.5) == ()
+    assert "other kernels of libraries do 90%" in reasons(0.9, 0.9)[0]
+    assert "gains nothing (0.90x)" in reasons(0.9, 0.9)[0]
+
+
+@NO_GPU
+def test_without_a_gpu() -> None:
+    assert resolve_target("auto") == "sim"
+    assert resolve_target("sim") == "sim"
+    with pytest.raises(Unavailable, match="--device sim"):
+        resolve_target("cuda")
+    facts = device_facts("sim")
+    assert (facts.name, facts.arch, facts.measured) == ("NVIDIA H200", "sm_90a", False)
+    assert facts.bandwidth_gbs == 4300.0
+
+
+@NO_GPU
+def test_profiles_say_why_they_are_skipped(tmp_path: Path, judge: Judge) -> None:
+    assert nsys.profile_system(programs.model(tmp_path), judge)[0].skipped.startswith("no GPU")
+    assert ncu.profile_kernels(tmp_path, judge, None)[0].skipped.startswith("without a system profile")
+
+
+def test_a_gpu_is_read_from_nvidia_smi(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    smi = tmp_path / "nvidia-smi"
+    smi.write_text('#!/bin/sh\necho "NVIDIA H100 80GB HBM3, 9.0, 580.65.06"\n')
+    smi.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    assert resolve_target("auto") == "cuda"
+    facts = device_facts("cuda")
+    assert (facts.name, facts.arch, facts.driver, facts.sm_count) == ("NVIDIA H100 80GB HBM3", "sm_90a", "580.65.06", 132)

@@ -1,0 +1,173 @@
+"""A stage for timing without a GPU: the real calls, contents and judge's side, and a clock whose time passes as a test says."""
+
+from __future__ import annotations
+
+import ctypes
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from stitchcuda.sandbox.limits import Limits
+from stitchcuda.state import TimingResult
+from stitchcuda.verify.inputs import timed_inputs as deliveries
+from stitchcuda.verify.inputs.secret_inputs import Exam, InputSet, draw, extend
+from stitchcuda.verify.inputs.timed_inputs import Delivery
+from stitchcuda.verify.processes.worker import WorkerFailed
+from stitchcuda.verify.program.trial import Construction, Trial
+from stitchcuda.verify.reference.reference_worker import ReferenceWorker
+from stitchcuda.verify.timing import rounds
+from stitchcuda.verify.timing.timed_calls import TimedCalls, answer
+
+REFERENCE = '''
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(32))
+
+    def forward(self, x, y):
+        return torch.tanh(x * self.weight) + y
+
+def get_inputs():
+    return [torch.randn(16, 32), torch.rand(16, 32)]
+'''
+
+
+class Time:
+    """Milliseconds that pass for everybody."""
+
+    def __init__(self) -> None:
+        self.ms = 0.0
+
+    def __call__(self) -> float:
+        return self.ms * 1e-3
+
+
+class VirtualClock:
+    """A device's clock on virtual time. `spend` is work on the call's stream, `later` work that nobody joins."""
+
+    def __init__(self, time: Time, *, settle_ms: float = 0.2) -> None:
+        self.settle_ms = settle_ms
+        self.factor = 1.0                  # what the clock says per millisecond that passes
+        self._time = time
+        self._began = self._returned = self._later = 0.0
+
+    def spend(self, ms: float) -> None:
+        self._time.ms += ms
+
+    def later(self, ms: float) -> None:
+        self._later += ms
+
+    def settle(self) -> None:
+        self.spend(self.settle_ms)
+
+    def start(self) -> None:
+        self._began = self._time.ms
+
+    def returned(self) -> None:
+        self._returned = self._time.ms
+
+    def copy(self, target: torch.Tensor, source: int, size: int) -> None:
+        self.spend(0.002)
+        ctypes.memmove(target.data_ptr(), source, size)
+
+    def stop(self) -> tuple[float, float]:
+        rest, self._later = self._later, 0.0
+        self.spend(0.004 + rest)
+        return self.factor * (self._returned - self._began), self.factor * rest
+
+    def peak_bandwidth(self) -> float:
+        return 1e9
+
+    def l2_bytes(self) -> int:
+        return 0
+
+
+Program = Callable[..., object]
+
+
+@dataclass
+class Local:
+    """A worker in this process. `fails`: modes in which memory does not suffice, once each."""
+
+    scratch: Path
+    clock: VirtualClock
+    program: Program
+    fails: list[str] = field(default_factory=list)
+    modes: list[str] = field(default_factory=list)
+    _held: TimedCalls | None = None
+
+    def __post_init__(self) -> None:
+        self.desk = self.scratch
+
+    def ask(self, do: str, *, seconds: float, doing: str, **fields: Any) -> dict[str, Any]:
+        self.modes.append(fields["mode"])
+        if fields["mode"] in self.fails:
+            self.fails.remove(fields["mode"])
+            raise WorkerFailed("memory", "the program ran out of memory")
+        self.clock.spend(0.1)              # the way there and back
+        with torch.no_grad():
+            self._held, said = answer(
+                self._held, fields, lambda: TimedCalls(fields, self.program, self.clock, device="cpu")
+            )
+        return said
+
+
+class Stage:
+    """One reference, its exam, and a timing of any callable against it."""
+
+    def __init__(self, folder: Path, reference: str = REFERENCE) -> None:
+        self.folder = folder
+        self.time = Time()
+        path = folder / "reference.py"
+        path.write_text(reference)
+        self.worker = ReferenceWorker(folder, "sim")
+        said = {"path": str(path), "precision": "reference", "init": str(folder / "init"), "patience": 0.0}
+        self.facts = self.worker.load(said)
+        self.exam: Exam = draw(self.ask, folder / "exam", kept=frozenset(self.facts["state_names"]))
+        extend(self.ask, self.exam, 1)
+        self.reference: Local | None = None
+        self.module = self.worker._loaded().module
+
+    def ask(self, do: str, **fields: Any) -> dict[str, Any]:
+        said: dict[str, Any] = getattr(self.worker, do)(fields)
+        return said
+
+    def local(self, name: str, program: Program, clock: VirtualClock) -> Local:
+        scratch = self.folder / name
+        scratch.mkdir(exist_ok=True)
+        return Local(scratch, clock, program)
+
+    def honest(self, clock: VirtualClock, ms: float) -> Program:
+        def call(*args: Any) -> Any:
+            clock.spend(ms)
+            return self.module(*args)
+
+        return call
+
+    def deliveries(self) -> deliveries.Deliveries:
+        return deliveries.draw(self.ask, self.exam, self.folder / f"timing-{random.getrandbits(32)}", self.compare)
+
+    def compare(self, given: InputSet, exam: Exam, delivery: Delivery) -> list[str]:
+        built = Construction(
+            init=self.folder / "init", init_structure=None, init_seed=0, training=False,
+            state_names=self.facts["state_names"], precision="reference",
+        )  # fmt: skip
+        return Trial(None, self.exam, built, "sim", Limits()).delivered(given, exam, delivery)  # type: ignore[arg-type]
+
+    def timed(
+        self, program: Program, clock: VirtualClock, *, reference_ms: float = 2.0, previous: Local | None = None, **options: Any
+    ) -> TimingResult:
+        """`program` against the reference at `reference_ms` a call."""
+        theirs = VirtualClock(self.time)
+        reference = self.reference = self.local("reference", self.honest(theirs, reference_ms), theirs)
+        ours = self.local("program", program, clock)
+        return rounds.interleaved(
+            reference, previous or ours, ours, self.deliveries(), Limits(), now=self.time, **options
+        )  # fmt: skip
