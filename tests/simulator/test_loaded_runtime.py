@@ -31,7 +31,8 @@ import copy, ctypes, os, sys
 from pathlib import Path
 import numpy as np
 import torch
-from stitchcuda.tools.running import simulated_device, simulated_runtime as runtime
+from stitchcuda.simulator import loaded_runtime as runtime
+from stitchcuda.verify.program import simulated_device
 from stitchcuda.verify.program.simulated_graph import SimulatedGraph
 from stitchcuda.verify.integrity.byte_traffic import Traffic
 from stitchcuda.verify.integrity.dispatch_recorder import Witness, mark, note

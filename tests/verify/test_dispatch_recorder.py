@@ -135,7 +135,7 @@ def test_who_was_there_first_keeps_its_kernels() -> None:
     """A program's own operators are its own; what torch computes below the modes stays as it is."""
     code = (
         "import torch\n"
-        "from stitchcuda.tools.running import witness\n"
+        "from stitchcuda.verify.integrity import dispatch_recorder as witness\n"
         "witness.close_recordings()\n"
         "own = torch.library.Library('mine', 'DEF')\n"
         "own.define('twice(Tensor x) -> Tensor')\n"

@@ -10,7 +10,7 @@ import pytest
 FAULTS = """
 import resource, sys
 import torch
-from stitchcuda.tools.running import host_memory
+from stitchcuda.verify.messages import host_memory
 
 if sys.argv[1] == "kept":
     host_memory.keep_freed()

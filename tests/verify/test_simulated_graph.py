@@ -98,7 +98,7 @@ def test_installed_torch_cuda_answers_like_a_gpu() -> None:
     """In a process of its own: `install` cannot be undone."""
     program = """
 import torch
-from stitchcuda.tools.running import simulated_device
+from stitchcuda.verify.program import simulated_device
 simulated_device.install()
 x = torch.arange(4.0)
 with simulated_device.SimulatedDevice(), torch.no_grad():

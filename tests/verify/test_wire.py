@@ -346,7 +346,7 @@ def test_who_replaces_a_function_of_python_changes_no_message(name: str, monkeyp
     assert seen == []
 
 
-@pytest.mark.parametrize("name", [*REPLACED, *(f"stitchcuda.tools.running.{name}" for name in (
+@pytest.mark.parametrize("name", [*REPLACED, *(f"stitchcuda.verify.messages.{name}" for name in (
     "wire._dumped", "wire._loaded", "wire._send_all", "wire._received", "wire.compare_digest", "wire.Channel.send",
     "wire.Channel.receive", "wire.Channel._signature", "json_text.dumped", "json_text.loaded", "json_text.first",
     "json_text._scanned", "json_text._foreign", "wire._printable", "wire._SIGNATURE", "wire.json_text",
