@@ -12,7 +12,7 @@ from __future__ import annotations
 import gzip
 import json
 import sys
-from collections import Counter as Lines
+from collections import TokenCounter as Lines
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -21,7 +21,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
 from stitchcuda.engineers import prompt  # noqa: E402
-from stitchcuda.engineers.tokens import Counter  # noqa: E402
+from stitchcuda.engineers.tokens import TokenCounter  # noqa: E402
 
 RECORDINGS = HERE.parent / "tests" / "recordings"
 
@@ -89,7 +89,7 @@ def looks(data: dict[str, Any]) -> tuple[int, int, int, int]:
     for name, text in data["told"].items():
         if not name.startswith("look-"):
             continue
-        shown = prompt.looked(text, prompt.LOOKS, prompt.Room(Counter(data["session"]["settings"]["model"])))
+        shown = prompt.looked(text, prompt.LOOKS, prompt.PromptBudget(TokenCounter(data["session"]["settings"]["model"])))
         for part in text.split(prompt.LOOKED)[1:]:
             head, _, body = part.strip().partition("\n```\n")
             if not head.startswith("read ") or not body:

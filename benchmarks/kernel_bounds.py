@@ -32,7 +32,7 @@ from stitchcuda.tools.build.kernel_names import base_name
 from stitchcuda.tools.device import toolkit
 from stitchcuda.tools.profile import kernel_text, ncu_command, ncu_report
 from stitchcuda.tools.profile.kernel_profile import KernelProfile
-from stitchcuda.tools.profile.ncu_command import Chosen
+from stitchcuda.tools.profile.ncu_command import ChosenKernel
 
 SOURCES = Path(__file__).resolve().parent / "kernel_bounds"
 KNOWN = {
@@ -266,7 +266,7 @@ def main() -> int:
     kernels = measured["kernels"]
     profiles: dict[str, KernelProfile] = {}
     with tempfile.TemporaryDirectory() as scratch:
-        target, chosen = worker("call", given.small), [Chosen(name=name) for name in KNOWN]
+        target, chosen = worker("call", given.small), [ChosenKernel(name=name) for name in KNOWN]
         done = ncu_command.profile(target, chosen, Path(scratch), run=run, seconds=600, env=dict(os.environ))
         print("\n".join((f"ncu: {done.seconds:.0f} s", *done.notes, *([done.skipped] if done.skipped else []))))
         try:

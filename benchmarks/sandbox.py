@@ -20,7 +20,7 @@ import torch
 
 from stitchcuda.sandbox import command
 from stitchcuda.verify.processes import forkserver as nurseries
-from stitchcuda.verify.processes.forkserver import Nursery
+from stitchcuda.verify.processes.forkserver import ForkServer
 from tests.sandbox.prison import Prisoner
 
 ROUNDS = 7
@@ -72,7 +72,7 @@ part("fork", lambda: __import__("subprocess").run(["true"]))
 
 def main() -> None:
     nurseries._WORKERS = {"program": "tests.sandbox.hostile", "reference": "tests.sandbox.hostile"}
-    nursery = Nursery()
+    nursery = ForkServer()
     target = "cuda" if torch.cuda.is_available() else "sim"
     figures: dict[str, Any] = {}
     for label, kind in (("supervised", "reference"), ("shut in", "program")):

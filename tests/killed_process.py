@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from stitchcuda.engineers.chat import Answer, Ask
+from stitchcuda.engineers.chat import ChatAnswer, ChatRequest
 from stitchcuda.engineers.endpoint import Endpoint
 from stitchcuda.engineers.mailbox import Mailbox
 from stitchcuda.engineers.metered_chat import Transcript
@@ -87,21 +87,21 @@ def arm(fate: Fate, patch: Callable[[Any, str, Any], None] = setattr) -> None:
     """Wraps the functions that the points are at."""
     keep, find, spent, put = Transcript.keep, Transcript.find, Context.spent, Checkpoints.put
 
-    def asking(answer: Callable[..., Answer]) -> Callable[..., Answer]:
-        def asked(chat: Any, ask: Ask, *, limit: int | None) -> Answer:
+    def asking(answer: Callable[..., ChatAnswer]) -> Callable[..., ChatAnswer]:
+        def asked(chat: Any, ask: ChatRequest, *, limit: int | None) -> ChatAnswer:
             fate.comes("asked", {ask.id})
             return answer(chat, ask, limit=limit)
 
         return asked
 
-    def kept(self: Transcript, body: dict[str, object], answer: Answer | None, call: Call) -> Call:
+    def kept(self: Transcript, body: dict[str, object], answer: ChatAnswer | None, call: Call) -> Call:
         with fate.turn:
             found = keep(self, body, answer, call)
             fate.seen(call.id)
             fate.comes("kept", {call.id})
             return found
 
-    def found(self: Transcript, ask: Ask) -> Answer | None:
+    def found(self: Transcript, ask: ChatRequest) -> ChatAnswer | None:
         known = find(self, ask)
         if known is not None:
             fate.seen(ask.id)

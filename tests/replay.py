@@ -15,9 +15,9 @@ from typing import Any
 
 from stitchcuda.engineers.budget import Budget
 from stitchcuda.engineers.builtin import BuiltinEngineer
-from stitchcuda.engineers.chat import Answer, Ask
+from stitchcuda.engineers.chat import ChatAnswer, ChatRequest
 from stitchcuda.engineers.chat_engineer import ChatEngineer
-from stitchcuda.engineers.metered_chat import Desk, Transcript
+from stitchcuda.engineers.metered_chat import MeteredChat, Transcript
 from stitchcuda.engineers.selection import Engineers
 from stitchcuda.errors import DevicePending, ReplyPending
 from stitchcuda.state import (
@@ -32,7 +32,7 @@ from stitchcuda.state import (
     TimingResult,
 )
 from stitchcuda.store import SessionRecord, Workspace
-from stitchcuda.tools.profile.profiling import Counted
+from stitchcuda.tools.profile.profiling import CountedKernels
 from stitchcuda.tools.profile.system_profile import SystemProfile
 from stitchcuda.verify.client import ReferenceFacts
 from stitchcuda.verify.reference.baselines import BaselineTimes
@@ -67,15 +67,15 @@ class RecordedReplies:
     def __init__(self, recording: Recording) -> None:
         self.name = recording.record.settings.model
         self.notes: list[str] = []
-        self.asked: list[Ask] = []
+        self.asked: list[ChatRequest] = []
         self._replies = {call["id"]: call["reply"] for call in recording.data["calls"] if call["reply"]}
 
-    def answer(self, ask: Ask, *, limit: int | None) -> Answer:
+    def answer(self, ask: ChatRequest, *, limit: int | None) -> ChatAnswer:
         self.asked.append(ask)
         place = f"{ask.role}-{ask.about}-{ask.ordinal}"
         if place not in self._replies:
             raise ReplyPending(place)
-        return Answer.model_validate(self._replies[place])
+        return ChatAnswer.model_validate(self._replies[place])
 
 
 class RecordedHands:
@@ -124,7 +124,7 @@ class RecordedHands:
         found = self._recording.baseline.system if program is None else self._evidence(program).system
         return found or ProfileResult(tool="nsys", skipped="not recorded"), None
 
-    def profile_kernels(self, program: Path, system: SystemProfile | None) -> tuple[ProfileResult, Counted | None]:
+    def profile_kernels(self, program: Path, system: SystemProfile | None) -> tuple[ProfileResult, CountedKernels | None]:
         return self._evidence(program).kernels or ProfileResult(tool="ncu", skipped="not recorded"), None
 
     def sanitize(self, program: Path) -> SanitizerResult:
@@ -146,6 +146,6 @@ def engineers(recording: Recording, home: Workspace, name: str, settings: Settin
     """The session's engineers with recorded replies in place of its models."""
     replies, transcript = RecordedReplies(recording), Transcript(home.store, name)
     budget = Budget(settings, transcript.usage)
-    desk = Desk(replies, transcript, budget)
+    desk = MeteredChat(replies, transcript, budget)
     chat = ChatEngineer({"planner": (desk,), "coder": (desk,), "verifier": (desk,)})
     return Engineers(chat, BuiltinEngineer(), transcript, budget), replies

@@ -22,7 +22,7 @@ from stitchcuda.errors import BadInput, Unavailable
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from stitchcuda.rag.building import Built, Progress
+    from stitchcuda.rag.building import BuildProgress, Built
     from stitchcuda.rag.index import Docs, Hit
 
 app = typer.Typer(**FORM, help="Finds what CUDA's, cuBLASLt's and cuDNN's headers, manuals and our playbook say.")
@@ -188,18 +188,18 @@ def _downloaded() -> int:
 
 
 @contextmanager
-def _told() -> Iterator[Callable[[Progress], None]]:
+def _told() -> Iterator[Callable[[BuildProgress], None]]:
     """Progress on stderr: a bar in a terminal, lines elsewhere."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bars
+    from rich.progress import BuildProgress as Bars
 
     console = Console(stderr=True, highlight=False)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Bars(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
         bar: TaskID | None = None
 
-        def tell(one: Progress) -> None:
+        def tell(one: BuildProgress) -> None:
             nonlocal bar
             if one.step == "meaning":
                 bar = bars.add_task(one.text, total=one.total) if bar is None else bar

@@ -27,7 +27,7 @@ from stitchcuda.state import Attempt, CheckResult, Evidence, Region, Review, Tas
 
 if TYPE_CHECKING:
     from stitchcuda.graph.approval import Question
-    from stitchcuda.sessions.compare import Comparison, Side
+    from stitchcuda.sessions.compare import ComparedSession, Comparison
     from stitchcuda.tools.doctor.doctor import Check
     from stitchcuda.verify.api import Verdict
 
@@ -261,7 +261,7 @@ def _waiting(question: Question) -> Table:
 def comparison_table(found: Comparison) -> Table:
     """Two sessions side by side, and what was asked differently."""
     sides = Table("", found.a.name, found.b.name, box=None)
-    rows: list[tuple[str, Callable[[Side], str]]] = [
+    rows: list[tuple[str, Callable[[ComparedSession], str]]] = [
         ("attempts", lambda side: str(side.attempts)),
         ("kept", lambda side: ", ".join(side.kept) or "-"),
         ("tier", lambda side: side.tier or "-"),

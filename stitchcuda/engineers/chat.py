@@ -19,11 +19,11 @@ from stitchcuda.state import Digest, Record, Role
 Options = Mapping[str, bool | int | float | str]
 
 
-class Overflow(Exception):
+class ContextWindowExceeded(Exception):
     """The model's context window does not hold the request; the message says what the server said."""
 
 
-class Broken(Exception):
+class AnswerInterrupted(Exception):
     """The answer broke off on its way: worth asking once more. `heard` is the part that came, thinking included."""
 
     def __init__(self, message: str, heard: str = "") -> None:
@@ -31,7 +31,7 @@ class Broken(Exception):
         self.heard = heard
 
 
-class Unheard(Unavailable):
+class NoAnswer(Unavailable):
     """The request was sent `times` times and no answer came. Whether that is charged for nobody is told."""
 
     def __init__(self, message: str, times: int) -> None:
@@ -48,7 +48,7 @@ class Message:
 
 
 @dataclass(frozen=True)
-class Ask:
+class ChatRequest:
     """One call. `id` names it in the transcript and the mailbox: the same in each run that comes to it again."""
 
     role: Role
@@ -77,7 +77,7 @@ class Ask:
         return f"{self.place}-{self.digest[:12]}"
 
 
-class Answer(Record):
+class ChatAnswer(Record):
     """What came back. Token counts are the server's; None where it told none."""
 
     text: str
@@ -97,8 +97,8 @@ class Chat(Protocol):
     name: str                              # such as "openai:NAME"
     notes: list[str]                       # what it fell back from, as sentences
 
-    def answer(self, ask: Ask, *, limit: int | None) -> Answer:
-        """`limit`: most tokens to write, thinking included. Raises `Unavailable`, `ReplyPending`, `Overflow` or `Broken`."""
+    def answer(self, ask: ChatRequest, *, limit: int | None) -> ChatAnswer:
+        """`limit`: most tokens to write, thinking included. Raises `Unavailable`, `ReplyPending`, `ContextWindowExceeded` or `AnswerInterrupted`."""
         ...
 
 

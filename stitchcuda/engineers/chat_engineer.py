@@ -15,10 +15,10 @@ from typing import TypeVar
 
 from stitchcuda.compiler.printing.manifest import with_task
 from stitchcuda.engineers import Assignment, Brief, Draft, Files
-from stitchcuda.engineers.chat import Answer, Ask, Message, Overflow
-from stitchcuda.engineers.metered_chat import Desk
-from stitchcuda.engineers.prompt import LOOKED, LOOKS, Room, coder_prompt, looked, planner_prompt, verifier_prompt
-from stitchcuda.engineers.reply import DraftReply, Look, Malformed, PlannedTask, PlanReply, Reply, ReviewReply
+from stitchcuda.engineers.chat import ChatAnswer, ChatRequest, ContextWindowExceeded, Message
+from stitchcuda.engineers.metered_chat import MeteredChat
+from stitchcuda.engineers.prompt import LOOKED, LOOKS, PromptBudget, coder_prompt, looked, planner_prompt, verifier_prompt
+from stitchcuda.engineers.reply import DraftReply, LookReply, Malformed, PlannedTask, PlanReply, Reply, ReviewReply
 from stitchcuda.errors import Unavailable, Unusable
 from stitchcuda.state import Evidence, Plan, Review, Role, Task
 
@@ -42,7 +42,7 @@ class ChatEngineer:
     reads_docs = True
     reads_profiles = True
 
-    def __init__(self, desks: Mapping[Role, tuple[Desk, ...]]) -> None:
+    def __init__(self, desks: Mapping[Role, tuple[MeteredChat, ...]]) -> None:
         self._desks = desks
         self.name = ", ".join(dict.fromkeys(desk.name for role in desks.values() for desk in role))
 
@@ -110,13 +110,13 @@ class ChatEngineer:
 class _Conversation:
     """The turns of one role about one plan or attempt. Each call has its number, the same in every run."""
 
-    def __init__(self, desk: Desk, role: Role, about: str) -> None:
+    def __init__(self, desk: MeteredChat, role: Role, about: str) -> None:
         self._desk, self._role, self._about = desk, role, about
         self._asked = 0
 
     def held(
         self,
-        render: Callable[[Room], str],
+        render: Callable[[PromptBudget], str],
         schema: type[Reply] | None,
         read: Callable[[str], T],
         look: Callable[[T], Callable[[], str] | None] = lambda got: None,
@@ -124,13 +124,13 @@ class _Conversation:
         """What `read` makes of the answer (it raises `Malformed` otherwise). Where `look` gives something to do, its text is
         shown and the model asked again."""
         scale, looks, repairs = 1.0, 0, 0
-        messages = [Message("user", render(Room(self._desk.counter, scale)))]
+        messages = [Message("user", render(PromptBudget(self._desk.counter, scale)))]
         while True:
-            ask = Ask(self._role, self._about, self._asked, tuple(messages), schema)
+            ask = ChatRequest(self._role, self._about, self._asked, tuple(messages), schema)
             self._asked += 1
             try:
                 answer = self._desk.ask(ask)
-            except Overflow as error:
+            except ContextWindowExceeded as error:
                 if scale <= SMALLER**2:
                     raise Unavailable(
                         f"{self._desk.name} cannot take a prompt as {self._role} even when it is shortened ({error}): use a "
@@ -138,7 +138,7 @@ class _Conversation:
                     ) from error
                 scale *= SMALLER
                 log.warning("%s: the prompt is too long, shortened to %.0f %%", self._desk.name, 100 * scale)
-                messages = [Message("user", render(Room(self._desk.counter, scale)))]
+                messages = [Message("user", render(PromptBudget(self._desk.counter, scale)))]
                 continue
             try:
                 got = read(_usable(answer))
@@ -157,13 +157,13 @@ class _Conversation:
                 return got
             looks += 1
             seen = self._desk.transcript.once(f"look-{self._about}-{self._asked}", todo)
-            shown = looked(seen, LOOKS - looks, Room(self._desk.counter, scale))
+            shown = looked(seen, LOOKS - looks, PromptBudget(self._desk.counter, scale))
             messages += [Message("assistant", answer.text), Message("user", shown)]
             if looks > LOOKS:
                 raise Unusable(f"{self._desk.name} looked {looks} times and wrote nothing")
 
 
-def _usable(answer: Answer) -> str:
+def _usable(answer: ChatAnswer) -> str:
     """The text to read. Raises `Malformed` for what came to no end."""
     if answer.refusal:
         raise Malformed(f"it was refused ({' '.join(answer.refusal.split())[:200]})")
@@ -186,7 +186,7 @@ def _look(assignment: Assignment, reply: DraftReply, files: Files) -> Callable[[
     return seen
 
 
-def _seen(assignment: Assignment, look: Look, files: Files) -> tuple[str, str]:
+def _seen(assignment: Assignment, look: LookReply, files: Files) -> tuple[str, str]:
     """What was looked at, as a head that says nothing else than that, and what is there."""
     argument = " ".join(look.argument.replace("#", " ").split())[:ARGUMENT]
     if look.tool == "read":

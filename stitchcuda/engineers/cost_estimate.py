@@ -7,9 +7,9 @@ estimate: what bounds a session is `engineers/budget.py`.
 from __future__ import annotations
 
 from stitchcuda.engineers import Brief
-from stitchcuda.engineers.metered_chat import Desk
+from stitchcuda.engineers.metered_chat import MeteredChat
 from stitchcuda.engineers.prices import cost_usd
-from stitchcuda.engineers.prompt import Room, planner_prompt
+from stitchcuda.engineers.prompt import PromptBudget, planner_prompt
 from stitchcuda.state import Role
 
 WRITTEN: dict[Role, int] = {"planner": 4000, "coder": 6000, "verifier": 1000}
@@ -17,12 +17,12 @@ READ: dict[Role, int] = {"coder": 12_000, "verifier": 10_000}
 """Tokens of one call, thinking left out: about the medians of the recorded sessions (`python benchmarks/chat_sessions.py`)."""
 
 
-def estimate(desks: dict[Role, Desk], brief: Brief) -> str:
+def estimate(desks: dict[Role, MeteredChat], brief: Brief) -> str:
     """One sentence: calls, tokens, money where it is known, and the cap."""
     settings = brief.settings
     attempts, drafts = settings.max_attempts, settings.candidates
     steps = max(attempts // drafts, 1)
-    plan = planner_prompt(brief, Room(desks["planner"].counter))
+    plan = planner_prompt(brief, PromptBudget(desks["planner"].counter))
     counts: dict[Role, int] = {"planner": 2, "coder": attempts, "verifier": steps}
     read: dict[Role, int] = {**READ, "planner": desks["planner"].counter.count(plan)}
     tokens = [sum(counts[role] * each[role] for role in counts) for each in (read, WRITTEN)]

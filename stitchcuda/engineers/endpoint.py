@@ -16,7 +16,15 @@ from typing import Any
 import openai
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, HumanMessage
 
-from stitchcuda.engineers.chat import Answer, Ask, Broken, Options, Overflow, Unheard, response_format
+from stitchcuda.engineers.chat import (
+    AnswerInterrupted,
+    ChatAnswer,
+    ChatRequest,
+    ContextWindowExceeded,
+    NoAnswer,
+    Options,
+    response_format,
+)
 from stitchcuda.engineers.providers import PROVIDERS, RETRIES, address, chat_model
 from stitchcuda.engineers.reply import Reply
 from stitchcuda.errors import StitchError, Unavailable
@@ -62,18 +70,18 @@ class Endpoint:
         self._times = 1 + int(getattr(self._chat, "max_retries", None) or 0)
         self._progress = progress
 
-    def answer(self, ask: Ask, *, limit: int | None) -> Answer:
+    def answer(self, ask: ChatRequest, *, limit: int | None) -> ChatAnswer:
         if limit is None:
             return self._answered(ask, {})
         try:
             return self._answered(ask, {self._provider.limit: limit})
-        except Overflow:
+        except ContextWindowExceeded:
             if limit <= SHORT_ANSWER:
                 raise
         # Some servers count what may be written with what is read.
         return self._answered(ask, {self._provider.limit: SHORT_ANSWER})
 
-    def _answered(self, ask: Ask, bounds: dict[str, int]) -> Answer:
+    def _answered(self, ask: ChatRequest, bounds: dict[str, int]) -> ChatAnswer:
         if ask.schema is not None and self._structured:
             try:
                 return self._stream(ask, self._messages(ask, plain=False), **self._form(ask.schema), **bounds)
@@ -90,7 +98,7 @@ class Endpoint:
         form = {"response_format": response_format(schema)}
         return form if getattr(self._chat, "use_responses_api", False) else {"extra_body": form}
 
-    def _messages(self, ask: Ask, *, plain: bool) -> list[BaseMessage]:
+    def _messages(self, ask: ChatRequest, *, plain: bool) -> list[BaseMessage]:
         """In plain text the first message ends with how to answer."""
         kinds: dict[str, type[HumanMessage | AIMessage]] = {"user": HumanMessage, "assistant": AIMessage}
         texts = [message.text for message in ask.messages]
@@ -98,7 +106,7 @@ class Endpoint:
             texts[0] = f"{texts[0]}\n\n{ask.schema.instructions()}"
         return [kinds[message.speaker](text) for message, text in zip(ask.messages, texts, strict=True)]
 
-    def _stream(self, ask: Ask, messages: list[BaseMessage], **options: Any) -> Answer:
+    def _stream(self, ask: ChatRequest, messages: list[BaseMessage], **options: Any) -> ChatAnswer:
         whole: AIMessage | None = None
         chunks, characters = 0, 0
         try:
@@ -115,14 +123,14 @@ class Endpoint:
         except Exception as error:         # of whichever client: told apart by what it says, never passed over
             raise self._told(error, whole) from error
         if whole is None or (isinstance(whole, AIMessageChunk) and not _ended(whole)):
-            raise Broken(f"{self._where} broke off its answer (the stream ends before it)", _heard(whole))
+            raise AnswerInterrupted(f"{self._where} broke off its answer (the stream ends before it)", _heard(whole))
         return _answer(whole, "")
 
     def _told(self, error: Exception, whole: AIMessage | None) -> Exception:
         status = _status(error)
         text = one_line(f"{error} {json.dumps(getattr(error, 'body', None), default=str)}", 2000).lower()
         if status in {None, 400, 413, 422} and any(sign in text for sign in TOO_LONG):
-            return Overflow(said(error))
+            return ContextWindowExceeded(said(error))
         if status in {400, 422, 501} and any(
             sign in text for sign in ("response_format", "json_schema", "structured output", "guided")
         ):
@@ -130,9 +138,9 @@ class Endpoint:
         # An error without a status that is not about the connection came as an event of the stream.
         event = isinstance(error, openai.APIError) and not isinstance(error, openai.APIConnectionError)
         if status is None and (whole is not None or event):
-            return Broken(f"{self._where} broke off its answer ({said(error)})", _heard(whole))
+            return AnswerInterrupted(f"{self._where} broke off its answer ({said(error)})", _heard(whole))
         words = f"{self._where} {complaint(error, self._provider.key)}"
-        return Unheard(words, self._times) if status is None and _was_sent(error) else Unavailable(words)
+        return NoAnswer(words, self._times) if status is None and _was_sent(error) else Unavailable(words)
 
 
 class _Unstructured(Exception):
@@ -161,7 +169,7 @@ def _was_sent(error: BaseException) -> bool:
     return False
 
 
-def _answer(whole: AIMessage, finish: str) -> Answer:
+def _answer(whole: AIMessage, finish: str) -> ChatAnswer:
     facts, extra = whole.response_metadata, whole.additional_kwargs
     used = whole.usage_metadata
     told = _ended(whole)
@@ -175,7 +183,7 @@ def _answer(whole: AIMessage, finish: str) -> Answer:
             refusal = refusal or str(block["value"].get("refusal") or "refused")
     if finish in {"content_filter", "refusal", "SAFETY"}:
         refusal = refusal or f"stopped by a filter ({finish})"
-    return Answer(
+    return ChatAnswer(
         text=whole.text[:MOST_CHARACTERS],
         thinking=thinking,
         refusal=refusal,

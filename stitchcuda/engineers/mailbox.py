@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from stitchcuda.engineers.chat import Answer, Ask, Options
+from stitchcuda.engineers.chat import ChatAnswer, ChatRequest, Options
 from stitchcuda.errors import BadInput, ReplyPending
 from stitchcuda.store import write_atomically
 
@@ -42,7 +42,7 @@ class Mailbox:
         self._session = re.sub(r"[^A-Za-z0-9_-]", "_", session)[:20]
         self._options = dict(options or {})
 
-    def answer(self, ask: Ask, *, limit: int | None) -> Answer:
+    def answer(self, ask: ChatRequest, *, limit: int | None) -> ChatAnswer:
         for folder in (self.folder, self.folder / "requests", self.folder / "replies"):
             _make(folder)
         name = self._name(ask)
@@ -59,17 +59,17 @@ class Mailbox:
             write_atomically(request, json.dumps(line).encode() + b"\n")
         raise ReplyPending(str(self.folder / "requests" / f"{name}.md"))
 
-    def _name(self, ask: Ask) -> str:
+    def _name(self, ask: ChatRequest) -> str:
         """The request's own, or that of the one which stands at its place: somebody may be answering it already."""
         name = f"{self._session}-{ask.id}"
         standing = sorted((self.folder / "requests").glob(f"{self._session}-{ask.place}-*.jsonl"))
         return standing[0].stem if standing and not (self.folder / "requests" / f"{name}.jsonl").exists() else name
 
-    def _reply(self, name: str) -> Answer | None:
+    def _reply(self, name: str) -> ChatAnswer | None:
         """Text first, then the first completion that is one: a second batch may have answered what the first one could not."""
         for suffix in (".md", ".txt"):
             if text := _text(self.folder / "replies" / f"{name}{suffix}"):
-                return Answer(text=text)
+                return ChatAnswer(text=text)
         wrong: BadInput | None = None
         for path, text in self._completions(name):
             try:
@@ -94,7 +94,7 @@ class Mailbox:
                         yield path, _bounded(line, path)
 
 
-def readable(ask: Ask) -> str:
+def readable(ask: ChatRequest) -> str:
     """The request as one text: turn by turn where there are several, and at the end the form of the answer."""
     if len(ask.messages) == 1:
         text = ask.messages[0].text
@@ -104,7 +104,7 @@ def readable(ask: Ask) -> str:
     return text.strip() + "\n" + (f"\n{ask.schema.instructions()}\n" if ask.schema else "")
 
 
-def completion(entry: Mapping[str, Any], path: Path) -> Answer:
+def completion(entry: Mapping[str, Any], path: Path) -> ChatAnswer:
     """A chat completion, bare or inside a line of Batch output. Raises BadInput for one that failed, or is none."""
     response = entry.get("response")
     body: Any = response.get("body") if isinstance(response, dict) else entry
@@ -117,7 +117,7 @@ def completion(entry: Mapping[str, Any], path: Path) -> Answer:
         choice = body["choices"][0]
         message, used = choice["message"], body.get("usage") or {}
         finish = choice.get("finish_reason") or "stop"
-        return Answer(
+        return ChatAnswer(
             text=message.get("content") or "",
             thinking=message.get("reasoning_content") or message.get("reasoning") or "",
             refusal=message.get("refusal") or ("stopped by a filter" if finish == "content_filter" else ""),

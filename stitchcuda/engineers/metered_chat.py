@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 
 from stitchcuda.engineers.budget import Budget
-from stitchcuda.engineers.chat import Answer, Ask, Broken, Chat, Options, Overflow, Unheard
+from stitchcuda.engineers.chat import AnswerInterrupted, Chat, ChatAnswer, ChatRequest, ContextWindowExceeded, NoAnswer, Options
 from stitchcuda.engineers.prices import cost_usd, price_of
-from stitchcuda.engineers.tokens import Counter, size
+from stitchcuda.engineers.tokens import TokenCounter, size
 from stitchcuda.errors import Unavailable
 from stitchcuda.state import Call, Usage
 from stitchcuda.store import Store
@@ -34,7 +34,7 @@ class Transcript:
     def __init__(self, store: Store, session: str) -> None:
         self._store, self._session = store, session
 
-    def find(self, ask: Ask) -> Answer | None:
+    def find(self, ask: ChatRequest) -> ChatAnswer | None:
         """What was answered to this request, or at its place by an earlier wording; None where nobody has."""
         calls = self._store.calls(self._session)
         call = calls.get(ask.id) or next(
@@ -42,14 +42,14 @@ class Transcript:
         )
         return self.answer(call) if call else None
 
-    def answer(self, call: Call) -> Answer | None:
-        return Answer.model_validate_json(self._store.get(call.reply)) if call.reply else None
+    def answer(self, call: Call) -> ChatAnswer | None:
+        return ChatAnswer.model_validate_json(self._store.get(call.reply)) if call.reply else None
 
     def calls(self) -> tuple[Call, ...]:
         """All calls of models, oldest first; what tools told in between is left out."""
         return tuple(call for call in self._store.calls(self._session).values() if call.model)
 
-    def told(self) -> dict[str, Answer]:
+    def told(self) -> dict[str, ChatAnswer]:
         """What tools told in between, by the names it is kept under."""
         found = {name: self.answer(call) for name, call in self._store.calls(self._session).items() if not call.model}
         return {name: answer for name, answer in found.items() if answer is not None}
@@ -60,16 +60,16 @@ class Transcript:
         call = self._store.calls(self._session).get(name)
         found = self.answer(call) if call else None
         if found is None:
-            found = Answer(text=see())
+            found = ChatAnswer(text=see())
             self.keep({}, found, Call(id=name, model="", request="", reply=None))
         return found.text
 
-    def keep(self, body: dict[str, object], answer: Answer | None, call: Call) -> Call:
+    def keep(self, body: dict[str, object], answer: ChatAnswer | None, call: Call) -> Call:
         request = self._store.put(json.dumps(body, sort_keys=True).encode())
         reply = self._store.put(answer.model_dump_json().encode()) if answer else None
         return self._store.record(self._session, call.model_copy(update={"request": request, "reply": reply}))
 
-    def failures(self, ask: Ask) -> int:
+    def failures(self, ask: ChatRequest) -> int:
         return sum(name.startswith(f"{ask.id}#") for name in self._store.calls(self._session))
 
     def usage(self) -> Usage:
@@ -94,7 +94,7 @@ def usage_of(calls: Iterable[Call]) -> Usage:
     )
 
 
-class Desk:
+class MeteredChat:
     """One chat model at work for one session. Several threads may ask at once."""
 
     def __init__(
@@ -110,8 +110,8 @@ class Desk:
         self.chat = chat
         self.transcript = transcript
         # For what is shown: never corrected by a reply, so that a node that runs again shows the same and finds its answer.
-        self.counter = Counter(chat.name)
-        self._reported = Counter(chat.name)  # for what is paid
+        self.counter = TokenCounter(chat.name)
+        self._reported = TokenCounter(chat.name)  # for what is paid
         self._budget = budget
         self._base_url = base_url
         self._options = dict(options or {})
@@ -122,7 +122,7 @@ class Desk:
     def name(self) -> str:
         return self.chat.name
 
-    def ask(self, ask: Ask) -> Answer:
+    def ask(self, ask: ChatRequest) -> ChatAnswer:
         """The answer, from the transcript if it was given before.
 
         Raises `OutOfBudget` before a call that might cost too much, and what `Chat.answer` raises; `Unavailable` for an answer
@@ -130,7 +130,7 @@ class Desk:
         """
         if (known := self.transcript.find(ask)) is not None:
             if known.finish == OVERFLOW:
-                raise Overflow(known.text)
+                raise ContextWindowExceeded(known.text)
             return known
         said = ""
         for _ in range(TRIES):
@@ -138,26 +138,26 @@ class Desk:
             with self._budget.admitted(self.price, tokens, ask.role) as limit:
                 try:
                     return self._asked(ask, limit, tokens)
-                except Broken as error:
+                except AnswerInterrupted as error:
                     said = str(error)
         raise Unavailable(f"{said}, {TRIES} times: resume later")
 
-    def _asked(self, ask: Ask, limit: int | None, tokens: int) -> Answer:
+    def _asked(self, ask: ChatRequest, limit: int | None, tokens: int) -> ChatAnswer:
         started = time.monotonic()
         body: dict[str, object] = {"model": self.name, "limit": limit} | self._options | ask.content
         call = Call(id=ask.id, model=self.name, request="", reply=None, created=datetime.now(UTC).isoformat(timespec="seconds"))
         try:
             answer = self.chat.answer(ask, limit=limit)
-        except (Broken, Overflow, Unavailable) as error:  # a mailbox's BadInput is no call: nobody was asked
+        except (AnswerInterrupted, ContextWindowExceeded, Unavailable) as error:  # a mailbox's BadInput is no call: nobody was asked
             # A server that was sent the request may have read it, and charges for what it wrote: nobody is told.
-            read = tokens * (error.times if isinstance(error, Unheard) else isinstance(error, Broken))
-            wrote = self._reported.count(error.heard) if isinstance(error, Broken) else 0
-            ended = Answer(text=str(error), finish=OVERFLOW) if isinstance(error, Overflow) else None
+            read = tokens * (error.times if isinstance(error, NoAnswer) else isinstance(error, AnswerInterrupted))
+            wrote = self._reported.count(error.heard) if isinstance(error, AnswerInterrupted) else 0
+            ended = ChatAnswer(text=str(error), finish=OVERFLOW) if isinstance(error, ContextWindowExceeded) else None
             failed = {
                 "id": ask.id if ended else f"{ask.id}#{self.transcript.failures(ask)}",
                 "outcome": " ".join(str(error).split())[:300],
                 "input_tokens": read, "output_tokens": wrote, "estimated": read > 0,
-                "usd": self._usd(Answer(text=""), read, wrote), "seconds": time.monotonic() - started,
+                "usd": self._usd(ChatAnswer(text=""), read, wrote), "seconds": time.monotonic() - started,
             }  # fmt: skip
             self._heard(self.transcript.keep(body, ended, call.model_copy(update=failed)))
             raise
@@ -175,7 +175,7 @@ class Desk:
         self._heard(self.transcript.keep(body, answer, call.model_copy(update=done)))
         return answer
 
-    def _usd(self, answer: Answer, read: int, written: int) -> float | None:
+    def _usd(self, answer: ChatAnswer, read: int, written: int) -> float | None:
         """By the price of the model asked for, else of the one that answered, as a mailbox learns it."""
         price = self.price or (price_of(answer.model, base_url=self._base_url) if answer.model else None)
         if price is not None:
@@ -183,6 +183,6 @@ class Desk:
         return 0.0 if read == written == 0 else None
 
 
-def _texts(ask: Ask) -> list[str]:
+def _texts(ask: ChatRequest) -> list[str]:
     """All that a server counts: the messages, and the form of the answer, which is sent in one way or another."""
     return [message.text for message in ask.messages] + ([ask.schema.instructions()] if ask.schema else [])

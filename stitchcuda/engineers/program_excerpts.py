@@ -14,7 +14,7 @@ from typing import Any
 
 from stitchcuda.compiler.syntax import parsed
 from stitchcuda.engineers import Files
-from stitchcuda.engineers.tokens import Counter, fit
+from stitchcuda.engineers.tokens import TokenCounter, fit
 
 LANGUAGES = {".py": "python", ".cu": "cuda", ".cuh": "cuda", ".cc": "cpp", ".cpp": "cpp", ".h": "cpp", ".json": "json"}
 SHORT = 2  # lines of a function that is shown whole
@@ -33,7 +33,7 @@ def changed(program: Files, files: Files) -> dict[str, str]:
     return {path: text for path, text in (found | gone).items() if path not in UNSEEN}
 
 
-def program_text(files: Files, regions: Sequence[str] | None, tokens: int, counter: Counter) -> str:
+def program_text(files: Files, regions: Sequence[str] | None, tokens: int, counter: TokenCounter) -> str:
     """The program in at most `tokens`: `model_new.py`, whole if it takes no more than half of them, then other files, those
     that serve `regions` first. What does not fit gets a line. For an overview (`regions` None) all other files are lines."""
     if not files:

@@ -28,7 +28,7 @@ from stitchcuda.engineers import Assignment, Brief, Draft, Files
 from stitchcuda.engineers.attempt_history import line_of, milliseconds, recurring, tried
 from stitchcuda.engineers.diagnosis import diagnosis
 from stitchcuda.engineers.program_excerpts import changed, language, program_text
-from stitchcuda.engineers.tokens import Counter, fit, fit_log
+from stitchcuda.engineers.tokens import TokenCounter, fit, fit_log
 from stitchcuda.state import Evidence, Policy, Precision, Region, TensorSpec
 
 PRECISIONS: dict[Precision, str] = {
@@ -70,11 +70,11 @@ top, `told` for each answer of a tool and `read` for all files of one look toget
 
 
 @dataclass(frozen=True)
-class Room:
+class PromptBudget:
     """How much may be shown: a model's way of counting, the part of every section's share that its window allows, and tokens
     that the program or the last draft has beyond its share."""
 
-    counter: Counter
+    counter: TokenCounter
     scale: float = 1.0
     beyond: int = 0
 
@@ -89,11 +89,11 @@ class Room:
         return int(SHARES[section] * self.scale)
 
 
-def planner_prompt(brief: Brief, room: Room) -> str:
+def planner_prompt(brief: Brief, room: PromptBudget) -> str:
     return _within(room, lambda room: _planner(brief, room))
 
 
-def coder_prompt(assignment: Assignment, room: Room, *, looks: int = LOOKS) -> str:
+def coder_prompt(assignment: Assignment, room: PromptBudget, *, looks: int = LOOKS) -> str:
     text = _within(room, lambda room: _coder(assignment, room, looks))
     target = int((AGAIN if assignment.last else ROOMY) * room.scale)
     beyond = target - room.counter.count(text)
@@ -108,21 +108,21 @@ def coder_prompt(assignment: Assignment, room: Room, *, looks: int = LOOKS) -> s
     return text
 
 
-def verifier_prompt(assignment: Assignment, draft: Draft, evidence: Evidence, room: Room) -> str:
+def verifier_prompt(assignment: Assignment, draft: Draft, evidence: Evidence, room: PromptBudget) -> str:
     return _within(room, lambda room: _verifier(assignment, draft, evidence, room))
 
 
-def _within(room: Room, render: Callable[[Room], str]) -> str:
+def _within(room: PromptBudget, render: Callable[[PromptBudget], str]) -> str:
     """Below MOST tokens: where the words between the sections are too many, every section gives way."""
     text = render(room)
     for part in (0.85, 0.7, 0.55, 0.4):
         if room.counter.count(text) <= MOST * room.scale:
             return text
-        text = render(Room(room.counter, room.scale * part))
+        text = render(PromptBudget(room.counter, room.scale * part))
     return text
 
 
-def _planner(brief: Brief, room: Room) -> str:
+def _planner(brief: Brief, room: PromptBudget) -> str:
     regions = [region for region in brief.regions if region.kind != "view"]
     device, precision = brief.baseline.device, brief.settings.precision
     lights = floors(regions, device, precision)
@@ -151,7 +151,7 @@ def _planner(brief: Brief, room: Room) -> str:
     )
 
 
-def _coder(assignment: Assignment, room: Room, looks: int) -> str:
+def _coder(assignment: Assignment, room: PromptBudget, looks: int) -> str:
     brief, task = assignment.brief, assignment.task
     regions = [region for region in brief.regions if region.id in task.regions]
     last = assignment.last
@@ -186,7 +186,7 @@ def _coder(assignment: Assignment, room: Room, looks: int) -> str:
     )
 
 
-def _verifier(assignment: Assignment, draft: Draft, evidence: Evidence, room: Room) -> str:
+def _verifier(assignment: Assignment, draft: Draft, evidence: Evidence, room: PromptBudget) -> str:
     return _render(
         "verifier",
         _common(assignment.brief, room)
@@ -203,7 +203,7 @@ def _verifier(assignment: Assignment, draft: Draft, evidence: Evidence, room: Ro
     )
 
 
-def looked(seen: str, left: int, room: Room) -> str:
+def looked(seen: str, left: int, room: PromptBudget) -> str:
     """What a coder is shown after it has looked. Answers of tools share their tokens; files come whole, in the order in which
     they were asked for, as long as there is room: the first that does not fit ends where the room does, the others wait."""
     more = f"You may look {left} more times." if left > 0 else "Now write: there are no looks left."
@@ -220,7 +220,7 @@ def looked(seen: str, left: int, room: Room) -> str:
     return "\n\n".join([*shown, f"{more} Answer as described."])
 
 
-def _begun(head: str, text: str, tokens: int, counter: Counter) -> str:
+def _begun(head: str, text: str, tokens: int, counter: TokenCounter) -> str:
     """A file, or as many of its first lines as there are tokens for, and where to go on."""
     whole = f"### {head}\n{text}"
     if counter.count(whole) <= tokens:
@@ -290,7 +290,7 @@ def _region(region: Region, saving: float, light_ms: float, binds: str) -> str:
     ])  # fmt: skip
 
 
-def _last(files: dict[str, str], tokens: int, counter: Counter) -> str:
+def _last(files: dict[str, str], tokens: int, counter: TokenCounter) -> str:
     """The last draft's changes in at most `tokens`: short files whole, what does not fit shortened."""
     shown: dict[str, str] = {}
     left = tokens
@@ -308,7 +308,7 @@ def _blocks(files: Files | dict[str, str]) -> str:
     return "\n".join(f"### {path}\n```{language(path)}\n{str(text).rstrip()}\n```" for path, text in files.items())
 
 
-def _common(brief: Brief, room: Room) -> dict[str, Any]:
+def _common(brief: Brief, room: PromptBudget) -> dict[str, Any]:
     return {
         "settings": brief.settings,
         "device": brief.baseline.device,

@@ -71,7 +71,7 @@ class PlanReply(Reply):
 
 
 @dataclass(frozen=True)
-class Look:
+class LookReply:
     """One thing that a coder wants to see before it writes: a tool and its argument."""
 
     tool: str
@@ -86,7 +86,7 @@ class DraftReply:
     exhausted: str = ""                    # why there is nothing new to offer
     afresh: bool = False                   # from the program as it stands, not from the last draft
     files: tuple[tuple[str, str], ...] = ()
-    looks: tuple[Look, ...] = ()
+    looks: tuple[LookReply, ...] = ()
 
     @classmethod
     def from_text(cls, text: str) -> Self:
@@ -201,10 +201,10 @@ def _named(match: re.Match[str], text: str) -> tuple[str, str]:
     return "", match["body"]
 
 
-def _looks(body: str) -> list[Look]:
+def _looks(body: str) -> list[LookReply]:
     """One a line: a tool's name and its argument."""
     lines = [line.strip() for line in body.splitlines() if line.strip()]
-    return [Look(tool=tool, argument=argument.strip()) for tool, _, argument in (line.partition(" ") for line in lines)]
+    return [LookReply(tool=tool, argument=argument.strip()) for tool, _, argument in (line.partition(" ") for line in lines)]
 
 
 def _quoted(text: str) -> str:

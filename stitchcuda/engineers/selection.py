@@ -17,7 +17,7 @@ from stitchcuda.store import Store
 
 if TYPE_CHECKING:
     from stitchcuda.engineers.budget import Budget
-    from stitchcuda.engineers.metered_chat import Desk, Transcript
+    from stitchcuda.engineers.metered_chat import MeteredChat, Transcript
 
 ROLES: tuple[Role, ...] = ("planner", "coder", "verifier")
 MAILBOX = "mailbox"
@@ -64,18 +64,18 @@ def engineers_for(
     from stitchcuda.engineers.budget import Budget
     from stitchcuda.engineers.chat_engineer import ChatEngineer
     from stitchcuda.engineers.cost_estimate import estimate
-    from stitchcuda.engineers.metered_chat import Desk, Transcript
-    from stitchcuda.engineers.recorded_chat import Recorded
+    from stitchcuda.engineers.metered_chat import MeteredChat, Transcript
+    from stitchcuda.engineers.recorded_chat import RecordedChat
 
     transcript = Transcript(store, session)
     budget = Budget(settings, transcript.paid)
-    desks: dict[str, Desk] = {}            # one for each model, so that what was learnt of it is learnt once
+    desks: dict[str, MeteredChat] = {}            # one for each model, so that what was learnt of it is learnt once
 
-    def desk(model: str) -> Desk:
+    def desk(model: str) -> MeteredChat:
         if model not in desks:
-            chat = Recorded(model) if recorded else _chat(model, settings, root, session, progress)
+            chat = RecordedChat(model) if recorded else _chat(model, settings, root, session, progress)
             where = getattr(chat, "base_url", settings.base_url)
-            desks[model] = Desk(chat, transcript, budget, base_url=where, options=settings.options, heard=heard)
+            desks[model] = MeteredChat(chat, transcript, budget, base_url=where, options=settings.options, heard=heard)
         return desks[model]
 
     by_role = {role: tuple(map(desk, models_of(settings, role))) for role in ROLES}

@@ -43,7 +43,7 @@ TROUBLE = re.compile(r"(?<![-\w])errors?\b|Error:|fatal|undefined (?:reference|s
 AFTER = 2  # lines that a compiler prints below an error: the source, the caret
 
 
-class Counter:
+class TokenCounter:
     """Counts for one model; may be shared by threads."""
 
     def __init__(self, model: str) -> None:
@@ -87,7 +87,7 @@ class Counter:
 
 
 def size(text: str) -> int:
-    """Bytes in UTF-8, as `Counter.observe` wants them."""
+    """Bytes in UTF-8, as `TokenCounter.observe` wants them."""
     return len(text.encode("utf-8", "surrogatepass"))
 
 
@@ -128,7 +128,7 @@ def _published(encoding: str) -> tuple[str, str]:
     return address, next((text for text in texts if re.fullmatch(r"[0-9a-f]{64}", text)), "")
 
 
-def fit(text: str, tokens: int, counter: Counter) -> str:
+def fit(text: str, tokens: int, counter: TokenCounter) -> str:
     """The text if it has at most `tokens` tokens, else its head and tail around a line that says how many lines are missing.
 
     Whole lines only. Never more than `tokens`; "" if not even that line fits.
@@ -154,7 +154,7 @@ def fit(text: str, tokens: int, counter: Counter) -> str:
     return around(head, tail) if fits(around(head, tail)) else ""
 
 
-def fit_log(text: str, tokens: int, counter: Counter) -> str:
+def fit_log(text: str, tokens: int, counter: TokenCounter) -> str:
     """A compiler's log in at most `tokens` tokens: lines with an error and the two below each first, the earliest errors before
     later ones, then what stands nearest to an error. A log without errors is cut as by `fit`."""
     lines = text.splitlines(keepends=True)
@@ -203,7 +203,7 @@ def _distance(errors: list[int], at: int) -> int:
 
 
 if __name__ == "__main__":
-    counter = Counter(sys.argv[1])
+    counter = TokenCounter(sys.argv[1])
     print(f"{sys.argv[1]}: {counter.source}")
     for path in sys.argv[2:]:
         text = Path(path).read_text(encoding="utf-8", errors="replace")

@@ -22,20 +22,20 @@ from pydantic_core import to_json
 
 from stitchcuda.errors import BadInput, StitchError
 from stitchcuda.graph.opening import open_context, open_hands, open_record
-from stitchcuda.graph.request import Asked, Request
+from stitchcuda.graph.request import Request, RequestedSettings
 from stitchcuda.memory import open_memory
-from stitchcuda.nodes.context import Context, Hands
+from stitchcuda.nodes.context import Context, SessionTools
 from stitchcuda.state import State
 from stitchcuda.store import SessionRecord, Workspace
 
 FIRST, LAST = "baseline", "report"
 SIDE_BY_SIDE = {"coder"}
-_SETTINGS = tuple(key for key in Asked.__annotations__ if key != "device")
+_SETTINGS = tuple(key for key in RequestedSettings.__annotations__ if key != "device")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass
-class Lent:
+class BorrowedContext:
     """A context that this process holds, with the session's lock."""
 
     context: Context
@@ -46,7 +46,7 @@ class Lent:
 
 
 _guard = threading.Lock()
-_open: dict[str, Lent] = {}
+_open: dict[str, BorrowedContext] = {}
 
 
 @contextmanager
@@ -97,7 +97,7 @@ def as_asked(state: State) -> State:
     return cast(State, fresh)
 
 
-def _borrowed(state: State) -> Lent:
+def _borrowed(state: State) -> BorrowedContext:
     with _guard:
         name = state.get("session")
         found = _open.get(name) if name and state.get("baseline") else None
@@ -108,7 +108,7 @@ def _borrowed(state: State) -> Lent:
         return found
 
 
-def _opened(state: State) -> Lent:
+def _opened(state: State) -> BorrowedContext:
     known = bool(state.get("baseline"))
     with ExitStack() as stack:
         home = stack.enter_context(closing(Workspace()))
@@ -125,7 +125,7 @@ def _opened(state: State) -> Lent:
                 stack.close()              # gives the session up, which is then forgotten
                 home.discard(record.name)
             raise
-        return Lent(context, stack.pop_all())
+        return BorrowedContext(context, stack.pop_all())
 
 
 def _new(home: Workspace, asked: dict[str, Any]) -> SessionRecord:
@@ -145,7 +145,7 @@ def _known(home: Workspace, name: str) -> SessionRecord:
     return home.record(name)
 
 
-def _same_device(name: str, state: State, hands: Hands) -> None:
+def _same_device(name: str, state: State, hands: SessionTools) -> None:
     baseline = state["baseline"]
     if baseline is not None and baseline.device.key != hands.device().key:
         raise BadInput(

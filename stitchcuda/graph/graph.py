@@ -13,7 +13,7 @@ from langgraph.types import Checkpointer
 from stitchcuda.graph import routes
 from stitchcuda.graph.candidates import fan_out
 from stitchcuda.graph.request import Opening, Request
-from stitchcuda.graph.runtime import Given, node
+from stitchcuda.graph.runtime import RunContext, node
 from stitchcuda.nodes.baseline import baseline
 from stitchcuda.nodes.check import check
 from stitchcuda.nodes.coder import coder
@@ -26,7 +26,7 @@ from stitchcuda.nodes.search_docs import search_docs
 from stitchcuda.nodes.verifier import verifier_by
 from stitchcuda.state import Settings, State
 
-Graph = CompiledStateGraph[State, Given, Request, State]
+Graph = CompiledStateGraph[State, RunContext, Request, State]
 
 
 def build_graph(checkpointer: Checkpointer = None) -> Graph:
@@ -34,7 +34,7 @@ def build_graph(checkpointer: Checkpointer = None) -> Graph:
 
     `checkpointer` is any LangGraph saver; without one nothing is resumable (the LangGraph server brings its own).
     """
-    graph = StateGraph(State, context_schema=Given, input_schema=Request, output_schema=State)
+    graph = StateGraph(State, context_schema=RunContext, input_schema=Request, output_schema=State)
     graph.add_node("baseline", node("baseline", baseline), input_schema=Opening)
     graph.add_node("planner", node("planner", planner))
     graph.add_node("search_docs", node("search_docs", search_docs))

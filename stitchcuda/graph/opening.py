@@ -23,10 +23,10 @@ from stitchcuda.engineers import Engineer
 from stitchcuda.engineers.selection import MAILBOX, Engineers, check_models, engineers_for
 from stitchcuda.errors import BadInput
 from stitchcuda.graph.events import publish
-from stitchcuda.graph.questions import Asking, Remembering
+from stitchcuda.graph.questions import RecordedAnswers, SessionQuestions
 from stitchcuda.memory import Memory
-from stitchcuda.nodes.context import Context, Event, Hands
-from stitchcuda.nodes.local_tools import LocalHands
+from stitchcuda.nodes.context import Context, Event, SessionTools
+from stitchcuda.nodes.local_tools import LocalTools
 from stitchcuda.state import Call, Role, Settings
 from stitchcuda.store import SessionRecord, Workspace
 from stitchcuda.store.session_record import now
@@ -118,19 +118,19 @@ def check_unchanged(home: Workspace, record: SessionRecord) -> None:
         )
 
 
-def open_hands(home: Workspace, record: SessionRecord, device: str | None = None) -> Hands:
+def open_hands(home: Workspace, record: SessionRecord, device: str | None = None) -> SessionTools:
     """This machine's tools for a session, on `device` or what the record asks for. They start on first use."""
     reference = home.prepared(record) / record.reference_name
     if not reference.is_file() or hashlib.sha256(reference.read_bytes()).hexdigest() != record.reference:
         raise BadInput(f"{reference} was edited: it is the session's own copy of the reference; remove it to have it anew")
     settings = record.settings.model_copy(update={"target": resolve_target(device or record.device)})
-    return LocalHands(reference, settings, cache=home.cache)
+    return LocalTools(reference, settings, cache=home.cache)
 
 
 def open_context(
     home: Workspace,
     record: SessionRecord,
-    hands: Hands,
+    hands: SessionTools,
     engineer: Engineer | Engineers | None = None,
     on_event: Callable[[Event], None] | None = None,
     memory: Memory | None = None,
@@ -164,7 +164,7 @@ def open_context(
         engineers=engineers,
         on_event=tell,
         memory=memory,
-        ask=(Remembering if engineers.recorded else Asking)(home.store, record.name),
+        ask=(RecordedAnswers if engineers.recorded else SessionQuestions)(home.store, record.name),
     )
 
 

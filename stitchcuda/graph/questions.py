@@ -58,7 +58,7 @@ def listening() -> Iterator[None]:
         _run.reset(before)
 
 
-class Asking:
+class SessionQuestions:
     """Asks for one session; see the top of this file."""
 
     def __init__(self, store: Store, session: str) -> None:
@@ -79,7 +79,7 @@ class Asking:
         return said[-1]
 
 
-class Remembering:
+class RecordedAnswers:
     """Gives the answers that are in a session's record; nobody is asked."""
 
     def __init__(self, store: Store, session: str) -> None:

@@ -13,7 +13,7 @@ from typing_extensions import TypedDict
 from stitchcuda.state import Approval, Policy, Precision, Role, State
 
 
-class Asked(TypedDict, total=False):
+class RequestedSettings(TypedDict, total=False):
     """What a session can be asked for beside its reference; see `state.Settings`."""
 
     device: Annotated[str, Field(description="auto, cuda or sim", default="auto")]
@@ -47,9 +47,9 @@ class Named(TypedDict, total=False):
     session: Annotated[str, Field(description="the session's name; numbered after the reference by default")]
 
 
-class Request(Named, Asked, total=False):
+class Request(Named, RequestedSettings, total=False):
     """The graph's input. Only `reference` is needed."""
 
 
-class Opening(State, Asked, total=False):
+class Opening(State, RequestedSettings, total=False):
     """What the first node reads: what was asked for, and the state where a session goes on."""

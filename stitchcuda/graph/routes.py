@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stitchcuda.nodes.route_request import Keep, Standing, Stop, Verdict
+from stitchcuda.nodes.route_request import AttemptStanding, KeepDecision, RouteVerdict, Stop
 from stitchcuda.state import Evidence, Route, Settings, State, Task, Usage
 
 GO_ON = "code / next_task"
@@ -32,30 +32,30 @@ MISSES = 2
 WORTH = 0.005
 
 
-def keep(evidence: Evidence, *, timed_here: bool) -> Keep:
+def keep(evidence: Evidence, *, timed_here: bool) -> KeepDecision:
     """Whether the attempt's program replaces the session's. `timed_here`: this target can time programs.
 
     A task that does not pay is not kept: the whole 95 % interval of its saving has to be above zero.
     """
     if not evidence.check or not evidence.check.ok:
-        return Keep(False, "not correct")
+        return KeepDecision(False, "not correct")
     if not timed_here:
-        return Keep(True, "correct; its saving is a prediction until a GPU times it")
+        return KeepDecision(True, "correct; its saving is a prediction until a GPU times it")
     if evidence.timing is None:
-        return Keep(False, "correct but not timed, so nothing shows that it pays")
+        return KeepDecision(False, "correct but not timed, so nothing shows that it pays")
     if evidence.timing.saving_low_ms <= 0:
-        return Keep(False, f"correct but does not pay: saves {evidence.timing.saving_ms:.4f} ms, which may be none")
-    return Keep(True, f"saves {evidence.timing.saving_ms:.4f} ms against the program before it")
+        return KeepDecision(False, f"correct but does not pay: saves {evidence.timing.saving_ms:.4f} ms, which may be none")
+    return KeepDecision(True, f"saves {evidence.timing.saving_ms:.4f} ms against the program before it")
 
 
-def verdict_route(standing: Standing) -> Verdict:
+def verdict_route(standing: AttemptStanding) -> RouteVerdict:
     """Rules 1 to 5 for one attempt. Never `done`: that is `stop`'s to say."""
     if standing.twin and standing.correct:
-        return Verdict("next_task", f"it does the same as attempt {standing.twin}: there is nothing new", standing.missed)
+        return RouteVerdict("next_task", f"it does the same as attempt {standing.twin}: there is nothing new", standing.missed)
     if not standing.correct:
         return _failed(standing)
     if standing.saving_ms is None:
-        return Verdict("next_task", "correct; nothing can be timed here", standing.missed)
+        return RouteVerdict("next_task", "correct; nothing can be timed here", standing.missed)
     saved = standing.saving_ms + sum(attempt.saving_ms or 0.0 for attempt in standing.earlier if attempt.kept)
     if saved >= PAID * standing.predicted_ms:
         reason = f"saves {saved:.4f} ms of {standing.predicted_ms:.4f} ms predicted"
@@ -63,11 +63,11 @@ def verdict_route(standing: Standing) -> Verdict:
         reason = f"two correct attempts within {ALIKE:.0%}: this task gives no more than {saved:.4f} ms"
     else:
         reason = f"correct but saves only {saved:.4f} ms of {standing.predicted_ms:.4f} ms predicted"
-        return Verdict("code", reason, standing.missed)
+        return RouteVerdict("code", reason, standing.missed)
     missed = standing.missed + prediction_missed(standing.predicted_ms, saved)
     if missed >= MISSES:
-        return Verdict("replan", f"{reason}; predictions missed by more than {MISSED_BY:g}x on {missed} tasks", missed)
-    return Verdict("next_task", reason, missed)
+        return RouteVerdict("replan", f"{reason}; predictions missed by more than {MISSED_BY:g}x on {missed} tasks", missed)
+    return RouteVerdict("next_task", reason, missed)
 
 
 def prediction_missed(predicted_ms: float, saved_ms: float) -> bool:
@@ -127,7 +127,7 @@ def after_verifier(state: State) -> str:
     return GO_ON if route in ("code", "next_task") else route
 
 
-def _failed(standing: Standing) -> Verdict:
+def _failed(standing: AttemptStanding) -> RouteVerdict:
     failures = [attempt for attempt in standing.earlier if not attempt.correct]
     same = 1 + sum(bool(standing.fingerprint) and attempt.fingerprint == standing.fingerprint for attempt in failures)
     what = "not correct" if standing.built else "not built"
@@ -136,13 +136,13 @@ def _failed(standing: Standing) -> Verdict:
     elif len(failures) + 1 >= FAILURES:
         reason = f"{what}: {len(failures) + 1} failures"
     else:
-        return Verdict("code", what, standing.missed)
+        return RouteVerdict("code", what, standing.missed)
     if standing.replanned:
-        return Verdict("next_task", f"{reason}, as before the last replan: the task is dropped", standing.missed)
-    return Verdict("replan", reason, standing.missed)
+        return RouteVerdict("next_task", f"{reason}, as before the last replan: the task is dropped", standing.missed)
+    return RouteVerdict("replan", reason, standing.missed)
 
 
-def _alike(standing: Standing) -> bool:
+def _alike(standing: AttemptStanding) -> bool:
     """Whether the last correct attempt at this task and this one are within 5 % of each other, by what each saved of the
     program before it: that is measured side by side, while the times of two timings are of two hosts or two moods of one."""
     last = next((attempt for attempt in reversed(standing.earlier) if attempt.correct and attempt.saving_ms is not None), None)

@@ -25,23 +25,23 @@ from stitchcuda.state import State, Usage
 from stitchcuda.store.session_snapshot import with_tuples
 
 
-class Node(Protocol):
+class NodeFunction(Protocol):
     """A node as LangGraph wants it; it goes by the parameter's name."""
 
-    def __call__(self, state: State, runtime: Runtime[Given]) -> State: ...
+    def __call__(self, state: State, runtime: Runtime[RunContext]) -> State: ...
 
 
 @dataclass
-class Given:
+class RunContext:
     """The run's context as LangGraph carries it; empty where the graph makes its own."""
 
     context: Annotated[Any, SkipJsonSchema()] = None
 
 
-def node(name: str, act: Callable[[State, Context], State]) -> Node:
+def node(name: str, act: Callable[[State, Context], State]) -> NodeFunction:
     """`act` as a LangGraph node."""
 
-    def run(state: State, runtime: Runtime[Given]) -> State:
+    def run(state: State, runtime: Runtime[RunContext]) -> State:
         state = with_tuples(state)
         work = state.get("work")
         given = runtime.context.context if runtime.context else None

@@ -26,7 +26,7 @@ from pydantic import ValidationError
 
 from stitchcuda.errors import BadInput, Unavailable
 from stitchcuda.memory import exchange
-from stitchcuda.memory.experience import Experience, Recalled, fitting, gathered
+from stitchcuda.memory.experience import Experience, SimilarExperience, fitting, gathered
 from stitchcuda.memory.lesson import Lesson, Situation, Tensor, each_once
 from stitchcuda.memory.lesson_making import lesson_of, situation_of
 from stitchcuda.memory.lesson_text import as_text
@@ -112,7 +112,7 @@ class Memory:
         """Everything that was learnt, put together by key, the weightiest first."""
         return gathered(self._all())
 
-    def recall(self, situation: Situation, limit: int = 5) -> tuple[Recalled, ...]:
+    def recall(self, situation: Situation, limit: int = 5) -> tuple[SimilarExperience, ...]:
         """What fits `situation` best, at most `limit`. For several situations read `lessons` once and ask `fitting`."""
         return fitting(self.lessons(), situation, limit)
 

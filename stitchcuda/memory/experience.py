@@ -76,7 +76,7 @@ class Experience(Record):
         return tuple(sorted(counted, key=lambda reason: (-counted[reason], reason)))
 
 
-class Recalled(Record):
+class SimilarExperience(Record):
     """An experience and how well it fits the situation that was asked about."""
 
     experience: Experience
@@ -93,13 +93,13 @@ def gathered(lessons: Iterable[Lesson]) -> tuple[Experience, ...]:
     return tuple(sorted(found, key=lambda experience: (-experience.weight, experience.key)))
 
 
-def fitting(experiences: Iterable[Experience], situation: Situation, limit: int = 5) -> tuple[Recalled, ...]:
+def fitting(experiences: Iterable[Experience], situation: Situation, limit: int = 5) -> tuple[SimilarExperience, ...]:
     """What fits `situation` best, by similarity times weight, at most `limit`; nothing that is less than 0.1 alike."""
     found = []
     for experience in experiences:
         alike = max(similarity(situation, lesson.situation) for lesson in experience.lessons)
         if alike >= LEAST:
-            found.append(Recalled(experience=experience, similarity=alike, score=alike * experience.weight))
+            found.append(SimilarExperience(experience=experience, similarity=alike, score=alike * experience.weight))
     found.sort(key=lambda recalled: (-recalled.score, recalled.experience.key))
     return tuple(found[:limit])
 

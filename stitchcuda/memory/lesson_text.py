@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stitchcuda.memory.experience import Experience, Recalled
+from stitchcuda.memory.experience import Experience, SimilarExperience
 from stitchcuda.memory.lesson import Situation, plain
 from stitchcuda.state import Tier
 
@@ -14,7 +14,7 @@ SHOWN_REASONS = 2
 TIERS: tuple[Tier, ...] = ("measured", "timed", "simulated", "compiled")
 
 
-def as_text(recalled: Sequence[Recalled], *, notes: bool = False) -> str:
+def as_text(recalled: Sequence[SimilarExperience], *, notes: bool = False) -> str:
     """One line for each, in the given order; "" for none. With `notes`, the coder's own words too."""
     return "\n".join(f"- {line(found.experience, notes=notes)}" for found in recalled)
 

@@ -26,7 +26,7 @@ _REWORDED = ", or as an object with id and another strategy"
 KEPT_FILES = ("program.json",)             # written by us: it states contracts, and is read back
 
 
-class Refused(Exception):
+class AnswerRefused(Exception):
     """An answer that cannot be used; the message says why in one sentence."""
 
 
@@ -37,7 +37,7 @@ def settled_plan(plan: Plan, context: Context, *, engineer: str, listens: bool) 
         answer = context.ask(plan_question(plan, context.save(plan), engineer=engineer, listens=listens, refused=refused))
         try:
             return plan_answer(answer, plan, listens=listens)
-        except Refused as error:
+        except AnswerRefused as error:
             refused = str(error)
 
 
@@ -50,7 +50,7 @@ def settled_draft(work: Work, before: Files, context: Context) -> Files | None:
         answer = context.ask(code_question(work, before, files, refused=refused))
         try:
             return code_answer(answer, files)
-        except Refused as error:
+        except AnswerRefused as error:
             refused = str(error)
 
 
@@ -99,56 +99,56 @@ def code_question(work: Work, before: Files, files: Files, *, refused: str = "")
 
 
 def plan_answer(answer: Any, plan: Plan, *, listens: bool) -> Plan | str:
-    """The plan that was answered, or a comment. Raises `Refused`."""
+    """The plan that was answered, or a comment. Raises `AnswerRefused`."""
     if _accepted(answer):
         return plan
     forms = f'"{ACCEPT}", {{"tasks": [...]}}' + (' or {"comment": "..."}' if listens else "")
     if not isinstance(answer, Mapping) or len(answer) != 1 or not answer.keys() <= {"tasks", "comment"}:
-        raise Refused(f"{_short(answer)} is no answer to a plan: give {forms}")
+        raise AnswerRefused(f"{_short(answer)} is no answer to a plan: give {forms}")
     if "comment" in answer:
         comment = answer["comment"]
         if not listens:
-            raise Refused("the built-in engineer reads no comments: accept its plan, or edit its tasks")
+            raise AnswerRefused("the built-in engineer reads no comments: accept its plan, or edit its tasks")
         if not isinstance(comment, str) or not comment.strip():
-            raise Refused("a comment is a text: say what another plan should do")
+            raise AnswerRefused("a comment is a text: say what another plan should do")
         return " ".join(comment.split())[:COMMENT]
     tasks = answer["tasks"]
     if not isinstance(tasks, list | tuple) or not tasks:
-        raise Refused("tasks is a list of those that stay, at least one: give their ids in the order wanted")
+        raise AnswerRefused("tasks is a list of those that stay, at least one: give their ids in the order wanted")
     known = {task.id: task for task in plan.tasks}
     kept = [_edited(entry, known, listens) for entry in tasks]
     twice = next((task.id for at, task in enumerate(kept) if task.id in {other.id for other in kept[:at]}), None)
     if twice:
-        raise Refused(f"the task {twice!r} is there twice: name each once")
+        raise AnswerRefused(f"the task {twice!r} is there twice: name each once")
     return plan.model_copy(update={"tasks": tuple(kept)})
 
 
 def code_answer(answer: Any, files: Files) -> Files | None:
-    """The draft's files with those that were answered; None when it was accepted. Raises `Refused`."""
+    """The draft's files with those that were answered; None when it was accepted. Raises `AnswerRefused`."""
     if _accepted(answer):
         return None
     if not isinstance(answer, Mapping) or answer.keys() != {"files"}:
-        raise Refused(f'{_short(answer)} is no answer to a draft: give "{ACCEPT}" or {{"files": {{PATH: TEXT}}}}')
+        raise AnswerRefused(f'{_short(answer)} is no answer to a draft: give "{ACCEPT}" or {{"files": {{PATH: TEXT}}}}')
     given = answer["files"]
     if not isinstance(given, Mapping) or not given:
-        raise Refused("files is an object of paths and texts: give at least one file that is to be different")
+        raise AnswerRefused("files is an object of paths and texts: give at least one file that is to be different")
     result = dict(files)
     for name, text in given.items():
         path = _path(name)
         if path in KEPT_FILES and text != files.get(path):
-            raise Refused(f"{path} states what the program was checked for, so it is written by the engineer: leave it out")
+            raise AnswerRefused(f"{path} states what the program was checked for, so it is written by the engineer: leave it out")
         if text is None:
             if result.pop(path, None) is None:
-                raise Refused(f"{path} cannot be removed: there is no such file")
+                raise AnswerRefused(f"{path} cannot be removed: there is no such file")
         elif not isinstance(text, str) or not _encodes(text):
-            raise Refused(f"{path} is no text: give the whole file as a string, or null to remove it")
+            raise AnswerRefused(f"{path} is no text: give the whole file as a string, or null to remove it")
         else:
             result[path] = text
     if "model_new.py" not in result:
-        raise Refused("model_new.py cannot be removed: the program is imported from it")
+        raise AnswerRefused("model_new.py cannot be removed: the program is imported from it")
     inside = next((path for path in result for parent in PurePosixPath(path).parents if str(parent) in result), None)
     if inside:
-        raise Refused(f"{inside} lies below what is a file itself: give it another name")
+        raise AnswerRefused(f"{inside} lies below what is a file itself: give it another name")
     return None if result == files else result
 
 
@@ -168,21 +168,21 @@ def _edited(entry: Any, known: Mapping[str, Task], listens: bool) -> Task:
     """The task that an entry names, with its strategy."""
     told = {"id": entry} if isinstance(entry, str) else entry
     if not isinstance(told, Mapping) or not isinstance(told.get("id"), str):
-        raise Refused(f"{_short(entry)} is no task: give its id, or an object with id and strategy")
+        raise AnswerRefused(f"{_short(entry)} is no task: give its id, or an object with id and strategy")
     if told["id"] not in known:
-        raise Refused(f"there is no task {told['id']!r} in this plan: it has {', '.join(known)}")
+        raise AnswerRefused(f"there is no task {told['id']!r} in this plan: it has {', '.join(known)}")
     task = known[told["id"]]
     shown = _shown(task)
     for key, value in told.items():
         if key not in shown:
-            raise Refused(f"a task has no {_short(key)}: it has {', '.join(SHOWN)}")
+            raise AnswerRefused(f"a task has no {_short(key)}: it has {', '.join(SHOWN)}")
         if key != "strategy" and value != shown[key]:
-            raise Refused(f"{key} of task {task.id!r} is not for you to change: reword its strategy, move it or leave it out")
+            raise AnswerRefused(f"{key} of task {task.id!r} is not for you to change: reword its strategy, move it or leave it out")
     strategy = told.get("strategy", task.strategy)
     if not isinstance(strategy, str) or not _encodes(strategy):
-        raise Refused(f"the strategy of task {task.id!r} is no text")
+        raise AnswerRefused(f"the strategy of task {task.id!r} is no text")
     if strategy != task.strategy and not listens:
-        raise Refused(f"the built-in engineer reads no strategies: leave that of task {task.id!r} as it is, move it or drop it")
+        raise AnswerRefused(f"the built-in engineer reads no strategies: leave that of task {task.id!r} as it is, move it or drop it")
     return task.model_copy(update={"strategy": strategy})
 
 
@@ -190,7 +190,7 @@ def _path(name: Any) -> str:
     try:
         return program_path(name if isinstance(name, str) else "")
     except Malformed as error:
-        raise Refused(f"{error}: give paths such as model_new.py or kernels/NAME.cu") from error
+        raise AnswerRefused(f"{error}: give paths such as model_new.py or kernels/NAME.cu") from error
 
 
 def _encodes(text: str) -> bool:

@@ -35,7 +35,7 @@ from stitchcuda.state import (
     Usage,
 )
 from stitchcuda.store import SessionRecord, Workspace, get_tree, materialise, put_tree
-from stitchcuda.tools.profile.profiling import Counted
+from stitchcuda.tools.profile.profiling import CountedKernels
 from stitchcuda.tools.profile.system_profile import SystemProfile
 from stitchcuda.verify.client import ReferenceFacts
 from stitchcuda.verify.reference.baselines import BaselineTimes
@@ -48,7 +48,7 @@ Loaded = TypeVar("Loaded", bound=Record)
 _REGIONS = TypeAdapter(tuple[Region, ...])
 
 
-class Hands(Protocol):
+class SessionTools(Protocol):
     """The tools, bound to one reference on one machine. A path is a materialised program's folder."""
 
     def device(self) -> DeviceFacts: ...
@@ -86,7 +86,7 @@ class Hands(Protocol):
         can tell."""
         ...
 
-    def profile_kernels(self, program: Path, system: SystemProfile | None) -> tuple[ProfileResult, Counted | None]:
+    def profile_kernels(self, program: Path, system: SystemProfile | None) -> tuple[ProfileResult, CountedKernels | None]:
         """Counters of the kernels that matter in `system`; None where there are none."""
         ...
 
@@ -112,7 +112,7 @@ class Context:
     workspace: Workspace
     record: SessionRecord
     settings: Settings                     # the record's, with the target resolved on this machine
-    hands: Hands
+    hands: SessionTools
     engineers: Engineers
     on_event: Callable[[Event], None] = lambda event: None
     memory: Memory | None = None           # lessons of earlier sessions

@@ -11,11 +11,11 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from stitchcuda.engineers.tokens import Counter
+from stitchcuda.engineers.tokens import TokenCounter
 from stitchcuda.nodes.context import Context
 from stitchcuda.rag import lookup
 from stitchcuda.rag.excerpts import citations_in, fitted
-from stitchcuda.rag.lookup import Asked
+from stitchcuda.rag.lookup import DocsQuery
 from stitchcuda.state import Review, State, Task
 
 PLAN_TOKENS, DRAFT_TOKENS, REVIEW_TOKENS, LOOK_TOKENS = 900, 1500, 1100, 1100
@@ -40,8 +40,8 @@ def for_plan(state: State, context: Context) -> Documented:
     assert baseline is not None
     profiles = [found for found in (state.get("system"), state.get("counters"), baseline.system) if found and not found.skipped]
     regions = [region.title for region in context.regions(baseline.regions) if region.kind != "view"]
-    asked = [Asked(found.bottleneck, 2, ("playbook",)) for found in profiles[:2]]
-    asked.append(Asked(", ".join(dict.fromkeys(regions))[:_STRATEGY], 3, ("playbook",)))
+    asked = [DocsQuery(found.bottleneck, 2, ("playbook",)) for found in profiles[:2]]
+    asked.append(DocsQuery(", ".join(dict.fromkeys(regions))[:_STRATEGY], 3, ("playbook",)))
     return _found(state, context, f"plan-{state.get('head')}-{state.get('plan_version', 0)}", asked, PLAN_TOKENS)
 
 
@@ -49,21 +49,21 @@ def for_draft(state: State, context: Context, task: Task, about: str, error: str
     """For what went wrong in the last draft, what the review sees in it, and the task itself, in this order."""
     asked = _about_error(error)
     if review is not None:
-        asked.append(Asked(f"{review.bottleneck} {review.suggestion}"[:_STRATEGY], 2))
-    asked.append(Asked(f"{task.title}. {task.strategy[:_STRATEGY]}", 4 if not error else 2))
-    asked.append(Asked(f"{task.title} {task.why}"[:_STRATEGY], 1, ("playbook",)))
+        asked.append(DocsQuery(f"{review.bottleneck} {review.suggestion}"[:_STRATEGY], 2))
+    asked.append(DocsQuery(f"{task.title}. {task.strategy[:_STRATEGY]}", 4 if not error else 2))
+    asked.append(DocsQuery(f"{task.title} {task.why}"[:_STRATEGY], 1, ("playbook",)))
     return _found(state, context, f"draft-{about}", asked, DRAFT_TOKENS)
 
 
 def for_review(state: State, context: Context, about: str, error: str, bottleneck: str) -> Documented:
     """For an error, else for what bounds the program."""
-    asked = _about_error(error) or [Asked(bottleneck, 2, ("playbook",))]
+    asked = _about_error(error) or [DocsQuery(bottleneck, 2, ("playbook",))]
     return _found(state, context, f"review-{about}", asked, REVIEW_TOKENS)
 
 
 def for_look(query: str, model: str) -> str:
     """What a coder is shown that looks a name or words up."""
-    return lookup.answered(query, LOOK_TOKENS, Counter(model).count)
+    return lookup.answered(query, LOOK_TOKENS, TokenCounter(model).count)
 
 
 def cited(review: Review, shown: Documented) -> Review:
@@ -83,22 +83,22 @@ def _in_full(citation: str, known: Sequence[str]) -> str:
     return found[0] if len(found) == 1 else citation
 
 
-def _about_error(error: str) -> list[Asked]:
+def _about_error(error: str) -> list[DocsQuery]:
     """The lines that say what is wrong, with the source lines below them."""
     lines = error.splitlines()
     telling = [at for at, line in enumerate(lines) if _MARK.search(line)] or list(range(len(lines)))[:3]
     chosen = sorted({near for at in telling for near in (at, at + 1) if near < len(lines)})
     text = "\n".join(lines[at] for at in chosen)[:_ERROR]
-    return [Asked(text, 4, error=True)] if text.strip() else []
+    return [DocsQuery(text, 4, error=True)] if text.strip() else []
 
 
-def _found(state: State, context: Context, name: str, asked: Sequence[Asked], tokens: int) -> Documented:
+def _found(state: State, context: Context, name: str, asked: Sequence[DocsQuery], tokens: int) -> Documented:
     if not context.engineer(state).reads_docs:
         return Documented(notes=(OFF,))
 
     def look() -> str:
         found = lookup.searched(asked)
-        text = fitted(found.chunks, tokens, Counter(context.settings.model).count)
+        text = fitted(found.chunks, tokens, TokenCounter(context.settings.model).count)
         named = [chunk.citation for chunk in found.named if f"[{chunk.citation}]" in text]
         return json.dumps({"text": text, "notes": found.notes, "named": named[:_CITED]})
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from stitchcuda.errors import StitchError
 from stitchcuda.memory import as_text, fitting, lesson_of, situation_of
-from stitchcuda.memory.experience import Recalled
+from stitchcuda.memory.experience import SimilarExperience
 from stitchcuda.nodes.brief import at_task
 from stitchcuda.nodes.context import Context
 from stitchcuda.state import Digest, Evidence, Region, Review, State, Task
@@ -65,7 +65,7 @@ def _kept(state: State, context: Context, situations: Sequence[Sequence[Region]]
         context.note(state, f"the lessons of earlier sessions are not read: {error}")
         return None
     others = [one for one in known if any(lesson.session != context.name for lesson in one.lessons)]
-    found: dict[str, Recalled] = {}
+    found: dict[str, SimilarExperience] = {}
     for regions in situations:
         for one in fitting(others, situation_of(regions, baseline, context.settings), limit):
             if one.experience.key not in found or found[one.experience.key].score < one.score:

@@ -15,14 +15,14 @@ from stitchcuda.tools.device.device import device_facts
 from stitchcuda.tools.profile.memory_errors import sanitize
 from stitchcuda.tools.profile.ncu import profile_kernels
 from stitchcuda.tools.profile.nsys import profile_system
-from stitchcuda.tools.profile.profiling import Counted
+from stitchcuda.tools.profile.profiling import CountedKernels
 from stitchcuda.tools.profile.system_profile import SystemProfile
 from stitchcuda.verify.api import policy_reasons
 from stitchcuda.verify.client import Judge, ReferenceFacts
 from stitchcuda.verify.reference.baselines import BaselineTimes, baselines
 
 
-class LocalHands:
+class LocalTools:
     """Implements `context.Hands` with nvcc, the judge and the profilers of this machine."""
 
     def __init__(self, reference: Path, settings: Settings, *, cache: Path) -> None:
@@ -69,7 +69,7 @@ class LocalHands:
     def profile_system(self, program: Path | None) -> tuple[ProfileResult, SystemProfile | None]:
         return profile_system(program, self._the_judge())
 
-    def profile_kernels(self, program: Path, system: SystemProfile | None) -> tuple[ProfileResult, Counted | None]:
+    def profile_kernels(self, program: Path, system: SystemProfile | None) -> tuple[ProfileResult, CountedKernels | None]:
         return profile_kernels(program, self._the_judge(), system)
 
     def sanitize(self, program: Path) -> SanitizerResult:

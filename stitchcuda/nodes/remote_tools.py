@@ -13,7 +13,7 @@ from typing import NoReturn
 from stitchcuda.errors import DevicePending
 from stitchcuda.state import BuildResult, CheckResult, DeviceFacts, ProfileResult, SanitizerResult, TimingResult
 from stitchcuda.tools.build.nvcc import build
-from stitchcuda.tools.profile.profiling import Counted
+from stitchcuda.tools.profile.profiling import CountedKernels
 from stitchcuda.tools.profile.system_profile import SystemProfile
 from stitchcuda.verify.client import ReferenceFacts
 from stitchcuda.verify.reference.baselines import BaselineTimes
@@ -22,7 +22,7 @@ ELSEWHERE = "elsewhere"
 NOT_THERE = "(By the compiler of another machine than the one that runs programs: headers that are missing here may be there.)"
 
 
-class AwayHands:
+class RemoteTools:
     """Implements `context.Hands`: facts of the device as the baseline has them, and the compiler of this machine."""
 
     def __init__(self, facts: DeviceFacts, cache: Path) -> None:
@@ -59,7 +59,7 @@ class AwayHands:
     def profile_system(self, program: Path | None) -> tuple[ProfileResult, SystemProfile | None]:
         self._wait()
 
-    def profile_kernels(self, program: Path, system: SystemProfile | None) -> tuple[ProfileResult, Counted | None]:
+    def profile_kernels(self, program: Path, system: SystemProfile | None) -> tuple[ProfileResult, CountedKernels | None]:
         self._wait()
 
     def sanitize(self, program: Path) -> SanitizerResult:

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 from stitchcuda.state import Attempt, Evidence, Route, Settings, Task, Usage
 
 
-class Verdict(NamedTuple):
+class RouteVerdict(NamedTuple):
     """Where an attempt leads, why in one sentence, and the predictions missed since the last plan."""
 
     route: Route
@@ -20,7 +20,7 @@ class Verdict(NamedTuple):
     missed: int
 
 
-class Keep(NamedTuple):
+class KeepDecision(NamedTuple):
     """Whether an attempt's program becomes the session's program, and why in one sentence."""
 
     kept: bool
@@ -28,7 +28,7 @@ class Keep(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Standing:
+class AttemptStanding:
     """Where the latest attempt of a task stands. Times in milliseconds."""
 
     built: bool
@@ -55,9 +55,9 @@ class Rules(Protocol):
 
     UNUSABLE: int                          # steps without a usable reply, after which a task is dropped
 
-    def keep(self, evidence: Evidence, *, timed_here: bool) -> Keep: ...
+    def keep(self, evidence: Evidence, *, timed_here: bool) -> KeepDecision: ...
 
-    def verdict_route(self, standing: Standing) -> Verdict: ...
+    def verdict_route(self, standing: AttemptStanding) -> RouteVerdict: ...
 
     def stop(
         self,

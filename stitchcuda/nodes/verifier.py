@@ -18,7 +18,7 @@ from stitchcuda.nodes.brief import assignment_of, at_task
 from stitchcuda.nodes.context import Context
 from stitchcuda.nodes.documentation import cited, for_review
 from stitchcuda.nodes.error_fingerprint import fingerprint
-from stitchcuda.nodes.route_request import Rules, Standing, Verdict
+from stitchcuda.nodes.route_request import AttemptStanding, RouteVerdict, Rules
 from stitchcuda.state import Attempt, Evidence, Review, State, Work
 
 RECENT = 4
@@ -102,7 +102,7 @@ def _verdict(
     version = state["plan_version"]
     timing = evidence.timing
     earlier = tuple(attempt for attempt in at_task(history, work.task) if not attempt.beside)
-    standing = Standing(
+    standing = AttemptStanding(
         built=evidence.build.ok or bool(evidence.build.skipped),
         correct=bool(evidence.check and evidence.check.ok),
         fingerprint=fingerprint(error),
@@ -114,7 +114,7 @@ def _verdict(
         missed=state.get("missed", 0),
         twin=work.twin,
     )
-    verdict: Verdict = rules.verdict_route(standing)
+    verdict: RouteVerdict = rules.verdict_route(standing)
     notes = state.get("notes", ())
     if known:
         return known, verdict.missed, state.get("halt"), notes
@@ -205,7 +205,7 @@ def _error(evidence: Evidence, work: Work, context: Context) -> str:
     return diagnosis_of(evidence).replace(f"{context.program_folder(work.program)}/", "")
 
 
-def _with_reason(disposed: Review, proposed: Review, verdict: Verdict) -> Review:
+def _with_reason(disposed: Review, proposed: Review, verdict: RouteVerdict) -> Review:
     """The engineer's review with the route that was taken, and a word where that is not the one it proposed."""
     if proposed.route == verdict.route:
         return disposed

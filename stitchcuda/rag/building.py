@@ -48,7 +48,7 @@ _CHUNKS = TypeAdapter(list[Chunk])
 _TABLE = "parsed (key TEXT PRIMARY KEY, chunks BLOB, notes TEXT)"
 
 
-class Progress(NamedTuple):
+class BuildProgress(NamedTuple):
     """What a build tells while it works."""
 
     step: str                              # wait, read, words, ready, meaning
@@ -70,7 +70,7 @@ class Built(NamedTuple):
 
 
 def build(
-    *, model: str | None = embedding.CARRIED, wait: bool = True, tell: Callable[[Progress], None] = lambda progress: None
+    *, model: str | None = embedding.CARRIED, wait: bool = True, tell: Callable[[BuildProgress], None] = lambda progress: None
 ) -> Built | None:
     """Brings the index up to date. `model`: of the embeddings, None for names and words alone.
 
@@ -79,8 +79,8 @@ def build(
     """
     sources = discover()
     if not any(source.files for source in sources.found if source.kind != "playbook") and sources.missing:
-        tell(Progress("note", f"only the playbook can be indexed: {'; '.join(sources.missing.values())}"))
-    waiting = (lambda who: tell(Progress("wait", f"another build is at work ({who}): waiting for it"))) if wait else None
+        tell(BuildProgress("note", f"only the playbook can be indexed: {'; '.join(sources.missing.values())}"))
+    waiting = (lambda who: tell(BuildProgress("wait", f"another build is at work ({who}): waiting for it"))) if wait else None
     with index_store.building(sources.place, waiting) as alone:
         if not alone:
             return None
@@ -96,11 +96,11 @@ def state_now(sources: Sources, unread: list[str]) -> str:
     return hashlib.sha256(f"{_readers()}\0{query_phrases.texts()}\0{state_of(sources.found, unread)}".encode()).hexdigest()
 
 
-def _built(sources: Sources, model: str | None, tell: Callable[[Progress], None]) -> Built:
+def _built(sources: Sources, model: str | None, tell: Callable[[BuildProgress], None]) -> Built:
     began = time.monotonic()
     place = sources.place
     unread: list[str] = []
-    tell(Progress("read", "looking at what there is"))
+    tell(BuildProgress("read", "looking at what there is"))
     state = state_now(sources, unread)
     index, manifest = _current(place, state)
     changed = index is None
@@ -112,7 +112,7 @@ def _built(sources: Sources, model: str | None, tell: Callable[[Progress], None]
             shutil.rmtree(folder, ignore_errors=True)
             raise
     words_s = time.monotonic() - began
-    tell(Progress("ready", f"{manifest.chunks:,} entries can be searched by name and words", manifest.chunks, manifest.chunks))
+    tell(BuildProgress("ready", f"{manifest.chunks:,} entries can be searched by name and words", manifest.chunks, manifest.chunks))
     index_store.prune(place)
     meaning, why = index_store.meaning_of(index), ""
     if model is not None:
@@ -129,18 +129,18 @@ def _current(place: Path, state: str) -> tuple[Path | None, Manifest | None]:
     return None, None
 
 
-def _words(sources: Sources, state: str, folder: Path, tell: Callable[[Progress], None]) -> tuple[Path, Manifest]:
+def _words(sources: Sources, state: str, folder: Path, tell: Callable[[BuildProgress], None]) -> tuple[Path, Manifest]:
     chunks: list[Chunk] = []
     parts: list[Part] = []
     with _Kept(index_store.home() / "parsed.db") as kept:
         for source in sources.found:
-            tell(Progress("read", source.name))
+            tell(BuildProgress("read", source.name))
             found, notes = kept.parsed(source)
             parts += _parts(source, found, (*source.notes, *notes))
             chunks += found
     if not chunks:
         raise BadInput(f"there is no documentation to index: {'; '.join(sources.missing.values()) or 'all sources are empty'}")
-    tell(Progress("words", f"indexing {len(chunks):,} entries"))
+    tell(BuildProgress("words", f"indexing {len(chunks):,} entries"))
     phrases = query_phrases.of(chunks)
     symbol_table.write(chunks, {at for at, _ in phrases}, folder / "chunks.db")
     words.build(chunks, phrases, folder)
@@ -178,20 +178,20 @@ def _parts(source: Source, found: list[Chunk], notes: tuple[str, ...]) -> Iterat
 
 
 def _meaning(
-    index: Path, model: str, known: MeaningOf | None, tell: Callable[[Progress], None]
+    index: Path, model: str, known: MeaningOf | None, tell: Callable[[BuildProgress], None]
 ) -> tuple[MeaningOf | None, str]:
     if why := embedding.missing(model):
         return None, why
     embedder = Embedder(model)
     if known is not None and known.id == embedder.id and index_store.has_vectors(index, known):
         return known, ""
-    with closing(symbol_table.Names(index / "chunks.db")) as names:
+    with closing(symbol_table.SymbolTable(index / "chunks.db")) as names:
         chunks = [names.chunk(at) for at in range(len(names.facts()))]
     phrases = query_phrases.of(chunks)
     made = index / f"{index_store.VECTORS}.new"
 
     def progress(done: int, total: int) -> None:
-        tell(Progress("meaning", "search by meaning", done, total))
+        tell(BuildProgress("meaning", "search by meaning", done, total))
 
     try:
         cache = index_store.home() / "embeddings.db"
@@ -200,7 +200,7 @@ def _meaning(
         except sqlite3.Error as error:
             if not caches.is_damaged(error):
                 raise
-            tell(Progress("note", f"the cache of embeddings is damaged and made anew ({error})"))
+            tell(BuildProgress("note", f"the cache of embeddings is damaged and made anew ({error})"))
             caches.remove(cache)
             embedded = vectors.build(chunks, phrases, embedder, cache, made, progress)
         found = MeaningOf(model=model, id=embedder.id, digest="", embedded=embedded)

@@ -20,7 +20,7 @@ from stitchcuda.rag import index_store, ranking, status_names
 from stitchcuda.rag.chunk import Chunk
 from stitchcuda.rag.embedding import Embedder
 from stitchcuda.rag.index_store import Manifest, MeaningOf
-from stitchcuda.rag.symbol_table import Names
+from stitchcuda.rag.symbol_table import SymbolTable
 from stitchcuda.rag.vectors import Meaning
 from stitchcuda.rag.words import Words, spoken
 from stitchcuda.tools.build.nearest_names import nearest
@@ -58,7 +58,7 @@ class Docs:
     def __init__(self, index: Path, manifest: Manifest) -> None:
         """Opens a whole index. Raises what its parts raise when they cannot be read: `open_docs` goes on to another one."""
         self.path, self.manifest = index, manifest
-        self.names = Names(index / "chunks.db")
+        self.names = SymbolTable(index / "chunks.db")
         self._words = Words(index)
         self.meaning = index_store.meaning_of(index)
         self._vectors, self._without = _vectors(index, self.meaning)

@@ -26,7 +26,7 @@ LINES = 5                                  # further titles
 PATIENCE_S = 60.0                          # for names and words of another process' first build; they take some seconds
 
 
-class Asked(NamedTuple):
+class DocsQuery(NamedTuple):
     """One question, and how many entries it may bring."""
 
     query: str
@@ -127,7 +127,7 @@ def answered(query: str, tokens: int, count: Count) -> str:
     return "\n\n".join(part for part in (near, text) if part)
 
 
-def searched(asked: Sequence[Asked]) -> Searched:
+def searched(asked: Sequence[DocsQuery]) -> Searched:
     """The best entries for several questions. Never raises."""
     opened = of_this_machine()
     docs = opened.docs

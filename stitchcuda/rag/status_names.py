@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from stitchcuda.rag.symbol_table import Names
+from stitchcuda.rag.symbol_table import SymbolTable
 
 _ENUMS = {
     "cublaslt": "cublasStatus_t", "cublas": "cublasStatus_t", "cudnn": "cudnnStatus_t", "cuda": "cudaError",
@@ -23,7 +23,7 @@ _READ, _MOST = 20_000, 8                   # characters of a text, numbers in it
 _AROUND = 160                              # characters before a number in which its library is named
 
 
-def told(text: str, names: Names) -> list[int]:
+def told(text: str, names: SymbolTable) -> list[int]:
     """Chunks of the statuses that a text tells as numbers, in their order; at most a few are looked for."""
     found: dict[int, None] = {}
     for number in list(_NUMBER.finditer(text[:_READ]))[:_MOST]:
@@ -33,7 +33,7 @@ def told(text: str, names: Names) -> list[int]:
     return list(found)
 
 
-def _name(library: str, number: int, names: Names) -> str:
+def _name(library: str, number: int, names: SymbolTable) -> str:
     for at in names.whole(_ENUMS[library]):
         for line in names.chunk(at).text.splitlines():
             value = re.match(r"\s*(?P<name>\w+)\s*=\s*(?P<value>\d+)\b", line)

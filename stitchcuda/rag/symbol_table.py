@@ -56,7 +56,7 @@ def _names(chunks: Sequence[Chunk]) -> Iterable[tuple[str, str, int, int]]:
             yield name, name.lower(), place, at
 
 
-class Names:
+class SymbolTable:
     """An opened table. Threads may share it."""
 
     def __init__(self, path: Path) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from stitchcuda.report.figure import ORIGINS, Figure, attempts_axis, axis, bars, height, ms, names_axis, places
-from stitchcuda.report.findings import Findings, Result, TaskFate, Tried
+from stitchcuda.report.findings import AttemptFindings, Findings, Result, TaskFate
 from stitchcuda.report.untrusted_text import label
 from stitchcuda.state import CheckResult
 from stitchcuda.tools.profile.system_profile import Origin
@@ -195,7 +195,7 @@ def _shares(check: CheckResult) -> dict[str, float]:
     return {"own": check.own_share, "vendor": check.vendor_share, "framework": check.framework_share}
 
 
-def _marks(attempts: Sequence[Tried], levels: Sequence[float], prediction: bool) -> list[dict[str, Any]]:
+def _marks(attempts: Sequence[AttemptFindings], levels: Sequence[float], prediction: bool) -> list[dict[str, Any]]:
     """A mark for each attempt, by what came of it."""
     traces: list[dict[str, Any]] = []
     for result, (name, colour, symbol) in _MARKS.items():

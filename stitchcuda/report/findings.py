@@ -10,7 +10,7 @@ from typing import Literal
 
 from stitchcuda.report.diffs import FileChange
 from stitchcuda.state import Attempt, Baseline, DeviceFacts, Digest, Evidence, Plan, Record, Review, Task, Tier
-from stitchcuda.tools.profile.profiling import Counted
+from stitchcuda.tools.profile.profiling import CountedKernels
 from stitchcuda.tools.profile.system_profile import SystemProfile
 from stitchcuda.verify.reference.baselines import BaselineTimes
 
@@ -38,7 +38,7 @@ class Card(Record):
     notes: tuple[str, ...] = ()
 
 
-class Tried(Record):
+class AttemptFindings(Record):
     """One attempt with what can be read of it."""
 
     number: int                            # from 1, in the order of the record
@@ -64,7 +64,7 @@ class TaskFate(Record):
     floor: str = ""                        # speed of light of its regions, and what binds it
 
 
-class Seen(Record):
+class TimeProfile(Record):
     """Where the time of one program goes, or why nobody knows."""
 
     title: str
@@ -77,7 +77,7 @@ class Counters(Record):
     """What hardware counters say of one program's kernels, or why nothing."""
 
     title: str = ""
-    counted: Counted | None = None
+    counted: CountedKernels | None = None
     why: str = ""
 
 
@@ -90,8 +90,8 @@ class Findings(Record):
     baselines: BaselineTimes | None = None
     final: Evidence | None = None
     tasks: tuple[TaskFate, ...] = ()
-    attempts: tuple[Tried, ...] = ()
-    seen: tuple[Seen, ...] = ()            # the reference, programs that were kept, the last verification
+    attempts: tuple[AttemptFindings, ...] = ()
+    seen: tuple[TimeProfile, ...] = ()            # the reference, programs that were kept, the last verification
     counters: Counters = Counters()
     plans: tuple[Plan, ...] = ()
     first: Digest | None = None            # the program with nothing stitched

@@ -16,7 +16,7 @@ from stitchcuda.compiler.regions.floor import floors
 from stitchcuda.errors import StitchError
 from stitchcuda.rag.excerpts import is_citation
 from stitchcuda.report.diffs import FileChange, changes
-from stitchcuda.report.findings import Card, Counters, Findings, Seen, TaskFate, Tried
+from stitchcuda.report.findings import AttemptFindings, Card, Counters, Findings, TaskFate, TimeProfile
 from stitchcuda.state import (
     Attempt,
     Digest,
@@ -31,7 +31,7 @@ from stitchcuda.state import (
     Task,
 )
 from stitchcuda.store import Store
-from stitchcuda.tools.profile.profiling import Counted
+from stitchcuda.tools.profile.profiling import CountedKernels
 from stitchcuda.tools.profile.system_profile import SystemProfile
 from stitchcuda.verify.reference.baselines import BaselineTimes
 
@@ -108,13 +108,13 @@ def gather(
 
 def _tried(
     reader: _Reader, number: int, attempt: Attempt, titles: Mapping[str, str], predicted: float | None
-) -> Tried:
+) -> AttemptFindings:
     files: tuple[FileChange, ...] = ()
     try:
         files = changes(reader.store, attempt.base, attempt.program)
     except (StitchError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         reader.lose("what it changed", error)
-    return Tried(
+    return AttemptFindings(
         number=number,
         attempt=attempt,
         title=titles.get(attempt.task, ""),
@@ -128,7 +128,7 @@ def _tried(
 
 
 def _fates(
-    reader: _Reader, tasks: Mapping[str, Task], state: State, tried: Sequence[Tried], precision: Precision
+    reader: _Reader, tasks: Mapping[str, Task], state: State, tried: Sequence[AttemptFindings], precision: Precision
 ) -> tuple[TaskFate, ...]:
     """All tasks of all plans, those that were tried first and in that order."""
     baseline = state.get("baseline")
@@ -158,7 +158,7 @@ def _fates(
     return tuple(fates)
 
 
-def _measured(own: Sequence[Tried], kept: bool) -> dict[str, float | None]:
+def _measured(own: Sequence[AttemptFindings], kept: bool) -> dict[str, float | None]:
     """What a task saved: by its kept attempts one after the other, or by the best of those that were not kept."""
     timed = [one for one in own if one.attempt.saving_ms is not None]
     chosen = [one for one in timed if one.attempt.kept] if kept else []
@@ -175,7 +175,7 @@ def _measured(own: Sequence[Tried], kept: bool) -> dict[str, float | None]:
     }
 
 
-def _seen(reader: _Reader, state: State, tried: Sequence[Tried]) -> tuple[Seen, ...]:
+def _seen(reader: _Reader, state: State, tried: Sequence[AttemptFindings]) -> tuple[TimeProfile, ...]:
     baseline, final = state.get("baseline"), state.get("final")
     found: list[tuple[str, ProfileResult | None]] = [("reference", baseline.system if baseline else None)]
     found += [(_titled(one), one.evidence.system) for one in tried if one.result == "kept" and one.evidence]
@@ -184,17 +184,17 @@ def _seen(reader: _Reader, state: State, tried: Sequence[Tried]) -> tuple[Seen, 
     return tuple(_profiled(reader, title, result) for title, result in found)
 
 
-def _profiled(reader: _Reader, title: str, result: ProfileResult | None) -> Seen:
+def _profiled(reader: _Reader, title: str, result: ProfileResult | None) -> TimeProfile:
     if result is None or result.skipped:
-        return Seen(title=title, why=result.skipped if result else "it was not profiled")
+        return TimeProfile(title=title, why=result.skipped if result else "it was not profiled")
     what = f"the whole profile of the {title}"
     before = len(reader.lost)
     profile = reader.record(SystemProfile, result.digest, what)
     why = reader.lost[-1] if len(reader.lost) > before else "" if profile else "the whole profile was not kept"
-    return Seen(title=title, profile=profile, lines=(result.bottleneck, *result.lines), why=why)
+    return TimeProfile(title=title, profile=profile, lines=(result.bottleneck, *result.lines), why=why)
 
 
-def _counters(reader: _Reader, state: State, tried: Sequence[Tried]) -> Counters:
+def _counters(reader: _Reader, state: State, tried: Sequence[AttemptFindings]) -> Counters:
     """Of the last verification, or of the newest kept attempt that has some; else why there are none."""
     final = state.get("final")
     found = [("final program", final.kernels)] if final and final.kernels else []
@@ -203,18 +203,18 @@ def _counters(reader: _Reader, state: State, tried: Sequence[Tried]) -> Counters
     why = ""
     for title, result in found:
         assert result is not None
-        counted = None if result.skipped else reader.record(Counted, result.digest, f"the counters of the {title}")
+        counted = None if result.skipped else reader.record(CountedKernels, result.digest, f"the counters of the {title}")
         if counted and counted.kernels:
             return Counters(title=title, counted=counted)
         why = why or result.skipped or (counted.skipped if counted else "")
     return Counters(why=why or "no hardware counters were read")
 
 
-def _titled(one: Tried) -> str:
+def _titled(one: AttemptFindings) -> str:
     return f"attempt {one.number}: {one.attempt.task}"
 
 
-def _citations(tried: Sequence[Tried]) -> tuple[tuple[str, tuple[int, ...]], ...]:
+def _citations(tried: Sequence[AttemptFindings]) -> tuple[tuple[str, tuple[int, ...]], ...]:
     """What reviews cite of documentation, most cited first."""
     found: dict[str, list[int]] = {}
     for one in tried:

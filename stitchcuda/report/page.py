@@ -23,7 +23,7 @@ from plotly.offline import get_plotlyjs
 from stitchcuda.report import comparison, figures, profile_figures
 from stitchcuda.report.baseline_bars import standing
 from stitchcuda.report.figure import Figure, ms
-from stitchcuda.report.findings import Findings, Tried
+from stitchcuda.report.findings import AttemptFindings, Findings
 from stitchcuda.report.route_path import BOX, HEIGHT, WIDTH, path_of
 from stitchcuda.report.trimming import FILE, Excerpt, share, shown, size, trimmed
 from stitchcuda.report.untrusted_text import clipped, plain
@@ -83,7 +83,7 @@ def _plotly() -> tuple[str, str]:
     return base64.b64encode(gzip.compress(source, 9, mtime=0)).decode(), _hash(source)
 
 
-def _texts(attempts: Sequence[Tried], room: int) -> Mapping[int, Written]:
+def _texts(attempts: Sequence[AttemptFindings], room: int) -> Mapping[int, Written]:
     """Diffs and logs by the attempt's number. Small ones stay whole; large ones share the room that is left."""
     logs = {one.number: one.evidence.build.log if one.evidence else "" for one in attempts}
     diffs = {one.number: sum(size(file.lines) + FILE for file in one.files) for one in attempts}

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from stitchcuda.report.figure import ORIGINS, Figure, axis, bars, height, ms, names_axis, places
-from stitchcuda.report.findings import Findings, Seen
+from stitchcuda.report.findings import Findings, TimeProfile
 from stitchcuda.report.untrusted_text import clipped, label
 from stitchcuda.state import DeviceFacts
 from stitchcuda.tools.build.kernel_names import base_name
@@ -154,7 +154,7 @@ def peaks(found: Findings) -> Figure:
     )  # fmt: skip
 
 
-def _chosen(seen: Sequence[Seen]) -> list[Seen]:
+def _chosen(seen: Sequence[TimeProfile]) -> list[TimeProfile]:
     """The first and the latest."""
     return list(seen) if len(seen) <= _PROGRAMS else [seen[0], *seen[1 - _PROGRAMS :]]
 
@@ -163,7 +163,7 @@ def _cut(rows: int) -> list[str]:
     return [f"The table has the first {_ROWS} of {rows} kernels."] if rows > _ROWS else []
 
 
-def _why(seen: Seen) -> str:
+def _why(seen: TimeProfile) -> str:
     return seen.why if seen.why.endswith(("?", ".")) else f"{seen.title}: {seen.why}."
 
 
@@ -197,7 +197,7 @@ def _name(kernel: KernelTime) -> str:
     return clipped(kernel.short or kernel.name, 60)
 
 
-def _sources(seen: Sequence[Seen]) -> list[str]:
+def _sources(seen: Sequence[TimeProfile]) -> list[str]:
     lesser = [one for one in seen if one.profile and one.profile.why]
     return [f"{one.title}: seen by {one.profile.source}, since {one.profile.why}." for one in lesser if one.profile]
 

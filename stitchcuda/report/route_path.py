@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from stitchcuda.report.findings import Tried
+from stitchcuda.report.findings import AttemptFindings
 from stitchcuda.state import Record
 
 WIDTH, HEIGHT = 960, 270
@@ -88,7 +88,7 @@ class Path(Record):
         return f"Edges taken: {taken}." if taken else "No edge has been taken yet."
 
 
-def path_of(attempts: Sequence[Tried], *, begun: bool, ended: bool) -> Path:
+def path_of(attempts: Sequence[AttemptFindings], *, begun: bool, ended: bool) -> Path:
     """`begun`: there is a baseline; `ended`: there is a report."""
     times = Counter(_taken(attempts, begun, ended))
     most = max(times.values(), default=1)
@@ -109,7 +109,7 @@ def path_of(attempts: Sequence[Tried], *, begun: bool, ended: bool) -> Path:
     )
 
 
-def _taken(attempts: Sequence[Tried], begun: bool, ended: bool) -> Iterator[tuple[str, str]]:
+def _taken(attempts: Sequence[AttemptFindings], begun: bool, ended: bool) -> Iterator[tuple[str, str]]:
     if begun:
         yield "baseline", "planner"
     version = None
@@ -138,7 +138,7 @@ def _taken(attempts: Sequence[Tried], begun: bool, ended: bool) -> Iterator[tupl
         yield "verifier", "report"
 
 
-def _steps(attempts: Sequence[Tried]) -> Iterator[Step]:
+def _steps(attempts: Sequence[AttemptFindings]) -> Iterator[Step]:
     version = None
     for one in attempts:
         attempt = one.attempt

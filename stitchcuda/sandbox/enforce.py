@@ -14,12 +14,12 @@ import signal
 
 from stitchcuda.sandbox import files, kernel, landlock, namespaces, syscalls
 from stitchcuda.sandbox.policy import Bounds, Policy
-from stitchcuda.sandbox.protections import Layers
+from stitchcuda.sandbox.protections import ProtectionLog
 
 _OPEN_FILES = 4096
 
 
-def outside(policy: Policy | None, layers: Layers) -> None:
+def outside(policy: Policy | None, layers: ProtectionLog) -> None:
     """In the supervisor. Without a policy the child is trusted: it is bounded and watched, not shut in."""
     kernel.prctl(kernel.DUMPABLE, 1)       # a process that hides may not write its own uid_map
     kernel.prctl(kernel.SUBREAPER, 1)
@@ -27,7 +27,7 @@ def outside(policy: Policy | None, layers: Layers) -> None:
         namespaces.enter(policy, layers)
 
 
-def inside(policy: Policy | None, bounds: Bounds, layers: Layers) -> None:
+def inside(policy: Policy | None, bounds: Bounds, layers: ProtectionLog) -> None:
     """In the child, single-threaded, with only the descriptors that it will keep."""
     kernel.prctl(kernel.DEATH_SIGNAL, signal.SIGKILL)
     namespaces.first_to_go()

@@ -15,13 +15,13 @@ import os
 
 from stitchcuda.sandbox import kernel, mounts
 from stitchcuda.sandbox.policy import Bounds, Policy
-from stitchcuda.sandbox.protections import Layers
+from stitchcuda.sandbox.protections import ProtectionLog
 
 _CATS = ("/bin/cat", "/usr/bin/cat", "/run/current-system/sw/bin/cat")
 _PARTS = {"network": kernel.NEW_NET, "ipc": kernel.NEW_IPC | kernel.NEW_UTS}
 
 
-def enter(policy: Policy, layers: Layers) -> None:
+def enter(policy: Policy, layers: ProtectionLog) -> None:
     """Unshare what can be unshared and mount the child's view; this process stays in its old process namespace."""
     layers.attempt("user", _new_user)
     for name, flag in _PARTS.items():
@@ -36,7 +36,7 @@ def enter(policy: Policy, layers: Layers) -> None:
     layers.attempt("processes", lambda: kernel.unshare(kernel.NEW_PID))
 
 
-def own_proc(policy: Policy, bounds: Bounds, layers: Layers) -> None:
+def own_proc(policy: Policy, bounds: Bounds, layers: ProtectionLog) -> None:
     """Called by the first process inside: /proc shows this namespace alone, and only its own folder there can be written, or
     where a GPU's tool starts others, theirs."""
 
@@ -77,7 +77,7 @@ def _limit_numbers(tasks: int) -> None:
             file.write(str(max(512, 2 * tasks)))
 
 
-def keeper(layers: Layers) -> tuple[int, int] | None:
+def keeper(layers: ProtectionLog) -> tuple[int, int] | None:
     """Process 1 of the new namespace and the descriptor that keeps it alive; None where there is no namespace."""
     if "processes" not in layers.on:
         return None

@@ -57,7 +57,7 @@ class Protections(NamedTuple):
     denied: tuple[tuple[str, str], ...] = ()
 
 
-class Layers:
+class ProtectionLog:
     """Collects what was tried while a child is made."""
 
     def __init__(self, without: frozenset[str] = frozenset()) -> None:
@@ -89,7 +89,7 @@ class Layers:
 
 
 def protections_of(plain: dict[str, object]) -> Protections:
-    """From `Layers.plain()` after JSON, with the names that people read."""
+    """From `ProtectionLog.plain()` after JSON, with the names that people read."""
     on, denied = plain["on"], plain["denied"]
     assert isinstance(on, list)
     assert isinstance(denied, dict)

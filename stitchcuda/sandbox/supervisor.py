@@ -21,7 +21,7 @@ from typing import NamedTuple, NoReturn
 
 from stitchcuda.sandbox import enforce, files, kernel, namespaces
 from stitchcuda.sandbox.policy import Bounds, Policy
-from stitchcuda.sandbox.protections import Layers
+from stitchcuda.sandbox.protections import ProtectionLog
 from stitchcuda.sandbox.watch import Watch
 
 _TICK_MS = 100
@@ -90,7 +90,7 @@ class Supervisor:
     ) -> None:
         self._policy = policy
         self._bounds = bounds
-        self._layers = Layers(without)
+        self._layers = ProtectionLog(without)
         self._control = control
         self._hear = hear
         self._tell = tell
@@ -217,7 +217,7 @@ class Supervisor:
 def _begin(
     policy: Policy | None,
     bounds: Bounds,
-    layers: Layers,
+    layers: ProtectionLog,
     become: Callable[[], NoReturn],
     output: int,
     status: int,

@@ -25,14 +25,14 @@ from pydantic import ValidationError
 
 from stitchcuda.errors import BadInput, Damaged, Unavailable
 from stitchcuda.sessions.remove import reached
-from stitchcuda.sessions.repair import Seen, kept_of, lack_of
+from stitchcuda.sessions.repair import CheckedArtefacts, kept_of, lack_of
 from stitchcuda.sessions.session import Place, Session
 from stitchcuda.state import Attempt, Call
 from stitchcuda.store import FolderStore, SessionRecord, Store, Workspace, write_atomically
 from stitchcuda.store.checkpoints import FILE, Checkpoints, carry, open_checkpoints, told
 from stitchcuda.store.lines import Lines
 from stitchcuda.store.session_snapshot import standing
-from stitchcuda.store.store import Whole
+from stitchcuda.store.store import IntactRecords
 
 SUFFIX = ".stitch.tar.gz"
 MOST = 1 << 30                             # bytes that any archive may unpack to
@@ -166,7 +166,7 @@ def _lack(
 ) -> str:
     """What is missing of all that the session rests on, by what resuming it would look at; "" where it is whole. Its
     checkpoints lie in `folder`, its artefacts in `store`. Raises Damaged for checkpoints that are not what was written."""
-    seen = Seen(store)
+    seen = CheckedArtefacts(store)
     with Checkpoints(folder) as saver:
         saver.look()
         threads = {str(one.config["configurable"]["thread_id"]) for one in saver.list(None)}  # so each can be read
@@ -178,7 +178,7 @@ def _lack(
     if not (seen.has(record.reference) and seen.has(record.source)):
         return "the reference is missing or damaged"
     try:
-        _, lost = kept_of(seen, Whole(tuple(attempts.values()), tuple(calls.values())))
+        _, lost = kept_of(seen, IntactRecords(tuple(attempts.values()), tuple(calls.values())))
         return lost[0] if lost else lack_of(state, dict(attempts), seen)
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise Damaged("the list of a program's files is not what was written") from error

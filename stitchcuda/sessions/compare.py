@@ -14,7 +14,7 @@ from stitchcuda.state import Attempt, Digest, Record, Tier
 from stitchcuda.store import Workspace, get_tree
 
 
-class Side(Record):
+class ComparedSession(Record):
     """One of two sessions, or a moment of it."""
 
     name: str
@@ -29,8 +29,8 @@ class Side(Record):
 class Comparison(Record):
     """What is different. `settings` are pairs by name; `files` are unified diffs by the path in the program."""
 
-    a: Side
-    b: Side
+    a: ComparedSession
+    b: ComparedSession
     reference: bool                        # both were made from the same reference
     settings: dict[str, tuple[str, str]]
     parts: int | None                      # the first attempt, from 1, in which they differ; None where they do not
@@ -80,7 +80,7 @@ class _Moment:
     def files(self) -> dict[str, bytes]:
         return get_tree(self.session.home.store, self.program) if self.program else {}
 
-    def side(self) -> Side:
+    def side(self) -> ComparedSession:
         kept = tuple(dict.fromkeys(attempt.task for attempt in self.walk if attempt.kept))
         if self.now:
             outcome = self.session.outcome()
@@ -88,7 +88,7 @@ class _Moment:
         else:
             best = next((attempt for attempt in reversed(self.walk) if attempt.kept), None)
             tier, speedup, predicted = (best.tier, best.speedup, None) if best else (None, None, None)
-        return Side(
+        return ComparedSession(
             name=self.named, attempts=len(self.walk), kept=kept, tier=tier, speedup=speedup, predicted_speedup=predicted,
             program=self.program,
         )  # fmt: skip

@@ -21,7 +21,7 @@ READ = 16 << 20                            # bytes of an artefact that are looke
 _DIGITS = re.compile(rb"[0-9a-f]{64,}")
 
 
-class Swept(Record):
+class RemovedArtefacts(Record):
     """What a sweep came to."""
 
     artefacts: int = 0                     # that are gone
@@ -29,7 +29,7 @@ class Swept(Record):
     waits_for: str = ""                    # why nothing was swept: a session runs, or cannot be read; "" where it was
 
 
-def remove(names: Iterable[str], *, workspace: Place = None) -> Swept:
+def remove(names: Iterable[str], *, workspace: Place = None) -> RemovedArtefacts:
     """Removes sessions with all that only they have used; damaged ones too. Raises BadInput for a name that is not there, and
     SessionBusy for one that runs, before anything is removed."""
     home = Workspace.of(workspace, create=False)
@@ -46,22 +46,22 @@ def remove(names: Iterable[str], *, workspace: Place = None) -> Swept:
     return sweep(home)
 
 
-def sweep(home: Workspace) -> Swept:
+def sweep(home: Workspace) -> RemovedArtefacts:
     """Removes artefacts that no session refers to; none while a session runs, or where one cannot be read."""
     running = [f"{name} ({owner})" for name in home.store.names() if (owner := home.store.owner(name))]
     with home.store.sweeping() as alone:
         if running or not alone:
-            return Swept(waits_for=f"this runs: {', '.join(running) or 'a session that is being made'}")
+            return RemovedArtefacts(waits_for=f"this runs: {', '.join(running) or 'a session that is being made'}")
         try:
             needed = reached(home, home.store.names())
         except Unavailable as error:
-            return Swept(waits_for=str(error))
+            return RemovedArtefacts(waits_for=str(error))
         gone, freed = 0, 0
         for digest, size in list(home.store.artefacts()):
             if digest not in needed:
                 home.store.drop(digest)
                 gone, freed = gone + 1, freed + size
-    return Swept(artefacts=gone, bytes=freed)
+    return RemovedArtefacts(artefacts=gone, bytes=freed)
 
 
 def reached(home: Workspace, sessions: Iterable[str]) -> set[Digest]:

@@ -20,7 +20,7 @@ from stitchcuda.store import SessionRecord, Store, Workspace, remember, writing
 from stitchcuda.store.checkpoints import FILE, Checkpoints, after, open_checkpoints
 from stitchcuda.store.lines import aside
 from stitchcuda.store.session_snapshot import standing
-from stitchcuda.store.store import Whole
+from stitchcuda.store.store import IntactRecords
 
 if TYPE_CHECKING:
     from stitchcuda.store.postgres_checkpoints import PostgresCheckpoints
@@ -31,7 +31,7 @@ def mend(home: Workspace, record: SessionRecord) -> tuple[str, ...]:
 
     Raises Damaged where nothing can be gone on from: the reference is lost.
     """
-    seen = Seen(home.store)
+    seen = CheckedArtefacts(home.store)
     said = [*_reference(home, record)]
     if not seen.has(record.source):
         raise Damaged(f"the source of session {record.name!r}'s reference is damaged: start it again with optimize")
@@ -46,7 +46,7 @@ def mend(home: Workspace, record: SessionRecord) -> tuple[str, ...]:
     return tuple(said)
 
 
-class Seen:
+class CheckedArtefacts:
     """Which artefacts are whole; each is looked at once."""
 
     def __init__(self, store: Store) -> None:
@@ -85,7 +85,7 @@ def _reference(home: Workspace, record: SessionRecord) -> Iterator[str]:
         yield f"the reference was damaged and is restored from {copy}"
 
 
-def kept_of(seen: Seen, found: Whole) -> tuple[Whole, list[str]]:
+def kept_of(seen: CheckedArtefacts, found: IntactRecords) -> tuple[IntactRecords, list[str]]:
     """Attempts whose program, evidence and review are whole, as far as their parents are, and calls; and what is lost. A call
     whose reply is lost stays as one that was paid for and not answered."""
     whole: dict[str, Attempt] = {}
@@ -109,10 +109,10 @@ def kept_of(seen: Seen, found: Whole) -> tuple[Whole, list[str]]:
         said.append(f"the reply to {call.id} is missing or damaged, and is asked for again where it is needed")
         if call.model:
             calls.append(call.model_copy(update={"id": f"{call.id}#lost", "reply": None, "outcome": "its reply was lost"}))
-    return Whole(tuple(whole.values()), tuple(calls), found.damage), said
+    return IntactRecords(tuple(whole.values()), tuple(calls), found.damage), said
 
 
-def _checkpoints(home: Workspace, name: str, attempts: tuple[Attempt, ...], seen: Seen) -> Iterator[str]:
+def _checkpoints(home: Workspace, name: str, attempts: tuple[Attempt, ...], seen: CheckedArtefacts) -> Iterator[str]:
     """Back to the last checkpoint that stands on what is whole."""
     path = home.folder(name) / FILE
     there = path.exists() or home.database is not None
@@ -138,7 +138,7 @@ def _checkpoints(home: Workspace, name: str, attempts: tuple[Attempt, ...], seen
 
 
 def _back(
-    saver: Checkpoints | PostgresCheckpoints, name: str, newest: str, attempts: tuple[Attempt, ...], seen: Seen
+    saver: Checkpoints | PostgresCheckpoints, name: str, newest: str, attempts: tuple[Attempt, ...], seen: CheckedArtefacts
 ) -> Iterator[str]:
     known = {attempt.id: attempt for attempt in attempts}
     why = ""
@@ -171,7 +171,7 @@ def _number(head: str | None, known: dict[str, Attempt]) -> int:
     return number
 
 
-def lack_of(state: State, known: dict[str, Attempt], seen: Seen) -> str:
+def lack_of(state: State, known: dict[str, Attempt], seen: CheckedArtefacts) -> str:
     """What a state names that is not whole; "" where all is."""
     head = state.get("head")
     if head and head not in known:

@@ -21,10 +21,10 @@ from stitchcuda.graph.approval import commanded, lay_out, questions
 from stitchcuda.graph.graph import Graph, build_graph, recursion_limit, thread
 from stitchcuda.graph.opening import open_context, open_hands
 from stitchcuda.graph.request import Request
-from stitchcuda.graph.runtime import Given
+from stitchcuda.graph.runtime import RunContext
 from stitchcuda.memory import open_memory
-from stitchcuda.nodes.context import Context, Hands
-from stitchcuda.nodes.remote_tools import ELSEWHERE, AwayHands
+from stitchcuda.nodes.context import Context, SessionTools
+from stitchcuda.nodes.remote_tools import ELSEWHERE, RemoteTools
 from stitchcuda.sessions.repair import mend
 from stitchcuda.state import Plan, Usage
 from stitchcuda.store.checkpoints import disk_trouble, open_checkpoints
@@ -38,7 +38,7 @@ def run(
     *,
     device: str | None,
     engineer: Engineer | Engineers | None,
-    hands: Hands | None,
+    hands: SessionTools | None,
     on_event: Listener | None,
     answer: Any,
 ) -> None:
@@ -77,13 +77,13 @@ def run(
             raise
 
 
-def _hands(session: Session, device: str | None) -> Hands:
+def _hands(session: Session, device: str | None) -> SessionTools:
     if device != ELSEWHERE:
         return open_hands(session.home, session.record, device)
     baseline = session.state().get("baseline")
     if baseline is None:
         raise BadInput(f"session {session.name!r} has no baseline yet: start it on the machine with the device first")
-    return AwayHands(baseline.device, session.home.cache)
+    return RemoteTools(baseline.device, session.home.cache)
 
 
 class _Start(NamedTuple):
@@ -93,7 +93,7 @@ class _Start(NamedTuple):
     resumed: bool
 
 
-def _start(graph: Graph, name: str, hands: Hands, command: Command[Any] | None) -> _Start | None:
+def _start(graph: Graph, name: str, hands: SessionTools, command: Command[Any] | None) -> _Start | None:
     """None when the session is done and stands for this device. `command` hands in what a person has answered.
 
     Results are compared only within one device key: on another, the baseline is taken again.
@@ -138,6 +138,6 @@ def _drive(graph: Graph, start: _Start, context: Context, standing: dict[str, An
     facts = {"workspace": str(context.workspace.root), "settings": context.settings}
     context.emit("session", resumed=start.resumed, **facts, **standing)
     config: RunnableConfig = {**thread(context.name), "recursion_limit": recursion_limit(context.settings)}
-    steps = graph.stream(start.request, config, context=Given(context=context), durability="sync", stream_mode="updates")
+    steps = graph.stream(start.request, config, context=RunContext(context=context), durability="sync", stream_mode="updates")
     for _ in steps:
         pass

@@ -19,13 +19,13 @@ from stitchcuda.sessions.outcome import Outcome, outcome_of
 from stitchcuda.state import Approval, Attempt, Plan, Policy, Precision, Role, Settings, State, Status
 from stitchcuda.store import SessionRecord, Workspace, materialise
 from stitchcuda.store.checkpoints import Checkpoints, disk_trouble, open_checkpoints
-from stitchcuda.store.session_snapshot import Standing, standing
+from stitchcuda.store.session_snapshot import SessionSnapshot, standing
 
 if TYPE_CHECKING:
     from stitchcuda.engineers import Engineer
     from stitchcuda.engineers.selection import Engineers
     from stitchcuda.graph.approval import Question
-    from stitchcuda.nodes.context import Hands
+    from stitchcuda.nodes.context import SessionTools
     from stitchcuda.store.postgres_checkpoints import PostgresCheckpoints
 
 Listener = Callable[[dict[str, Any]], None]
@@ -290,7 +290,7 @@ class Session:
         *,
         device: str | None = None,
         engineer: Engineer | Engineers | None = None,
-        hands: Hands | None = None,
+        hands: SessionTools | None = None,
         on_event: Listener | None = None,
         answer: Any = None,
     ) -> Session:
@@ -324,8 +324,8 @@ class Session:
         found: Read = self._moment[what]
         return found
 
-    def _stands(self) -> Standing:
-        def read() -> Standing:
+    def _stands(self) -> SessionSnapshot:
+        def read() -> SessionSnapshot:
             with self._checkpoints() as saver:
                 found = standing(saver, self.name)
             attempts = 0 if found.state or self.home.store.owner(self.name) else len(self.home.store.attempts(self.name))

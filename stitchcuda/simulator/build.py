@@ -18,7 +18,16 @@ from pathlib import Path
 from stitchcuda.errors import BadInput
 from stitchcuda.sandbox import digest_seal
 from stitchcuda.simulator import library_cache as homes
-from stitchcuda.simulator.compile import CompileError, Unit, compile_unit, compiled, compiler, digest, run_compiler, separated
+from stitchcuda.simulator.compile import (
+    CompileError,
+    CompileUnit,
+    compile_unit,
+    compiled,
+    compiler,
+    digest,
+    run_compiler,
+    separated,
+)
 from stitchcuda.simulator.headers import INCLUDE, RUNTIME, cuda_includes, tvm_ffi
 from stitchcuda.simulator.includes import foreign, inside
 from stitchcuda.simulator.rewrite import rewrite
@@ -69,7 +78,7 @@ def build_simulated(
 
 def unit_of(
     source: Path, include_dirs: Sequence[Path], flags: Sequence[str], cache: Path, within: Sequence[Path] = ()
-) -> Unit:
+) -> CompileUnit:
     """A source ready to compile: read, looked over for what cannot run, rewritten if it is CUDA."""
     source = source.resolve()
     text = looked_over(source, (source.parent, *include_dirs, *within))
@@ -78,7 +87,7 @@ def unit_of(
         prelude = "stitchsim/prelude.h"
     else:
         prelude = "stitchsim/device.h"
-    return Unit(source, text, (*FLAGS, *base_includes(), *flags, "-include", prelude), (*include_dirs, *within, *tvm_ffi()[0]))
+    return CompileUnit(source, text, (*FLAGS, *base_includes(), *flags, "-include", prelude), (*include_dirs, *within, *tvm_ffi()[0]))
 
 
 def looked_over(file: Path, roots: Sequence[Path]) -> str:
@@ -124,7 +133,7 @@ def _shown(header: Path, roots: Sequence[Path]) -> str:
 
 
 def link(
-    units: Sequence[Unit],
+    units: Sequence[CompileUnit],
     *,
     name: str,
     cache: Path,
@@ -174,9 +183,9 @@ def _include_flags(folders: Sequence[Path], *, system: bool = False) -> tuple[st
     return tuple(part for folder in folders for part in (("-isystem", str(folder)) if system else (f"-I{folder}",)))
 
 
-def _core() -> list[Unit]:
+def _core() -> list[CompileUnit]:
     flags = (*FLAGS, *base_includes(), "-ftls-model=initial-exec")  # as thread.h promises: no call to read threadIdx
-    return [Unit(RUNTIME / file, read(RUNTIME / file), flags) for file in _CORE]
+    return [CompileUnit(RUNTIME / file, read(RUNTIME / file), flags) for file in _CORE]
 
 
 def _runtime(place: Path) -> tuple[list[Path], Path]:
@@ -184,13 +193,13 @@ def _runtime(place: Path) -> tuple[list[Path], Path]:
     ours = _runtime_objects.get(place, [])
     if not ours or any(digest_seal.state(made) != "intact" for made in ours):
         hidden = (*FLAGS, *base_includes(), "-fvisibility=hidden")
-        units = [Unit(RUNTIME / file, read(RUNTIME / file), hidden) for file in _SHIMS]
+        units = [CompileUnit(RUNTIME / file, read(RUNTIME / file), hidden) for file in _SHIMS]
         ours = _runtime_objects[place] = _compile([*units, *_core()], place)
     shims, core = ours[: len(_SHIMS)], ours[len(_SHIMS) :]
     return shims, _link(core, place / SHARED, "libstitchsim", ("-Wl,-Bsymbolic", "-Wl,-z,nodelete"), ())
 
 
-def _compile(units: Sequence[Unit], cache: Path) -> list[Path]:
+def _compile(units: Sequence[CompileUnit], cache: Path) -> list[Path]:
     made = {unit: found for unit in units if (found := compiled(unit, cache)) is not None}
     missing = [unit for unit in units if unit not in made]
     if missing:

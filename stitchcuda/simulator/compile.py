@@ -39,7 +39,7 @@ class CompileError(StitchError):
 
 
 @dataclass(frozen=True)
-class Unit:
+class CompileUnit:
     """A file to compile: `text` is compiled as if it were `file`."""
 
     file: Path  # for messages and quoted includes
@@ -58,7 +58,7 @@ def compiler() -> tuple[str, str]:
     return path, version
 
 
-def compile_unit(unit: Unit, cache_folder: Path) -> Path:
+def compile_unit(unit: CompileUnit, cache_folder: Path) -> Path:
     """The object file of a unit, from the cache when nothing it depends on has changed. Raises `CompileError`."""
     path, _ = compiler()
     record = _record_of(unit, cache_folder)
@@ -86,7 +86,7 @@ def compile_unit(unit: Unit, cache_folder: Path) -> Path:
     return target
 
 
-def compiled(unit: Unit, cache_folder: Path) -> Path | None:
+def compiled(unit: CompileUnit, cache_folder: Path) -> Path | None:
     """The object file of a unit if the cache has it."""
     return _recorded(_record_of(unit, cache_folder))
 
@@ -169,17 +169,17 @@ def digest(*parts: str) -> str:
     return made.hexdigest()
 
 
-def _record_of(unit: Unit, cache_folder: Path) -> Path:
+def _record_of(unit: CompileUnit, cache_folder: Path) -> Path:
     key = digest(unit.file.name, *_own_headers(unit), unit.text, *unit.flags, *compiler())
     return cache_folder / "objects" / f"{key}.json"
 
 
-def _own_headers(unit: Unit) -> list[str]:
+def _own_headers(unit: CompileUnit) -> list[str]:
     """The headers of the unit's folder that it includes, themselves and what they include: the key holds their text."""
     return [f"{header.name}\0{header.read_text(encoding='utf-8', errors='replace')}" for header in _quoted(unit)]
 
 
-def _quoted(unit: Unit) -> list[Path]:
+def _quoted(unit: CompileUnit) -> list[Path]:
     """Files of the unit's folder that it takes in by quoted names, directly or not."""
     found: dict[Path, None] = {}
     waiting = [(unit.text, unit.file.parent)]

@@ -38,12 +38,12 @@ _given_up: set[Path] = set()               # homes that could not be written: sa
 _Made = TypeVar("_Made")
 
 
-class Unusable(StitchError):
+class CacheUnusable(StitchError):
     """A home cannot be used; the text says why."""
 
 
 def home(kept: Path, version: str) -> Path:
-    """The home of a version, made where there is none, and not removed while this process lives. Raises `Unusable`."""
+    """The home of a version, made where there is none, and not removed while this process lives. Raises `CacheUnusable`."""
     try:
         _own(kept)
         kept = kept.resolve()
@@ -56,7 +56,7 @@ def home(kept: Path, version: str) -> Path:
         if fresh:
             _remove_old(kept)
     except OSError as error:
-        raise Unusable(f"{kept} cannot be used ({(error.strerror or str(error)).lower()})") from error
+        raise CacheUnusable(f"{kept} cannot be used ({(error.strerror or str(error)).lower()})") from error
     return place
 
 
@@ -95,13 +95,13 @@ def objection(folder: Path) -> str:
 
 
 def _own(folder: Path) -> None:
-    """Makes the folder, if need be, so that nobody else writes there. Raises `Unusable` for one where somebody else may."""
+    """Makes the folder, if need be, so that nobody else writes there. Raises `CacheUnusable` for one where somebody else may."""
     if not folder.is_dir():
         folder.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileExistsError):
             folder.mkdir(mode=0o755)       # less what the user's mask takes
     if why := objection(folder):
-        raise Unusable(why)
+        raise CacheUnusable(why)
 
 
 def _hold(place: Path) -> None:
@@ -129,7 +129,7 @@ def _alone(place: Path) -> Iterator[None]:
                 break
             except BlockingIOError:
                 if time.monotonic() > until:
-                    raise Unusable(f"another process has been building in {place} for {WAIT_S:.0f} s") from None
+                    raise CacheUnusable(f"another process has been building in {place} for {WAIT_S:.0f} s") from None
                 time.sleep(0.02)
         for folder in (place / SHARED, place / "objects"):
             for broken in (found for pattern in _BROKEN for found in folder.glob(pattern)):

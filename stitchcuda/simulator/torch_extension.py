@@ -28,7 +28,7 @@ from stitchcuda.simulator.build import (
     read,
     rewrite_with_headers,
 )
-from stitchcuda.simulator.compile import Unit, compiler, digest, run_compiler
+from stitchcuda.simulator.compile import CompileUnit, compiler, digest, run_compiler
 from stitchcuda.simulator.headers import INCLUDE, RUNTIME, tvm_ffi
 
 _STANDARD = "-std=c++20"  # what torch's headers want from 2.13 on; earlier ones accept it
@@ -66,7 +66,7 @@ def build_torch_extension(
         text = re.sub(r"\bDeviceType::CUDA\b", "DeviceType::CPU", text)
         if _WHOLE_TORCH.search(text):
             text = f'#include <torch/all.h>\n#line 1 "{source}"\n{text}'
-        units.append(Unit(source, f'{text_of_name}#line 1 "{source}"\n{text}', common, seen))
+        units.append(CompileUnit(source, f'{text_of_name}#line 1 "{source}"\n{text}', common, seen))
     libraries = [torch / "lib" / library for library in _LIBRARIES]
     return link(units, name=name, cache=cache, home=home, libraries=libraries, link_flags=())
 
@@ -76,7 +76,7 @@ def torch_memory(cache: Path, home: Path | None = None) -> Path:
     torch = _torch_folder()
     flags = (*FLAGS, f"-I{RUNTIME}", "-isystem", str(torch / "include"), _STANDARD)
     source = RUNTIME / "torch_memory.cpp"
-    unit, libraries = Unit(source, read(source), flags, (torch,)), [torch / "lib" / "libc10.so"]
+    unit, libraries = CompileUnit(source, read(source), flags, (torch,)), [torch / "lib" / "libc10.so"]
 
     def make(place: Path) -> Path:
         return link([unit], name="libstitchsim_torch", cache=place, libraries=libraries, link_flags=(), folder=SHARED)

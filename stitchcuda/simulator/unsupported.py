@@ -13,7 +13,7 @@ from stitchcuda.errors import StitchError
 from stitchcuda.simulator.source import line_of, masked
 
 
-class Refused(StitchError):
+class Unsupported(StitchError):
     """The simulator cannot run a program because of one construct in it. `line` counts from 1."""
 
     def __init__(self, construct: str, file: Path | str, line: int) -> None:
@@ -64,7 +64,7 @@ _INCLUDES = tuple(
 
 
 def refuse(text: str, file: Path | str) -> None:
-    """Raises `Refused` for the first construct in `text` that cannot run, in the order of lines."""
+    """Raises `Unsupported` for the first construct in `text` that cannot run, in the order of lines."""
     code = masked(text)
     found: list[tuple[int, str]] = []
     for construct, pattern in _INCLUDES:
@@ -74,4 +74,4 @@ def refuse(text: str, file: Path | str) -> None:
         found += [(match.start(), construct) for match in pattern.finditer(code)]
     if found:
         at, construct = min(found)
-        raise Refused(construct, file, line_of(text, at))
+        raise Unsupported(construct, file, line_of(text, at))

@@ -149,7 +149,7 @@ class Database:
         return said
 
 
-class Line:
+class Connection:
     """One connection to `database`, made by `opened` on first use, and anew where it was lost; threads take turns."""
 
     def __init__(self, database: Database, opened: Callable[[], Any]) -> None:

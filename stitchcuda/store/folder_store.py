@@ -30,7 +30,7 @@ from stitchcuda.state import Attempt, Call, Digest
 from stitchcuda.store.files import UNFINISHED, sync_folder, write_atomically, writing
 from stitchcuda.store.lines import Lines
 from stitchcuda.store.session_record import SessionRecord
-from stitchcuda.store.store import Whole
+from stitchcuda.store.store import IntactRecords
 
 _KEPT = ("session.json", "ledger.jsonl", "checkpoints.sqlite")
 """Any of them shows that a folder is a session's, whole or not."""
@@ -132,12 +132,12 @@ class FolderStore:
         self._ledgers.pop(session, None)
         self._transcripts.pop(session, None)
 
-    def whole(self, session: str) -> Whole:
+    def whole(self, session: str) -> IntactRecords:
         attempts, torn = self._ledger(session).readable()
         calls, broken = self._transcript(session).readable()
-        return Whole(attempts, calls, (*torn, *broken))
+        return IntactRecords(attempts, calls, (*torn, *broken))
 
-    def cut(self, session: str, whole: Whole) -> None:
+    def cut(self, session: str, whole: IntactRecords) -> None:
         self._ledger(session).replace(whole.attempts)
         self._transcript(session).replace(whole.calls)
 

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any
 
 from stitchcuda.errors import BadInput, SessionBusy, SessionLost, Unavailable
-from stitchcuda.store.database import Database, Line
+from stitchcuda.store.database import Connection, Database
 
 LEASE = "STITCHCUDA_LEASE_S"
 LEASE_S = 15.0                             # without a heartbeat, after which somebody else may take over
@@ -34,7 +34,7 @@ class Lease:
         self._lease_s = lease_s()
         self._token = 0
         self._over = threading.Event()
-        self._line = Line(database, database.connect)
+        self._line = Connection(database, database.connect)
         self._thread = threading.Thread(target=self._beat, name=f"heartbeat of {session}", daemon=True)
 
     def __enter__(self) -> Lease:

@@ -19,7 +19,7 @@ from psycopg.abc import Params
 from psycopg.errors import InsufficientPrivilege, ReadOnlySqlTransaction
 
 from stitchcuda.store.checkpoints import serializer, told
-from stitchcuda.store.database import Line
+from stitchcuda.store.database import Connection
 from stitchcuda.store.postgres_store import PostgresStore
 
 _STEPS = "thread_id = %s AND checkpoint_ns = ''"
@@ -41,7 +41,7 @@ class PostgresCheckpoints(PostgresSaver):
 
     def __init__(self, store: PostgresStore) -> None:
         self._sessions = store
-        self._line = Line(store.database, self._opened)
+        self._line = Connection(store.database, self._opened)
         super().__init__(cast(Any, None), serde=serializer())
         self.supports_pipeline = False
         self._version = -1                 # of LangGraph's tables; -1 where there are none

@@ -19,10 +19,10 @@ from pydantic import ValidationError
 
 from stitchcuda.errors import Damaged, Unavailable
 from stitchcuda.state import Attempt, Call, Digest, Record
-from stitchcuda.store.database import Database, Line
+from stitchcuda.store.database import Connection, Database
 from stitchcuda.store.lease import Lease, lease_s, owner_of
 from stitchcuda.store.session_record import SessionRecord
-from stitchcuda.store.store import Whole
+from stitchcuda.store.store import IntactRecords
 
 FORMAT = 1
 _TABLES = """
@@ -58,7 +58,7 @@ class PostgresStore:
         )
         self.database.kept = self._kept
         self.option = ""                   # how a command names this database and its workspace
-        self._line = Line(self.database, self._opened)
+        self._line = Connection(self.database, self._opened)
         self._lacking = set(_NAMES)        # tables that are not there, as far as is known
         self._awaited: set[str] = set()
         self._leases: dict[str, Lease] = {}
@@ -159,12 +159,12 @@ class PostgresStore:
         self._ledgers.pop(session, None)
         self._transcripts.pop(session, None)
 
-    def whole(self, session: str) -> Whole:
+    def whole(self, session: str) -> IntactRecords:
         attempts, torn = self._ledger(session).readable()
         calls, broken = self._transcript(session).readable()
-        return Whole(attempts, calls, (*torn, *broken))
+        return IntactRecords(attempts, calls, (*torn, *broken))
 
-    def cut(self, session: str, whole: Whole) -> None:
+    def cut(self, session: str, whole: IntactRecords) -> None:
         """What was there is kept under the session's name with `.damaged` behind it."""
         self._ledger(session).replace(whole.attempts)
         self._transcript(session).replace(whole.calls)

@@ -30,7 +30,7 @@ class Interrupted(NamedTuple):
     value: Mapping[str, Any]
 
 
-class Standing(NamedTuple):
+class SessionSnapshot(NamedTuple):
     """A session's state; empty before the first checkpoint."""
 
     state: State
@@ -42,14 +42,14 @@ class Standing(NamedTuple):
         return " and ".join(dict.fromkeys(told(one.value, root) for one in self.interrupts))
 
 
-def standing(saver: Checkpoints | PostgresCheckpoints, session: str, checkpoint: str = "") -> Standing:
+def standing(saver: Checkpoints | PostgresCheckpoints, session: str, checkpoint: str = "") -> SessionSnapshot:
     """Where the session stands by its newest checkpoint, or stood at the one that is named."""
     place: RunnableConfig = {"configurable": {"thread_id": session, "checkpoint_ns": ""}}
     if checkpoint:
         place["configurable"]["checkpoint_id"] = checkpoint
     found = saver.get_tuple(place)
     if found is None:
-        return Standing(with_tuples({}))
+        return SessionSnapshot(with_tuples({}))
     values = {name: value for name, value in found.checkpoint["channel_values"].items() if name in State.__annotations__}
     tasks: dict[str, dict[str, Any]] = {}
     for task, channel, value in found.pending_writes or ():
@@ -68,7 +68,7 @@ def standing(saver: Checkpoints | PostgresCheckpoints, session: str, checkpoint:
         if _INTERRUPT in writes:
             put = writes[_INTERRUPT]
             interrupts += [Interrupted(one.id, one.value) for one in (put if isinstance(put, list | tuple) else [put])]
-    return Standing(with_tuples(values), tuple(interrupts), error)
+    return SessionSnapshot(with_tuples(values), tuple(interrupts), error)
 
 
 def with_tuples(state: Any) -> State:

@@ -24,7 +24,7 @@ _materialising = threading.Lock()
 MENDED = "mended-"
 
 
-class Whole(NamedTuple):
+class IntactRecords(NamedTuple):
     """What is whole of a session's ledger and transcript."""
 
     attempts: tuple[Attempt, ...]
@@ -83,11 +83,11 @@ class Store(Protocol):
         """Removes a session with its ledger, transcript and checkpoints; artefacts stay. For its owner, or nobody."""
         ...
 
-    def whole(self, session: str) -> Whole:
+    def whole(self, session: str) -> IntactRecords:
         """What can be read of a session's ledger and transcript, and what cannot."""
         ...
 
-    def cut(self, session: str, whole: Whole) -> None:
+    def cut(self, session: str, whole: IntactRecords) -> None:
         """Replaces ledger and transcript by these; what was there is kept beside it, for people. For its owner."""
         ...
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from stitchcuda.compiler.lower.dtypes import KINDS, Kind
-from stitchcuda.compiler.lower.ir import Argument, Axis, Fn, Kernel, Step, Store
+from stitchcuda.compiler.lower.ir import Argument, Axis, Fn, Kernel, KernelStore, Step
 
 
 def contiguous(shape: Sequence[int]) -> tuple[int, ...]:
@@ -29,7 +29,7 @@ class Draft:
         self.shape = (*kept, *reduced)
         self.arguments: dict[str, Argument] = {}
         self.steps: list[Step] = []
-        self.stores: list[Store] = []
+        self.stores: list[KernelStore] = []
 
     def argument(
         self, name: str, dtype: str, shape: Sequence[int] | None, strides: Sequence[int] | None, role: Role
@@ -59,7 +59,7 @@ class Draft:
         strides: Sequence[int] | None = None, along: Sequence[int] | None = None, offset: int = 0, role: Role = "out",
     ) -> None:  # fmt: skip
         made = self.argument(name, dtype, shape, strides, role)
-        self.stores.append(Store(name, value, tuple(along or made.strides), offset))
+        self.stores.append(KernelStore(name, value, tuple(along or made.strides), offset))
 
     def store_rows(self, name: str, value: str, dtype: str = "float32", role: Role = "out") -> None:
         """A row value into a contiguous tensor over the kept axes."""

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from stitchcuda.compiler.codegen.emit import emit, variants
-from stitchcuda.compiler.lower.ir import Argument, Axis, Kernel, KernelSource, Step, Store
+from stitchcuda.compiler.lower.ir import Argument, Axis, Kernel, KernelSource, KernelStore, Step
 from stitchcuda.simulator.headers import cuda_includes
 from stitchcuda.simulator.headers import tvm_ffi as tvm_ffi_paths
 from stitchcuda.tools.device.toolkit import find_toolkit
@@ -65,7 +65,7 @@ def hostile() -> Kernel:
         Step("j", "sum", ("row",)), Step("kLength", "mul", ("j", "lane")), Step("expf", "tanh", ("kLength",)),
         Step("0x", "sub", ("row", "expf")),
     )  # fmt: skip
-    return Kernel("hostile", axes, arguments, steps, (Store("threadIdx", "0x", (9, 1)),))
+    return Kernel("hostile", axes, arguments, steps, (KernelStore("threadIdx", "0x", (9, 1)),))
 
 
 GAP = 3 * 2**30

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from stitchcuda.engineers.budget import Budget
-from stitchcuda.engineers.chat import Ask, Message
+from stitchcuda.engineers.chat import ChatRequest, Message
 from stitchcuda.engineers.mailbox import Mailbox
-from stitchcuda.engineers.metered_chat import Desk, Transcript
+from stitchcuda.engineers.metered_chat import MeteredChat, Transcript
 from stitchcuda.engineers.selection import Engineers
 from stitchcuda.errors import BadInput, ReplyPending, Unavailable
 from stitchcuda.state import Settings, Usage
@@ -94,11 +94,11 @@ def test_what_failed_is_asked_again_and_both_are_kept(tmp_path: Path) -> None:
 
 def test_a_reply_that_cannot_be_read_is_no_call(tmp_path: Path) -> None:
     """Somebody resumes again and again while a file is half-written: the session's account does not grow by that."""
-    ask = Ask("coder", "a" * 16, 0, (Message("user", "Write it."),))
+    ask = ChatRequest("coder", "a" * 16, 0, (Message("user", "Write it."),))
 
-    def desk() -> Desk:
+    def desk() -> MeteredChat:
         transcript = Transcript(FolderStore(tmp_path / "ws"), "mlp")
-        return Desk(Mailbox(tmp_path / "box", "mlp", name="mailbox:box"), transcript, Budget(Settings(), transcript.usage))
+        return MeteredChat(Mailbox(tmp_path / "box", "mlp", name="mailbox:box"), transcript, Budget(Settings(), transcript.usage))
 
     with pytest.raises(ReplyPending):
         desk().ask(ask)

@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from stitchcuda.engineers.budget import LEAST_WRITTEN, Budget
-from stitchcuda.engineers.chat import Ask, Message
+from stitchcuda.engineers.chat import ChatRequest, Message
 from stitchcuda.engineers.endpoint import Endpoint
-from stitchcuda.engineers.metered_chat import Desk
+from stitchcuda.engineers.metered_chat import MeteredChat
 from stitchcuda.engineers.prices import cost_usd, price_of
 from stitchcuda.engineers.reply import PlanReply
 from stitchcuda.engineers.selection import Engineers
@@ -51,16 +51,16 @@ def spent(engineers: Engineers) -> Usage:
     return engineers.transcript.usage()
 
 
-def desk(engineers: Engineers, server: Server) -> Desk:
+def desk(engineers: Engineers, server: Server) -> MeteredChat:
     """The desk below the roles, to ask anything at all."""
     assert engineers.transcript is not None
     assert engineers.budget is not None
-    return Desk(Endpoint("openai:local", server.url), engineers.transcript, engineers.budget, base_url=server.url)
+    return MeteredChat(Endpoint("openai:local", server.url), engineers.transcript, engineers.budget, base_url=server.url)
 
 
-def ask(number: int, length: int, *, schema: bool = False) -> Ask:
+def ask(number: int, length: int, *, schema: bool = False) -> ChatRequest:
     text = "You are the coder of " + "x = y; // 中\n" * (length // 14)
-    return Ask("coder", f"{number:016}", 0, (Message("user", text),), PlanReply if schema else None)
+    return ChatRequest("coder", f"{number:016}", 0, (Message("user", text),), PlanReply if schema else None)
 
 
 def until_refused(do: Callable[[int], object]) -> tuple[int, str]:

@@ -14,10 +14,10 @@ import pytest
 
 from stitchcuda.engineers import Draft
 from stitchcuda.engineers.budget import Budget
-from stitchcuda.engineers.chat import Answer, Ask, Message, response_format
+from stitchcuda.engineers.chat import ChatAnswer, ChatRequest, Message, response_format
 from stitchcuda.engineers.chat_engineer import ChatEngineer
 from stitchcuda.engineers.mailbox import MOST_BYTES, Mailbox
-from stitchcuda.engineers.metered_chat import Desk, Transcript
+from stitchcuda.engineers.metered_chat import MeteredChat, Transcript
 from stitchcuda.engineers.reply import PlanReply, ReviewReply
 from stitchcuda.errors import BadInput, ReplyPending
 from stitchcuda.state import Role, Settings
@@ -32,17 +32,17 @@ REVIEW_TEXT = json.dumps({"bottleneck": "b", "suggestion": "none", "expected_gai
 DRAFT_TEXT = "Did it.\n```kernels/r01.cu\n// one\n```\n"
 FILES = PROGRAM | {"program.json": '{"format": 1, "tasks": []}\n'}
 WRITTEN = Draft(files=PROGRAM | {"kernels/r01.cu": "// one\n"}, note="did it")
-ASK = Ask("coder", "a" * 16, 0, (Message("user", "Write it."),))
+ASK = ChatRequest("coder", "a" * 16, 0, (Message("user", "Write it."),))
 
 
 def mailbox(folder: Path, session: str = "mlp", **options: Any) -> Mailbox:
     return Mailbox(folder / "box", session, options, name="mailbox:box")
 
 
-def desk(folder: Path, **settings: Any) -> Desk:
+def desk(folder: Path, **settings: Any) -> MeteredChat:
     """A desk as another process would open it: what it knows is in files."""
     transcript = Transcript(FolderStore(folder / "ws"), "mlp")
-    return Desk(mailbox(folder), transcript, Budget(Settings(**settings), transcript.usage))
+    return MeteredChat(mailbox(folder), transcript, Budget(Settings(**settings), transcript.usage))
 
 
 def engineer(folder: Path) -> ChatEngineer:
@@ -50,7 +50,7 @@ def engineer(folder: Path) -> ChatEngineer:
     return ChatEngineer(dict.fromkeys(roles, (desk(folder),)))
 
 
-def asked(folder: Path, box: Mailbox | None = None, ask: Ask = ASK) -> str:
+def asked(folder: Path, box: Mailbox | None = None, ask: ChatRequest = ASK) -> str:
     """Asks for the first time and returns the request's id."""
     with pytest.raises(ReplyPending) as waits:
         (box or mailbox(folder)).answer(ask, limit=None)
@@ -82,7 +82,7 @@ def output(name: str, text: str = "It is written.", **entry: Any) -> str:
     return json.dumps({"id": "b", "custom_id": name, "response": response, "error": None} | entry)
 
 
-def refused(folder: Path, ask: Ask = ASK) -> str:
+def refused(folder: Path, ask: ChatRequest = ASK) -> str:
     """The one sentence in which a reply is refused."""
     with pytest.raises(BadInput) as error:
         mailbox(folder).answer(ask, limit=None)
@@ -129,7 +129,7 @@ def test_a_request_is_a_line_of_batch_input_and_a_text(tmp_path: Path) -> None:
 def test_options_limit_and_what_was_said_before_are_in_the_line(tmp_path: Path) -> None:
     turns = (Message("user", "Write."), Message("assistant", "No."), Message("user", "Again."))
     with pytest.raises(ReplyPending):
-        mailbox(tmp_path, model="gpt-5-mini", temperature=0.5).answer(Ask("coder", "a" * 16, 1, turns), limit=4000)
+        mailbox(tmp_path, model="gpt-5-mini", temperature=0.5).answer(ChatRequest("coder", "a" * 16, 1, turns), limit=4000)
     (line,) = lines(tmp_path)
     body = line["body"]
     assert (body["model"], body["temperature"], body["max_completion_tokens"]) == ("gpt-5-mini", 0.5, 4000)
@@ -144,7 +144,7 @@ def test_an_id_fits_and_is_made_of_letters_that_a_batch_takes(tmp_path: Path) ->
     """That sessions whose names begin alike differ is in tests/sessions/test_parked.py: what is asked about goes back to the
     name."""
     long = "transformer.block ü with a very long name"
-    name = asked(tmp_path, mailbox(tmp_path, long), Ask("verifier", "f" * 16, 9999, ASK.messages))
+    name = asked(tmp_path, mailbox(tmp_path, long), ChatRequest("verifier", "f" * 16, 9999, ASK.messages))
     assert re.fullmatch(r"transformer_block___-verifier-f{16}-9999-[0-9a-f]{12}", name)
     assert len(name) == 64
 
@@ -209,7 +209,7 @@ def test_a_request_stands_when_a_newer_version_words_it_differently(tmp_path: Pa
 
 
 def test_many_replies_in_several_files_answer_several_sessions(tmp_path: Path) -> None:
-    asks = [Ask("coder", f"{number:016x}", 0, (Message("user", f"Write {number}."),)) for number in range(40)]
+    asks = [ChatRequest("coder", f"{number:016x}", 0, (Message("user", f"Write {number}."),)) for number in range(40)]
     boxes = [mailbox(tmp_path, f"session-{number % 4}") for number in range(40)]
     names = [asked(tmp_path, box, ask) for box, ask in zip(boxes, asks, strict=True)]
     texts = [output(name, f"Reply {number}.") for number, name in enumerate(names)]
@@ -222,7 +222,7 @@ def test_many_replies_in_several_files_answer_several_sessions(tmp_path: Path) -
 def test_thinking_usage_and_refusals_are_read(tmp_path: Path) -> None:
     name = asked(tmp_path)
     reply(tmp_path, f"{name}.json", json.dumps(completed(reasoning_content="First the rows.")))
-    assert mailbox(tmp_path).answer(ASK, limit=None) == Answer(
+    assert mailbox(tmp_path).answer(ASK, limit=None) == ChatAnswer(
         text="It is written.", thinking="First the rows.", model="gpt-5-mini-2025-08-07",
         input_tokens=1000, cached_tokens=600, output_tokens=200,
     )  # fmt: skip
@@ -301,7 +301,7 @@ def test_what_cannot_be_used_is_one_sentence_until_it_is_mended(tmp_path: Path, 
 
 def test_a_bad_reply_holds_up_nobody_else(tmp_path: Path) -> None:
     name = asked(tmp_path)
-    other = Ask("coder", "b" * 16, 0, ASK.messages)
+    other = ChatRequest("coder", "b" * 16, 0, ASK.messages)
     second = asked(tmp_path, ask=other)
     reply(tmp_path, "out.jsonl", output(name)[:-30] + "\n" + output(second, "Mine."))
     assert mailbox(tmp_path).answer(other, limit=None).text == "Mine."

@@ -19,21 +19,21 @@ from stitchcuda.engineers.prompt import (
     AGAIN,
     LOOKED,
     ROOMY,
-    Room,
+    PromptBudget,
     _environment,
     coder_prompt,
     looked,
     planner_prompt,
     verifier_prompt,
 )
-from stitchcuda.engineers.tokens import Counter
+from stitchcuda.engineers.tokens import TokenCounter
 from stitchcuda.state import BuildResult, Evidence, KernelUsage, ProfileResult, Review, Settings, TimingResult
 from stitchcuda.tools.device.toolkit import find_toolkit, missing
 from tests.engineers.briefs import ATTEMPT, NOT_BUILT, PLAN, PROGRAM, REFERENCE, RIGHT, TASK, WRONG, assignment, brief
 
 MOST, TALKED = 24_000, 24_000
-COUNTER = Counter("unknown")
-ROOM = Room(COUNTER)
+COUNTER = TokenCounter("unknown")
+ROOM = PromptBudget(COUNTER)
 TIMING = TimingResult(
     reference_ms=2.0, previous_ms=1.5, program_ms=1.0, saving_ms=0.5, saving_low_ms=0.4, saving_high_ms=0.6, samples=50
 )
@@ -288,7 +288,7 @@ def test_a_talkative_model_does_not_crowd_out_the_program() -> None:
 
 def test_a_smaller_window_gets_a_smaller_prompt() -> None:
     one = endless(500, "a line of text")
-    sizes = [COUNTER.count(coder_prompt(one, Room(COUNTER, scale))) for scale in (1.0, 0.6, 0.36)]
+    sizes = [COUNTER.count(coder_prompt(one, PromptBudget(COUNTER, scale))) for scale in (1.0, 0.6, 0.36)]
     assert sizes[0] > sizes[1] > sizes[2]
     assert sizes[2] < 0.6 * sizes[0]
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from stitchcuda.engineers.chat import Answer
+from stitchcuda.engineers.chat import ChatAnswer
 from stitchcuda.engineers.providers import is_local
 from stitchcuda.engineers.selection import Engineers, engineers_for
 from stitchcuda.errors import BadInput, Unavailable, Unusable
@@ -34,7 +34,7 @@ WAYS = [
 ]
 
 
-def last(engineers: Engineers) -> Answer:
+def last(engineers: Engineers) -> ChatAnswer:
     assert engineers.transcript is not None
     answer = engineers.transcript.answer(engineers.transcript.calls()[-1])
     assert answer is not None

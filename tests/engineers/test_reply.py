@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stitchcuda.engineers.reply import DraftReply, Look, Malformed, PlanReply, json_object, without_thinking
+from stitchcuda.engineers.reply import DraftReply, LookReply, Malformed, PlanReply, json_object, without_thinking
 from tests.engineers.metered_chats import block
 
 MODEL = "import torch\n\nclass ModelNew:\n    width = 4\n    depth = 4\n"
@@ -138,7 +138,7 @@ def test_from_the_program_instead(line: str) -> None:
 
 def test_looks() -> None:
     reply = DraftReply.from_text("First I look.\n```look\ncompile\n\n read  kernels/a.cu \nprofile softmax\n```\n")
-    assert reply.looks == (Look("compile", ""), Look("read", "kernels/a.cu"), Look("profile", "softmax"))
+    assert reply.looks == (LookReply("compile", ""), LookReply("read", "kernels/a.cu"), LookReply("profile", "softmax"))
     assert reply.files == ()
     with pytest.raises(Malformed, match="no fenced block"):
         DraftReply.from_text("```look\n\n```")

@@ -26,7 +26,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiktoken.load import load_tiktoken_bpe
 
-from stitchcuda.engineers.tokens import REPORTS, Counter, _published, fit, fit_log, size
+from stitchcuda.engineers.tokens import REPORTS, TokenCounter, _published, fit, fit_log, size
 
 VOCABULARY = [bytes([value]) for value in range(256)] + [b"er", b"in", b"int", b"  ", b"    "]
 NAME = hashlib.sha1(b"https://127.0.0.1:9/small.tiktoken").hexdigest()
@@ -106,13 +106,13 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module", params=["estimate", "tokenizer"])
-def counter(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Counter]:
+def counter(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TokenCounter]:
     """A counter of either kind."""
     with pytest.MonkeyPatch.context() as patch:
         folder = tmp_path_factory.mktemp("cache")
         know_small(folder, patch)
         (folder / NAME).write_bytes(FILE)
-        made = Counter("small-model" if request.param == "tokenizer" else "unknown-model")
+        made = TokenCounter("small-model" if request.param == "tokenizer" else "unknown-model")
         assert made.source.startswith("tiktoken" if request.param == "tokenizer" else "estimated")
         yield made
     tiktoken.registry.ENCODINGS.pop("small", None)
@@ -120,7 +120,7 @@ def counter(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 def test_with_its_file_in_the_cache_the_tokenizer_counts(cache: Path) -> None:
     (cache / NAME).write_bytes(FILE)
-    counter = Counter("openai:small-model")
+    counter = TokenCounter("openai:small-model")
     assert counter.source == "tiktoken small"
     assert counter.count("") == 0
     assert counter.count("int  er") == 3
@@ -131,14 +131,14 @@ def test_with_its_file_in_the_cache_the_tokenizer_counts(cache: Path) -> None:
 
 def test_a_tokenizer_needs_no_correction_and_takes_any_length(cache: Path) -> None:
     (cache / NAME).write_bytes(FILE)
-    counter = Counter("small-model")
+    counter = TokenCounter("small-model")
     counter.observe(10_000, 10_000)
     assert counter.count("int" * 1_000) == 1_000
     assert counter.count(" " * 1_000_000) == 250_000, "tiktoken itself gives up on such a line"
 
 
 def test_without_its_file_the_tokens_are_estimated_and_nothing_is_fetched(cache: Path) -> None:
-    counter = Counter("small-model")
+    counter = TokenCounter("small-model")
     assert counter.source == f"estimated at 2.40 bytes a token (small is not in tiktoken's cache, {cache})"
     assert counter.count("") == 0
     assert counter.count("x" * 240) == 100
@@ -148,25 +148,25 @@ def test_without_its_file_the_tokens_are_estimated_and_nothing_is_fetched(cache:
 
 @pytest.mark.parametrize("model", ["gpt-5", "gpt-4o", "o3", "gpt-4-turbo", "openai/gpt-oss-20b"])
 def test_no_model_of_openai_makes_it_download(model: str, cache: Path) -> None:
-    assert Counter(model).source.startswith("estimated at 2.40 bytes a token (")
+    assert TokenCounter(model).source.startswith("estimated at 2.40 bytes a token (")
     assert list(cache.iterdir()) == []
 
 
 def test_a_damaged_file_is_not_used_and_left_alone(cache: Path) -> None:
     (cache / NAME).write_bytes(FILE[:-1])
-    assert Counter("small-model").source.endswith(f"({cache / NAME} is not small as tiktoken wants it)")
+    assert TokenCounter("small-model").source.endswith(f"({cache / NAME} is not small as tiktoken wants it)")
     assert (cache / NAME).read_bytes() == FILE[:-1]
 
 
 def test_the_cache_is_found_as_tiktoken_finds_it(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (cache / NAME).write_bytes(FILE)
     monkeypatch.setenv("DATA_GYM_CACHE_DIR", "/nowhere")
-    assert Counter("small-model").source == "tiktoken small"
+    assert TokenCounter("small-model").source == "tiktoken small"
     monkeypatch.setenv("TIKTOKEN_CACHE_DIR", "")
-    assert "tiktoken keeps no file" in Counter("small-model").source
+    assert "tiktoken keeps no file" in TokenCounter("small-model").source
     monkeypatch.delenv("TIKTOKEN_CACHE_DIR")
     monkeypatch.setenv("DATA_GYM_CACHE_DIR", str(cache))
-    assert Counter("small-model").source == "tiktoken small"
+    assert TokenCounter("small-model").source == "tiktoken small"
 
 
 def test_the_installed_tiktoken_says_where_its_files_are() -> None:
@@ -181,13 +181,13 @@ def test_the_installed_tiktoken_says_where_its_files_are() -> None:
 
 
 def test_estimates_are_not_below_what_models_count() -> None:
-    assert Counter("unknown").count(KERNEL) >= 253
-    assert Counter("anthropic:claude-opus-5").count(KERNEL) >= 361
-    assert Counter("unknown").count(LOG[LOG.index("kernels/r01.cu(7)") :]) >= 107
+    assert TokenCounter("unknown").count(KERNEL) >= 253
+    assert TokenCounter("anthropic:claude-opus-5").count(KERNEL) >= 361
+    assert TokenCounter("unknown").count(LOG[LOG.index("kernels/r01.cu(7)") :]) >= 107
 
 
 def test_reports_correct_the_estimate_both_ways() -> None:
-    counter = Counter("unknown")
+    counter = TokenCounter("unknown")
     text = "x" * 8_400
     assert counter.count(text) == 3_500
     counter.observe(10_000, 2_500)
@@ -201,7 +201,7 @@ def test_reports_correct_the_estimate_both_ways() -> None:
 
 
 def test_reports_that_cannot_be_are_bounded_or_ignored() -> None:
-    counter = Counter("unknown")
+    counter = TokenCounter("unknown")
     counter.observe(900, 900)
     counter.observe(0, 100)
     counter.observe(10_000, 0)
@@ -214,7 +214,7 @@ def test_reports_that_cannot_be_are_bounded_or_ignored() -> None:
 
 @given(st.lists(st.tuples(st.integers(-10, 10**7), st.integers(-10, 10**9)), max_size=40), st.text("aé… \n", max_size=200))
 def test_an_estimate_stays_within_its_bounds_whatever_is_reported(reports: list[tuple[int, int]], text: str) -> None:
-    counter = Counter("unknown")
+    counter = TokenCounter("unknown")
     for text_bytes, tokens in reports:
         counter.observe(text_bytes, tokens)
     assert math.floor(size(text) / 5) <= counter.count(text) <= size(text)
@@ -222,7 +222,7 @@ def test_an_estimate_stays_within_its_bounds_whatever_is_reported(reports: list[
 
 
 def test_threads_share_a_counter() -> None:
-    counter = Counter("unknown")
+    counter = TokenCounter("unknown")
     counts: list[int] = []
 
     def work(tokens: int) -> None:
@@ -252,7 +252,7 @@ def left_out(text: str) -> int:
 @pytest.mark.parametrize("cut", [fit, fit_log])
 @given(text=TEXTS, tokens=st.integers(-1, 200))
 def test_a_shortened_text_fits_and_stays_as_it_is(
-    cut: Callable[[str, int, Counter], str], counter: Counter, text: str, tokens: int
+    cut: Callable[[str, int, TokenCounter], str], counter: TokenCounter, text: str, tokens: int
 ) -> None:
     short = cut(text, tokens, counter)
     assert counter.count(short) <= max(tokens, 0)
@@ -268,7 +268,7 @@ def test_a_shortened_text_fits_and_stays_as_it_is(
 
 @given(st.lists(st.text("int er", min_size=1, max_size=20), min_size=1, max_size=40), st.integers(0, 150), st.integers(0, 150))
 def test_a_text_that_is_cut_again_still_says_how_much_is_missing(lines: list[str], first: int, second: int) -> None:
-    counter = Counter("unknown")
+    counter = TokenCounter("unknown")
     text = "".join(f"{line}\n" for line in lines)
     short = fit(fit(text, first, counter), second, counter)
     assert not short or len(short.splitlines()) - short.count("left out") + left_out(short) == len(lines)
@@ -276,18 +276,18 @@ def test_a_text_that_is_cut_again_still_says_how_much_is_missing(lines: list[str
 
 def test_head_and_tail_remain_around_a_line_that_says_what_is_missing() -> None:
     text = "".join(f"line {number:03}\n" for number in range(300))
-    short = fit(text, 100, Counter("unknown")).splitlines()
+    short = fit(text, 100, TokenCounter("unknown")).splitlines()
     marks = [line for line in short if "left out" in line]
     assert marks == [f"… ({300 - len(short) + 1} lines left out)"]
     at = short.index(marks[0])
     assert short[:at] == [f"line {number:03}" for number in range(at)]
     assert short[at + 1 :] == [f"line {number:03}" for number in range(300 - len(short) + at + 1, 300)]
     assert min(at, len(short) - at) >= 10
-    assert Counter("unknown").count("\n".join(short)) >= 95, "as much as fits"
+    assert TokenCounter("unknown").count("\n".join(short)) >= 95, "as much as fits"
 
 
 def test_nothing_fits_into_nothing() -> None:
-    counter = Counter("unknown")
+    counter = TokenCounter("unknown")
     assert fit("text\n" * 10, 0, counter) == ""
     assert fit("text\n" * 10, 3, counter) == "", "not even the line that says so"
     assert fit_log("error\n" * 10, 0, counter) == ""
@@ -296,7 +296,7 @@ def test_nothing_fits_into_nothing() -> None:
 
 
 def test_a_log_keeps_its_errors_first() -> None:
-    counter = Counter("unknown")
+    counter = TokenCounter("unknown")
     assert fit_log(LOG, 10_000, counter) == LOG
     assert fit_log(LOG, 80, counter) == (
         "… (5 lines left out)\n"
@@ -313,7 +313,7 @@ def test_a_log_keeps_its_errors_first() -> None:
 
 def test_a_log_without_errors_keeps_head_and_tail() -> None:
     log = LOG.replace("error", "remark")
-    assert fit_log(log, 150, Counter("unknown")) == fit(log, 150, Counter("unknown"))
+    assert fit_log(log, 150, TokenCounter("unknown")) == fit(log, 150, TokenCounter("unknown"))
 
 
 def test_the_program_says_what_it_would_count(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from stitchcuda.errors import BadInput
 from stitchcuda.graph.approval import Question, typed
-from stitchcuda.nodes.approval import Refused, code_answer, code_question, plan_answer, plan_question
+from stitchcuda.nodes.approval import AnswerRefused, code_answer, code_question, plan_answer, plan_question
 from stitchcuda.sessions.session import Session, resume
 from stitchcuda.state import Plan, Task, Work
 from stitchcuda.store import SessionRecord
@@ -67,7 +67,7 @@ def test_a_plan_may_be_cut_reordered_and_reworded() -> None:
     ],
 )
 def test_what_is_no_answer_to_a_plan(answer: Any, why: str) -> None:
-    with pytest.raises(Refused) as said:
+    with pytest.raises(AnswerRefused) as said:
         plan_answer(answer, PLAN, listens=False)
     assert why in str(said.value)
     assert "\n" not in str(said.value)
@@ -100,7 +100,7 @@ def test_a_drafts_files_may_be_changed_added_and_removed() -> None:
     ],
 )
 def test_what_is_no_answer_to_a_draft(answer: Any, why: str) -> None:
-    with pytest.raises(Refused) as said:
+    with pytest.raises(AnswerRefused) as said:
         code_answer(answer, FILES)
     assert why in str(said.value)
     assert "\n" not in str(said.value)

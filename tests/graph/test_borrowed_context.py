@@ -18,7 +18,7 @@ from stitchcuda.errors import BadInput, ReplyPending
 from stitchcuda.graph import borrowed_context
 from stitchcuda.graph.graph import Graph, build_graph, thread
 from stitchcuda.graph.opening import open_context
-from stitchcuda.graph.runtime import Given
+from stitchcuda.graph.runtime import RunContext
 from stitchcuda.nodes.context import Context
 from stitchcuda.report.report_facts import findings_of
 from stitchcuda.sessions.fork import fork
@@ -108,7 +108,7 @@ def test_a_session_that_was_handed_in_streams_the_same(tmp_path: Path) -> None:
     session = tiny_session(tmp_path)
     heard: list[Any] = []
     context = open_context(session.home, session.record, TinyHands(), ScriptedEngineer(SCRIPT), heard.append)
-    told = list(build_graph().stream({"session": "tiny"}, context=Given(context=context), stream_mode="custom"))
+    told = list(build_graph().stream({"session": "tiny"}, context=RunContext(context=context), stream_mode="custom"))
     assert len(told) == len(heard)
     assert json.loads(json.dumps(told)) == told
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from stitchcuda.engineers.prompt import Room, planner_prompt
-from stitchcuda.engineers.tokens import Counter
+from stitchcuda.engineers.prompt import PromptBudget, planner_prompt
+from stitchcuda.engineers.tokens import TokenCounter
 from stitchcuda.nodes.attempt_figures import UNREAD
 from stitchcuda.sessions.session import Session
 from stitchcuda.state import Evidence, ProfileResult, SanitizerResult
 from stitchcuda.tools.profile.kernel_profile import KernelProfile
-from stitchcuda.tools.profile.profiling import Counted
+from stitchcuda.tools.profile.profiling import CountedKernels
 from stitchcuda.tools.profile.system_profile import SystemProfile
 from tests.graph.tiny import Script, ScriptedEngineer, TinyHands, tiny_session
 from tests.sessions.test_session import H200
@@ -35,12 +35,12 @@ class SeeingHands(TinyHands):
         source = "cupti" if self.why else "nsys"
         return ProfileResult(tool="nsys", source=source, why=self.why, bottleneck="the softmax", lines=("busy",)), SEEN  # type: ignore[arg-type]
 
-    def profile_kernels(self, program: Path, system: SystemProfile | None) -> tuple[ProfileResult, Counted | None]:
+    def profile_kernels(self, program: Path, system: SystemProfile | None) -> tuple[ProfileResult, CountedKernels | None]:
         assert system == SEEN
         if self.counters:
             return ProfileResult(tool="ncu", skipped=self.counters), None
         kernel = KernelProfile(name="own_kernel(float*)", bound="memory", limiter="DRAM")
-        return ProfileResult(tool="ncu", source="ncu", bottleneck="own_kernel is bound by memory"), Counted(kernels=(kernel,))
+        return ProfileResult(tool="ncu", source="ncu", bottleneck="own_kernel is bound by memory"), CountedKernels(kernels=(kernel,))
 
     def sanitize(self, program: Path) -> SanitizerResult:
         errors = self.errors if "b saves" in (program / "drafts.txt").read_text() else ()
@@ -59,7 +59,7 @@ def test_with_counters_it_is_measured(tmp_path: Path) -> None:
     session, engineer, report = ended(tmp_path, SeeingHands())
     outcome = session.outcome()
     assert (outcome.tier, outcome.accepted, outcome.missing) == ("measured", True, ())
-    assert "Where the time of an eager call goes: the softmax." in planner_prompt(engineer.briefs[0], Room(Counter("unknown")))
+    assert "Where the time of an eager call goes: the softmax." in planner_prompt(engineer.briefs[0], PromptBudget(TokenCounter("unknown")))
     assert "- program, by nsys: the softmax" in report
     assert "- its kernels, by ncu: own_kernel is bound by memory" in report
     assert "- compute-sanitizer (memcheck): nothing wrong" in report
@@ -67,7 +67,7 @@ def test_with_counters_it_is_measured(tmp_path: Path) -> None:
     assert final is not None
     assert final.kernels is not None
     assert final.kernels.digest is not None
-    kept = Counted.model_validate_json(session.home.store.get(final.kernels.digest))
+    kept = CountedKernels.model_validate_json(session.home.store.get(final.kernels.digest))
     assert kept.kernels[0].limiter == "DRAM"
 
 

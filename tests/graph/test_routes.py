@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from stitchcuda.graph import routes
-from stitchcuda.nodes.route_request import Standing
+from stitchcuda.nodes.route_request import AttemptStanding
 from stitchcuda.state import Attempt, BuildResult, CheckResult, Evidence, Settings, Task, TimingResult, Usage
 
 
@@ -67,7 +67,7 @@ TABLE: list[tuple[str, dict[str, Any], str, str]] = [
 def test_verdict(what: str, facts: dict[str, Any], route: str, reason: str) -> None:
     base: dict[str, Any] = {"built": True, "correct": True, "fingerprint": "", "predicted_ms": 1.0}
     base |= {"saving_ms": None, "program_ms": None}
-    verdict = routes.verdict_route(Standing(**(base | facts)))
+    verdict = routes.verdict_route(AttemptStanding(**(base | facts)))
     assert verdict.route == route
     assert reason in verdict.reason
 

@@ -29,7 +29,7 @@ from stitchcuda.state import (
     TimingResult,
 )
 from stitchcuda.store import Workspace
-from stitchcuda.tools.profile.profiling import Counted
+from stitchcuda.tools.profile.profiling import CountedKernels
 from stitchcuda.tools.profile.system_profile import SystemProfile
 from stitchcuda.verify.client import ReferenceFacts
 from stitchcuda.verify.reference.baselines import BaselineTimes
@@ -117,7 +117,7 @@ class TinyHands:
     def profile_system(self, program: Path | None) -> tuple[ProfileResult, SystemProfile | None]:
         return ProfileResult(tool="nsys", skipped="there is no GPU here"), None
 
-    def profile_kernels(self, program: Path, system: SystemProfile | None) -> tuple[ProfileResult, Counted | None]:
+    def profile_kernels(self, program: Path, system: SystemProfile | None) -> tuple[ProfileResult, CountedKernels | None]:
         return ProfileResult(tool="ncu", skipped="there is no GPU here"), None
 
     def sanitize(self, program: Path) -> SanitizerResult:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stitchcuda.memory.experience import Experience, Recalled, gathered, promise_kept
+from stitchcuda.memory.experience import Experience, SimilarExperience, gathered, promise_kept
 from stitchcuda.memory.lesson_text import as_text, line
 from tests.memory.lessons import lesson, refuted, situation, untimed
 
@@ -48,7 +48,7 @@ def test_what_was_timed_weighs_more_than_what_was_not() -> None:
 
 
 def test_the_text_of_a_lesson_that_held() -> None:
-    text = as_text([Recalled(experience=experience(lesson("a1"), lesson("a2")), similarity=1.0, score=0.5)])
+    text = as_text([SimilarExperience(experience=experience(lesson("a1"), lesson("a2")), similarity=1.0, score=0.5)])
     assert text == (
         "- layer_norm + gelu at [4096, 1024] float16 on NVIDIA H100 (sm_90a): two-pass vectorised loads, one block per row: "
         "predicted 0.12 ms, measured 0.1 (0.09 to 0.11) ms, accepted 2 of 2 times (measured)."

@@ -15,7 +15,7 @@ import pytest
 
 from stitchcuda.errors import Unavailable
 from stitchcuda.rag import index_store
-from stitchcuda.rag.building import Built, Progress, build
+from stitchcuda.rag.building import BuildProgress, Built, build
 from stitchcuda.rag.headers import reading
 from stitchcuda.rag.index import open_docs
 from stitchcuda.rag.sources import discover
@@ -74,7 +74,7 @@ def test_another_source_does_not_make_the_headers_be_read_again(
 
 
 def test_words_are_ready_before_vectors(small: Path) -> None:
-    told: list[Progress] = []
+    told: list[BuildProgress] = []
     found = build(tell=told.append)
     assert found is not None
     steps = list(dict.fromkeys(one.step for one in told))
@@ -154,7 +154,7 @@ def test_a_build_that_was_killed_while_embedding_goes_on_from_there(small: Path,
     process = run(small.parent, code)
     process.communicate()
     assert process.returncode == -signal.SIGKILL
-    told: list[Progress] = []
+    told: list[BuildProgress] = []
     build(tell=told.append)
     assert next(one.done for one in told if one.step == "meaning") == 8
 
@@ -168,7 +168,7 @@ def test_two_builders_at_once_agree(small: Path) -> None:
 
 def test_who_waits_for_another_build_is_told_so(small: Path) -> None:
     place = discover().place
-    told: list[Progress] = []
+    told: list[BuildProgress] = []
     with index_store.building(place, None) as alone:
         assert alone
         assert build(model=None, wait=False) is None
@@ -277,7 +277,7 @@ def test_without_a_toolkit_the_playbook_is_there(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("STITCHCUDA_DOCS", str(tmp_path / "docs"))
     monkeypatch.setenv("STITCHCUDA_DOCS_LIST", os.devnull)
-    told: list[Progress] = []
+    told: list[BuildProgress] = []
     found = build(model=None, tell=told.append)
     assert found is not None
     assert set(found.manifest.libraries) == {"playbook"}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from stitchcuda.rag import lookup
 from stitchcuda.rag.index import Docs
-from stitchcuda.rag.lookup import Asked
+from stitchcuda.rag.lookup import DocsQuery
 from stitchcuda.tools.device import toolkit
 
 TOKENS = 1100
@@ -100,7 +100,7 @@ def test_a_name_that_does_not_exist_brings_the_nearest(asked: Docs) -> None:
 
 
 def test_of_several_questions_each_brings_its_share(asked: Docs) -> None:
-    found = lookup.searched([Asked("cublasLtMatmul returned 7", 3, error=True), Asked("fewer launches", 1, ("playbook",))])
+    found = lookup.searched([DocsQuery("cublasLtMatmul returned 7", 3, error=True), DocsQuery("fewer launches", 1, ("playbook",))])
     assert {"cublasLtMatmul", "CUBLAS_STATUS_INVALID_VALUE"} <= {chunk.title for chunk in found.chunks[:3]}
     assert {chunk.title for chunk in found.named} == {"cublasLtMatmul", "CUBLAS_STATUS_INVALID_VALUE"}
     assert found.chunks[3].library == "playbook"
@@ -149,7 +149,7 @@ def test_switched_off_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     assert documentation("cudaMalloc") == (
         "documentation cannot be searched: documentation is switched off (STITCHCUDA_DOCS=off)"
     )
-    assert lookup.searched([Asked("cudaMalloc", 3)]).chunks == ()
+    assert lookup.searched([DocsQuery("cudaMalloc", 3)]).chunks == ()
     lookup.forget()
 
 
@@ -176,4 +176,4 @@ def test_any_text_is_answered(small: Path, query: str) -> None:
     assert said.strip()
     assert len(said) <= 5 * TOKENS
     said.encode()
-    lookup.searched([Asked(query, 3, error=True)])
+    lookup.searched([DocsQuery(query, 3, error=True)])

@@ -8,7 +8,7 @@ from stitchcuda.engineers import Assignment, Brief, Draft
 from stitchcuda.sessions.session import Session
 from stitchcuda.state import BuildResult, CheckResult, Evidence, OutputError, Plan, ProfileResult, Review, Task
 from stitchcuda.tools.profile.kernel_profile import KernelProfile, Occupancy, Roofline
-from stitchcuda.tools.profile.profiling import Counted
+from stitchcuda.tools.profile.profiling import CountedKernels
 from stitchcuda.tools.profile.system_profile import SystemProfile
 from tests.graph.tiny import ScriptedEngineer, TinyHands, tiny_session
 from tests.sessions.test_session import H200
@@ -51,13 +51,13 @@ class HostileHands(TinyHands):
         seen = profile((ALL, "own", ALL, 1, 0.5), ("gemm<script>", "vendor", "(root)", 2, 0.25), idle=0.1)
         return ProfileResult(tool="nsys", source="nsys", bottleneck=ALL, lines=TEXTS[:5]), seen
 
-    def profile_kernels(self, program: Path, system: SystemProfile | None) -> tuple[ProfileResult, Counted | None]:
+    def profile_kernels(self, program: Path, system: SystemProfile | None) -> tuple[ProfileResult, CountedKernels | None]:
         roofline = Roofline(intensity=4.0, flops=2e12, sm_percent=30.0, memory_percent=70.0)
         kernel = KernelProfile(
             name=ALL, origin="own", share=0.6, duration_us=12.0, bound="memory", limiter=ALL, roofline=roofline,
             occupancy=Occupancy(achieved=50.0), tensor_percent=5.0,
         )  # fmt: skip
-        return ProfileResult(tool="ncu", source="ncu", bottleneck=ALL, lines=TEXTS[:5]), Counted(kernels=(kernel,))
+        return ProfileResult(tool="ncu", source="ncu", bottleneck=ALL, lines=TEXTS[:5]), CountedKernels(kernels=(kernel,))
 
 
 class HostileEngineer(ScriptedEngineer):

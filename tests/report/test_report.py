@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from stitchcuda.cli.app import app
 from stitchcuda.engineers import Brief
 from stitchcuda.report.figure import attempts_axis
-from stitchcuda.report.findings import Seen
+from stitchcuda.report.findings import TimeProfile
 from stitchcuda.report.page import comparison_page, session_page
 from stitchcuda.report.profile_figures import timeline
 from stitchcuda.report.report_facts import findings_of
@@ -110,7 +110,7 @@ def test_the_axis_of_attempts_has_whole_numbers() -> None:
 
 def test_the_timeline_begins_with_the_reference_whoever_did_its_work(tmp_path: Path) -> None:
     before, after = profile(("gemm", "vendor", "(root)", 1, 0.5)), profile(("mine", "own", "a", 1, 0.2))
-    seen = (Seen(title="reference", profile=before), Seen(title="final program", profile=after))
+    seen = (TimeProfile(title="reference", profile=before), TimeProfile(title="final program", profile=after))
     figure = timeline(findings_of(simulated(tmp_path)).model_copy(update={"seen": seen}))
     assert figure.layout["yaxis"]["categoryarray"] == ["reference", "final program"]
 

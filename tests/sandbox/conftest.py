@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from stitchcuda.verify.processes.forkserver import Nursery
+from stitchcuda.verify.processes.forkserver import ForkServer
 from tests.sandbox import prison
 
 
 @pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
+def nursery() -> Iterator[ForkServer]:
     with prison.nursery() as one:
         yield one

@@ -17,17 +17,17 @@ import pytest
 from stitchcuda.sandbox.limits import Limits
 from stitchcuda.verify.processes import forkserver as nurseries
 from stitchcuda.verify.processes.child import Child
-from stitchcuda.verify.processes.forkserver import Nursery
+from stitchcuda.verify.processes.forkserver import ForkServer
 
 
 @contextlib.contextmanager
-def nursery() -> Iterator[Nursery]:
+def nursery() -> Iterator[ForkServer]:
     """A nursery whose programs are `tests/sandbox/hostile.py`; it imports nothing heavy."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(nurseries, "_PRELOADED", ())
         patch.setattr(nurseries, "_LATER", ())
         patch.setattr(nurseries, "_WORKERS", {"program": "tests.sandbox.hostile", "reference": "tests.sandbox.hostile"})
-        one = Nursery()
+        one = ForkServer()
     try:
         yield one
     finally:
@@ -38,7 +38,7 @@ class Prisoner:
     """One child and its scratch folder."""
 
     def __init__(
-        self, where: Nursery, *, kind: str = "program", target: str = "cuda", read: tuple[Path, ...] = (), **bounds: Any
+        self, where: ForkServer, *, kind: str = "program", target: str = "cuda", read: tuple[Path, ...] = (), **bounds: Any
     ) -> None:
         self.scratch = Path(tempfile.mkdtemp(prefix="prisoner-", dir="/dev/shm"))
         limits = Limits(**bounds)

@@ -15,7 +15,7 @@ import pytest
 
 from stitchcuda.errors import BadInput
 from stitchcuda.sandbox.protections import NAMES, WITHOUT
-from stitchcuda.verify.processes.forkserver import Nursery
+from stitchcuda.verify.processes.forkserver import ForkServer
 from tests.sandbox import prison
 from tests.sandbox.attacks import ATTACKS, HONEST, NAMELESS, fill
 from tests.sandbox.prison import Prisoner
@@ -46,7 +46,7 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Pa
 
 
 @pytest.fixture
-def prisoner(nursery: Nursery, places: tuple[Path, Path]) -> Iterator[Prisoner]:
+def prisoner(nursery: ForkServer, places: tuple[Path, Path]) -> Iterator[Prisoner]:
     with Prisoner(nursery, read=(places[1],)) as one:
         yield one
 
@@ -65,7 +65,7 @@ def test_honest_work_is_not_stopped(prisoner: Prisoner, places: tuple[Path, Path
 
 @pytest.mark.parametrize("left_out", NAMES)
 def test_without_one_protection(
-    nursery: Nursery, places: tuple[Path, Path], left_out: str, monkeypatch: pytest.MonkeyPatch
+    nursery: ForkServer, places: tuple[Path, Path], left_out: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is named with its reason, the others stay, and what two of them cover is still impossible."""
     monkeypatch.setenv(WITHOUT, left_out)
@@ -86,12 +86,12 @@ ALONE = {
 """What one protection alone is for."""
 
 
-def test_no_socket_at_all_on_the_simulator(nursery: Nursery) -> None:
+def test_no_socket_at_all_on_the_simulator(nursery: ForkServer) -> None:
     with Prisoner(nursery, target="sim") as one:
         assert one.does("import socket; socket.socket(socket.AF_UNIX)") == "PermissionError: [Errno 13] Permission denied"
 
 
-def test_a_protection_that_does_not_exist(nursery: Nursery, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_protection_that_does_not_exist(nursery: ForkServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(WITHOUT, "firewall")
     with pytest.raises(BadInput, match="names firewall; name some of user, network"):
         Prisoner(nursery)

@@ -11,7 +11,7 @@ import pytest
 from stitchcuda.sandbox import limits
 from stitchcuda.state import Settings
 from stitchcuda.verify.client import Judge
-from stitchcuda.verify.processes.forkserver import Nursery
+from stitchcuda.verify.processes.forkserver import ForkServer
 from tests.sandbox.prison import Prisoner
 from tests.verify import programs
 
@@ -34,7 +34,7 @@ def test_signals_have_names() -> None:
     assert limits.signal_name(3) == "exit code 3"
 
 
-def test_no_key_reaches_a_program(nursery: Nursery, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_key_reaches_a_program(nursery: ForkServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither in the environment nor in what the kernel remembers of it."""
     monkeypatch.setenv("OPENAI_API_KEY", "sk-not-for-programs")
     with Prisoner(nursery) as one:

@@ -15,7 +15,7 @@ import pytest
 
 from stitchcuda.sandbox import supervisor
 from stitchcuda.sandbox.protections import WITHOUT
-from stitchcuda.verify.processes.forkserver import Nursery
+from stitchcuda.verify.processes.forkserver import ForkServer
 from tests.sandbox.prison import Prisoner, descendants, gone
 
 DAEMON = """
@@ -33,7 +33,7 @@ out = True
 """
 
 
-def test_the_last_output_is_kept_and_the_rest_costs_nothing(nursery: Nursery) -> None:
+def test_the_last_output_is_kept_and_the_rest_costs_nothing(nursery: ForkServer) -> None:
     """Half a gigabyte here; the cost does not grow with it."""
     with Prisoner(nursery) as one:
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -54,7 +54,7 @@ def test_the_last_output_is_kept_and_the_rest_costs_nothing(nursery: Nursery) ->
         assert not any(one.scratch.iterdir())
 
 
-def test_an_end_says_how(nursery: Nursery) -> None:
+def test_an_end_says_how(nursery: ForkServer) -> None:
     ends = {"os._exit(7)": 7, "os.abort()": -6, "os.kill(os.getpid(), 9)": -9, "ctypes.string_at(0)": -11}
     for code, expected in ends.items():
         with Prisoner(nursery) as one:
@@ -64,38 +64,38 @@ def test_an_end_says_how(nursery: Nursery) -> None:
             assert "said before" in end.output
 
 
-def test_memory_is_watched(nursery: Nursery) -> None:
+def test_memory_is_watched(nursery: ForkServer) -> None:
     with Prisoner(nursery, memory_gib=0.5) as one:
         one.tell("import time; hog = []\nwhile True: hog.append(bytearray(1 << 24)); time.sleep(0.005)")
         assert one.child.end(20)[:2] == (-9, "memory")
 
 
-def test_memory_in_nameless_files_is_watched(nursery: Nursery) -> None:
+def test_memory_in_nameless_files_is_watched(nursery: ForkServer) -> None:
     with Prisoner(nursery, memory_gib=0.5) as one:
         one.tell("import os, time; f = os.memfd_create('x')\nwhile True: os.write(f, bytes(1 << 24)); time.sleep(0.005)")
         assert one.child.end(20)[:2] == (-9, "memory")
 
 
-def test_the_address_space_is_bounded_on_the_simulator(nursery: Nursery) -> None:
+def test_the_address_space_is_bounded_on_the_simulator(nursery: ForkServer) -> None:
     with Prisoner(nursery, target="sim", memory_gib=1.0) as one:
         assert one.does("out = len(bytearray(2 << 30))") == "MemoryError: "
         assert one.does("out = len(bytearray(1 << 20))") == 1 << 20
 
 
-def test_disk_is_watched(nursery: Nursery) -> None:
+def test_disk_is_watched(nursery: ForkServer) -> None:
     with Prisoner(nursery, disk_gib=0.1) as one:
         one.tell("import time\nfor i in range(100): open(f'{scratch}/{i}', 'wb').write(bytes(1 << 24)); time.sleep(0.02)")
         assert one.child.end(20)[:2] == (-9, "disk")
 
 
-def test_one_file_is_bounded(nursery: Nursery) -> None:
+def test_one_file_is_bounded(nursery: ForkServer) -> None:
     with Prisoner(nursery, file_gib=0.001) as one:
         assert "File too large" in one.does(
             "import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\nopen(scratch + '/x', 'wb').write(bytes(1 << 22))"
         )
 
 
-def test_threads_are_watched(nursery: Nursery) -> None:
+def test_threads_are_watched(nursery: ForkServer) -> None:
     with Prisoner(nursery, tasks=64) as one:
         one.tell(
             "import threading, time\n"
@@ -104,7 +104,7 @@ def test_threads_are_watched(nursery: Nursery) -> None:
         assert one.child.end(20)[1] == "processes"
 
 
-def test_a_fork_bomb(nursery: Nursery, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fork_bomb(nursery: ForkServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the filter of system calls it may fork; it does not get far, and nothing of it survives.
 
     Each fork has a lot of memory mapped, as a program has: looking at memory then waits for the forks, counting does not.
@@ -118,7 +118,7 @@ def test_a_fork_bomb(nursery: Nursery, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("how", ["hangs", "stops itself", "sleeps in a thread"])
-def test_one_that_does_not_answer_can_be_ended(nursery: Nursery, how: str) -> None:
+def test_one_that_does_not_answer_can_be_ended(nursery: ForkServer, how: str) -> None:
     code = {
         "hangs": "while True: pass",
         "stops itself": "import os, signal; os.kill(os.getpid(), signal.SIGSTOP)",
@@ -135,7 +135,7 @@ def test_one_that_does_not_answer_can_be_ended(nursery: Nursery, how: str) -> No
 
 @pytest.mark.parametrize("left_out", ["seccomp", "seccomp,processes,proc", "seccomp,user,processes,proc,landlock,scopes"])
 @pytest.mark.parametrize("killed", ["asked", "child", "supervisor"])
-def test_a_daemon_does_not_survive(nursery: Nursery, monkeypatch: pytest.MonkeyPatch, left_out: str, killed: str) -> None:
+def test_a_daemon_does_not_survive(nursery: ForkServer, monkeypatch: pytest.MonkeyPatch, left_out: str, killed: str) -> None:
     """A grandchild in a session of its own, that closed everything, whoever is killed, with a process namespace and without."""
     monkeypatch.setenv(WITHOUT, left_out)
     with Prisoner(nursery) as one:
@@ -179,13 +179,13 @@ def test_a_judge_that_is_killed_leaves_nothing() -> None:
         shutil.rmtree(scratch)
 
 
-def test_the_reference_is_trusted_and_cannot_be_looked_at(nursery: Nursery) -> None:
+def test_the_reference_is_trusted_and_cannot_be_looked_at(nursery: ForkServer) -> None:
     with Prisoner(nursery, kind="reference") as one:
         assert one.does("import socket; socket.socket().close(); out = True") is True
         assert one.child.protections.on == ("limits", "memory and disk watch")
 
 
-def test_nothing_is_left_of_many(nursery: Nursery) -> None:
+def test_nothing_is_left_of_many(nursery: ForkServer) -> None:
     for _ in range(5):
         with Prisoner(nursery) as one:
             assert one.does("out = 1") == 1

@@ -8,13 +8,13 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 from stitchcuda.cli.memory import app
-from stitchcuda.engineers.prompt import Room, coder_prompt, planner_prompt
-from stitchcuda.engineers.tokens import Counter
+from stitchcuda.engineers.prompt import PromptBudget, coder_prompt, planner_prompt
+from stitchcuda.engineers.tokens import TokenCounter
 from stitchcuda.memory import open_memory
 from tests.graph.tiny import Script, ScriptedEngineer, TinyHands, tiny_session
 from tests.sessions.test_session import H200
 
-ROOM = Room(Counter("unknown"))
+ROOM = PromptBudget(TokenCounter("unknown"))
 
 
 def ran(folder: Path, name: str, script: Script) -> ScriptedEngineer:

@@ -19,7 +19,7 @@ import pytest
 from stitchcuda.sandbox import digest_seal
 from stitchcuda.simulator import library_cache
 from stitchcuda.simulator.build import build_simulated, runtime_library
-from stitchcuda.simulator.library_cache import Unusable, home, made
+from stitchcuda.simulator.library_cache import CacheUnusable, home, made
 from stitchcuda.simulator.torch_extension import version
 from tests.simulator.programs import HOME
 
@@ -163,12 +163,12 @@ def test_a_home_that_is_full_is_left_with_one_note(tmp_path: Path) -> None:
 def test_what_others_may_write_to_is_not_used(tmp_path: Path, inner: str) -> None:
     (tmp_path / "kept" / inner).mkdir(parents=True, exist_ok=True)
     (tmp_path / "kept" / inner).chmod(0o775)
-    with pytest.raises(Unusable, match="others may write to"):
+    with pytest.raises(CacheUnusable, match="others may write to"):
         home(tmp_path / "kept", "v")
     if os.geteuid() == 0:
         (tmp_path / "kept" / inner).chmod(0o755)
         os.chown(tmp_path / "kept" / inner, 12345, -1)
-        with pytest.raises(Unusable, match="belongs to another user"):
+        with pytest.raises(CacheUnusable, match="belongs to another user"):
             home(tmp_path / "kept", "v")
 
 
@@ -176,12 +176,12 @@ def test_a_link_in_place_of_a_version_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "kept").mkdir()
     (tmp_path / "kept" / "v").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(Unusable, match="cannot be used"):
+    with pytest.raises(CacheUnusable, match="cannot be used"):
         home(tmp_path / "kept", "v")
 
 
 def test_what_cannot_be_made_is_a_sentence() -> None:
-    with pytest.raises(Unusable, match=r"/proc/nowhere cannot be used \(no such file or directory\)"):
+    with pytest.raises(CacheUnusable, match=r"/proc/nowhere cannot be used \(no such file or directory\)"):
         home(Path("/proc/nowhere"), "v")
 
 

@@ -34,16 +34,16 @@ import torch
 from stitchcuda.simulator import loaded_runtime as runtime
 from stitchcuda.verify.program import simulated_device
 from stitchcuda.verify.program.simulated_graph import SimulatedGraph
-from stitchcuda.verify.integrity.byte_traffic import Traffic
-from stitchcuda.verify.integrity.dispatch_recorder import Witness, mark, note
+from stitchcuda.verify.integrity.byte_traffic import ByteTraffic
+from stitchcuda.verify.integrity.dispatch_recorder import DispatchRecorder, mark, note
 library, memory, module = map(Path, sys.argv[1:])
 runtime.start(library, memory, {"SCHEDULE": "random:7", "CHECK": "1"})
 kernels = ctypes.CDLL(str(module))
 simulated_device.install()
 
 def touched(call):
-    before, witness = runtime.host_bytes(), Witness()
-    with torch.no_grad(), witness, simulated_device.SimulatedDevice(), Traffic():
+    before, witness = runtime.host_bytes(), DispatchRecorder()
+    with torch.no_grad(), witness, simulated_device.SimulatedDevice(), ByteTraffic():
         runtime.guard(True)
         try:
             call()

@@ -8,7 +8,7 @@ import pytest
 
 from stitchcuda.errors import StitchError
 from stitchcuda.simulator.build import build_simulated
-from stitchcuda.simulator.unsupported import Refused, refuse
+from stitchcuda.simulator.unsupported import Unsupported, refuse
 
 CONSTRUCTS = [
     ("inline PTX", 'asm volatile("mov.u32 %0, %%laneid;" : "=r"(lane));'),
@@ -38,7 +38,7 @@ CONSTRUCTS = [
 
 @pytest.mark.parametrize(("construct", "line"), CONSTRUCTS)
 def test_each_construct_is_named_with_its_line(construct: str, line: str) -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(Unsupported) as caught:
         refuse(f"// a comment\n/* asm(\n */\n{line}\n", "kernels/x.cu")
     assert str(caught.value) == f"kernels/x.cu:4: {construct} cannot run on the simulator"
     assert (caught.value.construct, caught.value.line) == (construct, 4)
@@ -60,12 +60,12 @@ def test_look_alikes_are_not_refused(text: str) -> None:
 
 
 def test_the_first_line_wins() -> None:
-    with pytest.raises(Refused, match=r"x.cu:1: Thrust"):
+    with pytest.raises(Unsupported, match=r"x.cu:1: Thrust"):
         refuse('thrust::sort(a);\nasm("");\n', "x.cu")
 
 
 def test_a_header_of_the_program_is_refused_with_its_own_line(tmp_path: Path) -> None:
     (tmp_path / "fast.cuh").write_text('#pragma once\n\n__device__ void f() { asm("nanosleep.u32 1;"); }\n')
     (tmp_path / "k.cu").write_text('#include "fast.cuh"\n__global__ void k() { f(); }\n')
-    with pytest.raises(Refused, match=r"fast.cuh:3: inline PTX cannot run on the simulator"):
+    with pytest.raises(Unsupported, match=r"fast.cuh:3: inline PTX cannot run on the simulator"):
         build_simulated([tmp_path / "k.cu"], name="k", cache=tmp_path / "cache")

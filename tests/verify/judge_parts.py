@@ -12,11 +12,11 @@ import torch
 from stitchcuda.sandbox.limits import Limits
 from stitchcuda.simulator.torch_extension import torch_memory
 from stitchcuda.state import Settings
-from stitchcuda.verify.ablation.ablation import Seat
-from stitchcuda.verify.ablation.state_mismatch import Terms
-from stitchcuda.verify.inputs.secret_inputs import Exam
+from stitchcuda.verify.ablation.ablation import LoadedProgram
+from stitchcuda.verify.ablation.state_mismatch import InputTerms
+from stitchcuda.verify.inputs.secret_inputs import SecretInputs
 from stitchcuda.verify.judge.judge import JudgeProcess
-from stitchcuda.verify.processes.forkserver import Nursery
+from stitchcuda.verify.processes.forkserver import ForkServer
 from stitchcuda.verify.program.trial import Trial
 from tests.simulator.programs import CACHE, HOME
 
@@ -26,7 +26,7 @@ class Bench:
 
     def __init__(self, folder: Path, reference: str, *, sets: int = 3) -> None:
         torch.set_num_threads(1)           # a pool of threads that other tests started would not survive the nursery's fork
-        nursery = Nursery()
+        nursery = ForkServer()
         scratch = folder / "scratch"
         scratch.mkdir()
         (folder / "reference.py").write_text(reference)
@@ -40,18 +40,18 @@ class Bench:
         }  # fmt: skip
         self._judge = JudgeProcess(order, nursery)
         self._judge.room.the_reference()
-        self.exam: Exam = self._judge.room.exam(sets, fresh=False, terms=Terms())
+        self.exam: SecretInputs = self._judge.room.exam(sets, fresh=False, terms=InputTerms())
         self.seats = 0
 
     @contextlib.contextmanager
-    def seat(self, program: Path) -> Iterator[Seat]:
+    def seat(self, program: Path) -> Iterator[LoadedProgram]:
         """The program in a new worker."""
         judge = self._judge
         with judge.room.worker(program, self.exam) as worker:
             trial = Trial(worker, self.exam, judge.room.construction(), "sim", judge.room.limits)
             trial.load(program, cache=judge.room.cache, arch="sm_90")
             self.seats += 1
-            yield Seat(worker, trial)
+            yield LoadedProgram(worker, trial)
 
     def close(self) -> None:
         self._judge.room.drop_reference()

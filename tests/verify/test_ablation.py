@@ -87,8 +87,8 @@ def test_kernels_that_hold_the_work_come_first() -> None:
 
 
 def test_only_kernels_that_are_known_to_be_needed_count() -> None:
-    def seen(**statuses: str) -> ablation.Skipped:
-        return ablation.Skipped(
+    def seen(**statuses: str) -> ablation.AblationResult:
+        return ablation.AblationResult(
             kernels=tuple(ablation.KernelNeed(name=name, status=status, launches=2) for name, status in statuses.items())  # type: ignore[arg-type]
         )
 
@@ -99,7 +99,7 @@ def test_only_kernels_that_are_known_to_be_needed_count() -> None:
     assert own["undecided"].own_share == pytest.approx(0.2)  # 40 of 100: what has no switch counts
     assert any("40% is in kernels that are known to be needed" in note for note in own["undecided"].notes)
     assert any(note.startswith("limited: without a switch") and "Scan" in note for note in own["needed"].notes)
-    twice = ablation.Skipped(
+    twice = ablation.AblationResult(
         kernels=(
             ablation.KernelNeed(name="work", status="needed", launches=1),
             ablation.KernelNeed(name="work#2", status="undecided", launches=1),
@@ -107,7 +107,7 @@ def test_only_kernels_that_are_known_to_be_needed_count() -> None:
     )
     assert own_work.judged(check, twice, {}, {"work(int)": 10, "work(float)": 10}).own_share == 0.0  # no overloads there
     assert own_work.judged(check, seen(work="needed", pad="undecided"), {}).own_share == 0.25  # the simulator: by launches
-    unknown = own_work.judged(check, ablation.Skipped(notes=("why",)), {}, times)
+    unknown = own_work.judged(check, ablation.AblationResult(notes=("why",)), {}, times)
     assert unknown.ok
     assert unknown.own_share == 0.5
     assert any(note.startswith("limited: no kernel could be left out") for note in unknown.notes)

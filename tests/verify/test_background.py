@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from stitchcuda.verify.processes.background import Errands
+from stitchcuda.verify.processes.background import BackgroundWork
 
 
 class Stub:
@@ -21,7 +21,7 @@ class Stub:
 
 def test_questions_are_asked_one_after_the_other() -> None:
     said: list[int] = []
-    errands = Errands()
+    errands = BackgroundWork()
     asked = [errands.ask(partial(said.append, number)) for number in range(20)]
     asked[-1].result()
     assert said == list(range(20))
@@ -35,7 +35,7 @@ def test_questions_that_nobody_needs_are_not_begun() -> None:
         enough.wait(10)
         return "slow"
 
-    errands = Errands()
+    errands = BackgroundWork()
     first = errands.ask(slow)
     second = errands.ask(lambda: said.append("second"))
     assert begun.wait(10)
@@ -48,7 +48,7 @@ def test_questions_that_nobody_needs_are_not_begun() -> None:
 
 
 def test_what_was_lent_is_closed_when_all_is_over() -> None:
-    one, errands = Stub(), Errands()
+    one, errands = Stub(), BackgroundWork()
     with pytest.raises(KeyError), errands.lent(cast(Any, one)):
         raise KeyError("the program's fault")
     errands.quiet()
@@ -61,7 +61,7 @@ def test_what_failed_is_kept_until_all_is_over() -> None:
     def fail() -> None:
         raise OSError("the disk is full")
 
-    errands = Errands()
+    errands = BackgroundWork()
     errands.tidy(fail)
     errands.tidy(over.set)
     assert over.wait(10)

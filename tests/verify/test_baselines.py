@@ -16,7 +16,7 @@ import torch
 from stitchcuda.errors import BadInput, Unavailable
 from stitchcuda.verify.reference.baselines import BaselineTime, BaselineTimes, _kept, baselines, text
 from stitchcuda.verify.reference.baselines_worker import HostClock, in_turns, timed
-from stitchcuda.verify.reference.trusted_reference import Subject
+from stitchcuda.verify.reference.trusted_reference import TrustedReference
 from tests.verify.references import source
 
 NORM = source("torch.relu(self.norm(x))", "[torch.randn(16, 8)]", init="self.norm = nn.BatchNorm1d(8)")
@@ -161,7 +161,7 @@ def test_the_best_is_the_fastest_that_is_right(tmp_path: Path) -> None:
 
 
 def test_outputs_and_state_are_held_against_the_verifiers_bound(tmp_path: Path) -> None:
-    subject = Subject(reference(tmp_path), "cpu", "reference")
+    subject = TrustedReference(reference(tmp_path), "cpu", "reference")
     norm: Any = subject.module.norm
     assert subject.disagreement(subject.module) == ""
     assert subject.disagreement(lambda x: subject.module(x) * 1.001).startswith("output: ")
@@ -178,7 +178,7 @@ def test_outputs_and_state_are_held_against_the_verifiers_bound(tmp_path: Path) 
 
 
 def test_inputs_that_the_reference_writes_are_compared_and_renewed(tmp_path: Path) -> None:
-    subject = Subject(reference(tmp_path, source("x.add_(1)")), "cpu", "reference")
+    subject = TrustedReference(reference(tmp_path, source("x.add_(1)")), "cpu", "reference")
     assert subject.written == [0]
     assert subject.disagreement(subject.module) == ""
     assert subject.disagreement(lambda x: x + 1).startswith("input:0")
@@ -189,7 +189,7 @@ def test_inputs_that_the_reference_writes_are_compared_and_renewed(tmp_path: Pat
 
 def test_autocast_is_part_of_the_precision(tmp_path: Path) -> None:
     path = reference(tmp_path, source("self.line(x)", init="self.line = nn.Linear(16, 16)"))
-    plain, narrow = Subject(path, "cpu", "reference"), Subject(path, "cpu", "bf16")
+    plain, narrow = TrustedReference(path, "cpu", "reference"), TrustedReference(path, "cpu", "bf16")
     assert narrow.disagreement(narrow.module) == ""
     assert narrow.precision().endswith("autocast bfloat16")
 

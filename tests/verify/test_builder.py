@@ -17,10 +17,10 @@ import pytest
 
 from stitchcuda.sandbox import digest_seal
 from stitchcuda.sandbox.limits import Limits
-from stitchcuda.simulator.compile import Unit, compile_unit
+from stitchcuda.simulator.compile import CompileUnit, compile_unit
 from stitchcuda.tools.device import toolkit
-from stitchcuda.verify.processes.builder import Builder, Home, simulator_home
-from stitchcuda.verify.processes.forkserver import Nursery
+from stitchcuda.verify.processes.builder import Builder, SimulatorHome, simulator_home
+from stitchcuda.verify.processes.forkserver import ForkServer
 from stitchcuda.verify.processes.worker import Worker
 from stitchcuda.verify.program.builder_worker import BuilderWorker, handed_out
 from tests.simulator.programs import CACHE, HOME
@@ -227,7 +227,7 @@ def test_a_changed_library_is_built_again(builder: BuilderWorker, program: Path,
 
 
 def test_a_changed_object_is_compiled_again(tmp_path: Path) -> None:
-    unit = Unit(tmp_path / "f.cpp", "int f() { return 1; }\n", ("-O0",))
+    unit = CompileUnit(tmp_path / "f.cpp", "int f() { return 1; }\n", ("-O0",))
     made = compile_unit(unit, tmp_path)
     good = made.read_bytes()
     made.write_bytes(b"\x7fELF evil")
@@ -257,13 +257,13 @@ def test_orders_side_by_side(program: Path, tmp_path: Path, cache: Path) -> None
 
 
 @pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    one = Nursery()
+def nursery() -> Iterator[ForkServer]:
+    one = ForkServer()
     yield one
     one.close()
 
 
-def test_a_builder_that_is_killed_is_replaced(nursery: Nursery, program: Path, tmp_path: Path, cache: Path) -> None:
+def test_a_builder_that_is_killed_is_replaced(nursery: ForkServer, program: Path, tmp_path: Path, cache: Path) -> None:
     started: list[Worker] = []
 
     def start() -> Worker:
@@ -271,7 +271,7 @@ def test_a_builder_that_is_killed_is_replaced(nursery: Nursery, program: Path, t
         return started[-1]
 
     (program / "kernels" / "k.cu").write_text(kernel(f"// {tmp_path}\n" + "#include <map>\n#include <regex>"))
-    one = Builder(start, cache=cache, arch="sm_90a", home=Home(place=HOME))
+    one = Builder(start, cache=cache, arch="sm_90a", home=SimulatorHome(place=HOME))
 
     def kill() -> None:
         while not started:
@@ -292,7 +292,7 @@ def test_a_builder_that_is_killed_is_replaced(nursery: Nursery, program: Path, t
     one.close()
 
 
-def test_without_a_home_the_cache_serves_and_each_worker_says_so(nursery: Nursery, tmp_path: Path, cache: Path) -> None:
+def test_without_a_home_the_cache_serves_and_each_worker_says_so(nursery: ForkServer, tmp_path: Path, cache: Path) -> None:
     home = simulator_home(Path("/proc/nowhere"))
     assert home.place is None
     one = Builder(lambda: Worker(nursery, "builder", tmp_path, "sim", Limits()), cache=cache, arch="sm_90a", home=home)

@@ -20,7 +20,7 @@ from stitchcuda.state import CheckResult, Settings
 from stitchcuda.tools.device.toolkit import runtime_cache
 from stitchcuda.verify.client import Judge
 from stitchcuda.verify.judge.judge import JudgeProcess
-from stitchcuda.verify.processes.forkserver import Nursery
+from stitchcuda.verify.processes.forkserver import ForkServer
 from tests.verify import programs
 
 # A reply of its own on every descriptor that it can find.
@@ -197,9 +197,9 @@ def test_nothing_is_timed_without_a_gpu(judge: Judge, tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
+def nursery() -> Iterator[ForkServer]:
     torch.set_num_threads(1)               # a pool of threads that other tests started would not survive the nursery's fork
-    one = Nursery()
+    one = ForkServer()
     yield one
     one.close()
 
@@ -213,7 +213,7 @@ UNUSABLE = {
 
 
 @pytest.mark.parametrize("said", UNUSABLE)
-def test_an_unusable_reference_is_bad_input(nursery: Nursery, tmp_path: Path, cache: Path, said: str) -> None:
+def test_an_unusable_reference_is_bad_input(nursery: ForkServer, tmp_path: Path, cache: Path, said: str) -> None:
     """Said by its worker, and passed on by a judge (in this process, for starting one takes seconds)."""
     path, scratch = tmp_path / "reference.py", tmp_path / "scratch"
     path.write_text(UNUSABLE[said])

@@ -10,18 +10,18 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
-from stitchcuda.verify.integrity.byte_traffic import Traffic, poison
-from stitchcuda.verify.integrity.dispatch_recorder import Witness, note
+from stitchcuda.verify.integrity.byte_traffic import ByteTraffic, poison
+from stitchcuda.verify.integrity.dispatch_recorder import DispatchRecorder, note
 
 ANEW = """
 import torch
 from torch._C import _profiler
-from stitchcuda.verify.integrity.dispatch_recorder import Witness, close_recordings, note
+from stitchcuda.verify.integrity.dispatch_recorder import DispatchRecorder, close_recordings, note
 
 C, cpu = torch._C._autograd, {torch.profiler.ProfilerActivity.CPU}
 config = _profiler.ProfilerConfig(_profiler.ProfilerState.KINETO, *[False] * 5, _profiler._ExperimentalConfig())
 %s
-with Witness() as witness:
+with DispatchRecorder() as witness:
     note("framework", 5)
     try:
         seen = C._disable_profiler().events()
@@ -37,9 +37,9 @@ print(witness.reasons, witness.total("framework"))
 """
 
 
-def watched(call: object) -> Witness:
-    witness = Witness()
-    with torch.no_grad(), witness, Traffic():
+def watched(call: object) -> DispatchRecorder:
+    witness = DispatchRecorder()
+    with torch.no_grad(), witness, ByteTraffic():
         call()  # type: ignore[operator]
     return witness
 
@@ -120,7 +120,7 @@ def test_what_was_counted_is_in_the_recording() -> None:
     assert witness.noted["vendor"] == {"mm": 3 * 256}
     assert witness.noted["framework"]["relu"] == 2 * 256
     assert (witness.total("read"), witness.total("replay"), witness.total("other")) == (4, 1, 0)
-    assert not [name for name, value in vars(Traffic()).items() if isinstance(value, int) and not isinstance(value, bool)]
+    assert not [name for name, value in vars(ByteTraffic()).items() if isinstance(value, int) and not isinstance(value, bool)]
 
 
 def test_booleans_are_poisoned_two_ways() -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from stitchcuda.sandbox.limits import Limits
-from stitchcuda.verify.processes.builder import Builder, Home
+from stitchcuda.verify.processes.builder import Builder, SimulatorHome
 from stitchcuda.verify.processes.early_builds import EarlyBuilds
-from stitchcuda.verify.processes.forkserver import Nursery
+from stitchcuda.verify.processes.forkserver import ForkServer
 from stitchcuda.verify.processes.worker import Worker
 from tests.simulator.programs import CACHE, HOME
 
@@ -102,7 +102,7 @@ def test_an_early_build_ends_with_the_check() -> None:
 
 def test_real_builders_share_a_cache_and_leave_no_process(tmp_path: Path) -> None:
     """On the simulator both orders make the same library: the second builder is then waited for, or stopped in the middle."""
-    nursery = Nursery()
+    nursery = ForkServer()
     program = tmp_path / "program"
     program.mkdir()
     started: list[Worker] = []
@@ -112,7 +112,7 @@ def test_real_builders_share_a_cache_and_leave_no_process(tmp_path: Path) -> Non
             started.append(Worker(nursery, "builder", tmp_path, "sim", Limits()))
             return started[-1]
 
-        return Builder(start, cache=CACHE / "builder", arch="sm_90a", home=Home(place=HOME))
+        return Builder(start, cache=CACHE / "builder", arch="sm_90a", home=SimulatorHome(place=HOME))
 
     def order(text: str) -> dict[str, Any]:
         (program / "k.cu").write_text(f"{text}\n{KERNEL}")

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from stitchcuda.verify.compare import bound
-from stitchcuda.verify.compare.expected_outputs import AnswerKeys
-from stitchcuda.verify.compare.reference_error import Truth
+from stitchcuda.verify.compare.expected_outputs import ExpectedOutputs
+from stitchcuda.verify.compare.reference_error import Float64Output
 
 ELEMENTS = 1000
 SIZE = ELEMENTS * (4 + 4 + 2 * 8)          # bytes of one set: input, answer, float64 and its magnitudes
@@ -22,7 +22,7 @@ class Sets:
     def __init__(self) -> None:
         self.read: list[str] = []
 
-    def of(self, keys: AnswerKeys, name: str) -> list[Tensor]:
+    def of(self, keys: ExpectedOutputs, name: str) -> list[Tensor]:
         def read() -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
             self.read.append(name)
             x = torch.full((ELEMENTS,), float(ord(name)))
@@ -32,20 +32,20 @@ class Sets:
 
 
 def test_a_set_is_read_once() -> None:
-    keys, sets = AnswerKeys(), Sets()
+    keys, sets = ExpectedOutputs(), Sets()
     assert [float(sets.of(keys, name)[0][0]) for name in "abab"] == [98.0, 99.0, 98.0, 99.0]
     assert sets.read == ["a", "b"]
 
 
 def test_what_was_looked_at_last_is_kept() -> None:
-    keys, sets = AnswerKeys(most_bytes=2 * SIZE), Sets()
+    keys, sets = ExpectedOutputs(most_bytes=2 * SIZE), Sets()
     for name in "abacab":                  # c takes the place of b, which was looked at longest ago; then b that of c
         assert float(sets.of(keys, name)[0][0]) == ord(name) + 1
     assert sets.read == ["a", "b", "c", "b"]
 
 
 def test_a_set_that_is_larger_than_the_bound_is_read_each_time() -> None:
-    keys, sets = AnswerKeys(most_bytes=SIZE - 1), Sets()
+    keys, sets = ExpectedOutputs(most_bytes=SIZE - 1), Sets()
     assert [float(sets.of(keys, "a")[0][0]) for _ in range(2)] == [98.0, 98.0]
     assert sets.read == ["a", "a"]
 
@@ -58,7 +58,7 @@ def test_what_is_known_of_float64_changes_no_judgement(dtype: torch.dtype, spoil
     exact[3] *= 1e-4
     if spoil == "an infinity" and not dtype.is_complex:
         exact[5, 7] = float("inf")
-    own, known = exact.to(dtype), Truth(exact)
+    own, known = exact.to(dtype), Float64Output(exact)
     given = own.clone()
     if spoil == "one element":
         given[9, 9] *= 1.5

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from stitchcuda.verify.integrity.byte_traffic import Traffic
-from stitchcuda.verify.integrity.dispatch_recorder import Witness
+from stitchcuda.verify.integrity.byte_traffic import ByteTraffic
+from stitchcuda.verify.integrity.dispatch_recorder import DispatchRecorder
 from stitchcuda.verify.integrity.graph_boundary import Told, free_copies
 from stitchcuda.verify.messages.shared_tensors import memory_of
 from stitchcuda.verify.program.simulated_graph import Recorder, SimulatedCapture, SimulatedGraph
@@ -70,7 +70,7 @@ def test_a_replay_on_the_simulator(change: str, free: int) -> None:
         else:
             assert Recorder.active is not None
             Recorder.active.kernel(lambda a, b: None, (static, out))
-    with torch.no_grad(), Witness() as witness, Traffic():
+    with torch.no_grad(), DispatchRecorder() as witness, ByteTraffic():
         static.copy_(given)
         graph.replay()
         result = out.clone()

@@ -158,7 +158,7 @@ def test_timing_is_tried_without_moved_integers(tmp_path: Path, monkeypatch: pyt
     def timed(of: str, before: str, born: list[Born], *, integers: bool) -> object:
         tried.append(integers)
         if integers or len(tried) > 2:
-            raise rounds.Unfit("error", "the reference raised IndexError")
+            raise rounds.ReferenceUnfit("error", "the reference raised IndexError")
         return timed_result(1.0)
 
     monkeypatch.setattr(bench._judge.clocking, "_timed_together", timed)
@@ -166,7 +166,7 @@ def test_timing_is_tried_without_moved_integers(tmp_path: Path, monkeypatch: pyt
     assert tried == [True, False]
     with pytest.raises(BadInput, match="The reference cannot be timed: the reference raised IndexError"):
         bench._judge.clocking._interleaved("a", "b", [])
-    assert issubclass(rounds.Unfit, WorkerFailed)
+    assert issubclass(rounds.ReferenceUnfit, WorkerFailed)
 
 
 def test_a_disputed_timing_is_made_once_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from stitchcuda.errors import BadInput
 from stitchcuda.sandbox.limits import Limits
 from stitchcuda.state import CheckResult, Settings
 from stitchcuda.verify.client import Judge
-from stitchcuda.verify.judge.parallel_checks import MOST, Tried, again, at_once
+from stitchcuda.verify.judge.parallel_checks import MOST, FinishedCheck, again, at_once
 from tests.verify import programs
 from tests.verify.test_client import children, gone
 
@@ -129,8 +129,8 @@ def test_no_more_at_once_than_the_machine_bears() -> None:
     assert at_once(8, [(5, 10)], cores=16) == 1, "one is tried in any case"
 
 
-def failed(reason: str, *, ended: float) -> Tried:
-    return Tried(CheckResult(ok=False, tier="simulated", reasons=(reason,)), "", 0.0, ended)
+def failed(reason: str, *, ended: float) -> FinishedCheck:
+    return FinishedCheck(CheckResult(ok=False, tier="simulated", reasons=(reason,)), "", 0.0, ended)
 
 
 def test_what_others_can_have_caused_counts_for_nothing() -> None:
@@ -140,4 +140,4 @@ def test_what_others_can_have_caused_counts_for_nothing() -> None:
     assert not again(failed(late, ended=240), 20, shared=True), "it was alone for most of its time"
     assert not again(failed(late, ended=240), 200, shared=False), "a GPU's time is not what is short"
     assert not again(failed("output is wrong", ended=10), 10, shared=True)
-    assert again(Tried(None, "the supervisor was killed", 0, 1), 0, shared=False) == "the supervisor was killed"
+    assert again(FinishedCheck(None, "the supervisor was killed", 0, 1), 0, shared=False) == "the supervisor was killed"

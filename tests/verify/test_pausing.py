@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from stitchcuda.verify.processes.pausing import Others, below, threads_below
+from stitchcuda.verify.processes.pausing import ProgramProcesses, below, threads_below
 
 COUNTING = """
 import os, sys, threading, time
@@ -82,7 +82,7 @@ def test_threads_are_counted_from_outside() -> None:
 def test_the_others_stand_still(two: tuple[Counting, Counting]) -> None:
     previous, program = two
     assert sorted(below(program.pid).values()) == [1, 2]
-    others = Others({"previous": previous.pid, "program": program.pid})
+    others = ProgramProcesses({"previous": previous.pid, "program": program.pid})
     assert not others.denied
     with others.held("reference"):
         time.sleep(0.05)                   # a signal arrives when it arrives
@@ -99,11 +99,11 @@ def test_the_others_stand_still(two: tuple[Counting, Counting]) -> None:
 
 def test_a_program_that_is_the_previous_one_as_well_is_not_stopped_for_itself(two: tuple[Counting, Counting]) -> None:
     program, other = two
-    both = Others({"previous": program.pid, "program": program.pid})
+    both = ProgramProcesses({"previous": program.pid, "program": program.pid})
     with both.held("program"):
         assert program.written(0.2) > 0
     other.end()
-    with Others({"program": other.pid}).held("reference"):
+    with ProgramProcesses({"program": other.pid}).held("reference"):
         pass                               # it is gone
 
 
@@ -120,7 +120,7 @@ def test_a_process_may_be_called_anything() -> None:
 
 def test_who_shows_no_processes_is_denied(two: tuple[Counting, Counting], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("stitchcuda.verify.processes.pausing.below", lambda pid: {pid: 0})
-    assert Others({"program": two[0].pid}).denied
+    assert ProgramProcesses({"program": two[0].pid}).denied
 
 
 def test_what_the_system_denies_is_said(two: tuple[Counting, Counting], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,7 +128,7 @@ def test_what_the_system_denies_is_said(two: tuple[Counting, Counting], monkeypa
         raise PermissionError
 
     monkeypatch.setattr(os, "kill", denied)
-    others = Others({"program": two[0].pid})
+    others = ProgramProcesses({"program": two[0].pid})
     assert others.denied
     with others.held("reference"):
         assert two[0].written(0.2) > 0

@@ -12,13 +12,13 @@ import torch
 from stitchcuda.compiler.printing.manifest import FreeSize, free_sizes
 from stitchcuda.errors import BadInput
 from stitchcuda.verify.inputs import degenerate, secret_inputs
-from stitchcuda.verify.inputs.secret_inputs import Ask, Exam
+from stitchcuda.verify.inputs.secret_inputs import Ask, SecretInputs
 from stitchcuda.verify.messages import wire
 from stitchcuda.verify.reference import reference_worker
 from tests.verify.references import asking, source
 
 
-def drawn(ask: Ask, folder: Path, count: int) -> Exam:
+def drawn(ask: Ask, folder: Path, count: int) -> SecretInputs:
     one = secret_inputs.draw(ask, folder / "exam")
     secret_inputs.extend(ask, one, count)
     return one
@@ -131,7 +131,7 @@ def test_a_variant_of_which_the_reference_dies_is_left(tmp_path: Path) -> None:
         if do == "expect":
             asked.append(fields["variants"])
             if fields["variants"][0] == "scaled up":
-                raise secret_inputs.Lost("the reference crashed with SIGABRT")
+                raise secret_inputs.ReferenceLost("the reference crashed with SIGABRT")
         return real(do, **fields)
 
     one = drawn(ask, tmp_path, 1)
@@ -139,7 +139,7 @@ def test_a_variant_of_which_the_reference_dies_is_left(tmp_path: Path) -> None:
     assert one.sets[1].variant == "shifted"
     assert asked[1:] == [["scaled up", "shifted", "as given"], ["shifted", "as given"]]
     assert "scaled up inputs were not tried: the reference does not stand them (the reference crashed" in one.note
-    with pytest.raises(secret_inputs.Lost):
+    with pytest.raises(secret_inputs.ReferenceLost):
         secret_inputs.drawn(ask, one, "2", variants=["scaled up"])
 
 

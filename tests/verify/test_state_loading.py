@@ -12,12 +12,12 @@ import torch
 
 from stitchcuda.state import CheckResult, Settings
 from stitchcuda.verify.ablation import state_mismatch
-from stitchcuda.verify.ablation.state_mismatch import Terms
+from stitchcuda.verify.ablation.state_mismatch import InputTerms
 from stitchcuda.verify.client import Judge
-from stitchcuda.verify.inputs.secret_inputs import Exam
+from stitchcuda.verify.inputs.secret_inputs import SecretInputs
 from stitchcuda.verify.processes.worker import WorkerFailed
 from stitchcuda.verify.program.failures import OtherState, ProgramError
-from stitchcuda.verify.program.state_loading import Adoption
+from stitchcuda.verify.program.state_loading import StateLoading
 from tests.verify.judge_parts import Bench
 
 REFERENCE = """
@@ -202,7 +202,7 @@ def renewed() -> dict[str, torch.Tensor]:
 
 def test_state_is_read_back_and_put_back_under_the_references_names() -> None:
     program, values = module(edited(*RENAMED, ("self.norm", "self.bn"))), renewed()
-    taken = Adoption(program, values, offered(values), strict=False)
+    taken = StateLoading(program, values, offered(values), strict=False)
     assert list(taken.current()) == list(values)
     assert not taken.changed()
     program(torch.randn(24, 16))
@@ -221,27 +221,27 @@ def test_state_is_read_back_and_put_back_under_the_references_names() -> None:
 def test_a_folder_has_the_references_own_names() -> None:
     values = renewed()
     with pytest.raises(ProgramError, match="lacks gain, again and adds gate"):
-        Adoption(module(edited(*RENAMED)), values, offered(values), strict=True)
+        StateLoading(module(edited(*RENAMED)), values, offered(values), strict=True)
 
 
 def test_another_shape_under_the_same_name_is_told() -> None:
     values = renewed()
     with pytest.raises(ProgramError, match=r"the program's gain has shape \(17,\), the reference's \(16,\)"):
-        Adoption(module(edited((TIED, ""), (ONES, "torch.ones(n + 1)"))), values, offered(values), strict=False)
+        StateLoading(module(edited((TIED, ""), (ONES, "torch.ones(n + 1)"))), values, offered(values), strict=False)
 
 
 def test_what_is_held_in_other_forms_is_counted() -> None:
     values = renewed()
     program = module(edited((TIED, ""), (ONES, "torch.ones(5, n)"), ("self.gain", "self.pack")))
     with pytest.raises(OtherState, match="lacks gain, again and adds pack") as caught:
-        Adoption(program, values, offered(values), strict=False)
+        StateLoading(program, values, offered(values), strict=False)
     assert (caught.value.missing, caught.value.held) == (["gain", "again"], 80)
 
 
 def test_one_spare_tensor_is_changed_at_a_time() -> None:
     more = "self.pack = nn.Parameter(torch.ones(5, n)); self.more = nn.Parameter(torch.zeros(3, n))"
     program, values = module(edited((TIED, ""), (GAIN, more))), renewed()
-    taken = Adoption(program, values, offered(values, kept=["gain", "again"]), strict=False)
+    taken = StateLoading(program, values, offered(values, kept=["gain", "again"]), strict=False)
     pack, other = program.get_parameter("pack"), program.get_parameter("more")
     for _ in range(3):
         taken.disturb(0)
@@ -259,7 +259,7 @@ def test_room_is_what_there_is_memory_for() -> None:
         'self.register_buffer("rolling", torch.zeros(n + 2).as_strided((n, 3), (1, 1)))',
     ))  # fmt: skip
     program, values = module(edited((TIED, ""), (GAIN, more))), renewed()
-    taken = Adoption(program, values, offered(values, kept=["gain", "again"]), strict=False)
+    taken = StateLoading(program, values, offered(values, kept=["gain", "again"]), strict=False)
     assert taken.room() == [48, 0, 1, 18]
 
 
@@ -271,7 +271,7 @@ def test_numbers_of_two_kinds_are_not_alike() -> None:
     facts: dict[str, Any] = {"shape": [], "parameter": False, "constant": True}
     said = [{**facts, "name": name, "tied": name, "floating": name != "count"} for name in ("count", "scale", "other")]
     with pytest.raises(state_mismatch.OtherTerms) as caught:
-        state_mismatch.regroup(state_mismatch.told(said), Terms(), ["count", "scale", "other"])
+        state_mismatch.regroup(state_mismatch.told(said), InputTerms(), ["count", "scale", "other"])
     assert caught.value.terms.alike == (("count",), ("scale", "other"))
 
 
@@ -302,7 +302,7 @@ def test_a_program_that_is_wrong_at_its_seat_tells_nothing(tmp_path: Path) -> No
 
     sat: Any = Sat()
     place: Any = Place()
-    unread = state_mismatch.unread(lambda: contextlib.nullcontext(place), nobody, sat, (), Terms(stage=1, needed=16))
+    unread = state_mismatch.unread(lambda: contextlib.nullcontext(place), nobody, sat, (), InputTerms(stage=1, needed=16))
     assert unread is not None
     assert "leaves something out" in str(unread)
 
@@ -312,9 +312,9 @@ def test_what_fails_at_a_seat_is_told(kind: Any) -> None:
     def seat() -> Any:
         raise failure
 
-    failure, exam = WorkerFailed(kind, "it does not even start"), Exam(folder=Path(), state=Path(), renewed=True)
+    failure, exam = WorkerFailed(kind, "it does not even start"), SecretInputs(folder=Path(), state=Path(), renewed=True)
     exam.bounds = lambda count: {}  # type: ignore[method-assign]
-    assert state_mismatch.unread(seat, nobody, exam, (), Terms(stage=1, needed=16)) is failure
+    assert state_mismatch.unread(seat, nobody, exam, (), InputTerms(stage=1, needed=16)) is failure
 
 
 def test_a_program_is_timed_on_the_terms_it_was_judged_on(tmp_path: Path) -> None:
@@ -326,7 +326,7 @@ def test_a_program_is_timed_on_the_terms_it_was_judged_on(tmp_path: Path) -> Non
         with contextlib.ExitStack() as stack:
             _, exam, one = bench._judge.room.ready(stack, str(path))
             assert exam.kept == {"linear.weight", "linear.bias"} - set(one.guessed)
-        bench._judge.room.terms[str(path)] = Terms(kept=frozenset({"linear.weight", "linear.bias"}), stage=2)
+        bench._judge.room.terms[str(path)] = InputTerms(kept=frozenset({"linear.weight", "linear.bias"}), stage=2)
         with contextlib.ExitStack() as stack:
             _, exam, one = bench._judge.room.ready(stack, str(path))
             assert one.judged(exam.sets[0], one.call(exam.sets[0], same_addresses=True), exam.bounds(1))[1] == []

@@ -14,8 +14,8 @@ import pytest
 START = """
 import sys, torch, torch._dynamo, time, json  # as in a worker
 from pathlib import Path
-from stitchcuda.verify.integrity.tampering import Seal, watch
-seal = Seal()
+from stitchcuda.verify.integrity.tampering import TamperSeal, watch
+seal = TamperSeal()
 looked = watch(Path(sys.argv[1]).parent, Path.cwd())
 import importlib.util
 spec = importlib.util.spec_from_file_location("model_new", sys.argv[1])

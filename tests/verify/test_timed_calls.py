@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from stitchcuda.verify.inputs import timed_contents as contents
-from stitchcuda.verify.program.buffer_restoring import Restoration
+from stitchcuda.verify.program.buffer_restoring import BufferRestoring
 from stitchcuda.verify.timing.timed_calls import NotPlain, TimedCalls
 from tests.verify.timing_stage import Stage, VirtualClock
 
@@ -221,7 +221,7 @@ def test_state_is_put_back_without_asking_the_program() -> None:
 
     program = Program()
     values = {"inner.running_mean": torch.full((3,), 2.0), "seen": torch.ones(3)}
-    kept = Restoration(program, values, program.state_dict())
+    kept = BufferRestoring(program, values, program.state_dict())
     Program.asked = 0
     kept.apply()
     assert Program.asked == 0

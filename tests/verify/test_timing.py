@@ -361,7 +361,7 @@ def test_contents_that_the_reference_does_not_stand_are_not_the_programs_fault(s
         theirs_one, ours_one = worker("reference", theirs, stands=reference), worker("program", ours, stands=program)
         with pytest.raises(WorkerFailed, match="IndexError") as caught:
             rounds.interleaved(theirs_one, ours_one, ours_one, stage.deliveries(), Limits(), now=stage.time)
-        assert (type(caught.value) is rounds.Unfit) == (not reference)
+        assert (type(caught.value) is rounds.ReferenceUnfit) == (not reference)
 
 
 INDEXED = """

@@ -11,7 +11,7 @@ import torch
 
 from stitchcuda.sandbox.limits import Limits
 from stitchcuda.state import OutputError
-from stitchcuda.verify.inputs.secret_inputs import Exam
+from stitchcuda.verify.inputs.secret_inputs import SecretInputs
 from stitchcuda.verify.processes.worker import WorkerFailed
 from stitchcuda.verify.program.trial import Construction, Trial, same_bits
 
@@ -58,6 +58,6 @@ def test_a_program_that_nobody_calls_does_nothing(answer: Any, reason: str) -> N
         init=Path(), init_structure=None, init_seed=0, training=False, state_names=[], precision="reference"
     )  # fmt: skip
     worker = Idle(answer)
-    trial = Trial(worker, Exam(folder=Path(), state=Path(), renewed=True), built, "cuda", Limits())  # type: ignore[arg-type]
+    trial = Trial(worker, SecretInputs(folder=Path(), state=Path(), renewed=True), built, "cuda", Limits())  # type: ignore[arg-type]
     assert trial.idle(0.3) == reason
     assert (worker.asked["do"], worker.asked["budget_s"]) == ("idle", 0.3)

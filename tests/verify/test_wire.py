@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from stitchcuda.verify.messages import json_text, tensor_file, wire
-from stitchcuda.verify.messages.wire import Channel, Closed, Expired, Forged, WireError
+from stitchcuda.verify.messages.wire import Channel, ChannelClosed, ChannelTimeout, ForgedMessage, WireError
 
 LAYOUTS = {
     "dense": torch.randn(3, 4),
@@ -281,7 +281,7 @@ def test_a_signed_message_is_taken_once_in_its_place_and_as_it_was_sent() -> Non
             sender.send({"own": share})
         lines = between.recv(1000).splitlines(keepends=True)
         ours.sendall(b"".join(change(lines)))
-        with pytest.raises(Forged):
+        with pytest.raises(ForgedMessage):
             receiver.receive(5), receiver.receive(5)
     ours, theirs = socket.socketpair()
     one, other = Channel(ours, keys), Channel(theirs, keys[::-1])
@@ -292,7 +292,7 @@ def test_a_signed_message_is_taken_once_in_its_place_and_as_it_was_sent() -> Non
         assert one.receive(5) == {"own": 0.5}
     one.send({"do": "call"})
     theirs.sendall(theirs.recv(1000))      # a question is not its own answer
-    with pytest.raises(Forged):
+    with pytest.raises(ForgedMessage):
         one.receive(5)
 
 
@@ -303,13 +303,13 @@ def test_a_channel_survives_pieces_and_says_how_it_ends() -> None:
     theirs.sendall(b'{"a"')
     assert channel.receive(5) == {"a": 1}
     assert channel.receive(5) == {"b": 2}
-    with pytest.raises(Expired):
+    with pytest.raises(ChannelTimeout):
         channel.receive(0.05)
     theirs.sendall(b"[1]\n")
     with pytest.raises(WireError, match="not a JSON object"):
         channel.receive(5)
     theirs.close()
-    with pytest.raises(Closed):
+    with pytest.raises(ChannelClosed):
         channel.receive(5)
 
 
@@ -367,10 +367,10 @@ def test_a_worker_talks_by_functions_that_look_nothing_up(name: str, monkeypatch
     one.send({"mixed": 2}, 5)
     assert (receive(), receive(), other.receive(5)) == ({"long": "x" * 20_000}, {"more": 1}, {"mixed": 2})
     theirs.sendall(b'{"forged": 1}' + b"0" * 32 + b"\n")
-    with pytest.raises(Forged):
+    with pytest.raises(ForgedMessage):
         receive()
     theirs.close()
-    with pytest.raises(Closed):
+    with pytest.raises(ChannelClosed):
         receive()
 
 

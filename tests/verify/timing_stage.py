@@ -14,8 +14,8 @@ import torch
 from stitchcuda.sandbox.limits import Limits
 from stitchcuda.state import TimingResult
 from stitchcuda.verify.inputs import timed_inputs as deliveries
-from stitchcuda.verify.inputs.secret_inputs import Exam, InputSet, draw, extend
-from stitchcuda.verify.inputs.timed_inputs import Delivery
+from stitchcuda.verify.inputs.secret_inputs import InputSet, SecretInputs, draw, extend
+from stitchcuda.verify.inputs.timed_inputs import TimedCall
 from stitchcuda.verify.processes.worker import WorkerFailed
 from stitchcuda.verify.program.trial import Construction, Trial
 from stitchcuda.verify.reference.reference_worker import ReferenceWorker
@@ -130,7 +130,7 @@ class Stage:
         self.worker = ReferenceWorker(folder, "sim")
         said = {"path": str(path), "precision": "reference", "init": str(folder / "init"), "patience": 0.0}
         self.facts = self.worker.load(said)
-        self.exam: Exam = draw(self.ask, folder / "exam", kept=frozenset(self.facts["state_names"]))
+        self.exam: SecretInputs = draw(self.ask, folder / "exam", kept=frozenset(self.facts["state_names"]))
         extend(self.ask, self.exam, 1)
         self.reference: Local | None = None
         self.module = self.worker._loaded().module
@@ -151,10 +151,10 @@ class Stage:
 
         return call
 
-    def deliveries(self) -> deliveries.Deliveries:
+    def deliveries(self) -> deliveries.TimedInputs:
         return deliveries.draw(self.ask, self.exam, self.folder / f"timing-{random.getrandbits(32)}", self.compare)
 
-    def compare(self, given: InputSet, exam: Exam, delivery: Delivery) -> list[str]:
+    def compare(self, given: InputSet, exam: SecretInputs, delivery: TimedCall) -> list[str]:
         built = Construction(
             init=self.folder / "init", init_structure=None, init_seed=0, training=False,
             state_names=self.facts["state_names"], precision="reference",

@@ -6,7 +6,7 @@ the argument's name, what was expected and what was given; a failed launch raise
 
 from __future__ import annotations
 
-from stitchcuda.compiler.codegen.canonical_nest import Nest
+from stitchcuda.compiler.codegen.canonical_nest import CanonicalNest
 from stitchcuda.compiler.codegen.source_file import pointer_parameters
 from stitchcuda.compiler.lower.ir import Argument
 
@@ -119,7 +119,7 @@ def _check(argument: Argument) -> str:
     )
 
 
-def binding_text(nest: Nest, workspace_bytes: int, empty: bool) -> str:
+def binding_text(nest: CanonicalNest, workspace_bytes: int, empty: bool) -> str:
     """The binding of `nest.name`. With `empty` there is nothing to launch, but tensors are checked all the same."""
     names = [argument.name for argument in nest.arguments] + (["workspace"] if workspace_bytes else [])
     checks = [_check(argument) for argument in nest.arguments]

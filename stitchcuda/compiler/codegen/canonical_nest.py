@@ -48,7 +48,7 @@ class Access:
 
 
 @dataclass(frozen=True)
-class Nest:
+class CanonicalNest:
     """Axes `0..kept-1` are kept, the others reduced. All names are C identifiers, unique among values and arguments."""
 
     name: str
@@ -105,7 +105,7 @@ class Nest:
         return "int" if reach < 2**31 - 2**22 else "long long"
 
 
-class Names:
+class Identifiers:
     """Hands out C identifiers, each once."""
 
     def __init__(self, taken: Iterable[str] = ()) -> None:
@@ -182,12 +182,12 @@ def _merged(
     return groups, totals
 
 
-def nest_of(kernel: Kernel) -> Nest:
+def nest_of(kernel: Kernel) -> CanonicalNest:
     """The canonical nest of a kernel. Raises ValueError for an element type that code cannot be generated for."""
     for argument in kernel.arguments:
         if argument.dtype not in STORAGE:
             raise ValueError(f"kernel {kernel.name}: no generated code for elements of type {argument.dtype} ({argument.name})")
-    names = Names()
+    names = Identifiers()
     arguments = {a.name: replace(a, name=names.claim(a.name, "tensor")) for a in kernel.arguments}
     steps, alias = _distinct(_used(kernel))
     call = {step.name: names.claim(step.name) for step in steps}
@@ -236,14 +236,14 @@ def nest_of(kernel: Kernel) -> Nest:
         Access(arguments[s.argument].name, arguments[s.argument], walk(s.strides), s.offset, call[alias.get(s.value, s.value)])
         for s in kernel.stores
     )
-    nest = Nest(
+    nest = CanonicalNest(
         kernel.name, kernel.comment, tuple(kept_sizes + reduced_sizes), len(kept_groups),
         tuple(arguments[a.name] for a in kernel.arguments), tuple(renamed), loads, stores, axis_of,
     )  # fmt: skip
     return _analysed(nest)
 
 
-def _analysed(nest: Nest) -> Nest:
+def _analysed(nest: CanonicalNest) -> CanonicalNest:
     """Adds what depends on the order of evaluation: full values, levels, types."""
     full: set[str] = set()
     level: dict[str, int] = {}

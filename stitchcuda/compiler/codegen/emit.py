@@ -9,11 +9,11 @@ knows no models.
 from __future__ import annotations
 
 from stitchcuda.compiler.codegen.binding import binding_text
-from stitchcuda.compiler.codegen.canonical_nest import Nest, nest_of
+from stitchcuda.compiler.codegen.canonical_nest import CanonicalNest, nest_of
 from stitchcuda.compiler.codegen.pointwise_kernel import PointSchedule, emit_points
 from stitchcuda.compiler.codegen.row_kernel import emit_rows
 from stitchcuda.compiler.codegen.schedules import Schedule, packed_tensors, schedules_of
-from stitchcuda.compiler.codegen.source_file import Function, assemble, pointer_parameters
+from stitchcuda.compiler.codegen.source_file import KernelFunction, assemble, pointer_parameters
 from stitchcuda.compiler.codegen.split_kernel import emit_split
 from stitchcuda.compiler.codegen.thread_mapping import RowSchedule
 from stitchcuda.compiler.codegen.transpose_kernel import TileSchedule, emit_tiles
@@ -42,8 +42,8 @@ def emit(kernel: Kernel, variant: int = 0) -> KernelSource:
     return _source(nest, schedules[variant])
 
 
-def _source(nest: Nest, schedule: Schedule) -> KernelSource:
-    functions: list[Function]
+def _source(nest: CanonicalNest, schedule: Schedule) -> KernelSource:
+    functions: list[KernelFunction]
     workspace = 0
     if isinstance(schedule, PointSchedule):
         functions, constants = emit_points(nest, schedule)
@@ -59,7 +59,7 @@ def _source(nest: Nest, schedule: Schedule) -> KernelSource:
     return KernelSource(nest.name, cuda, binding_text(nest, workspace, False), names, len(functions), workspace, strategy)
 
 
-def _empty(nest: Nest) -> KernelSource:
+def _empty(nest: CanonicalNest) -> KernelSource:
     """A kernel whose results have no elements: tensors are checked and nothing is launched."""
     parameters = ", ".join(pointer_parameters(nest, False))
     cuda = "\n".join([

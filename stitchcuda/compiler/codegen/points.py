@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from stitchcuda.compiler.codegen.canonical_nest import Access, Nest
+from stitchcuda.compiler.codegen.canonical_nest import Access, CanonicalNest
 from stitchcuda.compiler.codegen.expressions import (
     COMPUTE,
     REDUCTIONS,
@@ -75,7 +75,7 @@ class Points:
     this text instead, and the others by per-neighbour coordinates (`scattered`: axis → text in terms of `v`).
     """
 
-    nest: Nest
+    nest: CanonicalNest
     width: int
     axis: int
     coordinates: Mapping[int, str]
@@ -135,7 +135,7 @@ class Points:
 
 
 @dataclass
-class Request:
+class EmitRequest:
     """What to emit at some points: `steps` in order, then `reductions` into accumulators and `stores`.
 
     `names`: value → text that is there already; grows with what is computed. `held`: value → text of a place that outlives the
@@ -153,7 +153,7 @@ class Request:
     live: str = ""                                           # condition under which stores are made
 
 
-def closure(nest: Nest, wanted: Sequence[str], available: set[str], only_full: bool = False) -> list[Step]:
+def closure(nest: CanonicalNest, wanted: Sequence[str], available: set[str], only_full: bool = False) -> list[Step]:
     """Steps to compute so that the wanted values are there, in order. Reductions are never computed here."""
     need: set[str] = set()
     stack = list(wanted)
@@ -173,7 +173,7 @@ def closure(nest: Nest, wanted: Sequence[str], available: set[str], only_full: b
     return [step for step in nest.steps if step.name in need]
 
 
-def constants(nest: Nest) -> dict[str, str]:
+def constants(nest: CanonicalNest) -> dict[str, str]:
     """Texts of `const` steps."""
     out: dict[str, str] = {}
     for step in nest.steps:
@@ -196,17 +196,17 @@ def joined(step: Step, accumulator: str, value: str) -> str:
 class PointWriter:
     """Writes requests and remembers which device functions they call."""
 
-    def __init__(self, nest: Nest, writer: Writer) -> None:
+    def __init__(self, nest: CanonicalNest, writer: Writer) -> None:
         self.nest = nest
         self.out = writer
         self.functions: set[str] = set()
         self.templated = False                               # some access is a pack, whose alignment is a template parameter
 
-    def write(self, points: Points, request: Request) -> None:
+    def write(self, points: Points, request: EmitRequest) -> None:
         self.prefetch(points, request)
         self.compute(points, request)
 
-    def prefetch(self, points: Points, request: Request) -> None:
+    def prefetch(self, points: Points, request: EmitRequest) -> None:
         """Loads that are made before the loop over neighbours."""
         for step in request.steps:
             if step.fn != "load" or step.name in request.loaded:
@@ -232,7 +232,7 @@ class PointWriter:
                 self.out.line(f"const {COMPUTE[kind]} {step.name} = {widened(element, access.argument.dtype, kind)};")
                 request.names[step.name] = step.name
 
-    def compute(self, points: Points, request: Request) -> None:
+    def compute(self, points: Points, request: EmitRequest) -> None:
         """The loop over neighbours, and stores."""
         wide: list[tuple[Access, str]] = []
         for number, store in enumerate(request.stores):
@@ -264,7 +264,7 @@ class PointWriter:
             guard = f"if ({request.live}) " if request.live else ""
             self.out.line(f"{guard}store_pack<kAligned>({store.label} + {points.offset(store)}, {pack});")
 
-    def _step(self, step: Step, points: Points, request: Request) -> None:
+    def _step(self, step: Step, points: Points, request: EmitRequest) -> None:
         kind = self.nest.kinds[step.name]
         names = request.names
         if step.fn == "load":
@@ -287,7 +287,7 @@ class PointWriter:
             names[step.name] = step.name
             self.out.line(f"const {COMPUTE[kind]} {step.name} = {text};")
 
-    def _join(self, step: Step, request: Request) -> None:
+    def _join(self, step: Step, request: EmitRequest) -> None:
         self.functions.update(functions(step))
         (arg,) = step.args
         kind = self.nest.kinds[step.name]
@@ -298,7 +298,7 @@ class PointWriter:
             value = f"static_cast<int>({value})"
         self.out.line(joined(step, request.accumulators[step.name], value))
 
-    def _store(self, store: Access, points: Points, request: Request, pack: str | None) -> None:
+    def _store(self, store: Access, points: Points, request: EmitRequest, pack: str | None) -> None:
         kind = self.nest.kinds[store.value]
         value = request.names[store.value]
         if pack is not None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stitchcuda.compiler.codegen.canonical_nest import Nest
-from stitchcuda.compiler.codegen.points import Points, PointWriter, Request, Writer, constants, decomposed
-from stitchcuda.compiler.codegen.source_file import Function, indented
+from stitchcuda.compiler.codegen.canonical_nest import CanonicalNest
+from stitchcuda.compiler.codegen.points import EmitRequest, Points, PointWriter, Writer, constants, decomposed
+from stitchcuda.compiler.codegen.source_file import KernelFunction, indented
 from stitchcuda.compiler.lower.ir import Argument
 
 
@@ -28,7 +28,7 @@ class PointSchedule:
         return f"pointwise: {share}, {self.threads} threads per block"
 
 
-def emit_points(nest: Nest, schedule: PointSchedule) -> tuple[list[Function], list[str]]:
+def emit_points(nest: CanonicalNest, schedule: PointSchedule) -> tuple[list[KernelFunction], list[str]]:
     """The kernel of a nest without reductions, and the constants it names."""
     out = Writer()
     index, width, turns = nest.index_type, schedule.width, schedule.vectors
@@ -38,7 +38,7 @@ def emit_points(nest: Nest, schedule: PointSchedule) -> tuple[list[Function], li
     blocks = -(-items // per_block)
     exact = items % per_block == 0
     block = "blockIdx.x" if index == "int" else "static_cast<long long>(blockIdx.x)"
-    request = Request(list(nest.steps), constants(nest), stores=list(nest.stores))
+    request = EmitRequest(list(nest.steps), constants(nest), stores=list(nest.stores))
     request.steps = [step for step in nest.steps if step.fn != "const"]
     first = f"{block} * {schedule.threads * turns} + threadIdx.x"
     if turns == 1:
@@ -50,7 +50,7 @@ def emit_points(nest: Nest, schedule: PointSchedule) -> tuple[list[Function], li
         out.line(f"const {index} first = {first};")
         packs = _staged(nest, schedule, request, out, writer)
         position = f"const {index} item = first + u * {schedule.threads};"
-        loads = Request([step for step in request.steps if step.name in packs], {}, packs=packs)
+        loads = EmitRequest([step for step in request.steps if step.name in packs], {}, packs=packs)
         with out.unrolled("u", turns):
             out.line(position)
             with out.block("" if exact else "if (item < kItems)"):
@@ -61,18 +61,18 @@ def emit_points(nest: Nest, schedule: PointSchedule) -> tuple[list[Function], li
             with out.block("" if exact else "if (item < kItems)"):
                 writer.write(_place(nest, schedule, out, index), request)
     lines = indented(out.lines)
-    function = Function(
+    function = KernelFunction(
         f"{nest.name}_kernel", _touched(nest), lines, schedule.threads, blocks, writer.functions, writer.templated
     )
     return [function], [f"constexpr {index} kItems = {items};"]
 
 
-def _touched(nest: Nest) -> list[Argument]:
+def _touched(nest: CanonicalNest) -> list[Argument]:
     names = {access.argument.name for access in (*nest.loads.values(), *nest.stores)}
     return [argument for argument in nest.arguments if argument.name in names]
 
 
-def _staged(nest: Nest, schedule: PointSchedule, request: Request, out: Writer, writer: PointWriter) -> dict[str, str]:
+def _staged(nest: CanonicalNest, schedule: PointSchedule, request: EmitRequest, out: Writer, writer: PointWriter) -> dict[str, str]:
     """Declares arrays for the loads that go out first: wide ones, or single elements where accesses are single."""
     points = Points(nest, schedule.width, len(nest.sizes) - 1, {}, "i" if schedule.flat else "")
     packs: dict[str, str] = {}
@@ -90,7 +90,7 @@ def _staged(nest: Nest, schedule: PointSchedule, request: Request, out: Writer, 
     return packs
 
 
-def _place(nest: Nest, schedule: PointSchedule, out: Writer, index: str, only: Request | None = None) -> Points:
+def _place(nest: CanonicalNest, schedule: PointSchedule, out: Writer, index: str, only: EmitRequest | None = None) -> Points:
     """Declares the coordinates of the vector numbered `item`."""
     width, axis = schedule.width, len(nest.sizes) - 1
     accesses = [*nest.loads.values(), *nest.stores]

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from stitchcuda.compiler.codegen.canonical_nest import Access, Nest
+from stitchcuda.compiler.codegen.canonical_nest import Access, CanonicalNest
 from stitchcuda.compiler.codegen.expressions import COMPUTE
-from stitchcuda.compiler.codegen.points import Points, PointWriter, Request, Writer, constants, decomposed
-from stitchcuda.compiler.codegen.row_passes import Passes, row_steps
-from stitchcuda.compiler.codegen.source_file import Function, indented
+from stitchcuda.compiler.codegen.points import EmitRequest, Points, PointWriter, Writer, constants, decomposed
+from stitchcuda.compiler.codegen.row_passes import RowPasses, row_steps
+from stitchcuda.compiler.codegen.source_file import KernelFunction, indented
 from stitchcuda.compiler.codegen.thread_mapping import RowSchedule
 from stitchcuda.compiler.lower.ir import Step
 
@@ -20,9 +20,9 @@ from stitchcuda.compiler.lower.ir import Step
 class RowFrame:
     """The body of one `__global__` function that works on rows, as far as rows go: places, row values, row stores."""
 
-    nest: Nest
+    nest: CanonicalNest
     schedule: RowSchedule
-    passes: Passes
+    passes: RowPasses
     out: Writer = field(default_factory=Writer)
     numbered: bool = False                              # the body names the row itself, not only its coordinates
 
@@ -92,9 +92,9 @@ class RowFrame:
             for step in steps:
                 self.out.line(f"{COMPUTE[self.nest.kinds[step.name]]} {step.name}[{self.schedule.width}];")
                 held[step.name] = f"{step.name}[v]"
-        self._rows(Request(steps, self.names, held=held))
+        self._rows(EmitRequest(steps, self.names, held=held))
 
-    def _rows(self, request: Request) -> None:
+    def _rows(self, request: EmitRequest) -> None:
         width = self.schedule.width if self.suffix else 1
         self._touch(request.steps, request.stores)
         self.points.write(Points(self.nest, width, self.nest.kept - 1, self.row_coordinates), request)
@@ -115,17 +115,17 @@ class RowFrame:
             conditions.append("split == 0")
         steps = row_steps(self.nest, {store.value for store in stores}, set(self.names), self.nest.depth)
         with self.out.block(f"if ({' && '.join(conditions)})" if conditions else ""):
-            self._rows(Request(steps, dict(self.names), stores=stores))
+            self._rows(EmitRequest(steps, dict(self.names), stores=stores))
 
     def _touch(self, steps: list[Step], stores: list[Access]) -> None:
         self.used.update(self.nest.loads[s.name].argument.name for s in steps if s.fn == "load")
         self.used.update(store.argument.name for store in stores)
 
-    def function(self, name: str, parameters: list[str] | None = None) -> Function:
+    def function(self, name: str, parameters: list[str] | None = None) -> KernelFunction:
         """The finished `__global__` function."""
         arguments = [a for a in self.nest.arguments if a.name in self.used]
         lines = [f"  {text}" for text in dict.fromkeys(self.shared)] + indented(self.out.lines)
-        return Function(
+        return KernelFunction(
             name, arguments, lines, self.schedule.threads, self.schedule.blocks(self.nest), self.points.functions,
             self.points.templated, parameters or [], self.shared_bytes,
         )  # fmt: skip

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stitchcuda.compiler.codegen.canonical_nest import Nest
+from stitchcuda.compiler.codegen.canonical_nest import CanonicalNest
 from stitchcuda.compiler.codegen.expressions import COMPUTE, identity, reduction_operator, reduction_type
-from stitchcuda.compiler.codegen.points import Points, Request, decomposed
+from stitchcuda.compiler.codegen.points import EmitRequest, Points, decomposed
 from stitchcuda.compiler.codegen.row_frame import RowFrame
-from stitchcuda.compiler.codegen.row_passes import Pass
-from stitchcuda.compiler.codegen.source_file import Function
+from stitchcuda.compiler.codegen.row_passes import RowPass
+from stitchcuda.compiler.codegen.source_file import KernelFunction
 from stitchcuda.compiler.codegen.thread_mapping import RowSchedule, pass_points, plan, row_constants, row_values
 from stitchcuda.compiler.lower.ir import Step
 
@@ -135,24 +135,24 @@ class RowWriter(RowFrame):
         vector = f"[{self.schedule.width}]" if self.suffix else ""
         self.shared.append(f"__shared__ {reduction_type(step)} {step.name}_slots{vector}[{count}];")
 
-    def _purpose(self, work: Pass) -> str:
+    def _purpose(self, work: RowPass) -> str:
         parts = [step.name for step in work.reductions] + [f"store {store.label}" for store in work.stores]
         return ", ".join(parts)
 
-    def _loops(self, work: Pass, accumulators: dict[str, str], number: int) -> None:
+    def _loops(self, work: RowPass, accumulators: dict[str, str], number: int) -> None:
         plan, nest = self.schedule, self.nest
         step = 1 if plan.columns else plan.width
         scale = f" * {step}" if step > 1 else ""
         packs = {n: self._kept_text(n, True) for n in self.passes.packs}
         held = {n: self._kept_text(n, False) for n in self.passes.values}
 
-        def request() -> Request:
+        def request() -> EmitRequest:
             names = dict(self.names)
             # A value that an earlier pass has left is read from its place.
             computed_here = {s.name for s in work.steps}
             names.update({n: text for n, text in held.items() if n not in computed_here})
             places = {n: text for n, text in held.items() if n in computed_here}
-            return Request(
+            return EmitRequest(
                 work.steps, names, work.reductions, work.stores, places, dict(packs), set(work.loaded), accumulators, self.live
             )
 
@@ -175,7 +175,7 @@ class RowWriter(RowFrame):
             for name in [n for n in early if points.mode(nest.loads[n]) != "same"]:
                 self.out.line(f"{self._pack_type(name)} {name}_pack[{plan.chunks}];")
                 whole.packs[name] = f"{name}_pack[n]"
-            loads = Request([s for s in work.steps if s.name in whole.packs], {}, packs=whole.packs, loaded=set(work.loaded))
+            loads = EmitRequest([s for s in work.steps if s.name in whole.packs], {}, packs=whole.packs, loaded=set(work.loaded))
             with self.out.unrolled("n", plan.chunks):
                 self.out.line(f"const {self.index} j = {position};")
                 with self.out.block(guard):
@@ -190,13 +190,13 @@ class RowWriter(RowFrame):
                 with self.out.block(guard):
                     self.points.write(self._here(work, whole.loaded), whole)
 
-    def _placed(self, work: Pass, loaded: set[str]) -> bool:
+    def _placed(self, work: RowPass, loaded: set[str]) -> bool:
         """Whether a pass over registers asks where its points lie: it loads, stores or counts."""
         fresh = [self.nest.loads[s.name] for s in work.steps if s.fn == "load" and s.name not in loaded]
         indexed = any(s.fn == "index" and self.nest.axis_of[s.name] >= self.nest.kept for s in work.steps)
         return indexed or any(self.nest.is_full(access) for access in (*fresh, *work.stores))
 
-    def _here(self, work: Pass, loaded: set[str]) -> Points:
+    def _here(self, work: RowPass, loaded: set[str]) -> Points:
         """Declares the reduced coordinates that a pass uses, from `j`; what is `loaded` already needs none."""
         nest = self.nest
         axes = range(nest.kept, len(nest.sizes))
@@ -215,7 +215,7 @@ class RowWriter(RowFrame):
         return pass_points(nest, self.schedule, coordinates)
 
 
-def emit_rows(nest: Nest, schedule: RowSchedule) -> tuple[list[Function], list[str]]:
+def emit_rows(nest: CanonicalNest, schedule: RowSchedule) -> tuple[list[KernelFunction], list[str]]:
     """The kernel of a nest with reductions, and the constants it names."""
     passes = plan(nest, schedule)
     writer = RowWriter(nest, schedule, passes)

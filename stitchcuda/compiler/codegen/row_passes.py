@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from stitchcuda.compiler.codegen.canonical_nest import Access, Nest
+from stitchcuda.compiler.codegen.canonical_nest import Access, CanonicalNest
 from stitchcuda.compiler.codegen.expressions import COSTLY, REDUCTIONS
 from stitchcuda.compiler.codegen.points import closure
 from stitchcuda.compiler.lower.dtypes import size_of
@@ -16,7 +16,7 @@ from stitchcuda.compiler.lower.ir import Step
 
 
 @dataclass
-class Pass:
+class RowPass:
     """One sweep over the reduced axes. `rows` are the row values that it reads."""
 
     steps: list[Step]
@@ -31,20 +31,20 @@ class Pass:
 
 
 @dataclass
-class Passes:
+class RowPasses:
     """All sweeps of a nest. `packs` are loads and `values` are computed values that are kept between them; `life` says from
     which pass to which."""
 
-    passes: list[Pass]
+    passes: list[RowPass]
     packs: set[str]
     values: set[str]
     life: dict[str, tuple[int, int]]
 
-    def width(self, nest: Nest, name: str) -> int:
+    def width(self, nest: CanonicalNest, name: str) -> int:
         """Bytes of one kept element."""
         return nest.loads[name].itemsize if name in self.packs else size_of(nest.kinds[name])
 
-    def kept_bytes(self, nest: Nest) -> int:
+    def kept_bytes(self, nest: CanonicalNest) -> int:
         """Largest number of bytes per point that is kept from one pass to the next."""
         kept = self.packs | self.values
         return max(
@@ -53,7 +53,7 @@ class Passes:
         )
 
 
-def _cheap(nest: Nest, name: str, broadcast: set[str]) -> bool:
+def _cheap(nest: CanonicalNest, name: str, broadcast: set[str]) -> bool:
     """Whether computing a full value again from kept loads costs no more registers than keeping it, and little arithmetic."""
     steps = [step for step in closure(nest, [name], set(), only_full=True) if step.name in nest.full]
     if any(step.fn in COSTLY for step in steps):
@@ -62,7 +62,7 @@ def _cheap(nest: Nest, name: str, broadcast: set[str]) -> bool:
     return weight <= size_of(nest.kinds[name])
 
 
-def passes_of(nest: Nest, keep: bool, broadcast: set[str]) -> Passes:
+def passes_of(nest: CanonicalNest, keep: bool, broadcast: set[str]) -> RowPasses:
     """Plans the passes. With `keep`, a full value computed once is available later; `broadcast` loads are always read again.
 
     Without `keep` every pass starts from the loads, so stores to tensors that are also read wait for the last pass.
@@ -70,7 +70,7 @@ def passes_of(nest: Nest, keep: bool, broadcast: set[str]) -> Passes:
     depth = nest.depth
     steps = {step.name: step for step in nest.steps}
     read_back = {access.argument.name for access in nest.loads.values()}
-    passes: list[Pass] = []
+    passes: list[RowPass] = []
     computed: set[str] = set()
     packs: set[str] = set()
     values: set[str] = set()
@@ -110,13 +110,13 @@ def passes_of(nest: Nest, keep: bool, broadcast: set[str]) -> Passes:
             if step.fn not in ("load", "index"):
                 stack.extend(arg for arg in step.args if isinstance(arg, str))
         ordered = [step for step in nest.steps if step.name in need]
-        passes.append(Pass(ordered, reductions, stores, rows, loaded))
+        passes.append(RowPass(ordered, reductions, stores, rows, loaded))
         if keep:
             computed.update(need)
-    return Passes(passes, packs, values, life)
+    return RowPasses(passes, packs, values, life)
 
 
-def row_steps(nest: Nest, wanted: set[str], available: set[str], level: int) -> list[Step]:
+def row_steps(nest: CanonicalNest, wanted: set[str], available: set[str], level: int) -> list[Step]:
     """Row-valued steps of at most `level` that the wanted row values need and that are not there yet, in order."""
     steps = {step.name: step for step in nest.steps}
     need: set[str] = set()

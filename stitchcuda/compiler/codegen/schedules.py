@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from stitchcuda.compiler.codegen.canonical_nest import Access, Nest
+from stitchcuda.compiler.codegen.canonical_nest import Access, CanonicalNest
 from stitchcuda.compiler.codegen.expressions import reduction_type
 from stitchcuda.compiler.codegen.points import Points
 from stitchcuda.compiler.codegen.pointwise_kernel import PointSchedule
@@ -44,7 +44,7 @@ def _share(points: Points, accesses: list[Access]) -> float:
     return sum(access.itemsize for access in moving if points.mode(access) == "vector") / total if total else 1.0
 
 
-def _point_schedules(nest: Nest) -> Iterator[Schedule]:
+def _point_schedules(nest: CanonicalNest) -> Iterator[Schedule]:
     across = crossing_axis(nest)
     if across is not None:
         heaviest = max(access.itemsize for access in nest.loads.values())
@@ -80,13 +80,13 @@ def _point_schedules(nest: Nest) -> Iterator[Schedule]:
     yield PointSchedule(512 if threads == 256 else 256, width, turns, flat)
 
 
-def _reduced_bytes(nest: Nest, axis: int) -> int:
+def _reduced_bytes(nest: CanonicalNest, axis: int) -> int:
     """Bytes per point of the full accesses that run along an axis."""
     accesses = [access for access in (*nest.loads.values(), *nest.stores) if nest.is_full(access)]
     return sum(access.itemsize for access in accesses if abs(access.strides[axis]) == 1)
 
 
-def by_columns(nest: Nest) -> bool:
+def by_columns(nest: CanonicalNest) -> bool:
     """Whether memory runs along a kept axis, so that threads should too."""
     if nest.kept == 0:
         return False
@@ -98,7 +98,7 @@ def by_columns(nest: Nest) -> bool:
     return bool(steps) and sum(k < r for k, r in steps) * 2 > len(steps)
 
 
-def _width(nest: Nest, columns: bool) -> int:
+def _width(nest: CanonicalNest, columns: bool) -> int:
     axis = nest.kept - 1 if columns else len(nest.sizes) - 1
     full = [access for access in (*nest.loads.values(), *nest.stores) if nest.is_full(access)]
     for wish in _widths([access for access in full if access.strides[axis] == 1]):
@@ -108,18 +108,18 @@ def _width(nest: Nest, columns: bool) -> int:
     return 1
 
 
-def _registers(nest: Nest, schedule: RowSchedule) -> float:
+def _registers(nest: CanonicalNest, schedule: RowSchedule) -> float:
     """Registers per thread that hold values between passes."""
     elements = schedule.chunks * schedule.width
     return plan(nest, schedule).kept_bytes(nest) * elements / 4
 
 
-def _fits(nest: Nest, schedule: RowSchedule) -> bool:
+def _fits(nest: CanonicalNest, schedule: RowSchedule) -> bool:
     elements = schedule.chunks * schedule.width
     return elements <= 128 and _registers(nest, schedule) <= KEPT_REGISTERS.get(schedule.threads, 96)
 
 
-def _shared_fits(nest: Nest, schedule: RowSchedule) -> bool:
+def _shared_fits(nest: CanonicalNest, schedule: RowSchedule) -> bool:
     """Whether the reductions' shared memory stays under the 48 KB that need no opt-in."""
     if not schedule.columns:
         return True
@@ -127,14 +127,14 @@ def _shared_fits(nest: Nest, schedule: RowSchedule) -> bool:
     return per * schedule.threads * schedule.width <= 40 * 1024
 
 
-def _splittable(nest: Nest, schedule: RowSchedule) -> bool:
+def _splittable(nest: CanonicalNest, schedule: RowSchedule) -> bool:
     """Whether several blocks may share a row: no tensor that they all read is written by one of them."""
     passes = plan(nest, schedule)
     written = {store.argument.name for store in nest.stores if not nest.is_full(store)}
     return not any(n in nest.loads and nest.loads[n].argument.name in written for n in row_values(nest, passes))
 
 
-def _row_candidates(nest: Nest) -> Iterator[RowSchedule]:
+def _row_candidates(nest: CanonicalNest) -> Iterator[RowSchedule]:
     """Threads along the reduced axes."""
     rows, length = nest.rows, nest.length
     width = _width(nest, False)
@@ -174,7 +174,7 @@ def _row_candidates(nest: Nest) -> Iterator[RowSchedule]:
         yield RowSchedule(False, 256, 1, width, 0, splits=max(2, min(64, length // 4096)))
 
 
-def _split_rows(nest: Nest, width: int) -> RowSchedule | None:
+def _split_rows(nest: CanonicalNest, width: int) -> RowSchedule | None:
     """Several blocks per row, where rows alone would leave most of the GPU idle."""
     share = 256 * width * 2
     if nest.rows >= MULTIPROCESSORS or nest.length < 4 * share or nest.points < 1 << 17:
@@ -184,7 +184,7 @@ def _split_rows(nest: Nest, width: int) -> RowSchedule | None:
     return schedule if _splittable(nest, schedule) else None
 
 
-def _column_candidates(nest: Nest) -> Iterator[RowSchedule]:
+def _column_candidates(nest: CanonicalNest) -> Iterator[RowSchedule]:
     """Threads along the kept axes."""
     rows, length = nest.rows, nest.length
     widest = _width(nest, True)
@@ -219,7 +219,7 @@ def _column_candidates(nest: Nest) -> Iterator[RowSchedule]:
     yield from splits[:1]
 
 
-def schedules_of(nest: Nest) -> list[Schedule]:
+def schedules_of(nest: CanonicalNest) -> list[Schedule]:
     """All schedules worth trying, best guess first, each once. At least one."""
     if nest.kept == len(nest.sizes):
         found = list(_point_schedules(nest))
@@ -230,7 +230,7 @@ def schedules_of(nest: Nest) -> list[Schedule]:
     return list(dict.fromkeys(found))[:6]
 
 
-def packed_tensors(nest: Nest, schedule: Schedule) -> list[str]:
+def packed_tensors(nest: CanonicalNest, schedule: Schedule) -> list[str]:
     """Tensors that are accessed in vectors, in launcher order."""
     if isinstance(schedule, TileSchedule) or not nest.sizes:
         return []

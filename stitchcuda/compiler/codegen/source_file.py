@@ -11,7 +11,7 @@ import re
 import textwrap
 from dataclasses import dataclass, field
 
-from stitchcuda.compiler.codegen.canonical_nest import Nest
+from stitchcuda.compiler.codegen.canonical_nest import CanonicalNest
 from stitchcuda.compiler.codegen.device_functions import definitions
 from stitchcuda.compiler.codegen.expressions import STORAGE
 from stitchcuda.compiler.lower.ir import Argument
@@ -20,7 +20,7 @@ _WIDTH = 120
 
 
 @dataclass
-class Function:
+class KernelFunction:
     """One `__global__` function: its tensors, body, launch and what it calls. `parameters` are further pointers, as written in
     its signature, with their values in `extras` (texts in the launcher)."""
 
@@ -68,7 +68,7 @@ def _parameter(argument: Argument) -> str:
     return f"{'const ' if argument.role == 'in' else ''}{kind}* __restrict__ {argument.name}"
 
 
-def _kernel(function: Function) -> list[str]:
+def _kernel(function: KernelFunction) -> list[str]:
     parameters = [_parameter(a) for a in function.arguments] + function.parameters
     head = f"__global__ void __launch_bounds__({function.threads}) {function.name}"
     lines = ["template <bool kAligned>"] if function.templated else []
@@ -80,7 +80,7 @@ def _cast(argument: Argument) -> str:
     return f"static_cast<{kind if argument.role != 'in' else f'const {kind}'}*>({argument.name})"
 
 
-def _launch(function: Function) -> list[str]:
+def _launch(function: KernelFunction) -> list[str]:
     name = f"{function.name}<kAligned>" if function.templated else function.name
     values = [_cast(argument) for argument in function.arguments] + function.extras
     lines = []
@@ -94,7 +94,7 @@ def _launch(function: Function) -> list[str]:
     return lines + _wrapped(f"  {name}<<<{shape}>>>", values, ";")
 
 
-def _headers(nest: Nest, templated: bool) -> list[str]:
+def _headers(nest: CanonicalNest, templated: bool) -> list[str]:
     types = {argument.dtype for argument in nest.arguments} | {step.dtype for step in nest.steps}
     lines = ["#include <cuda_runtime.h>"]
     if "float16" in types:
@@ -104,14 +104,14 @@ def _headers(nest: Nest, templated: bool) -> list[str]:
     return [*lines, "", *(["#include <cmath>", "#include <cstdint>"] if templated else ["#include <cmath>"])]
 
 
-def pointer_parameters(nest: Nest, workspace: bool) -> list[str]:
+def pointer_parameters(nest: CanonicalNest, workspace: bool) -> list[str]:
     """The launcher's parameters, in C++."""
     out = [f"{'const ' if argument.role == 'in' else ''}void* {argument.name}" for argument in nest.arguments]
     return out + (["void* workspace"] if workspace else []) + ["cudaStream_t stream"]
 
 
 def assemble(
-    nest: Nest, functions: list[Function], constants: list[str], strategy: str, workspace: bool, packed: list[str]
+    nest: CanonicalNest, functions: list[KernelFunction], constants: list[str], strategy: str, workspace: bool, packed: list[str]
 ) -> str:
     """The text of the `.cu` file. `packed` names the tensors that are accessed 16 bytes at a time."""
     templated = any(function.templated for function in functions)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from stitchcuda.compiler.codegen.canonical_nest import Nest
+from stitchcuda.compiler.codegen.canonical_nest import CanonicalNest
 from stitchcuda.compiler.codegen.expressions import functions, identity, reduction_type
 from stitchcuda.compiler.codegen.points import joined
 from stitchcuda.compiler.codegen.row_kernel import RowWriter
 from stitchcuda.compiler.codegen.row_passes import passes_of
-from stitchcuda.compiler.codegen.source_file import Function
+from stitchcuda.compiler.codegen.source_file import KernelFunction
 from stitchcuda.compiler.codegen.thread_mapping import RowSchedule, broadcast_loads, row_constants, row_values
 from stitchcuda.compiler.lower.ir import Step
 
@@ -77,7 +77,7 @@ class SplitWriter(RowWriter):
             self.out.line(joined(step, accumulator, value))
 
 
-def emit_split(nest: Nest, schedule: RowSchedule) -> tuple[list[Function], list[str], int]:
+def emit_split(nest: CanonicalNest, schedule: RowSchedule) -> tuple[list[KernelFunction], list[str], int]:
     """The kernels of a nest whose rows are split over blocks, the constants they name, and the workspace's bytes."""
     passes = passes_of(nest, False, broadcast_loads(nest, schedule))
     depth = nest.depth
@@ -119,7 +119,7 @@ def emit_split(nest: Nest, schedule: RowSchedule) -> tuple[list[Function], list[
     return kernels, [*row_constants(nest, schedule), f"constexpr {nest.index_type} kPart = {part};"], total
 
 
-def _reductions_behind(nest: Nest, wanted: set[str], stores: bool) -> set[str]:
+def _reductions_behind(nest: CanonicalNest, wanted: set[str], stores: bool) -> set[str]:
     """Reductions whose results the wanted values are computed from, through row values only."""
     steps = {step.name: step for step in nest.steps}
     found: set[str] = set()

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stitchcuda.compiler.codegen.canonical_nest import Nest
+from stitchcuda.compiler.codegen.canonical_nest import CanonicalNest
 from stitchcuda.compiler.codegen.points import Points
-from stitchcuda.compiler.codegen.row_passes import Passes, passes_of
+from stitchcuda.compiler.codegen.row_passes import RowPasses, passes_of
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class RowSchedule:
     def threads(self) -> int:
         return self.lanes * self.rows
 
-    def blocks(self, nest: Nest) -> int:
+    def blocks(self, nest: CanonicalNest) -> int:
         per_block = self.rows * (self.width if self.columns else 1)
         return -(-nest.rows // per_block) * self.splits
 
@@ -53,29 +53,29 @@ class RowSchedule:
         return f"looped {what}s{' cached in shared memory' if self.cached else ''}: {share}"
 
 
-def pass_points(nest: Nest, schedule: RowSchedule, coordinates: dict[int, str]) -> Points:
+def pass_points(nest: CanonicalNest, schedule: RowSchedule, coordinates: dict[int, str]) -> Points:
     """Where a sweep's vectors lie."""
     axis = nest.kept - 1 if schedule.columns else len(nest.sizes) - 1
     return Points(nest, schedule.width, axis, coordinates)
 
 
-def broadcast_loads(nest: Nest, schedule: RowSchedule) -> set[str]:
+def broadcast_loads(nest: CanonicalNest, schedule: RowSchedule) -> set[str]:
     """Full loads that give all neighbours of a vector the same element: cheap to repeat."""
     points = pass_points(nest, schedule, {})
     return {n for n, access in nest.loads.items() if nest.is_full(access) and points.mode(access) == "same"}
 
 
-def plan(nest: Nest, schedule: RowSchedule) -> Passes:
+def plan(nest: CanonicalNest, schedule: RowSchedule) -> RowPasses:
     keep = bool(schedule.chunks) or schedule.cached
     return passes_of(nest, keep, broadcast_loads(nest, schedule))
 
 
-def row_values(nest: Nest, passes: Passes) -> set[str]:
+def row_values(nest: CanonicalNest, passes: RowPasses) -> set[str]:
     """Row values that any sweep reads."""
     return set().union(*(work.rows for work in passes.passes))
 
 
-def row_constants(nest: Nest, schedule: RowSchedule) -> list[str]:
+def row_constants(nest: CanonicalNest, schedule: RowSchedule) -> list[str]:
     """`constexpr` lines that the kernels of a row schedule name."""
     index = nest.index_type
     lines = [f"constexpr {index} kRows = {nest.rows};", f"constexpr {index} kLength = {nest.length};"]

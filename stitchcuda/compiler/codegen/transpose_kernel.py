@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stitchcuda.compiler.codegen.canonical_nest import Access, Nest
-from stitchcuda.compiler.codegen.points import Points, PointWriter, Request, Writer, constants, decomposed
-from stitchcuda.compiler.codegen.source_file import Function, indented
+from stitchcuda.compiler.codegen.canonical_nest import Access, CanonicalNest
+from stitchcuda.compiler.codegen.points import EmitRequest, Points, PointWriter, Writer, constants, decomposed
+from stitchcuda.compiler.codegen.source_file import KernelFunction, indented
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class TileSchedule:
         return f"transpose: {self.side} x {self.side} tiles through shared memory, {32 * self.lines} threads per block"
 
 
-def crossing_axis(nest: Nest) -> int | None:
+def crossing_axis(nest: CanonicalNest) -> int | None:
     """The axis along which the heaviest badly placed loads run, or None if a tile would not help."""
     if nest.kept < len(nest.sizes) or len(nest.sizes) < 2:
         return None
@@ -42,13 +42,13 @@ def crossing_axis(nest: Nest) -> int | None:
     return max(weights, key=lambda axis: (weights[axis], axis)) if weights else None
 
 
-def tiled_loads(nest: Nest, across: int) -> list[Access]:
+def tiled_loads(nest: CanonicalNest, across: int) -> list[Access]:
     """Loads that go through the tile."""
     last = len(nest.sizes) - 1
     return [a for a in nest.loads.values() if a.strides[across] == 1 and a.strides[last] not in (0, 1)]
 
 
-def emit_tiles(nest: Nest, schedule: TileSchedule) -> tuple[list[Function], list[str]]:
+def emit_tiles(nest: CanonicalNest, schedule: TileSchedule) -> tuple[list[KernelFunction], list[str]]:
     """The kernel of a transposing nest, and the constants it names."""
     out = Writer()
     writer = PointWriter(nest, out)
@@ -109,19 +109,19 @@ def emit_tiles(nest: Nest, schedule: TileSchedule) -> tuple[list[Function], list
         with out.block(guard()):
             if fill:
                 packs = {name: f"{text}[n][{m}]" for name, text in tiles.items()}
-                writer.prefetch(points, Request(loads, {}, packs=packs))
+                writer.prefetch(points, EmitRequest(loads, {}, packs=packs))
             else:
                 steps = [step for step in nest.steps if step.fn != "const"]
                 packs = {name: f"{text}[{m}][n]" for name, text in tiles.items()}
                 names, stores = constants(nest), list(nest.stores)
-                writer.compute(points, Request(steps, names, stores=stores, packs=packs, loaded=set(tiles)))
+                writer.compute(points, EmitRequest(steps, names, stores=stores, packs=packs, loaded=set(tiles)))
 
     nested(sweep, True)
     out.line("__syncthreads();")
     nested(sweep, False)
     used = {access.argument.name for access in (*nest.loads.values(), *nest.stores)}
     arguments = [argument for argument in nest.arguments if argument.name in used]
-    function = Function(
+    function = KernelFunction(
         f"{nest.name}_kernel", arguments, indented(out.lines), 32 * schedule.lines, columns * rows * outer, writer.functions,
         templated=False,
     )

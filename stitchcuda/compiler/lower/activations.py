@@ -8,12 +8,12 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from stitchcuda.compiler.lower.call import Call, Rule
+from stitchcuda.compiler.lower.call import OperatorCall, Rule
 from stitchcuda.compiler.lower.nest import Number, Value
 from stitchcuda.compiler.lower.pointwise import clamped
 
 
-def _gelu(call: Call) -> Value:
+def _gelu(call: OperatorCall) -> Value:
     x = call.tensor()
     if call.get(1, "approximate", "none") == "tanh":
         cube = call.do("mul", call.do("mul", x, x), x)
@@ -23,12 +23,12 @@ def _gelu(call: Call) -> Value:
     return call.do("mul", call.do("mul", x, 0.5), call.do("add", 1.0, erf))
 
 
-def _silu(call: Call) -> Value:
+def _silu(call: OperatorCall) -> Value:
     x = call.tensor()
     return call.do("div", x, call.do("add", 1.0, call.do("exp", call.do("neg", x))))
 
 
-def _softplus(call: Call) -> Value:
+def _softplus(call: OperatorCall) -> Value:
     x = call.tensor()
     beta = call.number(1, "beta", 1)
     scaled = x if beta == 1 else call.do("mul", x, beta)
@@ -37,17 +37,17 @@ def _softplus(call: Call) -> Value:
     return call.do("where", call.do("gt", scaled, call.number(2, "threshold", 20), dtype="bool"), x, soft)
 
 
-def _mish(call: Call) -> Value:
+def _mish(call: OperatorCall) -> Value:
     x = call.tensor()
     return call.do("mul", x, call.do("tanh", call.do("log1p", call.do("exp", x))))
 
 
-def _log_sigmoid(call: Call) -> Value:
+def _log_sigmoid(call: OperatorCall) -> Value:
     x = call.tensor()
     return call.do("sub", call.do("minimum", x, 0.0), call.do("log1p", call.do("exp", call.do("neg", call.do("abs", x)))))
 
 
-def _exponential_unit(call: Call, alpha: Number, scale: Number, input_scale: Number) -> Value:
+def _exponential_unit(call: OperatorCall, alpha: Number, scale: Number, input_scale: Number) -> Value:
     x = call.tensor()
     inner = x if input_scale == 1 else call.do("mul", x, input_scale)
     below = call.do("mul", call.do("expm1", inner), alpha * scale)
@@ -55,49 +55,49 @@ def _exponential_unit(call: Call, alpha: Number, scale: Number, input_scale: Num
     return call.do("where", call.do("gt", x, 0, dtype="bool"), above, below)
 
 
-def _elu(call: Call) -> Value:
+def _elu(call: OperatorCall) -> Value:
     return _exponential_unit(call, call.number(1, "alpha", 1), call.number(2, "scale", 1), call.number(3, "input_scale", 1))
 
 
-def _celu(call: Call) -> Value:
+def _celu(call: OperatorCall) -> Value:
     alpha = call.number(1, "alpha", 1.0)
     return _exponential_unit(call, alpha, 1, 1.0 / alpha)
 
 
-def _selu(call: Call) -> Value:
+def _selu(call: OperatorCall) -> Value:
     return _exponential_unit(call, 1.6732632423543772, 1.0507009873554805, 1)
 
 
-def _leaky_relu(call: Call) -> Value:
+def _leaky_relu(call: OperatorCall) -> Value:
     x = call.tensor()
     slope = call.number(1, "negative_slope", 0.01)
     return call.do("where", call.do("gt", x, 0, dtype="bool"), x, call.do("mul", x, slope))
 
 
-def _prelu(call: Call) -> Value:
+def _prelu(call: OperatorCall) -> Value:
     x, weight = call.tensor(), call.tensor(1, "weight")
     if len(x.shape) > 1 and weight.shape and weight.shape[0] > 1:
         weight = call.nest.reshape(weight, (weight.shape[0], *(1,) * (len(x.shape) - 2)))
     return call.do("where", call.do("gt", x, 0, dtype="bool"), x, call.do("mul", weight, x))
 
 
-def _hard_gate(call: Call, x: Value) -> Value:
+def _hard_gate(call: OperatorCall, x: Value) -> Value:
     return call.do("div", clamped(call, call.do("add", x, 3.0), 0.0, 6.0), 6.0)
 
 
-def _hardswish(call: Call) -> Value:
+def _hardswish(call: OperatorCall) -> Value:
     x = call.tensor()
     gate = clamped(call, call.do("add", x, 3.0), 0.0, 6.0)
     return call.do("div", call.do("mul", x, gate), 6.0)
 
 
-def _threshold(call: Call) -> Value:
+def _threshold(call: OperatorCall) -> Value:
     x = call.tensor()
     return call.do("where", call.do("le", x, call.number(1, "threshold"), dtype="bool"), call.number(2, "value"), x)
 
 
 def _shrink(hard: bool) -> Rule:
-    def rule(call: Call) -> Value:
+    def rule(call: OperatorCall) -> Value:
         x, limit = call.tensor(), call.number(1, "lambd", 0.5)
         above, below = call.do("gt", x, limit, dtype="bool"), call.do("lt", x, -limit, dtype="bool")
         if hard:
@@ -108,7 +108,7 @@ def _shrink(hard: bool) -> Rule:
     return rule
 
 
-def _glu(call: Call) -> Value:
+def _glu(call: OperatorCall) -> Value:
     leaf = call.leaf(0, "self")
     dim = call.get(1, "dim", -1) % len(leaf.shape)
     half = leaf.shape[dim] // 2

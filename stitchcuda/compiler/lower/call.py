@@ -1,6 +1,6 @@
 """One operator call as a lowering rule sees it: its arguments by position or name, as values of the nest or as numbers.
 
-Rules are functions of a `Call`; the tables that name them are in the `lower_*.py` files.
+Rules are functions of a `OperatorCall`; the tables that name them are in the `lower_*.py` files.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from stitchcuda.compiler.capture.op_graph import Literal_, Node, ValueRef
 from stitchcuda.compiler.lower.ir import Fn
-from stitchcuda.compiler.lower.nest import CannotLower, Leaf, Nest, Number, Value
+from stitchcuda.compiler.lower.nest import CannotLower, Leaf, NestBuilder, Number, Value
 from stitchcuda.state import TensorSpec
 
 
@@ -26,10 +26,10 @@ class Scope(Protocol):
     def spec(self, name: str) -> TensorSpec: ...
 
 
-class Call:
+class OperatorCall:
     """`node`, the nest it adds to, and the scope that its tensors are looked up in."""
 
-    def __init__(self, node: Node, nest: Nest, scope: Scope) -> None:
+    def __init__(self, node: Node, nest: NestBuilder, scope: Scope) -> None:
         self.node, self.nest, self.scope = node, nest, scope
 
     @property
@@ -103,4 +103,4 @@ class Call:
         return arg.value
 
 
-Rule = Callable[[Call], "Value | tuple[Value, ...]"]
+Rule = Callable[[OperatorCall], "Value | tuple[Value, ...]"]

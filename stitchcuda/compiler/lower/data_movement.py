@@ -5,22 +5,22 @@ Views that copy nothing are not here: `compiler/lower/lower.py` folds them into 
 
 from __future__ import annotations
 
-from stitchcuda.compiler.lower.call import Call, Rule
+from stitchcuda.compiler.lower.call import OperatorCall, Rule
 from stitchcuda.compiler.lower.ir import Fn
 from stitchcuda.compiler.lower.nest import CannotLower, Value
 
 MOST_PARTS = 32
 
 
-def _reshape(call: Call) -> Value:
+def _reshape(call: OperatorCall) -> Value:
     return call.nest.reshape(call.tensor(), call.out.shape)
 
 
-def _repeat(call: Call) -> Value:
+def _repeat(call: OperatorCall) -> Value:
     return call.nest.repeat(call.tensor(), call.out.shape)
 
 
-def _repeat_interleave(call: Call) -> Value:
+def _repeat_interleave(call: OperatorCall) -> Value:
     value = call.tensor()
     if not isinstance(call.get(1, "repeats"), int):
         raise CannotLower("repeats given as a tensor")
@@ -37,7 +37,7 @@ def value_size(shape: tuple[int, ...]) -> int:
 
 
 def _triangle(keep: Fn) -> Rule:
-    def rule(call: Call) -> Value:
+    def rule(call: OperatorCall) -> Value:
         value = call.tensor()
         diagonal = call.number(1, "diagonal", 0)
         if len(value.shape) < 2:
@@ -50,7 +50,7 @@ def _triangle(keep: Fn) -> Rule:
 
 
 def _filled(position: int | None, number: float = 0) -> Rule:
-    def rule(call: Call) -> Value:
+    def rule(call: OperatorCall) -> Value:
         if position is not None and call.is_tensor(position, "value"):
             return call.nest.expand(call.nest.cast(call.tensor(position, "value"), call.dtype), call.out.shape)
         fill = (
@@ -61,7 +61,7 @@ def _filled(position: int | None, number: float = 0) -> Rule:
     return rule
 
 
-def _arange(call: Call) -> Value:
+def _arange(call: OperatorCall) -> Value:
     args = [call.number(i, "") for i in range(len(call.node.args))]
     start, step = (args[0] if len(args) > 1 else 0), (args[2] if len(args) > 2 else 1)
     line = call.nest.expand(call.nest.constant(0, call.dtype), call.out.shape)
@@ -70,7 +70,7 @@ def _arange(call: Call) -> Value:
     return value if start == 0 else call.do("add", value, start)
 
 
-def _joined(call: Call) -> tuple[Value, ...]:
+def _joined(call: OperatorCall) -> tuple[Value, ...]:
     """cat and stack of parts of equal shape: each part is stored in its place. The result exists in memory only."""
     parts = call.tensors(0, "tensors")
     out = call.out
@@ -86,7 +86,7 @@ def _joined(call: Call) -> tuple[Value, ...]:
 
 
 def _diff_loss(squared: bool) -> Rule:
-    def rule(call: Call) -> Value:
+    def rule(call: OperatorCall) -> Value:
         apart = call.do("sub", call.tensor(), call.tensor(1, "target"))
         loss = call.do("mul", apart, apart) if squared else call.do("abs", apart)
         reduction = call.get(2, "reduction", 1)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from stitchcuda.compiler.lower.ir import Argument, Axis, Fn, Kernel, Step, Store
+from stitchcuda.compiler.lower.ir import Argument, Axis, Fn, Kernel, KernelStore, Step
 from stitchcuda.compiler.lower.loops import CannotLower, Dim, Loop, extent, leaves, tie
 from stitchcuda.state import TensorSpec
 
@@ -47,7 +47,7 @@ class Write:
 
 
 @dataclass
-class Draft:
+class UnfinishedKernel:
     steps: dict[str, ProtoStep] = field(default_factory=dict)
     dims: dict[str, tuple[Dim, ...]] = field(default_factory=dict)
     writes: list[Write] = field(default_factory=list)
@@ -59,7 +59,7 @@ class Draft:
         return name
 
 
-def finished(draft: Draft, name: str, specs: dict[str, TensorSpec], comment: str) -> Kernel:
+def finished(draft: UnfinishedKernel, name: str, specs: dict[str, TensorSpec], comment: str) -> Kernel:
     """See `Nest.finish`."""
     if not draft.writes:
         raise CannotLower("nothing is stored")
@@ -76,7 +76,7 @@ def finished(draft: Draft, name: str, specs: dict[str, TensorSpec], comment: str
     for step in live:
         numbering.add(step)
     stores = [
-        Store(keys[write.spec.name], numbering.names[write.value], _strides(write.strides, groups), write.offset)
+        KernelStore(keys[write.spec.name], numbering.names[write.value], _strides(write.strides, groups), write.offset)
         for write in draft.writes
     ]
     steps = _pruned(numbering.steps, stores)
@@ -84,7 +84,7 @@ def finished(draft: Draft, name: str, specs: dict[str, TensorSpec], comment: str
     return Kernel(name, axes, arguments, steps, tuple(stores), comment)
 
 
-def _live(draft: Draft) -> list[str]:
+def _live(draft: UnfinishedKernel) -> list[str]:
     wanted: set[str] = set()
     stack = [write.value for write in draft.writes]
     while stack:
@@ -95,7 +95,7 @@ def _live(draft: Draft) -> list[str]:
     return [name for name in draft.steps if name in wanted]
 
 
-def _checked(draft: Draft, live: Sequence[str]) -> set[Loop]:
+def _checked(draft: UnfinishedKernel, live: Sequence[str]) -> set[Loop]:
     """The reduced loops, after checking everything that the module's docstring promises."""
     _meet([draft.steps[name].loops for name in live if draft.steps[name].fn in REDUCTIONS])
     everything: set[Loop] = set()
@@ -140,7 +140,7 @@ def _meet(reductions: Sequence[tuple[Loop, ...]]) -> None:
             tie(tuple(first), tuple(other))
 
 
-def _varying(draft: Draft, live: Sequence[str], reduced: set[Loop]) -> set[str]:
+def _varying(draft: UnfinishedKernel, live: Sequence[str], reduced: set[Loop]) -> set[str]:
     """The values that differ along a reduced loop: rows that were only expanded do not."""
     varying: set[str] = set()
     for name in live:
@@ -158,7 +158,7 @@ def _varying(draft: Draft, live: Sequence[str], reduced: set[Loop]) -> set[str]:
     return varying
 
 
-def _ordered(draft: Draft, live: Sequence[str], reduced: set[Loop]) -> list[Loop]:
+def _ordered(draft: UnfinishedKernel, live: Sequence[str], reduced: set[Loop]) -> list[Loop]:
     """Loops by falling stride of the largest store, then of the loads; reduced ones last."""
     everything: dict[Loop, None] = {}
     references: list[tuple[tuple[Loop, int], ...]] = [
@@ -176,7 +176,7 @@ def _ordered(draft: Draft, live: Sequence[str], reduced: set[Loop]) -> list[Loop
     return [loop for loop in everything if loop not in reduced] + [loop for loop in everything if loop in reduced]
 
 
-def _joined(draft: Draft, live: Sequence[str], order: list[Loop], reduced: set[Loop]) -> list[tuple[Loop, ...]]:
+def _joined(draft: UnfinishedKernel, live: Sequence[str], order: list[Loop], reduced: set[Loop]) -> list[tuple[Loop, ...]]:
     """Neighbouring loops that every load and store walks like one loop become one."""
     tables = [_spread(step.load.strides) for name in live if (step := draft.steps[name]).load is not None]
     tables += [_spread(write.strides) for write in draft.writes]
@@ -215,7 +215,7 @@ def _size(group: Sequence[Loop]) -> int:
     return size
 
 
-def _arguments(draft: Draft, live: Sequence[str], specs: dict[str, TensorSpec]) -> tuple[dict[str, str], tuple[Argument, ...]]:
+def _arguments(draft: UnfinishedKernel, live: Sequence[str], specs: dict[str, TensorSpec]) -> tuple[dict[str, str], tuple[Argument, ...]]:
     """Launcher names by key, inputs in the order of their first load, then tensors updated in place, then outputs."""
     keys: dict[str, str] = {}
     arguments: list[Argument] = []
@@ -239,7 +239,7 @@ def _arguments(draft: Draft, live: Sequence[str], specs: dict[str, TensorSpec]) 
 class _Numbering:
     """Steps with their final names; equal steps share one."""
 
-    def __init__(self, draft: Draft, groups: Sequence[tuple[Loop, ...]], keys: dict[str, str]) -> None:
+    def __init__(self, draft: UnfinishedKernel, groups: Sequence[tuple[Loop, ...]], keys: dict[str, str]) -> None:
         self.draft, self.groups, self.keys = draft, groups, keys
         self.names: dict[str, str] = {}
         self.steps: list[Step] = []
@@ -282,7 +282,7 @@ class _Numbering:
         return total
 
 
-def _pruned(steps: Sequence[Step], stores: Sequence[Store]) -> tuple[Step, ...]:
+def _pruned(steps: Sequence[Step], stores: Sequence[KernelStore]) -> tuple[Step, ...]:
     wanted = {store.value for store in stores}
     for step in reversed(steps):
         if step.name in wanted and step.fn not in ("load", "index", "const"):

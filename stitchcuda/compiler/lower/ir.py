@@ -70,7 +70,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Store:
+class KernelStore:
     """Writes `value` into `argument`. A row value's strides are 0 on reduced axes; it is written once per row."""
 
     argument: str
@@ -87,7 +87,7 @@ class Kernel:
     axes: tuple[Axis, ...]
     arguments: tuple[Argument, ...]
     steps: tuple[Step, ...]
-    stores: tuple[Store, ...]
+    stores: tuple[KernelStore, ...]
     comment: str = ""
 
 

@@ -14,9 +14,9 @@ from dataclasses import replace
 from stitchcuda.compiler.capture.dependencies import base_name
 from stitchcuda.compiler.capture.op_graph import Node, OpGraph
 from stitchcuda.compiler.lower import activations, data_movement, pointwise, reductions
-from stitchcuda.compiler.lower.call import Call, Rule
+from stitchcuda.compiler.lower.call import OperatorCall, Rule
 from stitchcuda.compiler.lower.ir import Argument, Kernel
-from stitchcuda.compiler.lower.nest import CannotLower, Leaf, Nest, Value
+from stitchcuda.compiler.lower.nest import CannotLower, Leaf, NestBuilder, Value
 from stitchcuda.compiler.lower.value_flow import MANY, Flow
 from stitchcuda.state import Region, TensorSpec
 
@@ -100,7 +100,7 @@ class _Lowering:
         self.flow = flow
         self.inside = set(nodes)
         self.nodes = [flow.nodes[name] for name in nodes]
-        self.nest = Nest()
+        self.nest = NestBuilder()
         self.values: dict[str, Value] = {}
         self.stored: set[str] = set()
         self.loads: dict[Leaf, Value] | None = {} if share_loads else None
@@ -112,7 +112,7 @@ class _Lowering:
             rule = RULES.get(base_name(node.op)) if node.op.startswith("aten.") else None
             if rule is None:
                 raise CannotLower(f"no rule for {node.op}")
-            made = rule(Call(node, self.nest, self))
+            made = rule(OperatorCall(node, self.nest, self))
             if made == ():  # stored in parts
                 self.stored.update(spec.name for spec in node.outputs)
                 continue
@@ -132,7 +132,7 @@ class _Lowering:
             node, which = made
             source = self.flow.source(node, which)
             if source is None and is_source(node) and node.name not in self.flow.filled:
-                return SOURCES[base_name(node.op)](Call(node, self.nest, self))  # type: ignore[return-value]
+                return SOURCES[base_name(node.op)](OperatorCall(node, self.nest, self))  # type: ignore[return-value]
             if source is not None and self.leaf(name) is None:
                 return self._view(node, self.value(source), self.flow.specs[name])
         leaf = self.leaf(name)
@@ -211,7 +211,7 @@ def needed_outside(flow: Flow, name: str, inside: set[str]) -> bool:
     return False
 
 
-def _typed(nest: Nest, value: Value, spec: TensorSpec) -> Value:
+def _typed(nest: NestBuilder, value: Value, spec: TensorSpec) -> Value:
     """`value` under the type that the graph states; shapes must agree."""
     if value.shape != spec.shape:
         value = nest.expand(value, spec.shape)

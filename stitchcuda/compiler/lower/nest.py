@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from stitchcuda.compiler.lower.dtypes import KINDS, Kind
-from stitchcuda.compiler.lower.finish import Draft, Load, ProtoStep, Write, finished
+from stitchcuda.compiler.lower.finish import Load, ProtoStep, UnfinishedKernel, Write, finished
 from stitchcuda.compiler.lower.ir import Fn, Kernel
 from stitchcuda.compiler.lower.loops import CannotLower, Dim, Loop, leaves, regroup, tie
 from stitchcuda.state import TensorSpec
@@ -65,11 +65,11 @@ def as_kind(number: Number, kind: Kind) -> Number:
     return float(number)
 
 
-class Nest:
+class NestBuilder:
     """Collects the steps of one region. One object per lowering; a failed lowering leaves it unusable."""
 
     def __init__(self) -> None:
-        self.draft = Draft()
+        self.draft = UnfinishedKernel()
 
     # leaves ------------------------------------------------------------------------------------------------------------
 
@@ -284,4 +284,4 @@ def _spread(dim: Dim, stride: int) -> list[tuple[Loop, int]]:
     return pairs
 
 
-__all__ = ["CannotLower", "Leaf", "Nest", "Value", "as_kind", "kind_of", "leaves"]
+__all__ = ["CannotLower", "Leaf", "NestBuilder", "Value", "as_kind", "kind_of", "leaves"]

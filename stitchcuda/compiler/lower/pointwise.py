@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from stitchcuda.compiler.lower.call import Call, Rule
+from stitchcuda.compiler.lower.call import OperatorCall, Rule
 from stitchcuda.compiler.lower.dtypes import rounded
 from stitchcuda.compiler.lower.ir import Fn
 from stitchcuda.compiler.lower.nest import CannotLower, Number, Value, kind_of
@@ -23,7 +23,7 @@ def unary(fn: Fn) -> Rule:
 
 
 def _arithmetic(fn: Fn, *, swapped: bool = False) -> Rule:
-    def rule(call: Call) -> Value:
+    def rule(call: OperatorCall) -> Value:
         left, right = call.operand(0, "self"), call.operand(1, "other")
         alpha = call.number(2, "alpha", 1)
         if swapped:
@@ -37,17 +37,17 @@ def _arithmetic(fn: Fn, *, swapped: bool = False) -> Rule:
     return rule
 
 
-def _scaled(call: Call, operand: Value | Number, alpha: Number) -> Value | Number:
+def _scaled(call: OperatorCall, operand: Value | Number, alpha: Number) -> Value | Number:
     return call.do("mul", operand, alpha) if isinstance(operand, Value) else operand * alpha
 
 
-def _truncated(call: Call, left: Value | Number, right: Value | Number) -> Value:
+def _truncated(call: OperatorCall, left: Value | Number, right: Value | Number) -> Value:
     """Division rounded towards zero."""
     quotient = call.do("div", left, right)
     return quotient if kind_of(call.dtype) == "int64" else call.do("trunc", quotient)
 
 
-def _floored(call: Call, left: Value | Number, right: Value | Number) -> Value:
+def _floored(call: OperatorCall, left: Value | Number, right: Value | Number) -> Value:
     """Division rounded down; for floating point as torch's div_floor: from the exact remainder, not the quotient."""
     if kind_of(call.dtype) == "int64":
         quotient = call.do("div", left, right)
@@ -66,11 +66,11 @@ def _floored(call: Call, left: Value | Number, right: Value | Number) -> Value:
     return call.do("where", call.do("eq", right, 0, dtype="bool"), call.do("div", left, right), whole)
 
 
-def _negative(call: Call, operand: Value | Number) -> Value | Number:
+def _negative(call: OperatorCall, operand: Value | Number) -> Value | Number:
     return call.do("lt", operand, 0, dtype="bool") if isinstance(operand, Value) else operand < 0
 
 
-def _div(call: Call) -> Value:
+def _div(call: OperatorCall) -> Value:
     left, right = call.operand(0, "self"), call.operand(1, "other")
     mode = call.get(2, "rounding_mode")
     if mode is None:
@@ -78,11 +78,11 @@ def _div(call: Call) -> Value:
     return _floored(call, left, right) if mode == "floor" else _truncated(call, left, right)
 
 
-def _floor_divide(call: Call) -> Value:
+def _floor_divide(call: OperatorCall) -> Value:
     return _floored(call, call.operand(0, "self"), call.operand(1, "other"))
 
 
-def _remainder(call: Call) -> Value:
+def _remainder(call: OperatorCall) -> Value:
     left, right = call.operand(0, "self"), call.operand(1, "other")
     if kind_of(call.dtype) == "int64":
         return call.do("sub", left, call.do("mul", _floored(call, left, right), right))
@@ -92,7 +92,7 @@ def _remainder(call: Call) -> Value:
     return call.do("where", inexact, call.do("add", rest, right), rest)
 
 
-def _fmod(call: Call) -> Value:
+def _fmod(call: OperatorCall) -> Value:
     left, right = call.operand(0, "self"), call.operand(1, "other")
     if kind_of(call.dtype) == "int64":
         return call.do("sub", left, call.do("mul", call.do("div", left, right), right))
@@ -100,7 +100,7 @@ def _fmod(call: Call) -> Value:
 
 
 def _compare(fn: Fn) -> Rule:
-    def rule(call: Call) -> Value:
+    def rule(call: OperatorCall) -> Value:
         left, right = call.tensor(), call.operand(1, "other")
         if isinstance(right, float):
             right = rounded(right, left.dtype)
@@ -114,7 +114,7 @@ def _logical(fn: Fn) -> Rule:
 
 
 def _bitwise(fn: Fn) -> Rule:
-    def rule(call: Call) -> Value:
+    def rule(call: OperatorCall) -> Value:
         if call.dtype != "bool":
             raise CannotLower("bitwise operations on integers")
         return call.do(fn, call.tensor(), call.operand(1, "other"))
@@ -122,33 +122,33 @@ def _bitwise(fn: Fn) -> Rule:
     return rule
 
 
-def _not(call: Call) -> Value:
+def _not(call: OperatorCall) -> Value:
     if call.dtype != "bool":
         raise CannotLower("bitwise operations on integers")
     return call.do("not", call.tensor(), dtype="bool")
 
 
-def _where(call: Call) -> Value:
+def _where(call: OperatorCall) -> Value:
     return call.do("where", call.tensor(0, "condition"), call.operand(1, "self"), call.operand(2, "other"))
 
 
-def _masked_fill(call: Call) -> Value:
+def _masked_fill(call: OperatorCall) -> Value:
     return call.do("where", call.tensor(1, "mask"), call.operand(2, "value"), call.tensor())
 
 
-def clamped(call: Call, value: Value, low: Value | Number | None, high: Value | Number | None) -> Value:
+def clamped(call: OperatorCall, value: Value, low: Value | Number | None, high: Value | Number | None) -> Value:
     if low is not None:
         value = call.do("maximum", value, low)
     return value if high is None else call.do("minimum", value, high)
 
 
-def _clamp(call: Call) -> Value:
+def _clamp(call: OperatorCall) -> Value:
     low = None if call.get(1, "min") is None else call.operand(1, "min")
     high = None if call.get(2, "max") is None else call.operand(2, "max")
     return clamped(call, call.tensor(), low, high)
 
 
-def power(call: Call, base: Value, exponent: Number) -> Value:
+def power(call: OperatorCall, base: Value, exponent: Number) -> Value:
     """`base ** exponent`; small whole powers are products, as in torch's pow for 2 and 3."""
     whole = float(exponent).is_integer() and abs(exponent) <= LARGEST_INTEGER_POWER
     integral = kind_of(call.dtype) in ("int64", "bool")
@@ -169,7 +169,7 @@ def power(call: Call, base: Value, exponent: Number) -> Value:
     return call.do("pow", base, float(exponent))
 
 
-def _pow(call: Call) -> Value:
+def _pow(call: OperatorCall) -> Value:
     if not call.is_tensor(1, "exponent"):
         return power(call, call.tensor(), call.number(1, "exponent"))
     if kind_of(call.dtype) == "int64":
@@ -178,7 +178,7 @@ def _pow(call: Call) -> Value:
 
 
 def _add_product(fn: Fn) -> Rule:
-    def rule(call: Call) -> Value:
+    def rule(call: OperatorCall) -> Value:
         product = call.do(fn, call.tensor(1, "tensor1"), call.tensor(2, "tensor2"))
         value = call.number(3, "value", 1)
         return call.do("add", call.tensor(), product if value == 1 else call.do("mul", value, product))
@@ -186,7 +186,7 @@ def _add_product(fn: Fn) -> Rule:
     return rule
 
 
-def _lerp(call: Call) -> Value:
+def _lerp(call: OperatorCall) -> Value:
     start, end, weight = call.tensor(), call.tensor(1, "end"), call.operand(2, "weight")
     span = call.do("sub", end, start)
     near = call.do("add", start, call.do("mul", weight, span))
@@ -200,7 +200,7 @@ def _scaled_log(scale: float) -> Rule:
     return lambda call: call.do("mul", call.do("log", call.tensor()), scale)
 
 
-def _round(call: Call) -> Value:
+def _round(call: OperatorCall) -> Value:
     if call.get(1, "decimals", 0):
         raise CannotLower("rounding to decimals")
     return call.do("round", call.tensor())
@@ -211,33 +211,33 @@ def _same_integers(rule: Rule) -> Rule:
     return lambda call: call.tensor() if kind_of(call.dtype) == "int64" else rule(call)
 
 
-def _isinf(call: Call) -> Value:
+def _isinf(call: OperatorCall) -> Value:
     x = call.tensor()
     return call.do("eq", call.do("abs", x, dtype=x.dtype), math.inf, dtype="bool")
 
 
-def _isfinite(call: Call) -> Value:
+def _isfinite(call: OperatorCall) -> Value:
     x = call.tensor()
     return call.do("lt", call.do("abs", x, dtype=x.dtype), math.inf, dtype="bool")
 
 
-def _convert(call: Call) -> Value:
+def _convert(call: OperatorCall) -> Value:
     return call.nest.cast(call.tensor(), call.dtype)
 
 
-def _dropout(call: Call) -> Value:
+def _dropout(call: OperatorCall) -> Value:
     if call.get(2, "train", True) and call.get(1, "p", 0.5) != 0:
         raise CannotLower("dropout in training draws random numbers")
     return call.tensor()
 
 
-def _copy_into(call: Call) -> Value:
+def _copy_into(call: OperatorCall) -> Value:
     source = call.operand(1, "src")
     value = source if isinstance(source, Value) else call.nest.constant(source, call.dtype)
     return call.nest.expand(call.nest.cast(value, call.dtype), call.out.shape)
 
 
-def _min_max(fn: Fn) -> Callable[[Call], Value]:
+def _min_max(fn: Fn) -> Callable[[OperatorCall], Value]:
     return lambda call: call.do(fn, call.tensor(), call.tensor(1, "other"))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from stitchcuda.compiler.lower.call import Call, Rule
+from stitchcuda.compiler.lower.call import OperatorCall, Rule
 from stitchcuda.compiler.lower.dtypes import EPSILONS
 from stitchcuda.compiler.lower.ir import Fn
 from stitchcuda.compiler.lower.nest import CannotLower, Value, kind_of
@@ -20,21 +20,21 @@ def _count(value: Value, dims: Sequence[int]) -> int:
     return math.prod(value.shape[dim] for dim in dims)
 
 
-def _sum(call: Call, value: Value, dims: Sequence[int]) -> Value:
+def _sum(call: OperatorCall, value: Value, dims: Sequence[int]) -> Value:
     return call.nest.reduce("sum", value, dims, call.dtype)
 
 
-def _mean(call: Call, value: Value, dims: Sequence[int]) -> Value:
+def _mean(call: OperatorCall, value: Value, dims: Sequence[int]) -> Value:
     return call.do("div", _sum(call, value, dims), _count(value, dims))
 
 
-def _shaped(call: Call, value: Value) -> Value:
+def _shaped(call: OperatorCall, value: Value) -> Value:
     """Drops the reduced dimensions, which are of size one, where the operator does not keep them."""
     return call.nest.reshape(value, call.out.shape)
 
 
 def _reduction(fn: Fn) -> Rule:
-    def rule(call: Call) -> Value:
+    def rule(call: OperatorCall) -> Value:
         value = call.tensor()
         dims = call.dims(1, "dim", len(value.shape))
         if fn in ("any", "all"):
@@ -49,7 +49,7 @@ def _reduction(fn: Fn) -> Rule:
 
 
 def _extreme(fn: Fn, pair: Fn) -> Rule:
-    def rule(call: Call) -> Value:
+    def rule(call: OperatorCall) -> Value:
         if len(call.node.outputs) != 1:
             raise CannotLower("positions of extremes")
         if call.is_tensor(1, "other"):
@@ -60,12 +60,12 @@ def _extreme(fn: Fn, pair: Fn) -> Rule:
     return rule
 
 
-def _mean_rule(call: Call) -> Value:
+def _mean_rule(call: OperatorCall) -> Value:
     value = call.tensor()
     return _shaped(call, _mean(call, value, call.dims(1, "dim", len(value.shape))))
 
 
-def squared_distance(call: Call, value: Value, dims: Sequence[int]) -> tuple[Value, Value, Value]:
+def squared_distance(call: OperatorCall, value: Value, dims: Sequence[int]) -> tuple[Value, Value, Value]:
     """Mean, centred values and the sum of their squares, in two passes."""
     mean = _mean(call, value, dims)
     centred = call.do("sub", value, mean)
@@ -73,7 +73,7 @@ def squared_distance(call: Call, value: Value, dims: Sequence[int]) -> tuple[Val
 
 
 def _variance(*, root: bool, with_mean: bool = False) -> Rule:
-    def rule(call: Call) -> Value | tuple[Value, ...]:
+    def rule(call: OperatorCall) -> Value | tuple[Value, ...]:
         value = call.tensor()
         dims, correction = _variance_arguments(call, len(value.shape))
         count = _count(value, dims)
@@ -87,7 +87,7 @@ def _variance(*, root: bool, with_mean: bool = False) -> Rule:
     return rule
 
 
-def _variance_arguments(call: Call, rank: int) -> tuple[tuple[int, ...], float]:
+def _variance_arguments(call: OperatorCall, rank: int) -> tuple[tuple[int, ...], float]:
     """Dimensions and correction of the three overloads of var: (unbiased), (dim, unbiased), and correction=."""
     if "correction" in call.node.kwargs:
         correction = call.node.kwargs["correction"]
@@ -97,7 +97,7 @@ def _variance_arguments(call: Call, rank: int) -> tuple[tuple[int, ...], float]:
     return call.dims(1, "dim", rank), float(call.get(2, "unbiased", True) if call.node.op.endswith(".dim") else 1)
 
 
-def _vector_norm(call: Call) -> Value:
+def _vector_norm(call: OperatorCall) -> Value:
     value = call.tensor()
     kind_of(call.dtype)
     order_arg = call.get(1, "ord", call.get(1, "p", 2))
@@ -119,7 +119,7 @@ def _vector_norm(call: Call) -> Value:
 
 
 def _softmax(*, log: bool) -> Rule:
-    def rule(call: Call) -> Value:
+    def rule(call: OperatorCall) -> Value:
         value = call.tensor()
         dims = (int(call.number(1, "dim")),)
         if not value.shape:
@@ -135,7 +135,7 @@ def _softmax(*, log: bool) -> Rule:
     return rule
 
 
-def _logsumexp(call: Call) -> Value:
+def _logsumexp(call: OperatorCall) -> Value:
     value = call.tensor()
     dims = call.dims(1, "dim", len(value.shape))
     largest = call.nest.reduce("max", value, dims, call.dtype)
@@ -145,30 +145,30 @@ def _logsumexp(call: Call) -> Value:
     return _shaped(call, call.do("add", call.do("log", total), largest))
 
 
-def _affine(call: Call, value: Value, weight: Value | None, bias: Value | None) -> Value:
+def _affine(call: OperatorCall, value: Value, weight: Value | None, bias: Value | None) -> Value:
     if weight is not None:
         value = call.do("mul", value, weight)
     return value if bias is None else call.do("add", value, bias)
 
 
-def normalised(call: Call, value: Value, dims: Sequence[int], eps: float) -> Value:
+def normalised(call: OperatorCall, value: Value, dims: Sequence[int], eps: float) -> Value:
     """Zero mean and unit (biased) variance over `dims`."""
     _, centred, total = squared_distance(call, value, dims)
     variance = call.do("div", total, _count(value, dims))
     return call.do("mul", centred, call.do("rsqrt", call.do("add", variance, eps)))
 
 
-def _trailing(call: Call, value: Value) -> tuple[int, ...]:
+def _trailing(call: OperatorCall, value: Value) -> tuple[int, ...]:
     return tuple(range(len(value.shape) - len(call.get(1, "normalized_shape")), len(value.shape)))
 
 
-def _layer_norm(call: Call) -> Value:
+def _layer_norm(call: OperatorCall) -> Value:
     value = call.tensor(0, "input")
     normal = normalised(call, value, _trailing(call, value), float(call.number(4, "eps", 1e-5)))
     return _affine(call, normal, call.maybe_tensor(2, "weight"), call.maybe_tensor(3, "bias"))
 
 
-def _rms_norm(call: Call) -> Value:
+def _rms_norm(call: OperatorCall) -> Value:
     value = call.tensor(0, "input")
     eps = EPSILONS[value.dtype] if call.get(3, "eps") is None else float(call.number(3, "eps"))
     mean = _mean(call, call.do("mul", value, value), _trailing(call, value))
@@ -176,13 +176,13 @@ def _rms_norm(call: Call) -> Value:
     return _affine(call, normal, call.maybe_tensor(2, "weight"), None)
 
 
-def _per_channel(call: Call, position: int, name: str, rank: int) -> Value | None:
+def _per_channel(call: OperatorCall, position: int, name: str, rank: int) -> Value | None:
     """A vector over channels (dimension 1 of `rank`), ready to broadcast."""
     vector = call.maybe_tensor(position, name)
     return None if vector is None else call.nest.reshape(vector, (vector.shape[0], *(1,) * (rank - 2)))
 
 
-def _group_norm(call: Call) -> Value:
+def _group_norm(call: OperatorCall) -> Value:
     value = call.tensor(0, "input")
     groups = int(call.number(1, "num_groups"))
     batch, channels, *rest = value.shape
@@ -193,7 +193,7 @@ def _group_norm(call: Call) -> Value:
     return _affine(call, normal, _per_channel(call, 2, "weight", rank), _per_channel(call, 3, "bias", rank))
 
 
-def _batch_norm(call: Call) -> Value:
+def _batch_norm(call: OperatorCall) -> Value:
     value = call.tensor(0, "input")
     rank, eps = len(value.shape), float(call.number(7, "eps", 1e-5))
     weight, bias = _per_channel(call, 1, "weight", rank), _per_channel(call, 2, "bias", rank)
@@ -215,7 +215,7 @@ def _batch_norm(call: Call) -> Value:
     return _affine(call, call.do("mul", centred, scale), weight, bias)
 
 
-def _updated(call: Call, position: int, name: str, old: Value | None, new: Value, momentum: float) -> None:
+def _updated(call: OperatorCall, position: int, name: str, old: Value | None, new: Value, momentum: float) -> None:
     """`old = (1 - momentum) * old + momentum * new`, in place."""
     if old is None:
         return
@@ -223,7 +223,7 @@ def _updated(call: Call, position: int, name: str, old: Value | None, new: Value
     call.update(position, name, mixed)
 
 
-def _instance_norm(call: Call) -> Value:
+def _instance_norm(call: OperatorCall) -> Value:
     value = call.tensor(0, "input")
     rank = len(value.shape)
     if not call.get(5, "use_input_stats", True) or call.is_tensor(3, "running_mean"):
@@ -235,7 +235,7 @@ def _instance_norm(call: Call) -> Value:
 def _average_pool(spatial: int) -> Rule:
     """Adaptive average pooling to one point: a mean over the last dimensions."""
 
-    def rule(call: Call) -> Value:
+    def rule(call: OperatorCall) -> Value:
         value = call.tensor()
         if any(size != 1 for size in call.out.shape[-spatial:]):
             raise CannotLower("pooling to more than one point")
@@ -244,7 +244,7 @@ def _average_pool(spatial: int) -> Rule:
     return rule
 
 
-def _cosine(call: Call) -> Value:
+def _cosine(call: OperatorCall) -> Value:
     left, right = call.tensor(0, "x1"), call.tensor(1, "x2")
     dims, eps = (int(call.number(2, "dim", 1)),), float(call.number(3, "eps", 1e-8))
 

@@ -26,7 +26,7 @@ _ROOT = "the module itself"
 
 
 @dataclass
-class Section:
+class BodySection:
     """Consecutive lines of one block of the reference."""
 
     path: str  # module path of the block, "" for the root
@@ -36,7 +36,7 @@ class Section:
     gives: list[str] = field(default_factory=list)  # bound variables that are read later
 
 
-def sections(graph: OpGraph, units: Sequence[Unit], names: Variables) -> list[Section]:
+def sections(graph: OpGraph, units: Sequence[Unit], names: Variables) -> list[BodySection]:
     """All statements in order; `needs` and `gives` filled in. Kernel outputs are allocated right before their call."""
     known, owner = specs(graph), roots(graph)
     count = Counter(node.scope for node in graph.nodes)
@@ -47,13 +47,13 @@ def sections(graph: OpGraph, units: Sequence[Unit], names: Variables) -> list[Se
         scope = unit.covered[-1].scope if isinstance(unit, KernelCall) else unit.scope
         return scope if count[scope] > 2 or not scope else scope.rpartition(".")[0]
 
-    result: list[Section] = []
+    result: list[BodySection] = []
     where = None
     for position, unit in enumerate(units):
         place = placed(unit)
         path = _block(place)
         if not result or result[-1].path != path:
-            result.append(Section(path))
+            result.append(BodySection(path))
         section = result[-1]
         if place != where or not section.lines:
             section.lines += _heading(place, kinds.get(place, ""), blank=bool(section.lines))
@@ -76,7 +76,7 @@ def sections(graph: OpGraph, units: Sequence[Unit], names: Variables) -> list[Se
     return result
 
 
-def connect(parts: list[Section], returned: Sequence[str]) -> None:
+def connect(parts: list[BodySection], returned: Sequence[str]) -> None:
     """Fills in `gives` from what later sections and the return statement read."""
     wanted = set(returned)
     for section in reversed(parts):
@@ -173,7 +173,7 @@ def _bytes(spec: TensorSpec) -> int:
     return spec.elements * width.get(spec.dtype, 1 if spec.dtype in ("bool", "int8", "uint8") else 4)
 
 
-def written(parts: list[Section], keys: Sequence[str]) -> tuple[list[str], list[str]]:
+def written(parts: list[BodySection], keys: Sequence[str]) -> tuple[list[str], list[str]]:
     """Lines of the forward pass and lines of the methods that it calls. Short programs have no methods.
 
     `keys` are the state_dict's: methods are named clear of them, and say which tensors belong to a block.

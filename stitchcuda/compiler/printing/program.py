@@ -18,7 +18,7 @@ from stitchcuda.compiler.capture.dependencies import references
 from stitchcuda.compiler.capture.op_graph import OpGraph
 from stitchcuda.compiler.lower.ir import Stitch
 from stitchcuda.compiler.printing.constructor import constructor, escaped, is_constant, shape_text, tables
-from stitchcuda.compiler.printing.forward_body import Section, connect, sections, written
+from stitchcuda.compiler.printing.forward_body import BodySection, connect, sections, written
 from stitchcuda.compiler.printing.graph_replay import replayed
 from stitchcuda.compiler.printing.idioms import indented
 from stitchcuda.compiler.printing.manifest import manifest, read_manifest
@@ -118,7 +118,7 @@ def _checks(graph: OpGraph, made: Signature) -> list[str]:
     return lines
 
 
-def _opening(graph: OpGraph, made: Signature, parts: Sequence[Section], body: Sequence[str]) -> list[str]:
+def _opening(graph: OpGraph, made: Signature, parts: Sequence[BodySection], body: Sequence[str]) -> list[str]:
     """What the statements take for granted: the kernels, and the device of the inputs."""
     lines = []
     if any(line.lstrip().startswith("kernels.") for line in body):

@@ -17,7 +17,7 @@ from stitchcuda.state import Region, TensorSpec
 
 
 @dataclass(frozen=True)
-class Border:
+class TaskContract:
     """Contracts of the first instance. `listing`: one operator a line, `name = op(arguments)  # shape dtype`."""
 
     inputs: tuple[TensorSpec, ...]
@@ -25,7 +25,7 @@ class Border:
     listing: str
 
 
-def border(graph: OpGraph, regions: Sequence[Region]) -> Border:
+def border(graph: OpGraph, regions: Sequence[Region]) -> TaskContract:
     """The border of the first instances of `regions`, in execution order. Parameters are inputs by their state_dict key."""
     inside = {name for region in regions if region.nodes for name in region.nodes[0]}
     users: dict[str, set[str]] = {}
@@ -56,7 +56,7 @@ def border(graph: OpGraph, regions: Sequence[Region]) -> Border:
         if name in returned or users.get(name, set()) - inside
     )  # fmt: skip
     names = {name: tensor.key for name, tensor in keys.items()}
-    return Border(inputs, outputs, "\n".join(_operator(node, names) for node in nodes))
+    return TaskContract(inputs, outputs, "\n".join(_operator(node, names) for node in nodes))
 
 
 def _leads_inside(name: str, graph: OpGraph, users: dict[str, set[str]], inside: set[str]) -> bool:

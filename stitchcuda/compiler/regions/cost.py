@@ -23,14 +23,14 @@ from stitchcuda.compiler.capture.op_graph import Node, OpGraph
 from stitchcuda.compiler.lower.value_flow import Flow
 from stitchcuda.compiler.regions import operator_rates
 from stitchcuda.compiler.regions.floor import matrix_rate, program_floor
-from stitchcuda.compiler.regions.operator_work import Work, touched, work_of
+from stitchcuda.compiler.regions.operator_work import OperatorWork, touched, work_of
 from stitchcuda.state import DeviceFacts, Precision, Region
 
 ROW_OPERATORS = ("norm", "softmax", "sum", "mean", "var", "std", "amax", "amin", "prod", "pool", "logsumexp")
 
 
 @dataclass(frozen=True)
-class Unit:
+class IssuedWork:
     """One thing that the host issues: microseconds on the host and on the device, and how many kernels it launches."""
 
     host_us: float
@@ -89,7 +89,7 @@ def floor_ms(graph: OpGraph, device: DeviceFacts, precision: Precision = "refere
     return program_floor(graph, device, precision).ms
 
 
-def _units(graph: OpGraph, regions: Sequence[Region], kept: Collection[str], device: DeviceFacts) -> Iterator[Unit]:
+def _units(graph: OpGraph, regions: Sequence[Region], kept: Collection[str], device: DeviceFacts) -> Iterator[IssuedWork]:
     """What the host issues, in the graph's order; a stitched region in the place of its first node."""
     flow = Flow(graph)
     stitched: dict[str, tuple[Region, int]] = {}
@@ -107,17 +107,17 @@ def _units(graph: OpGraph, regions: Sequence[Region], kept: Collection[str], dev
             continue
         work = work_of(flow, node)
         if work.launches:
-            yield Unit(_host_us(work, node, device), _device_us(work, node, device), work.launches)
+            yield IssuedWork(_host_us(work, node, device), _device_us(work, node, device), work.launches)
         elif live is None or node.name in live:
-            yield Unit(operator_rates.VIEW_HOST * device.launch_us, 0.0, 0)
+            yield IssuedWork(operator_rates.VIEW_HOST * device.launch_us, 0.0, 0)
 
 
-def _own(region: Region, device: DeviceFacts) -> Unit:
+def _own(region: Region, device: DeviceFacts) -> IssuedWork:
     """One call of a region's kernel."""
     rows = any(word in op for op in region.operators for word in ROW_OPERATORS)
     rate = operator_rates.OWN_ROWS if rows else operator_rates.OWN_POINTWISE
     moved = region.fused_bytes / len(region.nodes) / (device.bandwidth_gbs * 1e3 * rate.bandwidth)
-    return Unit(rate.host * device.launch_us, rate.fixed_us + moved, 1)
+    return IssuedWork(rate.host * device.launch_us, rate.fixed_us + moved, 1)
 
 
 def _live_views(flow: Flow, stitched: Collection[str]) -> set[str]:
@@ -135,13 +135,13 @@ def _live_views(flow: Flow, stitched: Collection[str]) -> set[str]:
     return live
 
 
-def _host_us(work: Work, node: Node, device: DeviceFacts) -> float:
+def _host_us(work: OperatorWork, node: Node, device: DeviceFacts) -> float:
     """Recurrent layers launch from C++ inside one operator; other operators' launches are part of their measured share."""
     inner = 0.3 * work.launches if work.launches > 10 else 0.0
     return (operator_rates.rate_of(node.op).host + inner) * device.launch_us
 
 
-def _device_us(work: Work, node: Node, device: DeviceFacts) -> float:
+def _device_us(work: OperatorWork, node: Node, device: DeviceFacts) -> float:
     rate = operator_rates.rate_of(node.op)
     half = bool(node.outputs) and node.outputs[0].dtype in ("float16", "bfloat16")
     fixed, share = rate.fixed_us, rate.half if half else rate.bandwidth
@@ -154,6 +154,6 @@ def _device_us(work: Work, node: Node, device: DeviceFacts) -> float:
     return fixed + moved
 
 
-def _matrix_us(work: Work, node: Node, device: DeviceFacts) -> float:
+def _matrix_us(work: OperatorWork, node: Node, device: DeviceFacts) -> float:
     """Flops over the device's matrix rate."""
     return 1e6 * work.flops / (matrix_rate(node.op, node.outputs[0].dtype, device) or 1e12)

@@ -46,7 +46,7 @@ MATRIX = frozenset({
 
 
 @dataclass(frozen=True)
-class Work:
+class OperatorWork:
     """Of one eager operator. `matrix` says that its flops run at the device's matrix rate."""
 
     bytes: int
@@ -55,16 +55,16 @@ class Work:
     matrix: bool = False
 
 
-def work_of(flow: Flow, node: Node) -> Work:
+def work_of(flow: Flow, node: Node) -> OperatorWork:
     """The eager cost of a node; zero for views."""
     base = base_name(node.op)
     if flow.is_view(node) or not (node.outputs or writes(node)):
-        return Work(0, 0, 0)
+        return OperatorWork(0, 0, 0)
     read = sum(_read_bytes(flow, node, name) for name in dict.fromkeys(references((node.args, node.kwargs))))
     written = sum(spec.elements * size_of(spec.dtype) for spec in node.outputs)
     matrix = base in MATRIX
     flops = matrix_flops(flow, node) if matrix else _elements(flow, node) * STEPS.get(base, 1)
-    return Work(read + written, flops, _launches(flow, node), matrix)
+    return OperatorWork(read + written, flops, _launches(flow, node), matrix)
 
 
 def synchronises(flow: Flow, node: Node) -> bool:

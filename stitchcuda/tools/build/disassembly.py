@@ -44,7 +44,7 @@ class Instruction(NamedTuple):
     operands: str
 
 
-class Function(NamedTuple):
+class SassFunction(NamedTuple):
     """One function's code, in the order of its addresses."""
 
     symbol: str
@@ -66,7 +66,7 @@ def find(name: str) -> list[Path]:
     return [path for path in dict.fromkeys(found) if path.is_file()]
 
 
-def functions(binary: Path) -> list[Function]:
+def functions(binary: Path) -> list[SassFunction]:
     """Every GPU function in a cubin, an object or a shared library; none for a library without device code.
 
     Raises `BadInput` for a file that no disassembler reads, `Unavailable` where there is none.
@@ -94,7 +94,7 @@ def _ways() -> list[tuple[Path, str]]:
     return [*((tool, "-json") for tool in readers), *((tool, "-sass") for tool in dumpers), *((tool, "-c") for tool in readers)]
 
 
-def _read(files: Sequence[Path], ways: Sequence[tuple[Path, str]], scratch: Path) -> list[Function]:
+def _read(files: Sequence[Path], ways: Sequence[tuple[Path, str]], scratch: Path) -> list[SassFunction]:
     if not ways:
         raise Unavailable(f"no disassembler for {files[0].name}: none in the toolkit, on the PATH or in a package; {_REMEDY}")
     said = ""
@@ -134,7 +134,7 @@ def _kind(binary: Path) -> Literal["cubin", "host"]:
     return "cubin" if head[:4] == _ELF and int.from_bytes(head[18:20], "little") == _CUDA_MACHINE else "host"
 
 
-def _from_json(text: str) -> Iterator[Function]:
+def _from_json(text: str) -> Iterator[SassFunction]:
     """nvdisasm's list: facts about the file, then one list of functions. Instructions have no addresses, but one size."""
     try:
         _, *lists = json.loads(text[text.index("[") :])
@@ -144,19 +144,19 @@ def _from_json(text: str) -> Iterator[Function]:
                 Instruction(place * _BYTES, str(part.get("predicate", "")), str(part["opcode"]), str(part.get("operands", "")))
                 for place, part in enumerate(parts)
             ]
-            yield Function(str(one["function-name"]), code)
+            yield SassFunction(str(one["function-name"]), code)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise BadInput(f"nvdisasm printed what is no list of functions: {text[:200]!r}") from error
 
 
-def _from_text(text: str) -> Iterator[Function]:
+def _from_text(text: str) -> Iterator[SassFunction]:
     """What `cuobjdump -sass` and `nvdisasm -c` print; the latter writes branch targets as labels."""
     name, code, labels = "", list[Instruction](), dict[str, int]()
     waiting: list[str] = []
 
-    def finished() -> Iterator[Function]:
+    def finished() -> Iterator[SassFunction]:
         if code:
-            yield Function(name, [one._replace(operands=_resolved(one.operands, labels)) for one in code])
+            yield SassFunction(name, [one._replace(operands=_resolved(one.operands, labels)) for one in code])
 
     for line in text.splitlines():
         if (found := _INSTRUCTION.match(line)) is not None:

@@ -28,7 +28,7 @@ _dry_runs: dict[tuple[str, ...], str] = {}
 _MODULE = "--gen_module_id_file"           # asks the host's half to write the name that both halves read
 
 
-class Passes(NamedTuple):
+class NvccCommands(NamedTuple):
     """The commands of one dry run, each a line for a shell."""
 
     settings: tuple[tuple[str, str], ...]
@@ -62,7 +62,7 @@ def compiled(
     return last._replace(output=halves.output + last.output, seconds=halves.seconds + last.seconds)
 
 
-def _planned(order: Sequence[str], made: Path, scratch: Path, run: Run) -> Passes | None:
+def _planned(order: Sequence[str], made: Path, scratch: Path, run: Run) -> NvccCommands | None:
     """The passes of a dry run; the same order for another file of the same name differs in three paths and in nothing else."""
     places = (str(scratch), str(made), order[-1])
     key = (*order[:-1], Path(order[-1]).name, made.name)
@@ -81,7 +81,7 @@ def _planned(order: Sequence[str], made: Path, scratch: Path, run: Run) -> Passe
     return parsed(dry)
 
 
-def parsed(dry: str) -> Passes | None:
+def parsed(dry: str) -> NvccCommands | None:
     """The passes of a dry run's output; None unless they are the known ones, each of them once."""
     lines = [line.removeprefix("#$ ").strip() for line in dry.splitlines() if line.startswith("#$ ")]
     settings = tuple((hit[1], hit[2].strip()) for line in lines if (hit := _ASSIGNED.fullmatch(line)))
@@ -98,10 +98,10 @@ def parsed(dry: str) -> Passes | None:
         return None
     front = one["cudafe++"].replace(f"{_MODULE} ", "")
     device = tuple(one[kind] for kind in ("device", "cicc", "ptxas", "fatbinary"))
-    return Passes(settings, (one["host"], front), device, one["object"], module[1])
+    return NvccCommands(settings, (one["host"], front), device, one["object"], module[1])
 
 
-def script(passes: Passes) -> str:
+def script(passes: NvccCommands) -> str:
     """The halves, for /bin/sh in an empty folder; prints what the passes print, the host's half first."""
     settings = _exported(passes)
     host, device = " &&\n".join(passes.host), " &&\n".join(passes.device)
@@ -115,7 +115,7 @@ cat host.log device.log
 """
 
 
-def _exported(passes: Passes) -> str:
+def _exported(passes: NvccCommands) -> str:
     return "\n".join(f"export {name}={shlex.quote(value)}" for name, value in passes.settings)
 
 

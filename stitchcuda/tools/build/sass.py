@@ -18,7 +18,7 @@ from pydantic import Field
 from stitchcuda.errors import BadInput, Unavailable
 from stitchcuda.sandbox import digest_seal
 from stitchcuda.state import KernelUsage, Record
-from stitchcuda.tools.build.disassembly import Function, Instruction, functions
+from stitchcuda.tools.build.disassembly import SassFunction, Instruction, functions
 from stitchcuda.tools.build.kernel_names import demangled
 
 # Opcodes: NVIDIA's "CUDA Binary Utilities", instruction sets of Ampere, Hopper and Blackwell.
@@ -36,7 +36,7 @@ Widths = dict[int, int]
 """Number of instructions by the bits that one thread moves with each."""
 
 
-class Loop(Record):
+class SassLoop(Record):
     """An innermost loop's body. One memory access in a short body: the compiler did not unroll it."""
 
     instructions: int
@@ -68,7 +68,7 @@ class SassFacts(Record):
     global_atomics: int = 0
     shared_atomics: int = 0
     subroutines: tuple[str, ...] = ()      # the compiler's own slow paths, such as exact division
-    loops: tuple[Loop, ...] = ()           # innermost ones only
+    loops: tuple[SassLoop, ...] = ()           # innermost ones only
 
 
 def facts(binary: Path) -> tuple[SassFacts, ...]:
@@ -79,7 +79,7 @@ def facts(binary: Path) -> tuple[SassFacts, ...]:
     return tuple(facts_of(one) for one in functions(binary))
 
 
-def facts_of(function: Function) -> SassFacts:
+def facts_of(function: SassFunction) -> SassFacts:
     """The same for one function that was read already."""
     code = _without_padding(function.code)
     bases = Counter(one.opcode.partition(".")[0] for one in code)
@@ -208,7 +208,7 @@ def _target(one: Instruction) -> int | None:
     return int(found[1], 16) if found is not None else None
 
 
-def _innermost(code: Sequence[Instruction]) -> tuple[Loop, ...]:
+def _innermost(code: Sequence[Instruction]) -> tuple[SassLoop, ...]:
     """Loops without another one inside. A jump back is a loop's only if forward steps lead from its target to the jump:
     code that is seldom needed lies behind the end and jumps back as well."""
     place = {one.address: number for number, one in enumerate(code)}
@@ -245,9 +245,9 @@ def _reaches(code: Sequence[Instruction], place: dict[int, int], start: int, end
     return False
 
 
-def _loop(body: Sequence[Instruction]) -> Loop:
+def _loop(body: Sequence[Instruction]) -> SassLoop:
     bases = [one.opcode.partition(".")[0] for one in body]
-    return Loop(
+    return SassLoop(
         instructions=len(body),
         global_loads=sum(base in ("LDG", "LD", "LDGSTS") for base in bases),
         shared_loads=sum(base in ("LDS", "LDSM") for base in bases),

@@ -25,7 +25,7 @@ from pydantic import ValidationError
 from stitchcuda.errors import StitchError, Unavailable
 from stitchcuda.state import Record
 from stitchcuda.store import write_atomically
-from stitchcuda.tools.device.data_sheets import Sheet, objection, sheet_of
+from stitchcuda.tools.device.data_sheets import DataSheet, objection, sheet_of
 from stitchcuda.tools.device.interval import Median
 from stitchcuda.tools.device.nvidia_smi import Gpu, first_gpu
 from stitchcuda.tools.device.toolkit import user_cache
@@ -34,7 +34,7 @@ STEADY = 0.10                              # a wider interval, relative to the m
 LIMIT_S = 120.0                            # about 10 s of measuring; importing torch on a cold disk and waiting for a turn
 
 
-class Host(Record):
+class MeasuredHost(Record):
     """What a measurement is kept under: it holds until one of these changes."""
 
     name: str
@@ -44,10 +44,10 @@ class Host(Record):
     cuda: str                              # that torch was built for
 
 
-class Reached(Record):
+class MeasuredCeilings(Record):
     """What one GPU reached. GB/s count reads plus writes, 1e9 bytes per second; rates are dense, 1e12 per second."""
 
-    host: Host
+    host: MeasuredHost
     sm_count: int
     memory_bytes: int
     l2_bytes: int
@@ -70,23 +70,23 @@ def torch_versions() -> tuple[str, str]:
     return importlib.metadata.version("torch"), cuda.group(1) if cuda else ""
 
 
-def host_of(gpu: Gpu) -> Host:
+def host_of(gpu: Gpu) -> MeasuredHost:
     torch, cuda = torch_versions()
-    return Host(name=gpu.name, capability=gpu.capability, driver=gpu.driver, torch=torch, cuda=cuda)
+    return MeasuredHost(name=gpu.name, capability=gpu.capability, driver=gpu.driver, torch=torch, cuda=cuda)
 
 
-def kept(host: Host, cache: Path | None = None) -> Reached | None:
+def kept(host: MeasuredHost, cache: Path | None = None) -> MeasuredCeilings | None:
     """What was measured under the same names before; None where nothing was, or its file is not what was kept there."""
     try:
         path = _place(host, cache)
-        found = Reached.model_validate_json(path.read_bytes()) if path.is_file() else None
+        found = MeasuredCeilings.model_validate_json(path.read_bytes()) if path.is_file() else None
         whole = found is not None and found.host == host and sound(found, sheet_of(host.name)) == found
     except (OSError, ValidationError, Unavailable):  # of another version, torn or changed: it is measured again
         return None
     return found if whole else None
 
 
-def keep(reached: Reached, cache: Path | None = None) -> str:
+def keep(reached: MeasuredCeilings, cache: Path | None = None) -> str:
     """Keeps a measurement and returns "", or the reason why it could not be kept."""
     try:
         write_atomically(_place(reached.host, cache), reached.model_dump_json(indent=1).encode())
@@ -95,7 +95,7 @@ def keep(reached: Reached, cache: Path | None = None) -> str:
     return ""
 
 
-def measure(host: Host, *, limit_s: float = LIMIT_S, command: tuple[str, ...] = ()) -> Reached:
+def measure(host: MeasuredHost, *, limit_s: float = LIMIT_S, command: tuple[str, ...] = ()) -> MeasuredCeilings:
     """Measures in a new process. Raises `Unavailable` with the reason: no room, another GPU, a figure that cannot be.
 
     `command`: what to run instead of the worker, for tests.
@@ -109,13 +109,13 @@ def measure(host: Host, *, limit_s: float = LIMIT_S, command: tuple[str, ...] = 
         said = (done.stderr.strip() or f"exit code {done.returncode}").splitlines()[-1]
         raise Unavailable(f"the GPU's ceilings could not be measured: {said}")
     try:
-        reached = Reached(host=host, **json.loads(done.stdout))
+        reached = MeasuredCeilings(host=host, **json.loads(done.stdout))
     except (ValueError, TypeError) as error:
         raise Unavailable(f"the GPU's ceilings could not be measured: unreadable answer {done.stdout[:200]!r}") from error
     return sound(reached, sheet_of(host.name))
 
 
-def sound(reached: Reached, sheet: Sheet | None) -> Reached:
+def sound(reached: MeasuredCeilings, sheet: DataSheet | None) -> MeasuredCeilings:
     """The measurement less the rates that cannot be, each with a note. Raises `Unavailable` for what is always needed."""
     bandwidth = reached.bandwidth_gbs
     needed = {"copy bandwidth": bandwidth, "operator's time": reached.operator_us}
@@ -138,7 +138,7 @@ def sound(reached: Reached, sheet: Sheet | None) -> Reached:
     return reached.model_copy(update={"tflops": rates, "notes": tuple(notes)})
 
 
-def known(gpu: Gpu, *, measuring: bool, cache: Path | None = None) -> tuple[Reached | None, str]:
+def known(gpu: Gpu, *, measuring: bool, cache: Path | None = None) -> tuple[MeasuredCeilings | None, str]:
     """What this GPU reaches, and a sentence where it is not known or not kept. Measures, if asked to, where nothing is kept."""
     host = host_of(gpu)
     found = kept(host, cache)
@@ -153,7 +153,7 @@ def known(gpu: Gpu, *, measuring: bool, cache: Path | None = None) -> tuple[Reac
     return found, keep(found, cache)
 
 
-def text(reached: Reached) -> str:
+def text(reached: MeasuredCeilings) -> str:
     """A few lines for people."""
 
     def line(name: str, rate: Median, unit: str) -> str:
@@ -208,7 +208,7 @@ def _unsteady(what: str, rate: Median) -> str:
     return f"the {what} wavers by {rate.spread:.0%} ({STEADY:.0%} may be): the GPU is busy with something else"
 
 
-def _place(host: Host, cache: Path | None) -> Path:
+def _place(host: MeasuredHost, cache: Path | None) -> Path:
     name = hashlib.sha256(host.model_dump_json().encode()).hexdigest()[:24]
     return (cache or user_cache()) / "ceilings" / f"{name}.json"
 

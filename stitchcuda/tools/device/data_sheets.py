@@ -14,7 +14,7 @@ LOWEST, HIGHEST = 0.10, 1.05
 """Shares of a data sheet outside of which a measured figure is refused: another process, a slice of a GPU, a broken clock."""
 
 
-class Sheet(Record):
+class DataSheet(Record):
     """One product. `tflops` are tensor-core rates but for float32, and float64 where there are none: 1e12 per second."""
 
     title: str
@@ -25,13 +25,13 @@ class Sheet(Record):
 
 def _sheet(
     title: str, sms: int, bandwidth: float, *, half: float, tf32: float, single: float, double: float, int8: float
-) -> Sheet:
+) -> DataSheet:
     rates = {"bfloat16": half, "float16": half, "tf32": tf32, "float32": single, "float64": double, "int8": int8}
-    return Sheet(title=title, sm_count=sms, bandwidth_gbs=bandwidth, tflops=rates)
+    return DataSheet(title=title, sm_count=sms, bandwidth_gbs=bandwidth, tflops=rates)
 
 
 # Words that a driver's name for the GPU has; the more special name first.
-_SHEETS: tuple[tuple[frozenset[str], Sheet], ...] = (
+_SHEETS: tuple[tuple[frozenset[str], DataSheet], ...] = (
     (frozenset({"H200", "NVL"}), _sheet(
         "H200 NVL", 132, 4800, half=835.5, tf32=417.5, single=60.0, double=60.0, int8=1671.0)),
     (frozenset({"H200"}), _sheet("H200 SXM", 132, 4800, half=989.4, tf32=494.7, single=66.9, double=66.9, int8=1978.9)),
@@ -49,7 +49,7 @@ _SHEETS: tuple[tuple[frozenset[str], Sheet], ...] = (
 )  # fmt: skip
 
 
-def sheet_of(name: str) -> Sheet | None:
+def sheet_of(name: str) -> DataSheet | None:
     """The data sheet of a GPU by its driver's name, such as "NVIDIA A100-SXM4-80GB"; None for one that is not known."""
     words = set(re.split(r"[\s-]+", name))
     return next((sheet for key, sheet in _SHEETS if key <= words), None)

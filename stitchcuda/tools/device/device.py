@@ -14,13 +14,13 @@ from stitchcuda.compiler.regions import operator_rates
 from stitchcuda.errors import BadInput, Unavailable
 from stitchcuda.state import DeviceFacts, Record, Target
 from stitchcuda.tools.device import ceilings
-from stitchcuda.tools.device.data_sheets import Sheet, sheet_of
+from stitchcuda.tools.device.data_sheets import DataSheet, sheet_of
 from stitchcuda.tools.device.nvidia_smi import Gpu, first_gpu
 
 DEVICES = ("auto", "cuda", "sim")
 
 
-class Nominal(Record):
+class NominalCeilings(Record):
     """What one kind of device is taken to reach where nothing was measured."""
 
     sm_count: int
@@ -29,11 +29,11 @@ class Nominal(Record):
 
 
 # H200: seen with torch 2.11 (CUDA 13.0): a large device copy; matrix products 4096 to 8192 cubed.
-_H200 = Nominal(
+_H200 = NominalCeilings(
     sm_count=132, bandwidth_gbs=4300.0,
     tflops={"bfloat16": 790.0, "float16": 790.0, "tf32": 385.0, "float32": 51.0, "float64": 34.0},
 )  # fmt: skip
-_UNKNOWN = Nominal(
+_UNKNOWN = NominalCeilings(
     sm_count=80, bandwidth_gbs=800.0,
     tflops={"bfloat16": 100.0, "float16": 100.0, "tf32": 50.0, "float32": 20.0, "float64": 0.6},
 )  # fmt: skip
@@ -93,21 +93,21 @@ def device_facts(target: Target, *, measure: bool = False, cache: Path | None = 
     )
 
 
-def _nominal(name: str) -> Nominal:
+def _nominal(name: str) -> NominalCeilings:
     """By the driver's name for the GPU."""
     sheet = sheet_of(name)
     if sheet is None:
         return _UNKNOWN
     if sheet.title == "H200 SXM":
         return _H200
-    return Nominal(
+    return NominalCeilings(
         sm_count=sheet.sm_count,
         bandwidth_gbs=_BANDWIDTH_SHARE * sheet.bandwidth_gbs,
         tflops={dtype: share * sheet.tflops[dtype] for dtype, share in _SHARES.items()} | {"float64": _double(sheet)},
     )
 
 
-def _double(sheet: Sheet) -> float:
+def _double(sheet: DataSheet) -> float:
     """float64 on tensor cores is taken at half its sheet, as the H200's; elsewhere at all of it."""
     return sheet.tflops["float64"] * (0.5 if sheet.tflops["float64"] > 5 else 1.0)
 

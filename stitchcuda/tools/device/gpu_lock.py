@@ -34,7 +34,7 @@ def together(device: str, waited: Callable[[float], None] = lambda seconds: None
         yield
 
 
-class Turn:
+class GpuLock:
     """One process' turn on one device, which its threads share: whoever comes second is in it already."""
 
     def __init__(self, device: str) -> None:

@@ -18,7 +18,7 @@ from stitchcuda.state import Record
 MOST = 4 * 1024**2                         # bytes of output; more is no answer
 
 
-class Answer(Record):
+class CommandOutput(Record):
     """What a program said. Where it could not be run or did not end, `why` says so."""
 
     ok: bool                               # it ended with 0
@@ -32,13 +32,13 @@ class Answer(Record):
         return self.why or (self.out + self.err).strip()
 
 
-def ask(*command: str | Path, seconds: float) -> Answer:
+def ask(*command: str | Path, seconds: float) -> CommandOutput:
     """Runs a command in a session of its own and reads what it prints."""
     pipe, null = subprocess.PIPE, subprocess.DEVNULL
     try:
         child = subprocess.Popen(command, stdin=null, stdout=pipe, stderr=pipe, start_new_session=True)
     except (OSError, ValueError) as error:  # ValueError: a null byte in a name
-        return Answer(ok=False, why=f"it cannot be run ({getattr(error, 'strerror', None) or error})")
+        return CommandOutput(ok=False, why=f"it cannot be run ({getattr(error, 'strerror', None) or error})")
     with child:
         try:
             out, err, why = _read(child, time.monotonic() + seconds)
@@ -47,7 +47,7 @@ def ask(*command: str | Path, seconds: float) -> Answer:
         finally:
             if child.returncode is None:
                 kill_group(child.pid)
-    return Answer(ok=child.returncode == 0 and not why, out=out, err=err, why=why)
+    return CommandOutput(ok=child.returncode == 0 and not why, out=out, err=err, why=why)
 
 
 def _read(child: subprocess.Popen[bytes], until: float) -> tuple[str, str, str]:

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from stitchcuda.simulator.build import build_simulated
-from stitchcuda.simulator.library_cache import Unusable, home
+from stitchcuda.simulator.library_cache import CacheUnusable, home
 from stitchcuda.simulator.torch_extension import version
 from stitchcuda.tools.device.toolkit import runtime_cache
 
@@ -53,7 +53,7 @@ def probe(folder: Path) -> float:
         path.write_text(text)
     try:
         kept = home(runtime_cache(), version())
-    except Unusable:                       # doctor says so by itself
+    except CacheUnusable:                       # doctor says so by itself
         kept = None
     library = build_simulated(sources, name="reverse", cache=folder / "cache", home=kept)
     count = BLOCKS * THREADS

@@ -17,7 +17,7 @@ from stitchcuda.errors import Unavailable
 from stitchcuda.tools.build.kernel_names import classify
 from stitchcuda.tools.profile.ranges import CALL_RANGE, REGION_PREFIX, TRACED_RANGE
 from stitchcuda.tools.profile.system_profile import SystemProfile
-from stitchcuda.tools.profile.timeline import ApiCall, Range, Recording, Work, profile_of
+from stitchcuda.tools.profile.timeline import ApiCall, DeviceWork, Range, Recording, profile_of
 from stitchcuda.tools.profile.untrusted_file import MOST_BYTES, open_foreign
 
 _NS = 1e3                                  # in a microsecond
@@ -67,7 +67,7 @@ def _api(event: Mapping[str, Any]) -> ApiCall:
     return ApiCall(event["name"], *_times(event), process=0, thread=_thread(event), correlation=correlation)
 
 
-def _work(event: Mapping[str, Any], own: frozenset[str]) -> Work:
+def _work(event: Mapping[str, Any], own: frozenset[str]) -> DeviceWork:
     said, name = event["args"], event["name"]
     kind: Literal["kernel", "copy"] = "kernel" if event["cat"] == "kernel" else "copy"
     origin: Any = classify(name, own) if kind == "kernel" else "copy"
@@ -76,7 +76,7 @@ def _work(event: Mapping[str, Any], own: frozenset[str]) -> Work:
     elif kind == "copy":                   # "Memcpy HtoD (Pageable -> Device)"
         short = re.search(r"\b([HDP]to[HDP])\b", name)
         name = f"copy {_COPIES.get(short.group(1), short.group(1)) if short else name}"
-    return Work(
+    return DeviceWork(
         kind, name, origin, *_times(event), process=0,
         stream=(int(said.get("device", 0)), int(said.get("context", 0)), int(said.get("stream", 0))),
         correlation=int(said.get("correlation", -1)), of_graph=bool(said.get("graph node id")), size=int(said.get("bytes", 0)),

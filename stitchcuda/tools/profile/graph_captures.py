@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from stitchcuda.tools.profile.timeline import Capture
+from stitchcuda.tools.profile.timeline import GraphCapture
 
 Node = tuple[int, int]                     # its process and its number there
 
 
-def captures(created: Mapping[Node, Capture], originals: Mapping[Node, Node]) -> dict[Node, Capture]:
+def captures(created: Mapping[Node, GraphCapture], originals: Mapping[Node, Node]) -> dict[Node, GraphCapture]:
     """The captures that are known, each node visited once. `created`: when nodes came to be; a clone's own time is no capture.
     `originals`: what clones are clones of."""
-    found: dict[Node, Capture | None] = {node: made for node, made in created.items() if node not in originals}
+    found: dict[Node, GraphCapture | None] = {node: made for node, made in created.items() if node not in originals}
     for clone in originals:
         chain, node = list[Node](), clone
         while node in originals and node not in found:

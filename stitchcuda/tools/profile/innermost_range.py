@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 Label = TypeVar("Label")
 
 
-class Cover(Generic[Label]):
+class InnermostRanges(Generic[Label]):
     """Ranges of (start, end, label), the end outside. Of one that ends after what it is in, only the part inside counts."""
 
     def __init__(self, ranges: Iterable[tuple[int, int, Label]]) -> None:

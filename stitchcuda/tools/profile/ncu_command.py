@@ -68,7 +68,7 @@ _REMEDIES = (
 )  # fmt: skip
 
 
-class Timed(Protocol):
+class TimedKernel(Protocol):
     """What `choose` must know of a kernel: a system profile's records will do."""
 
     @property
@@ -84,7 +84,7 @@ class Timed(Protocol):
     def origin(self) -> str: ...           # own, vendor, framework
 
 
-class Chosen(Record):
+class ChosenKernel(Record):
     """A function whose kernels are to be profiled."""
 
     name: str                              # of its longest kernel, demangled
@@ -121,13 +121,13 @@ def find_tool(name: str, places: Sequence[str]) -> Path | None:
     return None
 
 
-def choose(kernels: Sequence[Timed], most: int = _MOST_KERNELS) -> tuple[Chosen, ...]:
+def choose(kernels: Sequence[TimedKernel], most: int = _MOST_KERNELS) -> tuple[ChosenKernel, ...]:
     """The kernels worth looking at: at most `most`, the longest first, none under 5 % of the device time.
 
     Kernels of the same base name count as one, since ncu's filter cannot tell them apart; copies and whole graphs have no such
     name and count for the device time alone. One place is for an own kernel, if there is one: that a rewrite can change.
     """
-    groups: dict[str, list[Timed]] = {}
+    groups: dict[str, list[TimedKernel]] = {}
     for kernel in kernels:
         if kernel.origin not in _NO_KERNELS and re.fullmatch(r"[\w$]+", name := base_name(kernel.name)):
             groups.setdefault(name, []).append(kernel)
@@ -135,7 +135,7 @@ def choose(kernels: Sequence[Timed], most: int = _MOST_KERNELS) -> tuple[Chosen,
     for group in groups.values():
         longest = max(group, key=lambda kernel: kernel.ms)
         took, launches = sum(kernel.ms for kernel in group), sum(kernel.launches for kernel in group)
-        ranked.append(Chosen(name=longest.name, ms=took, launches=launches, origin=longest.origin))
+        ranked.append(ChosenKernel(name=longest.name, ms=took, launches=launches, origin=longest.origin))
     ranked.sort(key=lambda kernel: -kernel.ms)
     whole = sum(kernel.ms for kernel in kernels)
     chosen = [kernel for kernel in ranked if whole and kernel.ms >= _LEAST_SHARE * whole][:most]
@@ -149,7 +149,7 @@ def command(
     ncu: Path,
     target: Sequence[str],
     report: Path,
-    kernels: Sequence[Chosen],
+    kernels: Sequence[ChosenKernel],
     *,
     cache: Literal["all", "none"] = "all",
     replay: Literal["kernel", "application"] = "kernel",
@@ -177,7 +177,7 @@ def command(
 
 def profile(
     target: Sequence[str],
-    kernels: Sequence[Chosen],
+    kernels: Sequence[ChosenKernel],
     folder: Path,
     *,
     run: Run,

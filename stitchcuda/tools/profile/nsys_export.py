@@ -20,7 +20,7 @@ from stitchcuda.tools.build.kernel_names import base_name, classify, demangled
 from stitchcuda.tools.profile.graph_captures import Node, captures
 from stitchcuda.tools.profile.ranges import CALL_RANGE, REGION_PREFIX, TRACED_RANGE
 from stitchcuda.tools.profile.system_profile import Origin, SystemProfile
-from stitchcuda.tools.profile.timeline import ApiCall, Capture, Range, Recording, Work, profile_of
+from stitchcuda.tools.profile.timeline import ApiCall, DeviceWork, GraphCapture, Range, Recording, profile_of
 from stitchcuda.tools.profile.untrusted_file import open_foreign
 
 _MAGIC, _HEAD = b"SQLite format 3\0", 100  # what a file begins with, bytes of its header (sqlite.org/fileformat.html)
@@ -179,10 +179,10 @@ def _api(file: _File) -> Iterator[ApiCall]:
         yield ApiCall(plain, start, end, (thread or 0) >> _PROCESS, thread or 0, correlation)
 
 
-def _captured(file: _File) -> dict[Node, Capture]:
+def _captured(file: _File) -> dict[Node, GraphCapture]:
     """When nodes of CUDA graphs were captured. Where a column is missing nothing is known: without `originalGraphNodeId` the
     time at which a clone was made would pass for that of its capture."""
-    created: dict[Node, Capture] = {}
+    created: dict[Node, GraphCapture] = {}
     originals: dict[Node, Node] = {}
     columns = ("start", "nameId", "globalTid", "graphNodeId", "originalGraphNodeId")
     for start, name, thread, node, original in file.rows(_NODE, *columns) if file.has(_NODE, *columns) else ():
@@ -190,11 +190,11 @@ def _captured(file: _File) -> dict[Node, Capture]:
         if node and original:
             originals.setdefault((process, node), (process, original))
         elif node and start is not None and file.texts.get(name) == _CREATION:
-            created.setdefault((process, node), Capture(thread or 0, start))
+            created.setdefault((process, node), GraphCapture(thread or 0, start))
     return captures(created, originals)
 
 
-def _kernels(file: _File, own: frozenset[str], captured: Mapping[Node, Capture]) -> Iterator[Work]:
+def _kernels(file: _File, own: frozenset[str], captured: Mapping[Node, GraphCapture]) -> Iterator[DeviceWork]:
     # An older file has names in nsys's own spelling only, with which full names do not compare.
     loosely = own | {base_name(name) for name in own}
     kinds: dict[tuple[int, int | None], tuple[str, Origin]] = {}
@@ -211,13 +211,13 @@ def _kernels(file: _File, own: frozenset[str], captured: Mapping[Node, Capture])
             kinds[spelled, mangled] = (name, origin)
         name, origin = kinds[spelled, mangled]
         process, where = (global_id or 0) >> _PROCESS, (device, context or 0, stream)
-        yield Work(
+        yield DeviceWork(
             "kernel", name, origin, start, end, process, where, correlation, bool(node or graph),
             captured=captured.get((process, node)),
         )  # fmt: skip
 
 
-def _graphs(file: _File) -> Iterator[Work]:
+def _graphs(file: _File) -> Iterator[DeviceWork]:
     """Launches of CUDA graphs that were recorded as wholes."""
     for start, end, device, stream, correlation, context, process, graph in file.rows(
         _GRAPH, "start", "end", "deviceId", "streamId", "correlationId", optional=("contextId", "globalPid", "graphId")
@@ -225,10 +225,10 @@ def _graphs(file: _File) -> Iterator[Work]:
         _in_order(_GRAPH, start, end)
         name = f"CUDA graph {graph}, as a whole"
         where = (device, context or 0, stream)
-        yield Work("graph", name, "graph", start, end, (process or 0) >> _PROCESS, where, correlation, True)
+        yield DeviceWork("graph", name, "graph", start, end, (process or 0) >> _PROCESS, where, correlation, True)
 
 
-def _copies(file: _File, captured: Mapping[Node, Capture]) -> Iterator[Work]:
+def _copies(file: _File, captured: Mapping[Node, GraphCapture]) -> Iterator[DeviceWork]:
     kinds = _KINDS | {kind: label for kind, label in file.rows("ENUM_CUDA_MEMCPY_OPER", "id", optional=("label",)) if label}
     for table in (_COPY, _SET):
         for start, end, device, stream, correlation, size, context, global_id, kind, node in file.rows(
@@ -238,6 +238,6 @@ def _copies(file: _File, captured: Mapping[Node, Capture]) -> Iterator[Work]:
             _in_order(table, start, end)
             name = "memset" if table == _SET else f"copy {kinds.get(kind, f'kind {kind}')}"
             process, where = (global_id or 0) >> _PROCESS, (device, context or 0, stream)
-            yield Work(
+            yield DeviceWork(
                 "copy", name, "copy", start, end, process, where, correlation, bool(node), size, captured.get((process, node))
             )

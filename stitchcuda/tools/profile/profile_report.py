@@ -13,7 +13,7 @@ from stitchcuda.compiler.regions.floor import program_floor
 from stitchcuda.state import DeviceFacts, Record, Settings
 from stitchcuda.tools.device.device import device_facts
 from stitchcuda.tools.profile import kernel_text, profile_table, profile_text, profiling
-from stitchcuda.tools.profile.profiling import Counted
+from stitchcuda.tools.profile.profiling import CountedKernels
 from stitchcuda.tools.profile.system_profile import SystemProfile, grouped
 from stitchcuda.verify.client import Judge
 
@@ -27,7 +27,7 @@ class ProfileReport(Record):
     floor_binds: str = ""
     reference: SystemProfile
     program: SystemProfile | None = None
-    kernels: Counted = Counted(skipped="not asked for: --counters reads them")
+    kernels: CountedKernels = CountedKernels(skipped="not asked for: --counters reads them")
     notes: tuple[str, ...] = ()
 
     @property

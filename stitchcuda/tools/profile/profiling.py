@@ -55,7 +55,7 @@ def system_profile(judge: Judge, program: Path | None) -> SystemProfile:
     raise Unavailable("; ".join(why))
 
 
-class Counted(Record):
+class CountedKernels(Record):
     """What Nsight Compute said of one program."""
 
     kernels: tuple[KernelProfile, ...] = ()
@@ -63,28 +63,28 @@ class Counted(Record):
     notes: tuple[str, ...] = ()
 
 
-def kernel_profiles(judge: Judge, program: Path | None, system: SystemProfile) -> Counted:
+def kernel_profiles(judge: Judge, program: Path | None, system: SystemProfile) -> CountedKernels:
     """Counters of the kernels that take the most time in `system`, of one call."""
     kernels = system.by_name()
     chosen = ncu_command.choose(kernels)
     if not chosen:
-        return Counted(skipped="the system profile names no kernel to look at")
+        return CountedKernels(skipped="the system profile names no kernel to look at")
     if said := ncu_report.missing():
-        return Counted(skipped=said)
+        return CountedKernels(skipped=said)
     with _folder() as folder:
         try:
             rehearsed = _Rehearsed(judge, program, folder, how="ncu", calls=1)
             done = ncu_command.profile([], chosen, folder, run=rehearsed, seconds=_SECONDS)
             if done.skipped:
-                return Counted(skipped=done.skipped)
+                return CountedKernels(skipped=done.skipped)
             shares = {kernel.name: kernel.share for kernel in kernels}
             origins = {kernel.name: kernel.origin for kernel in kernels}
             reports = [read_apart(report, shares=shares, origins=origins, root=program) for report in done.reports]
         except Unavailable as reason:
-            return Counted(skipped=str(reason))
+            return CountedKernels(skipped=str(reason))
     found = sorted((one for report in reports for one in report), key=lambda one: -(one.share or 0.0))
     missed = [f"no counters of {name}: other kernels used up the limit of launches" for name in done.missed]
-    return Counted(kernels=tuple(found), notes=(*done.notes, *missed))
+    return CountedKernels(kernels=tuple(found), notes=(*done.notes, *missed))
 
 
 def sanitized(judge: Judge, program: Path, tools: Sequence[Tool] = TOOLS) -> tuple[Sanitized, ...]:

@@ -15,7 +15,7 @@ from stitchcuda.sandbox.command import Finished, Run
 from stitchcuda.state import Record
 from stitchcuda.tools.profile import sanitizer_log
 from stitchcuda.tools.profile.ncu_command import find_tool
-from stitchcuda.tools.profile.sanitizer_log import Finding, Tool
+from stitchcuda.tools.profile.sanitizer_log import SanitizerFinding, Tool
 
 TOOLS: tuple[Tool, ...] = ("memcheck", "racecheck", "initcheck", "synccheck")
 SECONDS = 600.0                            # a tool slows kernels down 10 to 100 times
@@ -57,7 +57,7 @@ class Sanitized(Record):
 
     tool: Tool
     skipped: str = ""                      # why nothing is known
-    findings: tuple[Finding, ...] = ()     # the same ones merged, the most frequent first
+    findings: tuple[SanitizerFinding, ...] = ()     # the same ones merged, the most frequent first
     errors: int | None = None              # as the tool counts them, or as the program prints in its manner
     ended: bool = False                    # with a summary, all of it printed, in time and with exit code 0
     note: str = ""                         # what a reader must know, such as that the program itself failed

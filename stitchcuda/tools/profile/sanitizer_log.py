@@ -51,7 +51,7 @@ _PROBE = "cuGetProcAddress"                # libraries ask for entry points that
 Point = tuple[int, int, int]
 
 
-class Finding(Record):
+class SanitizerFinding(Record):
     """One thing that is wrong, seen `count` times; thread, block and address are those of the first time."""
 
     tool: Tool
@@ -81,9 +81,9 @@ class _Place(NamedTuple):
     line: int | None
 
 
-def findings(log: str, tool: Tool, root: Path | None = None) -> tuple[Finding, ...]:
+def findings(log: str, tool: Tool, root: Path | None = None) -> tuple[SanitizerFinding, ...]:
     """Everything that a log reports, the most frequent first."""
-    merged: dict[tuple[object, ...], Finding] = {}
+    merged: dict[tuple[object, ...], SanitizerFinding] = {}
     for lines in _reports(log):
         found = _finding(lines, tool, root)
         if found is None:
@@ -124,7 +124,7 @@ def _is_headline(text: str) -> bool:
     return any(head.match(text) for head in heads) and not text.startswith("Uninitialized access at")
 
 
-def _finding(lines: list[str], tool: Tool, root: Path | None) -> Finding | None:
+def _finding(lines: list[str], tool: Tool, root: Path | None) -> SanitizerFinding | None:
     head, rest = lines[0], lines[1:]
     if found := _RACE.match(head):
         return _race(found, rest, tool, root)
@@ -140,7 +140,7 @@ def _finding(lines: list[str], tool: Tool, root: Path | None) -> Finding | None:
     kind, space, size, address = _kind(head, why)
     harmless = kind == "API error" and _PROBE in head
     words = ", ".join(part for part in (head.rstrip("."), why, nearest) if part)
-    return Finding(
+    return SanitizerFinding(
         tool=tool,
         kind=kind,
         severity="info" if harmless else "warning" if head.startswith("Warning") or kind == "unused memory" else "error",
@@ -174,13 +174,13 @@ def _kind(head: str, why: str) -> tuple[str, str, int | None, int | None]:
     return ("uninitialized copy", "global", None, None) if _HOST.match(head) else ("other", "", None, None)
 
 
-def _race(found: re.Match[str], rest: list[str], tool: Tool, root: Path | None) -> Finding:
+def _race(found: re.Match[str], rest: list[str], tool: Tool, root: Path | None) -> SanitizerFinding:
     severity, access, text = found.groups()
     place = _place(text, root)
     others = [match for line in rest if (match := _OTHER_ACCESS.match(line))]
     told = [f"{match.group(1).lower()} at {_spoken(_place(match.group(2), root))}" for match in others]
     sides = list(dict.fromkeys(told))      # one line of an unrolled loop is many accesses
-    return Finding(
+    return SanitizerFinding(
         tool=tool,
         kind="race",
         severity=_severity(severity),
@@ -193,11 +193,11 @@ def _race(found: re.Match[str], rest: list[str], tool: Tool, root: Path | None) 
     )
 
 
-def _hazard(found: re.Match[str], rest: list[str], tool: Tool, root: Path | None) -> Finding:
+def _hazard(found: re.Match[str], rest: list[str], tool: Tool, root: Path | None) -> SanitizerFinding:
     severity, kind, space, address, block = found.groups()
     sides = [match for line in rest if (match := _HAZARD_SIDE.match(line))]
     places = [_place(match.group(2), root) for match in sides]
-    return Finding(
+    return SanitizerFinding(
         tool=tool,
         kind="race",
         severity=_severity(severity),

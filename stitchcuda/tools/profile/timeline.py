@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
-from stitchcuda.tools.profile.innermost_range import Cover
+from stitchcuda.tools.profile.innermost_range import InnermostRanges
 from stitchcuda.tools.profile.system_profile import (
     ELSEWHERE,
     GRAPH,
@@ -55,14 +55,14 @@ class ApiCall(NamedTuple):
     correlation: int                       # the same as that of the work it launched, unique in its process
 
 
-class Capture(NamedTuple):
+class GraphCapture(NamedTuple):
     """When work was put into a CUDA graph, by a thread of the process that launches it."""
 
     thread: int
     time: int
 
 
-class Work(NamedTuple):
+class DeviceWork(NamedTuple):
     """A kernel, a copy, or a whole CUDA graph whose kernels were not recorded one by one."""
 
     kind: Literal["kernel", "copy", "graph"]
@@ -75,7 +75,7 @@ class Work(NamedTuple):
     correlation: int
     of_graph: bool = False
     size: int = 0                          # bytes copied
-    captured: Capture | None = None        # None: in no graph, or not known
+    captured: GraphCapture | None = None        # None: in no graph, or not known
 
 
 class Recording(NamedTuple):
@@ -90,13 +90,13 @@ class Recording(NamedTuple):
     traced: Sequence[Range]
     regions: Sequence[Range]
     api: Sequence[ApiCall]
-    work: Sequence[Work]
+    work: Sequence[DeviceWork]
 
 
 class _Placed(NamedTuple):
     """Work with its region, and when it was launched."""
 
-    work: Work
+    work: DeviceWork
     region: str
     launched: int
     of_graph: bool
@@ -118,23 +118,23 @@ def profile_of(
     return SystemProfile(**facts, **_timing([placed[call] for call in timed], api), **named)
 
 
-def _covers(calls: Sequence[Range]) -> defaultdict[int, Cover[int]]:
+def _covers(calls: Sequence[Range]) -> defaultdict[int, InnermostRanges[int]]:
     """By process: the number of the call that goes on at a time."""
     ranges = defaultdict(list)
     for number, call in enumerate(calls):
         ranges[call.process].append((call.start, call.end, number))
-    return defaultdict(lambda: Cover[int](()), {process: Cover(each) for process, each in ranges.items()})
+    return defaultdict(lambda: InnermostRanges[int](()), {process: InnermostRanges(each) for process, each in ranges.items()})
 
 
-def _by_thread(regions: Sequence[Range]) -> defaultdict[tuple[int, int], Cover[str]]:
+def _by_thread(regions: Sequence[Range]) -> defaultdict[tuple[int, int], InnermostRanges[str]]:
     ranges = defaultdict(list)
     for region in regions:
         ranges[region.process, region.thread].append((region.start, region.end, region.name))
-    return defaultdict(lambda: Cover[str](()), {thread: Cover(each) for thread, each in ranges.items()})
+    return defaultdict(lambda: InnermostRanges[str](()), {thread: InnermostRanges(each) for thread, each in ranges.items()})
 
 
 def _place(
-    recording: Recording, within: defaultdict[int, Cover[int]], inside: defaultdict[tuple[int, int], Cover[str]]
+    recording: Recording, within: defaultdict[int, InnermostRanges[int]], inside: defaultdict[tuple[int, int], InnermostRanges[str]]
 ) -> tuple[defaultdict[int, list[_Placed]], int]:
     """Work by call, and how much of it has no launch that was recorded. What ran before the first call is of none."""
     began = min((call.start for call in (*recording.calls, *recording.traced)), default=0)
@@ -158,7 +158,7 @@ def _place(
     return placed, lost
 
 
-def _host_times(calls: Sequence[Range], inside: defaultdict[tuple[int, int], Cover[str]]) -> dict[str, int]:
+def _host_times(calls: Sequence[Range], inside: defaultdict[tuple[int, int], InnermostRanges[str]]) -> dict[str, int]:
     """Nanoseconds that the calling threads spent in each region itself; the rest of the calls is elsewhere."""
     times = defaultdict[str, int](int)
     for call in calls:
@@ -257,7 +257,7 @@ def _host_calls(api: Sequence[ApiCall], calls: int) -> tuple[HostCall, ...]:
 
 
 def _copies(placed: Sequence[_Placed], calls: int) -> tuple[CopyTime, ...]:
-    kinds = defaultdict[str, list[Work]](list)
+    kinds = defaultdict[str, list[DeviceWork]](list)
     for one in placed:
         if one.work.kind == "copy":
             kinds[one.work.name.removeprefix("copy ")].append(one.work)

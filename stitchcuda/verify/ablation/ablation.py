@@ -21,7 +21,7 @@ from typing import Literal
 from stitchcuda.state import Record
 from stitchcuda.tools.build.kernel_names import base_name
 from stitchcuda.verify.compare.bound import Bound
-from stitchcuda.verify.inputs.secret_inputs import Exam, InputSet
+from stitchcuda.verify.inputs.secret_inputs import InputSet, SecretInputs
 from stitchcuda.verify.integrity.byte_traffic import HARMLESS
 from stitchcuda.verify.processes.worker import Worker, WorkerFailed
 from stitchcuda.verify.program.trial import Trial
@@ -42,7 +42,7 @@ class KernelNeed(Record):
     why: str = ""
 
 
-class Skipped(Record):
+class AblationResult(Record):
     """All kernels of one program."""
 
     kernels: tuple[KernelNeed, ...] = ()
@@ -63,27 +63,27 @@ class Skipped(Record):
 
 
 @dataclass(frozen=True)
-class Seat:
+class LoadedProgram:
     """A program loaded in a worker of its own, with switches for its kernels."""
 
     worker: Worker
     trial: Trial
 
 
-Start = Callable[[], AbstractContextManager[Seat]]
+Start = Callable[[], AbstractContextManager[LoadedProgram]]
 """Loads the program in a new worker (on a GPU, its masked build)."""
 
 
 def examine(
     start: Start,
-    exam: Exam,
+    exam: SecretInputs,
     count: int,
     *,
     known: Iterable[str] = (),
     work: Mapping[str, int] | None = None,
     seconds: float | None = None,
     call_s: float = 10.0,
-) -> Skipped:
+) -> AblationResult:
     """Skip every kernel that a call launches, on the first `count` input sets of the exam (two at least, better three).
 
     `known` are kernels that the builder made, by switch; those never launched are reported as unused. `work` says how much
@@ -93,20 +93,20 @@ def examine(
     started = time.monotonic()
     sets = [one for one in exam.sets[:count] if not one.lenient]     # there an error is allowed, and would tell nothing
     if len(sets) < 2:
-        return Skipped(notes=("kernels were not left out in turn: that takes two input sets",))
+        return AblationResult(notes=("kernels were not left out in turn: that takes two input sets",))
     with ExitStack() as stack:
         run = _Run(start, stack, sets, exam.bounds(count), call_s)
         try:
             counted, wrong = run.warm()
         except WorkerFailed as failure:
             if failure.kind != "error" or run.simulated:  # it ran before: a failure here is the program's doing
-                return Skipped(seconds=time.monotonic() - started, died=f"built so that kernels can be left out, {failure}")
-            return Skipped(seconds=time.monotonic() - started, notes=(f"kernels were not left out in turn: {failure}",))
+                return AblationResult(seconds=time.monotonic() - started, died=f"built so that kernels can be left out, {failure}")
+            return AblationResult(seconds=time.monotonic() - started, notes=(f"kernels were not left out in turn: {failure}",))
         if wrong and run.simulated:        # there the build is the same, and only the order of blocks and threads is not
-            return Skipped(seconds=time.monotonic() - started, died=f"with blocks and threads in another order, {wrong[0]}")
+            return AblationResult(seconds=time.monotonic() - started, died=f"with blocks and threads in another order, {wrong[0]}")
         if wrong:
             note = f"kernels were not left out in turn: the build with switches answers differently ({wrong[0]})"
-            return Skipped(counted=tuple(counted.items()), seconds=time.monotonic() - started, notes=(note,))
+            return AblationResult(counted=tuple(counted.items()), seconds=time.monotonic() - started, notes=(note,))
         since = time.monotonic()           # loading and building are not the kernels' fault
         launched = [name for name, times in counted.items() if times]
         unused = [name for name in dict.fromkeys((*counted, *known)) if not counted.get(name)]
@@ -129,7 +129,7 @@ def examine(
                 found[name] = ("needed", "")
         found |= run.confirm(suspects)
         found |= run.together(late, f"{len(launched)} kernels take more than {given:.0f} s to leave out in turn")
-    return Skipped(
+    return AblationResult(
         kernels=tuple(
             KernelNeed(name=_plain(name), status=status, launches=counted.get(name, 0), why=why)
             for name, (status, why) in sorted(found.items())
@@ -151,7 +151,7 @@ class _Run:
         self._sets = sets
         self._bounds = bounds
         self._call_s = call_s
-        self._seat: Seat | None = None
+        self._seat: LoadedProgram | None = None
         self._last: InputSet | None = None
 
     def warm(self) -> tuple[dict[str, int], list[str]]:

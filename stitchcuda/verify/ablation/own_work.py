@@ -13,12 +13,12 @@ from collections.abc import Mapping
 
 from stitchcuda.state import CheckResult, KernelRole
 from stitchcuda.tools.build.kernel_names import base_name
-from stitchcuda.verify.ablation.ablation import Skipped, base
+from stitchcuda.verify.ablation.ablation import AblationResult, base
 from stitchcuda.verify.integrity import device_time
 
 
 def judged(
-    check: CheckResult, skipped: Skipped, traced: Mapping[str, int], times: Mapping[str, int] | None = None
+    check: CheckResult, skipped: AblationResult, traced: Mapping[str, int], times: Mapping[str, int] | None = None
 ) -> CheckResult:
     """The check with what was found; refused when a kernel is idle or a kernel's name is not its own.
 
@@ -38,7 +38,7 @@ def judged(
     )
 
 
-def _needed(check: CheckResult, skipped: Skipped, times: Mapping[str, int]) -> tuple[float, list[str]]:
+def _needed(check: CheckResult, skipped: AblationResult, times: Mapping[str, int]) -> tuple[float, list[str]]:
     """(share of the own work that kernels do which are needed, notes)."""
     run = [one for one in skipped.kernels if one.launches]
     if not run:

@@ -20,12 +20,12 @@ import torch
 
 from stitchcuda.errors import BadInput
 from stitchcuda.verify.compare import bound
-from stitchcuda.verify.inputs.secret_inputs import GIVEN, Ask, Exam, Groups, drawn, listed
+from stitchcuda.verify.inputs.secret_inputs import GIVEN, Ask, Groups, SecretInputs, drawn, listed
 from stitchcuda.verify.messages import wire
 from stitchcuda.verify.processes.worker import WorkerFailed
 
 if TYPE_CHECKING:
-    from stitchcuda.verify.ablation.ablation import Seat, Start
+    from stitchcuda.verify.ablation.ablation import LoadedProgram, Start
 
 T = TypeVar("T")
 _NONE = "the program has no parameter for {}, whose value matters: hold it, or take it over in a load hook"
@@ -33,7 +33,7 @@ _MOST_DOUBTED = 8
 
 
 @dataclass(frozen=True)
-class Held:
+class StateTensor:
     """One name of the reference's state_dict."""
 
     name: str
@@ -49,7 +49,7 @@ class Held:
 
 
 @dataclass(frozen=True)
-class Terms:
+class InputTerms:
     """What a program's exam may not vary freely. Each stage is tried once, in order."""
 
     kept: frozenset[str] = frozenset()     # as constructed
@@ -61,19 +61,19 @@ class Terms:
 class OtherTerms(Exception):
     """The program is to be judged again, on these terms."""
 
-    def __init__(self, terms: Terms) -> None:
+    def __init__(self, terms: InputTerms) -> None:
         super().__init__(terms)
         self.terms = terms
 
 
-def told(facts: Iterable[Mapping[str, Any]]) -> tuple[Held, ...]:
+def told(facts: Iterable[Mapping[str, Any]]) -> tuple[StateTensor, ...]:
     """What the reference worker said."""
-    return tuple(Held(**{**one, "shape": tuple(one["shape"])}) for one in facts)
+    return tuple(StateTensor(**{**one, "shape": tuple(one["shape"])}) for one in facts)
 
 
-def agreed(judge: Callable[[Terms], T], terms: Terms | None = None) -> tuple[T, Terms]:
+def agreed(judge: Callable[[InputTerms], T], terms: InputTerms | None = None) -> tuple[T, InputTerms]:
     """What comes of it on the first terms that need no others, and these."""
-    terms = terms or Terms()
+    terms = terms or InputTerms()
     while True:
         try:
             return judge(terms), terms
@@ -81,7 +81,7 @@ def agreed(judge: Callable[[Terms], T], terms: Terms | None = None) -> tuple[T, 
             terms = other.terms
 
 
-def reconsidered(ask: Ask, exam: Exam, state: Sequence[Held], failure: WorkerFailed, terms: Terms) -> WorkerFailed:
+def reconsidered(ask: Ask, exam: SecretInputs, state: Sequence[StateTensor], failure: WorkerFailed, terms: InputTerms) -> WorkerFailed:
     """Why a program that could not be loaded is refused. Raises `OtherTerms` where it lacks what it may lack."""
     if failure.kind != "state" or terms.stage:
         return failure
@@ -89,10 +89,10 @@ def reconsidered(ask: Ask, exam: Exam, state: Sequence[Held], failure: WorkerFai
     needed = sum(one.numel for one in mattering)
     if needed > failure.held:
         return WorkerFailed("error", _NONE.format(listed([one.name for one in mattering])))
-    raise OtherTerms(Terms(kept=failure.missing & {one.name for one in state}, stage=1, needed=needed))
+    raise OtherTerms(InputTerms(kept=failure.missing & {one.name for one in state}, stage=1, needed=needed))
 
 
-def unread(seat: Start, ask: Ask, exam: Exam, state: Sequence[Held], terms: Terms) -> WorkerFailed | None:
+def unread(seat: Start, ask: Ask, exam: SecretInputs, state: Sequence[StateTensor], terms: InputTerms) -> WorkerFailed | None:
     """Why a program that is right with some of the state as constructed is refused, None where it holds something in its place:
     its own tensors are changed one at a time, and those count with which it is wrong. `seat`: the program in a new worker."""
     try:
@@ -105,7 +105,7 @@ def unread(seat: Start, ask: Ask, exam: Exam, state: Sequence[Held], terms: Term
     return WorkerFailed("error", why)
 
 
-def _found(seat: Start, exam: Exam, needed: int) -> int:
+def _found(seat: Start, exam: SecretInputs, needed: int) -> int:
     """How many numbers of its own, up to `needed`, the program is wrong without. Raises `WorkerFailed`."""
     found, doubted = 0, []
     with seat() as one:
@@ -125,7 +125,7 @@ def _found(seat: Start, exam: Exam, needed: int) -> int:
     return found
 
 
-def _idle(seat: Start, ask: Ask, exam: Exam, state: Sequence[Held], alike: Groups) -> WorkerFailed | None:
+def _idle(seat: Start, ask: Ask, exam: SecretInputs, state: Sequence[StateTensor], alike: Groups) -> WorkerFailed | None:
     """Why a program is refused to which tensors were given that are alike, None where as many of each group matter to it as to
     the reference: one may have been read in place of another."""
     with seat() as one:
@@ -145,18 +145,18 @@ def _idle(seat: Start, ask: Ask, exam: Exam, state: Sequence[Held], alike: Group
     return None
 
 
-def _right(one: Seat, exam: Exam) -> bool:
+def _right(one: LoadedProgram, exam: SecretInputs) -> bool:
     bounds = exam.bounds(len(exam.sets))
     return all(one.trial.right(given, bounds) for given in exam.sets if not given.lenient)
 
 
-def _needs(one: Seat, number: int, exam: Exam) -> bool:
+def _needs(one: LoadedProgram, number: int, exam: SecretInputs) -> bool:
     """Whether the program is wrong for some set without it: a limit matters only where values reach it."""
     bounds = exam.bounds(len(exam.sets))
     return any(one.trial.needs(number, given, bounds) for given in exam.sets if not given.lenient)
 
 
-def regroup(state: Sequence[Held], terms: Terms, guessed: Iterable[str], *, more: bool = False) -> None:
+def regroup(state: Sequence[StateTensor], terms: InputTerms, guessed: Iterable[str], *, more: bool = False) -> None:
     """Raises `OtherTerms` where a program that is wrong may be so only because it took `guessed` by shape. `more`: it had
     others to choose from."""
     taken = [one for one in state if one.name in set(guessed) and one.name not in terms.kept]
@@ -170,10 +170,10 @@ def regroup(state: Sequence[Held], terms: Terms, guessed: Iterable[str], *, more
     also = {one.name for one in state if one.tied in free}
     for group in groups.values():          # other names of the same memory, which would get a value of their own
         group += [one.name for one in state if one.tied in group and one.name not in group]
-    raise OtherTerms(Terms(terms.kept | free | also, tuple(tuple(group) for group in groups.values()), 2, terms.needed))
+    raise OtherTerms(InputTerms(terms.kept | free | also, tuple(tuple(group) for group in groups.values()), 2, terms.needed))
 
 
-def _mattering(ask: Ask, exam: Exam, state: Sequence[Held], missing: Iterable[str]) -> list[Held]:
+def _mattering(ask: Ask, exam: SecretInputs, state: Sequence[StateTensor], missing: Iterable[str]) -> list[StateTensor]:
     """What of this matters to the reference's answers: one after the other goes back to its constructed value and stays there
     unless it is missed, so that what does not matter does not matter together either. Constants come first; where none of them
     matters, nothing can be left out and the rest is not asked for."""
@@ -185,7 +185,7 @@ def _mattering(ask: Ask, exam: Exam, state: Sequence[Held], missing: Iterable[st
     path = exam.folder / f"constructed-{secrets.token_hex(4)}"
     ask("renew", seed=0, state=str(path), keep=names, alike=[])
     renewed, constructed = (dict(zip(names, wire.read_tensors(file), strict=True)) for file in (exam.state, path))
-    mattering: list[Held] = []
+    mattering: list[StateTensor] = []
     back: set[str] = set()
     for one in lacking:
         if torch.equal(renewed[one.name], constructed[one.name]) or not (one.constant or mattering):
@@ -193,14 +193,14 @@ def _mattering(ask: Ask, exam: Exam, state: Sequence[Held], missing: Iterable[st
         more = back | {other.name for other in state if other.tied == one.name}
         path = exam.folder / f"reverted-{secrets.token_hex(4)}"  # a name of its own: no file is read twice
         wire.write_tensors(path, [(constructed if name in more else renewed)[name] for name in names])
-        if _matters(ask, exam, Exam(folder=exam.folder, state=path, renewed=True, usual=exam.usual, sets=exam.sets[:1])):
+        if _matters(ask, exam, SecretInputs(folder=exam.folder, state=path, renewed=True, usual=exam.usual, sets=exam.sets[:1])):
             mattering.append(one)
         else:
             back = more
     return mattering
 
 
-def _matters(ask: Ask, exam: Exam, other: Exam) -> bool:
+def _matters(ask: Ask, exam: SecretInputs, other: SecretInputs) -> bool:
     """Whether the answers to any set with other parameters would not pass for those with the exam's own."""
     bounds = exam.bounds(len(exam.sets))
     for given in exam.sets:

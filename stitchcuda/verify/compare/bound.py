@@ -18,7 +18,7 @@ import torch
 
 from stitchcuda.state import OutputError, Record
 from stitchcuda.verify.compare import narrow_outputs, reference_error
-from stitchcuda.verify.compare.reference_error import CLASSES, Differences, Truth, Values, differences
+from stitchcuda.verify.compare.reference_error import CLASSES, Differences, Float64Output, Magnitudes, differences
 
 FACTOR = 10.0                              # times the reference's own error
 ULPS = 4.0                                 # of the output's scale
@@ -48,7 +48,7 @@ class Measure:
     counts: torch.Tensor                   # elements per magnitude class
     errors: torch.Tensor                   # largest error per magnitude class beyond the rounding of the element itself
     slices: float                          # of the median slice
-    share: narrow_outputs.Share | None = None      # of 16-bit outputs
+    share: narrow_outputs.RoundingShare | None = None      # of 16-bit outputs
 
 
 def eps(dtype: torch.dtype) -> float:
@@ -56,14 +56,14 @@ def eps(dtype: torch.dtype) -> float:
     return float(torch.finfo(dtype).eps) if dtype.is_floating_point or dtype.is_complex else 0.0
 
 
-def measured(own: torch.Tensor, exact: torch.Tensor | Truth) -> Measure:
+def measured(own: torch.Tensor, exact: torch.Tensor | Float64Output) -> Measure:
     """How far the reference's own result is from float64."""
     unit = eps(own.dtype)
     if unit == 0.0:
         return Measure(unit, 0.0, 0.0, torch.zeros(CLASSES, dtype=torch.int64), torch.zeros(CLASSES, dtype=torch.float64), 0.0)
     found = differences(own, exact)
     if unit >= _COARSE:
-        found = Differences(Values((found.off.values - unit / 2 * found.size.values).clamp_(min=0.0)), found.size)
+        found = Differences(Magnitudes((found.off.values - unit / 2 * found.size.values).clamp_(min=0.0)), found.size)
     size, scale = found.size.norm, found.size.largest
     counts, errors = reference_error.by_class(found, unit / 2)
     return Measure(
@@ -109,7 +109,7 @@ def judge(
     name: str,
     given: torch.Tensor,
     expected: torch.Tensor,
-    exact: torch.Tensor | Truth,
+    exact: torch.Tensor | Float64Output,
     allowed: Bound,
     own: Measure | None = None,
 ) -> OutputError:
@@ -236,7 +236,7 @@ def _in_a_class(
 
 
 def _in_a_slice(
-    expected: torch.Tensor, exact: Truth, found: Differences, allowed: Bound
+    expected: torch.Tensor, exact: Float64Output, found: Differences, allowed: Bound
 ) -> tuple[float, float, str] | None:
     """(error in norm, what is allowed, which) of the slice that exceeds most what it may; None where none does."""
     unit = eps(expected.dtype)

@@ -16,19 +16,19 @@ from pathlib import Path
 import torch
 
 from stitchcuda.verify.compare.bound import Measure, measured
-from stitchcuda.verify.compare.reference_error import Truth
+from stitchcuda.verify.compare.reference_error import Float64Output
 
 _MOST_BYTES = min(2 * 2**30, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 16)  # of all sets together
 _Files = Callable[[], tuple[list[torch.Tensor], list[torch.Tensor], list[torch.Tensor]]]
 
 
 @dataclass
-class Key:
+class ExpectedOutput:
     """One input set: inputs, the reference's own answers, and float64's. Nobody changes these tensors."""
 
     inputs: list[torch.Tensor]
     expected: list[torch.Tensor]
-    truths: list[Truth]
+    truths: list[Float64Output]
 
     def measured(self) -> list[Measure]:
         """The reference's own errors."""
@@ -42,20 +42,20 @@ class Key:
 
 
 @dataclass
-class AnswerKeys:
+class ExpectedOutputs:
     """Those of one exam, by the file of the reference's answers."""
 
     most_bytes: int = _MOST_BYTES
-    _kept: dict[Path, Key] = field(default_factory=dict)
+    _kept: dict[Path, ExpectedOutput] = field(default_factory=dict)
     _turn: threading.Lock = field(default_factory=threading.Lock)  # sets are measured while others are drawn
 
-    def of(self, path: Path, read: _Files) -> Key:
+    def of(self, path: Path, read: _Files) -> ExpectedOutput:
         """The key of the set whose answers lie in `path`; `read` gives inputs, answers in their own dtype and in float64."""
         with self._turn:
             key = self._kept.pop(path, None)
             if key is None:
                 inputs, expected, exact = read()
-                key = Key(inputs, expected, [Truth(one) for one in exact])
+                key = ExpectedOutput(inputs, expected, [Float64Output(one) for one in exact])
             self._kept[path] = key         # the last one in the row was looked at last
             while sum(one.size for one in self._kept.values()) > self.most_bytes:
                 del self._kept[next(iter(self._kept))]

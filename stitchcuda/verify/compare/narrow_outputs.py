@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import torch
 
 from stitchcuda.verify.compare import reference_error
-from stitchcuda.verify.compare.reference_error import Differences, Truth, truth
+from stitchcuda.verify.compare.reference_error import Differences, Float64Output, truth
 
 ULPS = 1.0                                 # of an element, beside twice its rounding
 INSIDE = 5.0                               # times the largest error that roundings inside add, and times that of slices alike
@@ -44,7 +44,7 @@ def applies(unit: float) -> bool:
 
 
 @dataclass(frozen=True)
-class Share:
+class RoundingShare:
     """Whose the reference's error in norm is, relative to the output's."""
 
     rounding: float                        # of the float64 result written down
@@ -53,13 +53,13 @@ class Share:
     carried: float                         # how many elements carry the output's norm
 
 
-def share(own: torch.Tensor, exact: torch.Tensor | Truth, found: Differences) -> Share:
+def share(own: torch.Tensor, exact: torch.Tensor | Float64Output, found: Differences) -> RoundingShare:
     size = found.size.norm
     if size == 0.0:
-        return Share(0.0, 0.0, 1.0, 1.0)
+        return RoundingShare(0.0, 0.0, 1.0, 1.0)
     known = truth(exact)
     least, error = known.against(known.exact.to(own.dtype)).off.norm, found.off.norm
-    return Share(
+    return RoundingShare(
         rounding=min(least, error) / size,
         inside=math.sqrt(max(0.0, error**2 - least**2)) / size,
         even=_even(found),
@@ -67,7 +67,7 @@ def share(own: torch.Tensor, exact: torch.Tensor | Truth, found: Differences) ->
     )
 
 
-def norm_allowed(one: Share, unit: float) -> float:
+def norm_allowed(one: RoundingShare, unit: float) -> float:
     """Of an output, relative to its norm."""
     inside = min(FEW, NORM_INSIDE / math.sqrt(one.even))
     return 2 * one.rounding + inside * one.inside + unit * max(NORM_ULPS, ULPS / math.sqrt(max(1.0, one.carried)))

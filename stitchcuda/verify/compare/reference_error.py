@@ -21,7 +21,7 @@ _NEIGHBOURS = 8                            # slices of the next larger and small
 _SPREAD = 8.0                              # elements that must carry a slice's norm for it to be looked at
 
 
-class Values:
+class Magnitudes:
     """Absolute values, and what is summed over them: looked at by one pass each, once."""
 
     def __init__(self, values: torch.Tensor) -> None:
@@ -60,16 +60,16 @@ class Values:
             self._norms = {kept: _slice_norms(squares, kept) for _, kept in partitions(self.values.shape)}
 
 
-class Truth:
+class Float64Output:
     """A float64 result, with what follows from it alone: many answers are compared with one."""
 
     def __init__(self, exact: torch.Tensor) -> None:
         self.exact = exact
 
     @cached_property
-    def size(self) -> Values:
+    def size(self) -> Magnitudes:
         """Magnitudes, of an output that is finite everywhere."""
-        return Values(self._wide.abs())
+        return Magnitudes(self._wide.abs())
 
     @cached_property
     def _wide(self) -> torch.Tensor:
@@ -81,24 +81,24 @@ class Truth:
         seen = given.to(true.dtype, copy=True)
         off = seen.sub_(true).abs_() if not true.dtype.is_complex else seen.sub_(true).abs()
         if bool(torch.isfinite(off.sum())):  # one pass instead of two masks for the usual output
-            return Differences(Values(off), self.size)
+            return Differences(Magnitudes(off), self.size)
         lost = ~(torch.isfinite(true) & torch.isfinite(given.to(true.dtype)))
-        return Differences(Values(off.masked_fill_(lost, 0.0)), Values(true.abs().masked_fill_(lost, 0.0)))
+        return Differences(Magnitudes(off.masked_fill_(lost, 0.0)), Magnitudes(true.abs().masked_fill_(lost, 0.0)))
 
 
 @dataclass
 class Differences:
     """One output against float64: absolute errors and magnitudes, zero where either is not finite."""
 
-    off: Values
-    size: Values
+    off: Magnitudes
+    size: Magnitudes
 
 
-def truth(exact: torch.Tensor | Truth) -> Truth:
-    return exact if isinstance(exact, Truth) else Truth(exact)
+def truth(exact: torch.Tensor | Float64Output) -> Float64Output:
+    return exact if isinstance(exact, Float64Output) else Float64Output(exact)
 
 
-def differences(given: torch.Tensor, exact: torch.Tensor | Truth) -> Differences:
+def differences(given: torch.Tensor, exact: torch.Tensor | Float64Output) -> Differences:
     """|given - exact| and |exact| in float64, elementwise."""
     return truth(exact).against(given)
 

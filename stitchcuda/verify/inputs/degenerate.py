@@ -14,11 +14,11 @@ import torch
 
 from stitchcuda.verify.compare import bound
 from stitchcuda.verify.compare.bound import Bound
-from stitchcuda.verify.inputs.secret_inputs import Ask, Exam, Lost
+from stitchcuda.verify.inputs.secret_inputs import Ask, ReferenceLost, SecretInputs
 from stitchcuda.verify.messages import wire
 
 
-def reasons(ask: Ask, exam: Exam) -> tuple[str, list[str]]:
+def reasons(ask: Ask, exam: SecretInputs) -> tuple[str, list[str]]:
     """(why the reference cannot be judged by, "" where it can; notes on single outputs).
 
     Needs two input sets; asks the reference worker for one more run in float64, with other parameters.
@@ -74,14 +74,14 @@ def _same(name: str, other: torch.Tensor, one: tuple[torch.Tensor, torch.Tensor]
     return bound.judge(name, other.to(own.dtype), own, exact, allowed).ok
 
 
-def _updates(exam: Exam) -> bool:
+def _updates(exam: SecretInputs) -> bool:
     """Whether a call writes anything else that can be judged, such as running statistics."""
     (own, _) = exam.sets[0].answers()
     kinds = zip(exam.sets[0].names, own, strict=True)
     return any(not name.startswith("output") and value.dtype.is_floating_point for name, value in kinds)
 
 
-def _with_other_parameters(ask: Ask, exam: Exam) -> tuple[dict[str, torch.Tensor], int]:
+def _with_other_parameters(ask: Ask, exam: SecretInputs) -> tuple[dict[str, torch.Tensor], int]:
     """(outputs of the first set with other parameters, {} where it has none to change or does not stand them, their number)."""
     first, path = exam.sets[0], exam.folder / "reweighed"
     try:
@@ -93,7 +93,7 @@ def _with_other_parameters(ask: Ask, exam: Exam) -> tuple[dict[str, torch.Tensor
             structure=first.structure,
             exact=str(path),
         )
-    except Lost:
+    except ReferenceLost:
         return {}, 0
     if not answer["parameters"] or not answer["names"]:
         return {}, int(answer["parameters"])

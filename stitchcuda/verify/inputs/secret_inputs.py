@@ -23,7 +23,7 @@ from stitchcuda.errors import BadInput
 from stitchcuda.sandbox.removal import remove
 from stitchcuda.verify.compare import bound
 from stitchcuda.verify.compare.bound import Bound, Measure, pooled
-from stitchcuda.verify.compare.expected_outputs import AnswerKeys, Key
+from stitchcuda.verify.compare.expected_outputs import ExpectedOutput, ExpectedOutputs
 from stitchcuda.verify.inputs.variants import MASKS_AS_GIVEN, SMALL, VALUES
 from stitchcuda.verify.messages import wire
 from stitchcuda.verify.processes.worker import WorkerFailed
@@ -41,7 +41,7 @@ _MEASURING = ThreadPoolExecutor(4)         # no thread of it starts before it is
 _random = secrets.SystemRandom()
 
 
-class Lost(BadInput):
+class ReferenceLost(BadInput):
     """The reference's process ended while it was asked; it is started anew for the next question."""
 
 
@@ -69,7 +69,7 @@ class InputSet:
 
 
 @dataclass
-class Exam:
+class SecretInputs:
     """Parameters and input sets that share them, as files in `folder`."""
 
     folder: Path
@@ -84,7 +84,7 @@ class Exam:
     variants: list[str] = field(default_factory=lambda: _random.sample(VALUES, len(VALUES)))
     _bounds: dict[int, dict[str, Bound]] = field(default_factory=dict)
     _measures: dict[Path, Future[list[Measure]]] = field(default_factory=dict)
-    _keys: AnswerKeys = field(default_factory=AnswerKeys)
+    _keys: ExpectedOutputs = field(default_factory=ExpectedOutputs)
 
     def bounds(self, count: int) -> dict[str, Bound]:
         """What is allowed per output, pooled over the first `count` input sets."""
@@ -117,7 +117,7 @@ class Exam:
         if one.expected not in self._measures:
             self._measures[one.expected] = _MEASURING.submit(lambda: self.key(one).measured())
 
-    def key(self, one: InputSet) -> Key:
+    def key(self, one: InputSet) -> ExpectedOutput:
         """Inputs and answers, of a set of this exam or beside it."""
         return self._keys.of(one.expected, lambda: (wire.read_tensors(one.inputs), *one.answers()))
 
@@ -145,15 +145,15 @@ def places(folder: Path, label: str) -> dict[str, Path]:
     return {what: folder / f"{what}-{label}" for what in ("inputs", "expected", "exact")}
 
 
-def draw(ask: Ask, folder: Path, *, kept: frozenset[str] = frozenset(), alike: Groups = ()) -> Exam:
+def draw(ask: Ask, folder: Path, *, kept: frozenset[str] = frozenset(), alike: Groups = ()) -> SecretInputs:
     """A new exam without input sets. Parameters get secret values, but for those that are kept as constructed."""
     folder.mkdir(parents=True)
     state = folder / "state"
     answer = ask("renew", seed=secrets.randbits(31), state=str(state), keep=sorted(kept), alike=alike)
-    return Exam(folder=folder, state=state, renewed=not answer["note"], note=answer["note"], kept=kept, alike=alike)
+    return SecretInputs(folder=folder, state=state, renewed=not answer["note"], note=answer["note"], kept=kept, alike=alike)
 
 
-def extend(ask: Ask, exam: Exam, count: int, *, tell: Callable[[InputSet], object] = lambda one: None) -> None:
+def extend(ask: Ask, exam: SecretInputs, count: int, *, tell: Callable[[InputSet], object] = lambda one: None) -> None:
     """Draw secret seeds until the exam has `count` input sets: the first as given, the others varied where the reference
     stands it (what it does not stand is noted). Each of them is told of as soon as it is there."""
     while len(exam.sets) < count:
@@ -175,7 +175,7 @@ def extend(ask: Ask, exam: Exam, count: int, *, tell: Callable[[InputSet], objec
                 )
 
 
-def _answered_alike(exam: Exam, one: InputSet) -> bool:
+def _answered_alike(exam: SecretInputs, one: InputSet) -> bool:
     """Whether the answers to the exam's first set would pass for those to this one, such as those of a sum over everything."""
     bounds = exam.bounds_of(exam.sets)
     (before, _), (own, exact) = exam.sets[0].answers(), one.answers()
@@ -184,7 +184,7 @@ def _answered_alike(exam: Exam, one: InputSet) -> bool:
     return all(bound.judge(name, old, new, true, bounds[name]).ok for name, old, new, true in outputs)
 
 
-def _never_varied(exam: Exam) -> list[int]:
+def _never_varied(exam: SecretInputs) -> list[int]:
     """Inputs that are the same in all sets: a program may have them written into it."""
     first, *others = (wire.read_tensors(one.inputs) for one in exam.sets)
     same = [position for position, tensor in enumerate(first) if tensor.numel()]
@@ -193,7 +193,7 @@ def _never_varied(exam: Exam) -> list[int]:
     return same
 
 
-def _always_the_same(exam: Exam) -> list[str]:
+def _always_the_same(exam: SecretInputs) -> list[str]:
     """Arguments that are no tensors and have one value in all sets, which none of the variants changes."""
     first, *others = (dict(_plain(one.structure)) for one in exam.sets)
     return list(dict.fromkeys(said for place, said in first.items() if all(other.get(place) == said for other in others)))
@@ -214,20 +214,20 @@ def _plain(structure: Any, place: tuple[int, ...] = ()) -> Iterator[tuple[tuple[
             yield from _plain(part, (*place, number))
 
 
-def reloaded(ask: Ask, exam: Exam) -> Exam | None:
+def reloaded(ask: Ask, exam: SecretInputs) -> SecretInputs | None:
     """The exam's first set with other parameters; None where parameters are not varied. Its files are the exam's."""
     if not exam.renewed:
         return None
     state = exam.folder / "state-again"
     if ask("renew", seed=secrets.randbits(31), state=str(state), keep=sorted(exam.kept), alike=exam.alike)["note"]:
         return None
-    other = Exam(folder=exam.folder, state=state, renewed=True, kept=exam.kept, alike=exam.alike)
+    other = SecretInputs(folder=exam.folder, state=state, renewed=True, kept=exam.kept, alike=exam.alike)
     other.sets.append(drawn(ask, other, "again", seed=exam.sets[0].seed, variants=[GIVEN]))
     other.measure_soon(other.sets[0])
     return other
 
 
-def resized(ask: Ask, exam: Exam, free: Sequence[FreeSize]) -> list[InputSet]:
+def resized(ask: Ask, exam: SecretInputs, free: Sequence[FreeSize]) -> list[InputSet]:
     """Input sets at other sizes that the program's shape guard allows, a smaller and a larger one; none are added to the exam.
 
     Their bounds are `exam.bounds_of([*exam.sets, one])`. Without a free size there are none, and a note says so.
@@ -273,7 +273,7 @@ def declared_sizes(program: Path) -> tuple[FreeSize, ...]:
         raise WorkerFailed("error", f"the program's program.json cannot be read: {error}") from error
 
 
-def _candidates(exam: Exam, number: int) -> list[str]:
+def _candidates(exam: SecretInputs, number: int) -> list[str]:
     """The variants to try for a set, in order."""
     if number == 0:
         return [GIVEN]
@@ -294,7 +294,7 @@ def _first(variant: str) -> list[str]:
 
 
 def drawn(
-    ask: Ask, exam: Exam, label: str, *, variants: Sequence[str], seed: int | None = None, sizes: Sequence[Any] = ()
+    ask: Ask, exam: SecretInputs, label: str, *, variants: Sequence[str], seed: int | None = None, sizes: Sequence[Any] = ()
 ) -> InputSet:
     """One more set, of the first variant that the reference stands; the last one it must stand."""
     paths = places(exam.folder, label)
@@ -310,7 +310,7 @@ def drawn(
             names=exam.sets[0].names if exam.sets else None,
             **{what: str(path) for what, path in paths.items()},
         )
-    except Lost as error:                  # an index that is out of range on a GPU ends a process, not only a call
+    except ReferenceLost as error:                  # an index that is out of range on a GPU ends a process, not only a call
         if len(variants) < 2:
             raise
         exam.remark(f"{variants[0]} inputs were not tried: the reference does not stand them ({error})")

@@ -19,18 +19,18 @@ import torch
 
 from stitchcuda.errors import BadInput
 from stitchcuda.verify.inputs import timed_contents
-from stitchcuda.verify.inputs.secret_inputs import GIVEN, Ask, Exam, InputSet, drawn, places
+from stitchcuda.verify.inputs.secret_inputs import GIVEN, Ask, InputSet, SecretInputs, drawn, places
 from stitchcuda.verify.messages import wire
 from stitchcuda.verify.processes.file_grants import lent
 
 DELIVERIES = 5
 _SETS = 3
 _LARGE = 8 * 2**20                         # bytes of one set from which there is only one, of many turns
-Compare = Callable[[InputSet, Exam, "Delivery"], list[str]]
+Compare = Callable[[InputSet, SecretInputs, "Delivery"], list[str]]
 """Sentences on what is wrong with a delivery, from the input set it answers and an exam that holds it."""
 
 
-class Asked(Protocol):
+class QuestionedWorker(Protocol):
     """A worker, as far as timing asks it (`worker.Worker`)."""
 
     scratch: Path
@@ -40,7 +40,7 @@ class Asked(Protocol):
 
 
 @dataclass(frozen=True)
-class Delivery:
+class TimedCall:
     """What a worker wrote after one timed call, read into the judge's memory; `set`, `turn`: the contents it was given."""
 
     set: int
@@ -51,10 +51,10 @@ class Delivery:
 
 
 @dataclass
-class Deliveries:
+class TimedInputs:
     """The judge's side of the contents of timed calls."""
 
-    exam: Exam                             # the parameters that all workers hold
+    exam: SecretInputs                             # the parameters that all workers hold
     folder: Path
     sets: list[InputSet]
     moving: list[list[int]]                # as `contents.movable` says
@@ -92,7 +92,7 @@ class Deliveries:
         own = wire.read_tensors(given.expected)
         return sum(_bytes(tensor) for name, tensor in zip(given.names, own, strict=True) if name.startswith("output"))
 
-    def receive(self, worker: Asked, number: int, turn: int, *, seconds: float) -> Delivery:
+    def receive(self, worker: QuestionedWorker, number: int, turn: int, *, seconds: float) -> TimedCall:
         """Ask a worker for what its last call returned. Raises `WorkerFailed`, or `WireError` when the file lies."""
         given = self.turned(number, turn)
         # Names that it cannot have prepared.
@@ -101,7 +101,7 @@ class Deliveries:
         try:
             named = {what: str(path) for what, path in paths.items()}
             answer = worker.ask("time", seconds=seconds, doing="being timed", mode="deliver", sample=self._sample, **named)
-            return Delivery(
+            return TimedCall(
                 set=number,
                 turn=turn,
                 structure=answer.get("structure"),
@@ -112,11 +112,11 @@ class Deliveries:
             for path in paths.values():
                 path.unlink(missing_ok=True)
 
-    def wrong(self, delivered: list[Delivery]) -> list[str]:
+    def wrong(self, delivered: list[TimedCall]) -> list[str]:
         """Sentences on what is wrong with the first of them that is; bounds are pooled over all."""
         assert self._compare is not None
         sets = [self.turned(one.set, one.turn) for one in delivered]
-        pooled = Exam(folder=self.folder, state=self.exam.state, renewed=self.exam.renewed, sets=sets)
+        pooled = SecretInputs(folder=self.folder, state=self.exam.state, renewed=self.exam.renewed, sets=sets)
         for given, one in zip(sets, delivered, strict=True):
             if reasons := self._compare(given, pooled, one):
                 return reasons
@@ -161,10 +161,10 @@ class Deliveries:
         return _set(paths, given.structure, answer["names"]), answer["finite"]
 
 
-def draw(ask: Ask, exam: Exam, folder: Path, compare: Compare, *, integers: bool = True) -> Deliveries:
+def draw(ask: Ask, exam: SecretInputs, folder: Path, compare: Compare, *, integers: bool = True) -> TimedInputs:
     """Timing's input sets, the exam's first among them, and what of their contents can be moved; `integers`: these too."""
     folder.mkdir(parents=True)
-    fresh = Exam(folder=folder, state=exam.state, renewed=exam.renewed)
+    fresh = SecretInputs(folder=folder, state=exam.state, renewed=exam.renewed)
     sets = [exam.sets[0]]
     if sets[0].inputs.stat().st_size <= _LARGE:
         sets += [drawn(ask, fresh, f"{number}", variants=[GIVEN]) for number in range(1, _SETS)]
@@ -173,7 +173,7 @@ def draw(ask: Ask, exam: Exam, folder: Path, compare: Compare, *, integers: bool
     moving = [one for one in found[0] if all(one in other for other in found)]
     floats = [one for one in moving if tensors[0][one[0]].dtype in timed_contents.FLOATS]
     planned = [(number % len(sets), secrets.randbits(31)) for number in range(DELIVERIES)]
-    made = Deliveries(exam, folder, sets, [], True, planned, _ask=ask, _compare=compare)
+    made = TimedInputs(exam, folder, sets, [], True, planned, _ask=ask, _compare=compare)
     ways = [(scaled, those) for those in ((moving, floats) if integers else (floats,)) for scaled in (True, False) if those]
     for made.scaled, made.moving in [*ways, (False, [])]:
         if not made.moving or made.as_finite():

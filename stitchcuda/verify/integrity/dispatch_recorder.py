@@ -129,7 +129,7 @@ class _Guarded:
             raise PermissionError("a program under judgement may not do this: it gives torch's own operators other kernels")
 
 
-class Witness:
+class DispatchRecorder:
     """Around one call; `hidden`, `trouble` and what was noted are known afterwards. Without `watch` it does nothing."""
 
     def __init__(self, *, watch: bool = True) -> None:
@@ -141,7 +141,7 @@ class Witness:
         self._told: list[Told] = []        # of copies and replays, in order
         self._first = 0                    # number of the note that begins the recording
 
-    def __enter__(self) -> Witness:
+    def __enter__(self) -> DispatchRecorder:
         if not self._watch:
             return self
         try:

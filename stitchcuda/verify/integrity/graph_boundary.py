@@ -18,7 +18,7 @@ Told = tuple[str, int, str]                # kind, count, what: notes in the ord
 
 
 @dataclass(frozen=True)
-class Copy:
+class BoundaryCopy:
     """A plain copy: same shape, dtype and layout on both sides."""
 
     place: int                             # among what was told
@@ -41,12 +41,12 @@ class Replay:
         return memory in self.touched and not any(one != memory and _overlap(one, memory) for one in self.touched)
 
 
-def free_copies(told: Iterable[Told], inputs: Collection[Range], outputs: Collection[Range]) -> list[Copy]:
+def free_copies(told: Iterable[Told], inputs: Collection[Range], outputs: Collection[Range]) -> list[BoundaryCopy]:
     """The copies of one call that are no work: each of `inputs` and `outputs`, the tensors of the call, at most once."""
     copies, replays = _read(told)
     theirs = (*inputs, *outputs)
-    going: dict[Range, Copy] = {}
-    coming: dict[Range, Copy] = {}
+    going: dict[Range, BoundaryCopy] = {}
+    coming: dict[Range, BoundaryCopy] = {}
     for copy in copies:
         before = [replay for replay in replays if replay.end < copy.place]
         after = [replay for replay in replays if replay.begin > copy.place]
@@ -60,8 +60,8 @@ def free_copies(told: Iterable[Told], inputs: Collection[Range], outputs: Collec
     return [*(copy for copy in coming.values() if _apart(copy.target, results)), *going.values()]
 
 
-def _read(told: Iterable[Told]) -> tuple[list[Copy], list[Replay]]:
-    copies: list[Copy] = []
+def _read(told: Iterable[Told]) -> tuple[list[BoundaryCopy], list[Replay]]:
+    copies: list[BoundaryCopy] = []
     replays: list[Replay] = []
     open_: Replay | None = None
     for place, (kind, count, what) in enumerate(told):
@@ -77,7 +77,7 @@ def _read(told: Iterable[Told]) -> tuple[list[Copy], list[Replay]]:
             open_ = None
         elif kind == "copy" and len(words) == 4 and len(numbers) == 3:
             source, target, length = numbers
-            copies.append(Copy(place, words[0], count, (source, length), (target, length)))
+            copies.append(BoundaryCopy(place, words[0], count, (source, length), (target, length)))
     return copies, replays
 
 

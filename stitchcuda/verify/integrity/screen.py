@@ -67,7 +67,7 @@ _SETTINGS = ("torch.backends.", "torch.autograd.", "torch._dynamo.config", "torc
 _VERIFIERS = re.compile(screen_native.VERIFIERS)
 
 
-class Finding(Record):
+class ScreenFinding(Record):
     """One thing the screen saw. `refused` ends the verdict; `noted` goes into the report."""
 
     severity: Literal["refused", "noted"]
@@ -79,12 +79,12 @@ class Finding(Record):
         return f"{self.where} {self.what}"
 
 
-def screen(program: Path) -> tuple[Finding, ...]:
+def screen(program: Path) -> tuple[ScreenFinding, ...]:
     """Findings in a program folder or file, refusals first. Reads text only; unreadable files are findings."""
     files = sorted(path for path in program.rglob("*") if path.is_file()) if program.is_dir() else [program]
     root = program if program.is_dir() else program.parent
     texts: dict[str, str] = {}
-    found: list[Finding] = []
+    found: list[ScreenFinding] = []
     for path in files:
         name = str(path.relative_to(root))
         if path.suffix in _BINARY:
@@ -104,13 +104,13 @@ def screen(program: Path) -> tuple[Finding, ...]:
             found += _first(_python(text, name, siblings), name)
         else:
             native = screen_native.screen(text, depth=name.count("/"))
-            found += _first([Finding(severity=kind, where=f"{name} line {line}", what=why) for kind, line, why in native], name)
+            found += _first([ScreenFinding(severity=kind, where=f"{name} line {line}", what=why) for kind, line, why in native], name)
     return tuple(sorted(dict.fromkeys(found), key=lambda one: one.severity != "refused"))
 
 
-def _first(found: list[Finding], name: str) -> list[Finding]:
+def _first(found: list[ScreenFinding], name: str) -> list[ScreenFinding]:
     """What was found in one file, as far as anybody reads on: of refusals and of notes the first few each."""
-    kept: list[Finding] = []
+    kept: list[ScreenFinding] = []
     for severity, counted in (("refused", _refused), ("noted", _noted)):
         those = list(dict.fromkeys(one for one in found if one.severity == severity))
         kept += those[:_MOST_FOUND]
@@ -119,7 +119,7 @@ def _first(found: list[Finding], name: str) -> list[Finding]:
     return kept
 
 
-def _python(text: str, name: str, siblings: frozenset[str]) -> list[Finding]:
+def _python(text: str, name: str, siblings: frozenset[str]) -> list[ScreenFinding]:
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -149,11 +149,11 @@ class _Reader:
         self._own_modules = own_modules(tree)
         self._bind()
 
-    def findings(self) -> Iterator[Finding]:
+    def findings(self) -> Iterator[ScreenFinding]:
         for node in ast.walk(self._tree):
             line = getattr(node, "lineno", 0)
             for severity, what in self._judge(node):
-                yield Finding(severity=severity, where=f"{self._name} line {line}", what=what)
+                yield ScreenFinding(severity=severity, where=f"{self._name} line {line}", what=what)
 
     def _judge(self, node: ast.AST) -> Iterator[tuple[Literal["refused", "noted"], str]]:
         if isinstance(node, ast.Attribute):
@@ -361,9 +361,9 @@ def _names_aten(node: ast.AST) -> bool:
     return text is not None and (text == "aten" or text.startswith("aten::"))
 
 
-def _refused(name: str, line: int, what: str) -> Finding:
-    return Finding(severity="refused", where=f"{name} line {line}" if line else name, what=what)
+def _refused(name: str, line: int, what: str) -> ScreenFinding:
+    return ScreenFinding(severity="refused", where=f"{name} line {line}" if line else name, what=what)
 
 
-def _noted(name: str, line: int, what: str) -> Finding:
-    return Finding(severity="noted", where=f"{name} line {line}" if line else name, what=what)
+def _noted(name: str, line: int, what: str) -> ScreenFinding:
+    return ScreenFinding(severity="noted", where=f"{name} line {line}" if line else name, what=what)

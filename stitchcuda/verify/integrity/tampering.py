@@ -1,6 +1,6 @@
 """Notices a program that changes or inspects the process it runs in. Only in program workers.
 
-`Seal` remembers, before anything of the program is imported, which functions and classes the modules that measure are made of,
+`TamperSeal` remembers, before anything of the program is imported, which functions and classes the modules that measure are made of,
 and says afterwards what was replaced. `watch` installs an audit hook (PEP 578), which cannot be removed, for the few events by
 which Python code reaches objects that nobody gave it; it shares neither globals nor builtins with anybody. Native code can
 defeat both; what it cannot forge is seen from outside (`verify/program/trial.py`, `verify/timing/rounds.py`). Where to look
@@ -103,7 +103,7 @@ _ATTRIBUTES = ("__code__", "__defaults__", "__kwdefaults__", "__globals__", "__c
 _REPLACED_BY_TORCH = ("torch.nn.modules.module.Module.__init__", "torch.nn.modules.module.Module.__setstate__")
 
 
-class Seal:
+class TamperSeal:
     """What the measuring modules are made of at one moment."""
 
     def __init__(self) -> None:
@@ -341,6 +341,6 @@ def _code(value: Any) -> Any:
 
 
 @cache
-def seal() -> Seal:
+def seal() -> TamperSeal:
     """This process's, made when first asked for: by the process that workers are forked from, so that no worker pays for it."""
-    return Seal()
+    return TamperSeal()

@@ -12,16 +12,16 @@ from typing import Any
 
 from stitchcuda.state import CheckResult, OutputError
 from stitchcuda.verify.compare.bound import Bound
-from stitchcuda.verify.inputs.secret_inputs import GIVEN, Exam, InputSet
+from stitchcuda.verify.inputs.secret_inputs import GIVEN, InputSet, SecretInputs
 from stitchcuda.verify.processes.worker import WorkerFailed
-from stitchcuda.verify.program.trial import Answer, Trial, count, same_bits
+from stitchcuda.verify.program.trial import ProgramAnswer, Trial, count, same_bits
 
 _MORE_CALLS = 64                           # in the last verification: between this and twice as many, as far as the time goes
 _MORE_S = 1.0
 
 
 def sit(
-    trial: Trial, exam: Exam, seeds: int, *, final: bool, profile: bool, others: Sequence[InputSet] = (),
+    trial: Trial, exam: SecretInputs, seeds: int, *, final: bool, profile: bool, others: Sequence[InputSet] = (),
     still: Callable[[], object] = lambda: None,
 ) -> CheckResult:  # fmt: skip
     """Run the exam's first `seeds` input sets; stops at the first that fails. Worker failures become reasons.
@@ -34,7 +34,7 @@ def sit(
     reasons: list[str] = []
     shares: dict[str, Any] = {}
     deterministic: bool | None = None
-    first: Answer | None = None
+    first: ProgramAnswer | None = None
     fewer: list[bool] = []                 # own kernels for the same inputs again, by input set
     done = 0
     bounds = exam.bounds(seeds)
@@ -106,7 +106,7 @@ def sit(
 
 
 def remarked(
-    result: CheckResult, trial: Trial, exam: Exam, seeds: int, *, reload: Callable[[], Exam | None]
+    result: CheckResult, trial: Trial, exam: SecretInputs, seeds: int, *, reload: Callable[[], SecretInputs | None]
 ) -> CheckResult:
     """What else there is to say of a program that is right: what it makes of inputs in another layout, and of other parameters
     (`reload` draws them) after its first calls. Its worker need not survive that: these are the last questions.
@@ -158,7 +158,7 @@ def _much_later(trial: Trial, given: InputSet, bounds: dict[str, Bound]) -> list
     return [f"after {count(answer.said, 'calls')} more calls, {reason}{_variant(given)}" for reason in reasons]
 
 
-def _overwritten(trial: Trial, given: InputSet, first: Answer) -> list[str]:
+def _overwritten(trial: Trial, given: InputSet, first: ProgramAnswer) -> list[str]:
     """A caller who keeps a result must still have it after later calls."""
     now = trial.reread(given)
     changed = [name for name, value in first.values.items() if name not in now or not same_bits(value, now[name])]

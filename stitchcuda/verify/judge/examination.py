@@ -17,13 +17,13 @@ from typing import NamedTuple
 
 from stitchcuda.state import CheckResult
 from stitchcuda.verify.ablation import ablation, own_work, state_mismatch
-from stitchcuda.verify.ablation.ablation import Seat
-from stitchcuda.verify.ablation.state_mismatch import Terms
-from stitchcuda.verify.inputs.secret_inputs import Exam, declared_sizes, reloaded, resized
+from stitchcuda.verify.ablation.ablation import LoadedProgram
+from stitchcuda.verify.ablation.state_mismatch import InputTerms
+from stitchcuda.verify.inputs.secret_inputs import SecretInputs, declared_sizes, reloaded, resized
 from stitchcuda.verify.integrity import device_time
 from stitchcuda.verify.integrity.screen import screen
 from stitchcuda.verify.judge import correctness
-from stitchcuda.verify.judge.judge_resources import TIMINGS, Ahead, Chambers, large
+from stitchcuda.verify.judge.judge_resources import TIMINGS, Ahead, JudgeResources, large
 from stitchcuda.verify.processes.early_builds import EarlyBuilds
 from stitchcuda.verify.processes.worker import OnBuild, Worker, WorkerFailed
 from stitchcuda.verify.program.trial import Trial
@@ -32,7 +32,7 @@ _MEMORY = re.compile(r"ran out of memory|used more memory than it may")
 _IDLE_S = 0.3                              # for which a program is not called: whether it works by itself
 
 
-class Seated(NamedTuple):
+class LoadingProgram(NamedTuple):
     """A program that is being loaded into a new worker, with switches for its kernels."""
 
     worker: Worker
@@ -49,7 +49,7 @@ class Seated(NamedTuple):
 class Examination:
     """Of any program of one reference, one after the other."""
 
-    def __init__(self, room: Chambers) -> None:
+    def __init__(self, room: JudgeResources) -> None:
         self._room = room
 
     def check(self, of: str, seeds: int, *, fresh: bool) -> CheckResult:
@@ -68,13 +68,13 @@ class Examination:
                 self._room.errands.quiet()
         return result.model_copy(update={"seconds": time.monotonic() - started})
 
-    def _screened(self, program: Path, seeds: int, *, fresh: bool) -> tuple[CheckResult, Terms]:
+    def _screened(self, program: Path, seeds: int, *, fresh: bool) -> tuple[CheckResult, InputTerms]:
         findings = screen(program)
         refused = tuple(f"the source itself: {one.sentence}" for one in findings if one.severity == "refused")
         if refused:
-            return CheckResult(ok=False, tier="timed" if self._room.target == "cuda" else "simulated", reasons=refused), Terms()
+            return CheckResult(ok=False, tier="timed" if self._room.target == "cuda" else "simulated", reasons=refused), InputTerms()
 
-        def checked(*, hurried: bool) -> tuple[CheckResult, Terms]:
+        def checked(*, hurried: bool) -> tuple[CheckResult, InputTerms]:
             return state_mismatch.agreed(lambda terms: self._check(program, seeds, fresh=fresh, terms=terms, hurried=hurried))
 
         hurried = fresh and self._room.hurried
@@ -86,7 +86,7 @@ class Examination:
         noted = tuple(f"the source: {one.sentence}" for one in findings)
         return result.model_copy(update={"notes": (*result.notes, *noted)}), terms
 
-    def _check(self, program: Path, seeds: int, *, fresh: bool, terms: Terms, hurried: bool) -> CheckResult:
+    def _check(self, program: Path, seeds: int, *, fresh: bool, terms: InputTerms, hurried: bool) -> CheckResult:
         """Raises `OtherTerms` for a program that has not all of the reference's state under its names.
 
         `hurried`: what takes its time on a GPU is begun ahead, which takes more memory.
@@ -95,7 +95,7 @@ class Examination:
         self._room.make_room(exam)
         early = EarlyBuilds(self._room.builder, self._room.second_builder()) if hurried else None
         build = early.build if early else self._room.builder.build
-        seated: list[Seated] = []          # ahead of time
+        seated: list[LoadingProgram] = []          # ahead of time
         seat = functools.partial(self._seat, program, exam, build, seated)
 
         def nobody_sits() -> None:
@@ -183,20 +183,20 @@ class Examination:
         with self._room.turn():
             return one.idle(_IDLE_S)
 
-    def _seated(self, program: Path, exam: Exam, build: OnBuild) -> Seated:
+    def _seated(self, program: Path, exam: SecretInputs, build: OnBuild) -> LoadingProgram:
         """Begin to load the program into a new worker, built so that single kernels can be left out."""
         worker = self._room.worker(program, exam, build)
         one = Trial(worker, exam, self._room.construction(), self._room.target, self._room.limits)
-        return Seated(worker, one, self._room.errands.begin(
+        return LoadingProgram(worker, one, self._room.errands.begin(
             lambda: one.load(program, cache=self._room.cache, arch=self._room.arch, masked=True)
         ))  # fmt: skip
 
     @contextlib.contextmanager
-    def _seat(self, program: Path, exam: Exam, build: OnBuild, seated: list[Seated]) -> Iterator[Seat]:
+    def _seat(self, program: Path, exam: SecretInputs, build: OnBuild, seated: list[LoadingProgram]) -> Iterator[LoadedProgram]:
         """The program in a worker of its own with switches for its kernels: that which is `seated`, or a new one."""
         worker, one, loading = seated.pop() if seated else self._seated(program, exam, build)
         with self._room.errands.lent(worker):
             worker.expire_in(self._room.limits.check_s)
             loading.result()
             with self._room.turn(worker):
-                yield Seat(worker, one)
+                yield LoadedProgram(worker, one)

@@ -13,22 +13,22 @@ from concurrent.futures import Future
 from stitchcuda.errors import BadInput
 from stitchcuda.sandbox.removal import remove
 from stitchcuda.state import TimingResult
-from stitchcuda.verify.ablation.state_mismatch import Terms
+from stitchcuda.verify.ablation.state_mismatch import InputTerms
 from stitchcuda.verify.inputs import timed_inputs
-from stitchcuda.verify.inputs.secret_inputs import Exam
-from stitchcuda.verify.inputs.timed_inputs import Deliveries
+from stitchcuda.verify.inputs.secret_inputs import SecretInputs
+from stitchcuda.verify.inputs.timed_inputs import TimedInputs
 from stitchcuda.verify.integrity import speed_of_light
-from stitchcuda.verify.judge.judge_resources import TIMINGS, Born, Chambers
-from stitchcuda.verify.processes.pausing import Others, threads_below
+from stitchcuda.verify.judge.judge_resources import TIMINGS, Born, JudgeResources
+from stitchcuda.verify.processes.pausing import ProgramProcesses, threads_below
 from stitchcuda.verify.processes.worker import Worker, WorkerFailed
 from stitchcuda.verify.program.trial import Trial
 from stitchcuda.verify.timing import rounds
 
 
-class Clocking:
+class InterleavedTiming:
     """Of any program of one reference, one after the other. Needs a GPU."""
 
-    def __init__(self, room: Chambers) -> None:
+    def __init__(self, room: JudgeResources) -> None:
         self._room = room
 
     def time(self, of: str, before: str, *, twice: bool) -> TimingResult:
@@ -37,7 +37,7 @@ class Clocking:
         born = self._room.ahead.taken(of)
         try:
             while len(born) < timings:
-                born.append(self._room.born(of, self._room.exam(1, fresh=False, terms=self._room.terms.get(of, Terms()))))
+                born.append(self._room.born(of, self._room.exam(1, fresh=False, terms=self._room.terms.get(of, InputTerms()))))
             results = [self._interleaved(of, before, born)]
             while not results[-1].refused and (len(results) < timings or rounds.parted(results)):
                 results.append(self._interleaved(of, before, born))
@@ -53,16 +53,16 @@ class Clocking:
                 result = self._timed_together(of, before, born, integers=integers)
                 # A busy machine may part honest clocks once, a lie parts them each time.
                 return self._timed_together(of, before, born, integers=integers) if result.disputed else result
-            except rounds.Unfit as failure:
+            except rounds.ReferenceUnfit as failure:
                 self._room.drop_reference()
                 failed = failure
         raise BadInput(f"The reference cannot be timed: {failed}")
 
     def _timed_together(self, of: str, before: str, born: list[Born], *, integers: bool) -> TimingResult:
         with contextlib.ExitStack() as stack:
-            drawn: list[Future[Deliveries]] = []
+            drawn: list[Future[TimedInputs]] = []
 
-            def draw(exam: Exam, one: Trial) -> None:
+            def draw(exam: SecretInputs, one: Trial) -> None:
                 """Contents that no one has seen, while the program is being loaded."""
                 folder = self._room.folder()
                 stack.callback(remove, folder)
@@ -78,15 +78,15 @@ class Clocking:
                 self._room.the_reference()  # a new one, if the contents were too much for it
                 with self._room.turn(alone=True):
                     return self._timed(previous, program, exam, given)
-            except rounds.Unfit:
+            except rounds.ReferenceUnfit:
                 raise
             except WorkerFailed as failure:
                 # It was judged correct before: whatever goes wrong under the clock is the program's doing.
                 return rounds.refused(f"while it was timed, {failure}")
 
-    def _timed(self, previous: Worker, program: Worker, exam: Exam, given: Deliveries) -> TimingResult:
+    def _timed(self, previous: Worker, program: Worker, exam: SecretInputs, given: TimedInputs) -> TimingResult:
         """The figures, and whether memory could be that fast."""
-        others = Others({"previous": previous.pid, "program": program.pid})
+        others = ProgramProcesses({"previous": previous.pid, "program": program.pid})
         result = rounds.interleaved(
             self._room.the_reference(), previous, program, given, self._room.limits,
             threads=lambda: threads_below(program.pid), core=rounds.quick_core(), hold=others.held,

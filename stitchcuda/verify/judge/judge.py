@@ -20,12 +20,12 @@ from typing import Any
 
 from stitchcuda.errors import BadInput, Unavailable
 from stitchcuda.verify.judge.examination import Examination
-from stitchcuda.verify.judge.interleaved_timing import Clocking
-from stitchcuda.verify.judge.judge_resources import Chambers
-from stitchcuda.verify.judge.parallel_checks import Panel
-from stitchcuda.verify.judge.profiled_run import Rehearsal
+from stitchcuda.verify.judge.interleaved_timing import InterleavedTiming
+from stitchcuda.verify.judge.judge_resources import JudgeResources
+from stitchcuda.verify.judge.parallel_checks import ParallelChecks
+from stitchcuda.verify.judge.profiled_run import ProfiledRun
 from stitchcuda.verify.messages import host_memory
-from stitchcuda.verify.processes.forkserver import Nursery
+from stitchcuda.verify.processes.forkserver import ForkServer
 from stitchcuda.verify.processes.judge_pipes import die_with, take_over_stdio
 from stitchcuda.verify.processes.worker import WorkerFailed
 from stitchcuda.verify.program.builder_worker import handed_out
@@ -34,11 +34,11 @@ from stitchcuda.verify.program.builder_worker import handed_out
 class JudgeProcess:
     """One reference, and what is asked about it and its programs."""
 
-    def __init__(self, order: dict[str, Any], nursery: Nursery) -> None:
-        self.room = Chambers(order, nursery)
+    def __init__(self, order: dict[str, Any], nursery: ForkServer) -> None:
+        self.room = JudgeResources(order, nursery)
         self.examination = Examination(self.room)
-        self.panel = Panel(self.room, self.examination)
-        self.clocking = Clocking(self.room)
+        self.panel = ParallelChecks(self.room, self.examination)
+        self.clocking = InterleavedTiming(self.room)
 
     def baseline(self, message: dict[str, Any]) -> dict[str, Any]:
         constants = self.room.scratch / "constants.safetensors"
@@ -67,7 +67,7 @@ class JudgeProcess:
         self.room.the_reference()              # which takes turns on the GPU, and must be fit to be called
         with contextlib.ExitStack() as stack:
             stack.callback(self.room.errands.quiet)
-            rehearsal = Rehearsal(message, self.room.target, self.room.settings.precision, self.room.limits)
+            rehearsal = ProfiledRun(message, self.room.target, self.room.settings.precision, self.room.limits)
             if message["program"]:
                 try:
                     shared = handed_out(self.room.cache, self.room.home.place)
@@ -91,7 +91,7 @@ class JudgeProcess:
 def main() -> None:
     """Serve one client until its end of the pipe closes."""
     requests, answers = take_over_stdio()
-    nursery = Nursery()                    # before any secret exists, and before any thread
+    nursery = ForkServer()                    # before any secret exists, and before any thread
     host_memory.keep_freed()
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     order = json.loads(requests.readline())

@@ -22,14 +22,14 @@ from stitchcuda.sandbox.removal import remove
 from stitchcuda.state import Settings
 from stitchcuda.tools.device import gpu_lock
 from stitchcuda.verify.ablation import state_mismatch
-from stitchcuda.verify.ablation.state_mismatch import Terms
+from stitchcuda.verify.ablation.state_mismatch import InputTerms
 from stitchcuda.verify.inputs import degenerate
-from stitchcuda.verify.inputs.secret_inputs import Exam, Lost, draw, extend
+from stitchcuda.verify.inputs.secret_inputs import ReferenceLost, SecretInputs, draw, extend
 from stitchcuda.verify.integrity.snapshot import snapshot
-from stitchcuda.verify.processes.background import Errands
-from stitchcuda.verify.processes.builder import Builder, Home, simulator_home
+from stitchcuda.verify.processes.background import BackgroundWork
+from stitchcuda.verify.processes.builder import Builder, SimulatorHome, simulator_home
 from stitchcuda.verify.processes.early_builds import Builds
-from stitchcuda.verify.processes.forkserver import Nursery
+from stitchcuda.verify.processes.forkserver import ForkServer
 from stitchcuda.verify.processes.worker import OnBuild, Worker, WorkerFailed
 from stitchcuda.verify.program.builder_worker import handed_out
 from stitchcuda.verify.program.trial import Construction, Trial
@@ -82,17 +82,17 @@ class _Known:
     reference: Worker | None = None
     facts: dict[str, Any] = field(default_factory=dict)
     work: dict[str, Any] | None = None
-    gpu: gpu_lock.Turn | None = None
+    gpu: gpu_lock.GpuLock | None = None
     says_enough: tuple[str, ...] | None = None  # notes on outputs that say little; None: not looked at yet
     several: bool = False                  # checks go on at once: an exam may be somebody else's
     asking: threading.RLock = field(default_factory=threading.RLock)   # one question to the reference at a time
     drawing: threading.RLock = field(default_factory=threading.RLock)  # one exam grows at a time
 
 
-class Chambers:
+class JudgeResources:
     """One reference with its exams, and workers for the programs that sit them."""
 
-    def __init__(self, order: dict[str, Any], nursery: Nursery) -> None:
+    def __init__(self, order: dict[str, Any], nursery: ForkServer) -> None:
         self.settings = Settings(**order["settings"])
         self.limits = Limits(**order["limits"])
         self.scratch = Path(order["scratch"])
@@ -101,25 +101,25 @@ class Chambers:
         self.arch = order["arch"]
         self.target = self.settings.target
         self.nursery = nursery
-        self.home = simulator_home(Path(order["runtime"])) if self.target == "sim" else Home()
+        self.home = simulator_home(Path(order["runtime"])) if self.target == "sim" else SimulatorHome()
         self.builder = self.new_builder()
         self._spare: list[Builds] = []
         for folder in handed_out(self.cache, self.home.place):
             folder.mkdir(parents=True, exist_ok=True)
         self._known = _Known()
-        self._exams: dict[Terms, Exam] = {}
-        self.terms: dict[str, Terms] = {}  # on which a program was judged the last time
-        self.errands = Errands()
+        self._exams: dict[InputTerms, SecretInputs] = {}
+        self.terms: dict[str, InputTerms] = {}  # on which a program was judged the last time
+        self.errands = BackgroundWork()
         self.ahead = Ahead()
         self.hurried = self.target == "cuda"  # a context and a build with switches take their time; the simulator has neither
 
-    def beside(self) -> Chambers:
+    def beside(self) -> JudgeResources:
         """The same reference, exams and turns on the GPU for another check at the same time, with errands and builders of its
         own (`verify/judge/parallel_checks.py`)."""
         other = copy.copy(self)
         other.builder = other.new_builder()
         other._spare = []
-        other.errands = Errands()
+        other.errands = BackgroundWork()
         other.ahead = Ahead()
         return other
 
@@ -152,7 +152,7 @@ class Chambers:
         with gpu.taken(solely=alone, waited=worker.extend if worker else lambda seconds: None):
             yield
 
-    def born(self, program: str | Path, exam: Exam) -> Born:
+    def born(self, program: str | Path, exam: SecretInputs) -> Born:
         """A worker for a copy of the program. Nothing is loaded yet."""
         with contextlib.ExitStack() as stack:
             copy = stack.enter_context(self.copy(str(program)))
@@ -161,14 +161,14 @@ class Chambers:
 
     def ready(
         self, stack: contextlib.ExitStack, program: str, born: list[Born] | None = None,
-        *, beside: Callable[[Exam, Trial], None] = lambda exam, one: None,
-    ) -> tuple[Worker, Exam, Trial]:  # fmt: skip
+        *, beside: Callable[[SecretInputs, Trial], None] = lambda exam, one: None,
+    ) -> tuple[Worker, SecretInputs, Trial]:  # fmt: skip
         """A worker with the program loaded, on the terms on which it was judged; one of those that are `born`, if any is.
 
         `beside` is called before it is loaded, with what is known by then.
         """
 
-        def ready(terms: Terms) -> tuple[Worker, Exam, Trial]:
+        def ready(terms: InputTerms) -> tuple[Worker, SecretInputs, Trial]:
             exam = self.exam(1, fresh=False, terms=terms)
             copy, worker, own = born.pop() if born else self.born(program, exam)
             stack.push(own)
@@ -181,9 +181,9 @@ class Chambers:
                 raise state_mismatch.reconsidered(self.ask, exam, one.state, failure, terms) from failure
             return worker, exam, one
 
-        return state_mismatch.agreed(ready, self.terms.get(program, Terms()))[0]
+        return state_mismatch.agreed(ready, self.terms.get(program, InputTerms()))[0]
 
-    def exam(self, seeds: int, *, fresh: bool, terms: Terms) -> Exam:
+    def exam(self, seeds: int, *, fresh: bool, terms: InputTerms) -> SecretInputs:
         there = None if fresh else self._exams.get(terms)
         if there is not None and len(there.sets) >= seeds:
             return there                   # without waiting for whoever lets it grow
@@ -194,11 +194,11 @@ class Chambers:
                 if not fresh:
                     self._exams[terms] = exam
                     while len(self._exams) > _MOST_EXAMS and not self._known.several:
-                        self._exams.pop(next(one for one in self._exams if one != Terms() and one != terms)).close()
+                        self._exams.pop(next(one for one in self._exams if one != InputTerms() and one != terms)).close()
             self.complete(exam, seeds)
         return exam
 
-    def complete(self, exam: Exam, seeds: int) -> None:
+    def complete(self, exam: SecretInputs, seeds: int) -> None:
         with self._known.drawing:
             extend(self.ask, exam, seeds, tell=exam.measure_soon)
             if self._known.says_enough is None and seeds > 1:
@@ -222,7 +222,7 @@ class Chambers:
     def returned(self, second: Builds | None) -> None:
         self._spare += [second] if second else []
 
-    def worker(self, program: Path, exam: Exam, build: OnBuild | None = None) -> Worker:
+    def worker(self, program: Path, exam: SecretInputs, build: OnBuild | None = None) -> Worker:
         """A fresh worker for a program, which may read its own copy, our libraries, and what is lent to it
         (`verify/processes/file_grants.py`)."""
         bounds = for_data(self.limits, exam.bytes_of_a_call())
@@ -258,7 +258,7 @@ class Chambers:
                     raise RuntimeError(f"the reference worker failed:\n{failure}") from failure
                 if failure.kind != "bad_input":
                     self.drop_reference()
-                    raise Lost(str(failure)) from failure
+                    raise ReferenceLost(str(failure)) from failure
                 raise BadInput(str(failure)) from failure
 
     def the_reference(self) -> Worker:
@@ -276,7 +276,7 @@ class Chambers:
                     init=str(init),
                     patience=self.limits.load_s,
                 ) | {"init": str(init)}
-                known.gpu = known.gpu or gpu_lock.Turn(known.facts["gpu"])  # one for this process, which may be in it
+                known.gpu = known.gpu or gpu_lock.GpuLock(known.facts["gpu"])  # one for this process, which may be in it
                 with self.turn():
                     known.reference.ask("examine", seconds=self.limits.baseline_s, doing="running forward")
             except WorkerFailed as failure:
@@ -297,13 +297,13 @@ class Chambers:
             self._known.work = self.ask("work", seed=secrets.randbits(31))
         return self._known.work
 
-    def make_room(self, exam: Exam) -> None:
+    def make_room(self, exam: SecretInputs) -> None:
         """Before a large program is loaded, what is being closed must have given its memory back."""
         if large(exam):
             self.errands.quiet()
 
 
-def large(exam: Exam) -> bool:
+def large(exam: SecretInputs) -> bool:
     """Whether a second copy in memory is too much to ask for."""
     return exam.bytes_of_a_call() > _LARGE
 

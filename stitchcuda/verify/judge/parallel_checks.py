@@ -23,11 +23,11 @@ from typing import NamedTuple
 from stitchcuda.errors import BadInput
 from stitchcuda.state import CheckResult
 from stitchcuda.tools.build.compilers import free_gib
-from stitchcuda.verify.ablation.state_mismatch import Terms
-from stitchcuda.verify.inputs.secret_inputs import Exam
+from stitchcuda.verify.ablation.state_mismatch import InputTerms
+from stitchcuda.verify.inputs.secret_inputs import SecretInputs
 from stitchcuda.verify.integrity.snapshot import look
 from stitchcuda.verify.judge.examination import Examination
-from stitchcuda.verify.judge.judge_resources import Chambers
+from stitchcuda.verify.judge.judge_resources import JudgeResources
 
 MOST = 8
 """At once: more programs than a coder writes in one step."""
@@ -37,7 +37,7 @@ _MEMORY = re.compile(r"ran out of memory|used more memory than it may|filled mor
 _TIME = re.compile(r"did not finish .* within")
 
 
-class Tried(NamedTuple):
+class FinishedCheck(NamedTuple):
     """One check beside others: its result, or what went wrong with us; seconds of one clock."""
 
     result: CheckResult | None
@@ -46,10 +46,10 @@ class Tried(NamedTuple):
     ended: float
 
 
-class Panel:
+class ParallelChecks:
     """Examiners of one reference; the first is the judge's own, the others come when they are needed and stay."""
 
-    def __init__(self, room: Chambers, first: Examination) -> None:
+    def __init__(self, room: JudgeResources, first: Examination) -> None:
         self._room = room
         self._examiners = [first]
 
@@ -63,7 +63,7 @@ class Panel:
                 alone[program] = ""
             except BadInput as error:      # of the program's own files
                 results[program] = CheckResult(ok=False, tier="compiled", reasons=(str(error),))
-        many = at_once(len(alone), self._spaces(self._room.exam(1, fresh=False, terms=Terms())))
+        many = at_once(len(alone), self._spaces(self._room.exam(1, fresh=False, terms=InputTerms())))
         if many > 1:
             found = self._together(list(alone), seeds, many)
             alone = {}
@@ -80,14 +80,14 @@ class Panel:
             results[program] = result.model_copy(update={"notes": (*result.notes, *note)})
         return [results[program] for program in programs]
 
-    def _together(self, programs: Sequence[str], seeds: int, many: int) -> dict[str, Tried]:
+    def _together(self, programs: Sequence[str], seeds: int, many: int) -> dict[str, FinishedCheck]:
         while len(self._examiners) < many:
             self._examiners.append(Examination(self._room.beside()))
         free: queue.SimpleQueue[Examination] = queue.SimpleQueue()
         for one in self._examiners[:many]:
             free.put(one)
 
-        def judged(program: str) -> Tried:
+        def judged(program: str) -> FinishedCheck:
             examiner, began = free.get(), time.monotonic()
             result, error = None, ""
             try:
@@ -96,12 +96,12 @@ class Panel:
                 error = str(failure) or type(failure).__name__
             finally:
                 free.put(examiner)
-            return Tried(result, error, began, time.monotonic())
+            return FinishedCheck(result, error, began, time.monotonic())
 
         with self._room.several(), ThreadPoolExecutor(many) as pool:
             return dict(zip(programs, pool.map(judged, programs), strict=True))
 
-    def _spaces(self, exam: Exam) -> list[tuple[int, int]]:
+    def _spaces(self, exam: SecretInputs) -> list[tuple[int, int]]:
         """(bytes that are free, bytes that one check takes) of the host's memory, of room for files and of the GPU's memory."""
         taken, call = self._room.ask("needs"), exam.bytes_of_a_call()
         host = (int(free_gib() * 2**30), int(taken["host"]) + 6 * call)  # the judge reads what a program wrote, in float64 too
@@ -116,7 +116,7 @@ def at_once(programs: int, spaces: Iterable[tuple[int, int]], cores: int | None 
     return max(1, min(programs, MOST, number, *(free // each for free, each in spaces)))
 
 
-def again(tried: Tried, others: float, *, shared: bool) -> str:
+def again(tried: FinishedCheck, others: float, *, shared: bool) -> str:
     """Why a check that went on beside others counts for nothing, or "". `others`: when the last of them ended. `shared`: they
     took of its time, as simulated kernels do of each other's, and not where it was alone for the greater part of its own."""
     if tried.result is None:

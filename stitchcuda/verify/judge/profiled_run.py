@@ -22,7 +22,7 @@ from stitchcuda.sandbox import command
 from stitchcuda.sandbox.command import Finished
 from stitchcuda.sandbox.limits import Limits, clean_environment
 from stitchcuda.state import Precision, Target
-from stitchcuda.verify.inputs.secret_inputs import Exam
+from stitchcuda.verify.inputs.secret_inputs import SecretInputs
 from stitchcuda.verify.integrity import device_time
 from stitchcuda.verify.processes.file_grants import handed, lent
 from stitchcuda.verify.processes.worker import Worker
@@ -33,7 +33,7 @@ _SCRIPT = str(_PACKAGE / "tools" / "running" / "profiled.py")
 _TAIL = 20_000                             # characters of output that are passed on
 
 
-class Rehearsal:
+class ProfiledRun:
     """One of them: said what of, then run once."""
 
     def __init__(self, asked: Mapping[str, Any], target: Target, precision: Precision, limits: Limits) -> None:
@@ -56,7 +56,7 @@ class Rehearsal:
         self._order |= {"reference": str(path), "seed": seed}
 
     @contextlib.contextmanager
-    def of_program(self, root: Path, shared: Sequence[Path], worker: Worker, exam: Exam, one: Trial) -> Iterator[None]:
+    def of_program(self, root: Path, shared: Sequence[Path], worker: Worker, exam: SecretInputs, one: Trial) -> Iterator[None]:
         """A program that is loaded and was called in `worker`. What the rehearsal needs lies in a folder below `root` until the
         block ends, and in the folders `shared` by all programs."""
         given, program = exam.sets[0], Path(one.asked["program"])

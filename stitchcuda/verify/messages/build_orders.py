@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from stitchcuda.errors import BadInput, Unavailable
-from stitchcuda.simulator.unsupported import Refused
+from stitchcuda.simulator.unsupported import Unsupported
 from stitchcuda.state import Record
 from stitchcuda.verify.messages.wire import Channel
 
@@ -27,7 +27,7 @@ class BuildFailed(Exception):
     """The compiler refused a program's sources; the text is what a person or a model should read."""
 
 
-class Order(Record):
+class BuildOrder(Record):
     """One library. Sources are files of the program's folder, texts that it wrote elsewhere, or inline pieces."""
 
     style: Literal["tvm", "torch", "runtime"]          # the last: the simulator's own, made of nothing of the program's
@@ -47,12 +47,12 @@ class Order(Record):
     skip: bool = False                                 # kernels get switches
 
 
-def ordered(name: str, style: Literal["tvm", "torch"], options: Mapping[str, Any], program: Path, *, skip: bool) -> Order:
+def ordered(name: str, style: Literal["tvm", "torch"], options: Mapping[str, Any], program: Path, *, skip: bool) -> BuildOrder:
     """The order for these arguments of `build`, `load` or their inline forms, in tvm-ffi's or torch's names."""
     if options.get("embed_cubin"):
         raise BuildFailed("embed_cubin is not supported: a program is built from its own sources only")
     if options.get("is_standalone"):
-        raise Refused("an extension that is a program of its own", name, 1)
+        raise Unsupported("an extension that is a program of its own", name, 1)
     inline = "cpp_sources" in options or "cuda_sources" in options
     files = [] if inline else [item for group in ("sources", "cpp_files", "cuda_files") for item in listed(options.get(group))]
     own, texts = [], []
@@ -63,7 +63,7 @@ def ordered(name: str, style: Literal["tvm", "torch"], options: Mapping[str, Any
             texts.append((file.name, _text(file)))
     functions = options.get("functions")
     named = functions if isinstance(functions, Mapping) else {one: one if style == "torch" else "" for one in listed(functions)}
-    return Order(
+    return BuildOrder(
         style=style,
         name=str(name),
         sources=tuple(own),
@@ -93,7 +93,7 @@ def library(answer: Mapping[str, Any]) -> Path:
         return Path(answer["path"])
     said = str(answer.get("error", "the builder gave no answer"))
     if answer.get("kind") == "refused":
-        raise Refused(answer["construct"], answer["file"], answer["line"])
+        raise Unsupported(answer["construct"], answer["file"], answer["line"])
     raise Unavailable(said) if answer.get("kind") == "unavailable" else BuildFailed(said)
 
 

@@ -26,7 +26,7 @@ import torch
 from stitchcuda.verify.messages import json_text
 from stitchcuda.verify.messages.tensor_file import WireError, read_tensors, write_tensors
 
-__all__ = ["Channel", "Closed", "Expired", "WireError", "decode", "encode", "named_tensors", "read_tensors", "write_tensors"]
+__all__ = ["Channel", "ChannelClosed", "ChannelTimeout", "WireError", "decode", "encode", "named_tensors", "read_tensors", "write_tensors"]
 
 _LINE_LIMIT = 64 * 2**20                   # a reply longer than this is a fault of the worker
 _SIGNATURE = 32                            # hexadecimal digits behind each message
@@ -41,15 +41,15 @@ _dumped, _loaded, _first = json_text.dumped, json_text.loaded, json_text.first
 _set_timeout, _send_all, _received = _Socket.settimeout, _Socket.sendall, _Socket.recv  # `socket.socket` can be given others
 
 
-class Closed(Exception):
+class ChannelClosed(Exception):
     """The other side is gone."""
 
 
-class Expired(Exception):
+class ChannelTimeout(Exception):
     """No reply within the time limit, or nobody who reads."""
 
 
-class Forged(WireError):
+class ForgedMessage(WireError):
     """A message that the other side did not send, or not in this place."""
 
 
@@ -70,22 +70,22 @@ class Channel:
         return self._sock.fileno()
 
     def send(self, message: Mapping[str, Any], seconds: float | None = None) -> None:
-        """Raises `Closed`, or `Expired` when the other side does not read within the time."""
+        """Raises `ChannelClosed`, or `ChannelTimeout` when the other side does not read within the time."""
         try:
             _set_timeout(self._sock, seconds)
             line = _dumped(message)
             _send_all(self._sock, line + self._signature(0, line) + b"\n")
             _set_timeout(self._sock, None)
         except TimeoutError:
-            raise Expired from None
+            raise ChannelTimeout from None
         except OSError as error:
-            raise Closed(str(error)) from error
+            raise ChannelClosed(str(error)) from error
 
     def sender(self) -> Callable[[Mapping[str, Any]], None]:
         """`send` without a limit, for a process that runs generated code: no global, no builtin and no attribute of this object
         is looked up, so that nothing that Python code replaces later changes or sees what is signed."""
         sock, numbers, signs = self._sock, self._numbers, tuple(self._signs)
-        dumped, send_all, closed, failed = json_text.writer(), _send_all, Closed, OSError
+        dumped, send_all, closed, failed = json_text.writer(), _send_all, ChannelClosed, OSError
 
         def send(message: Mapping[str, Any]) -> None:
             line = said = dumped(message)
@@ -104,8 +104,8 @@ class Channel:
     def receiver(self) -> Callable[[], Any]:
         """`receive` in the same way, from a judge, who is trusted: what is asked is nobody else's to read either."""
         sock, buffer, numbers, signs = self._sock, self._buffer, self._numbers, tuple(self._signs)
-        read, received, same, width, wrong = json_text.reader(), _received, compare_digest, _SIGNATURE, Forged
-        closed, failed = Closed, OSError
+        read, received, same, width, wrong = json_text.reader(), _received, compare_digest, _SIGNATURE, ForgedMessage
+        closed, failed = ChannelClosed, OSError
 
         def receive() -> Any:
             searched = 0
@@ -132,7 +132,7 @@ class Channel:
         return receive
 
     def receive(self, seconds: float | None = None) -> dict[str, Any]:
-        """The next message. Raises `Closed`, `Expired` or `WireError` (not a JSON object, or too long)."""
+        """The next message. Raises `ChannelClosed`, `ChannelTimeout` or `WireError` (not a JSON object, or too long)."""
         deadline = None if seconds is None else monotonic() + seconds
         searched = 0
         while (end := self._buffer.find(b"\n", searched)) < 0:
@@ -141,13 +141,13 @@ class Channel:
                 raise WireError("a message without end")
             wait = None if deadline is None else deadline - monotonic()
             if wait is not None and (wait <= 0 or not select([self._sock], [], [], wait)[0]):
-                raise Expired
+                raise ChannelTimeout
             try:
                 chunk = _received(self._sock, 1 << 16)
             except OSError as error:
-                raise Closed(str(error)) from error
+                raise ChannelClosed(str(error)) from error
             if not chunk:
-                raise Closed("end of stream")
+                raise ChannelClosed("end of stream")
             self._buffer += chunk
         line = bytes(self._buffer[:end])
         del self._buffer[: end + 1]
@@ -158,7 +158,7 @@ class Channel:
         except (ValueError, RecursionError) as error:
             raise WireError(f"not JSON: {line[:80]!r}") from error
         if not genuine:
-            raise Forged("a message that its sender did not sign")
+            raise ForgedMessage("a message that its sender did not sign")
         if not isinstance(message, dict):
             raise WireError("not a JSON object")
         checked: dict[str, Any] = _printable(message, _DEPTH_LIMIT)

@@ -16,7 +16,7 @@ from stitchcuda.verify.processes.worker import Worker
 _T = TypeVar("_T")
 
 
-class Errands:
+class BackgroundWork:
     """One for the judge's life. Not for several threads at once."""
 
     def __init__(self) -> None:

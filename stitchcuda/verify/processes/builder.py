@@ -18,30 +18,30 @@ from stitchcuda.state import Record
 from stitchcuda.verify.processes.worker import Worker, WorkerFailed
 
 
-class Home(Record):
+class SimulatorHome(Record):
     """Where the simulator's own libraries are built: the cache itself if there is no place. `note` says why."""
 
     place: Path | None = None
     note: str = ""
 
 
-def simulator_home(kept: Path) -> Home:
+def simulator_home(kept: Path) -> SimulatorHome:
     """The home of this version in the user's cache, held while this process lives; without one if `kept` cannot be used."""
     try:
-        return Home(place=library_cache.home(kept, version()))
-    except library_cache.Unusable as error:
-        return Home(note=library_cache.unused(str(error)))
+        return SimulatorHome(place=library_cache.home(kept, version()))
+    except library_cache.CacheUnusable as error:
+        return SimulatorHome(note=library_cache.unused(str(error)))
     except Unavailable:                    # nothing can be built here: whoever orders something is told
-        return Home()
+        return SimulatorHome()
 
 
 class Builder:
     """One builder process, one order at a time, from any thread. `start` makes it; `cache` and `arch` are what it builds into
     and for, and our own libraries for the simulator into `home`."""
 
-    def __init__(self, start: Callable[[], Worker], *, cache: Path, arch: str, home: Home | None = None) -> None:
+    def __init__(self, start: Callable[[], Worker], *, cache: Path, arch: str, home: SimulatorHome | None = None) -> None:
         self._start = start
-        self._home = home or Home()
+        self._home = home or SimulatorHome()
         self._given = {"cache": str(cache), "arch": arch, "home": str(self._home.place or "")}
         self._worker: Worker | None = None
         self._stopped = False

@@ -20,7 +20,7 @@ _GRACE_S = 5.0                             # for a supervisor to answer
 _KILLED = -9
 
 
-class Ended(NamedTuple):
+class ProcessEnd(NamedTuple):
     """`code` is negative for a signal. `reason` says why the supervisor killed it ("memory", "disk", "processes", "output"),
     that the supervisor itself was killed ("lost"), or is empty."""
 
@@ -39,7 +39,7 @@ class Child:
         self._control = control
         self._reap = reap
         self._protections: Protections | None = None
-        self._ended: Ended | None = None
+        self._ended: ProcessEnd | None = None
         self._lost = False                 # the supervisor went without a word
 
     @property
@@ -57,7 +57,7 @@ class Child:
                     return str(message["text"])
         return self._ended.output if self._ended is not None else ""
 
-    def end(self, seconds: float = 0.0) -> Ended:
+    def end(self, seconds: float = 0.0) -> ProcessEnd:
         """How it ended. It may take `seconds` to end by itself, then it and everything below it is killed."""
         deadline = time.monotonic() + seconds
         while self._ended is None and self._next(max(0.0, deadline - time.monotonic())):
@@ -67,7 +67,7 @@ class Child:
                 pass
         reap, self._reap = self._reap, lambda pid: None
         if self._ended is None:            # the supervisor itself was killed, or does not answer
-            self._ended = Ended(_KILLED, "lost" if self._lost else "", "", 0)
+            self._ended = ProcessEnd(_KILLED, "lost" if self._lost else "", "", 0)
         self._control.close()
         reap(self.pid)
         return self._ended
@@ -101,7 +101,7 @@ class Child:
         if "end" in message:
             end = message["end"]
             reason = end["reason"] if end["reason"] in _REASONS else ""
-            self._ended = Ended(end["code"], reason, message["text"], end["dropped"])
+            self._ended = ProcessEnd(end["code"], reason, message["text"], end["dropped"])
         return message
 
 

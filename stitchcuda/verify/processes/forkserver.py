@@ -33,7 +33,7 @@ from stitchcuda.sandbox.policy import Policy, policy_of
 from stitchcuda.sandbox.protections import left_out
 from stitchcuda.sandbox.supervisor import Supervisor
 from stitchcuda.verify.integrity import tampering
-from stitchcuda.verify.messages.wire import Channel, Closed
+from stitchcuda.verify.messages.wire import Channel, ChannelClosed
 from stitchcuda.verify.processes.child import Child
 
 STRICT = True
@@ -52,7 +52,7 @@ _WORKERS = {
 }
 
 
-class Nursery:
+class ForkServer:
     """The judge's handle on the nursery process."""
 
     def __init__(self) -> None:
@@ -280,7 +280,7 @@ def _become(order: dict[str, Any], sock: socket.socket) -> NoReturn:
         del key, its_key
         worker.main(channel, scratch, order["target"])
         code = 0
-    except (Closed, KeyboardInterrupt):
+    except (ChannelClosed, KeyboardInterrupt):
         code = 0
     except BaseException:
         traceback.print_exc()

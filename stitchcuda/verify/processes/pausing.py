@@ -40,7 +40,7 @@ def threads_below(pid: int) -> int:
     return sum(below(pid).values())
 
 
-class Others:
+class ProgramProcesses:
     """The processes of programs' workers, by name. `held` stops those of all but one; a reference's are never stopped."""
 
     def __init__(self, supervisors: dict[str, int]) -> None:

@@ -22,9 +22,9 @@ from stitchcuda.sandbox import limits
 from stitchcuda.sandbox.limits import Limits
 from stitchcuda.sandbox.removal import remove
 from stitchcuda.verify.messages import build_orders, out_of_memory
-from stitchcuda.verify.messages.wire import Closed, Expired, Forged, WireError
+from stitchcuda.verify.messages.wire import ChannelClosed, ChannelTimeout, ForgedMessage, WireError
 from stitchcuda.verify.processes.file_grants import handed
-from stitchcuda.verify.processes.forkserver import Nursery
+from stitchcuda.verify.processes.forkserver import ForkServer
 
 _LOG_TAIL = 16_384
 _MOST_SAID = 20_000                         # characters of a reason; a compiler's log is longer only in its middle
@@ -59,7 +59,7 @@ class Worker:
 
     def __init__(
         self,
-        nursery: Nursery,
+        nursery: ForkServer,
         kind: Literal["reference", "program", "builder"],
         root: Path,
         target: str,
@@ -104,16 +104,16 @@ class Worker:
             deadline = time.monotonic() + seconds
             self._channel.send({"do": do, "id": token, **fields}, seconds)
             answer = self._answer(deadline)
-        except Expired:
+        except ChannelTimeout:
             self.kill()
             raise WorkerFailed("timeout", f"{self._what} did not finish {doing} within {seconds:.0f} s") from None
-        except Forged:
+        except ForgedMessage:
             self.kill()
             raise self._forged(doing) from None
         except WireError as error:
             self.kill()
             raise WorkerFailed("crash", f"{self._what} answered with nonsense while {doing}: {error}") from error
-        except Closed:
+        except ChannelClosed:
             raise self._crashed(doing) from None
         if answer.pop("id", None) != token:
             self.kill()
@@ -133,7 +133,7 @@ class Worker:
             order = message["build"] if isinstance(message["build"], dict) else {}
             started = time.monotonic()
             if building <= 0:
-                raise Expired
+                raise ChannelTimeout
             self.ordered.append(order)
             self.built.append(self._made(order, building))
             took = time.monotonic() - started

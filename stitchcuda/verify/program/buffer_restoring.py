@@ -22,7 +22,7 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _DICTIONARIES = (dict, OrderedDict)        # which of them is torch's own choice depends on its version
 
 
-class Restoration:
+class BufferRestoring:
     """`values` by name, to be written into a program's own tensors again and again."""
 
     def __init__(self, program: torch.nn.Module, values: Mapping[str, torch.Tensor], found: Mapping[str, torch.Tensor]) -> None:

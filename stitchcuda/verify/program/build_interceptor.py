@@ -20,7 +20,7 @@ from stitchcuda.simulator import loaded_runtime
 from stitchcuda.state import Target
 from stitchcuda.tools.device import toolkit
 from stitchcuda.verify.integrity import byte_traffic
-from stitchcuda.verify.integrity.byte_traffic import Poison, Traffic
+from stitchcuda.verify.integrity.byte_traffic import ByteTraffic, Poison
 from stitchcuda.verify.integrity.dispatch_recorder import note
 from stitchcuda.verify.messages import build_orders
 from stitchcuda.verify.messages.build_orders import Build
@@ -62,19 +62,19 @@ class Interceptor:
 
     def start(self, settings: Mapping[str, str]) -> None:
         """Load the simulator's runtime with these settings, before the program can change any."""
-        answer = self._order(build_orders.Order(style="runtime", name="stitchsim").model_dump(mode="json"))
+        answer = self._order(build_orders.BuildOrder(style="runtime", name="stitchsim").model_dump(mode="json"))
         loaded_runtime.start(Path(answer.get("runtime", "")), build_orders.library(answer), settings)
 
     @contextlib.contextmanager
     def running(self, poison: Poison | None = None) -> Iterator[None]:
-        """While generated code runs: the simulated device answers, fresh memory is poisoned, and with a `Traffic` it is seen
+        """While generated code runs: the simulated device answers, fresh memory is poisoned, and with a `ByteTraffic` it is seen
         what the host touches."""
         with contextlib.ExitStack() as stack:
             if self._target == "sim":
                 stack.enter_context(simulated_device.SimulatedDevice())
             if poison is not None:
                 stack.enter_context(poison)
-            if isinstance(poison, Traffic):
+            if isinstance(poison, ByteTraffic):
                 loaded_runtime.guard(True)
                 stack.callback(loaded_runtime.guard, False)
             yield

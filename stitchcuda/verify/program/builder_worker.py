@@ -28,12 +28,12 @@ from stitchcuda.simulator.compile import CompileError
 from stitchcuda.simulator.includes import inside
 from stitchcuda.simulator.source import line_of, masked
 from stitchcuda.simulator.torch_extension import build_torch_extension, inline_sources, torch_memory
-from stitchcuda.simulator.unsupported import Refused
+from stitchcuda.simulator.unsupported import Unsupported
 from stitchcuda.state import Target
 from stitchcuda.tools.build import bindings, masks, nvcc
 from stitchcuda.tools.build.build_flags import FlagRefused, Flags
 from stitchcuda.tools.build.program_sources import is_plain
-from stitchcuda.verify.messages.build_orders import BuildFailed, Order
+from stitchcuda.verify.messages.build_orders import BuildFailed, BuildOrder
 from stitchcuda.verify.messages.wire import Channel
 from stitchcuda.verify.program import inline_sources as inline_places
 
@@ -65,10 +65,10 @@ class BuilderWorker:
         """
         root = root.resolve()
         try:
-            answer = self._built(_sane(Order(**order)), root)
+            answer = self._built(_sane(BuildOrder(**order)), root)
         except ValidationError:
             answer = {"error": "the order to build cannot be understood", "kind": "build"}
-        except Refused as error:
+        except Unsupported as error:
             file = self._shown(error.file, root)
             answer = {"error": str(error), "kind": "refused", "construct": error.construct, "file": file, "line": error.line}
         except Unavailable as error:
@@ -81,7 +81,7 @@ class BuilderWorker:
             answer = {"error": traceback.format_exc(), "kind": "defect"}
         return answer | {"notes": list(digest_seal.notes())}
 
-    def _built(self, order: Order, root: Path) -> dict[str, Any]:
+    def _built(self, order: BuildOrder, root: Path) -> dict[str, Any]:
         if not _NAME[order.style].fullmatch(order.name):
             raise BuildFailed(f"{order.name[:100]!r} is no name for a library: letters, digits and _ only")
         if order.style == "runtime":
@@ -94,8 +94,8 @@ class BuilderWorker:
         sources = self._sources(order, root)
         try:
             return self._library(order, root, sources, (cflags, cuda_flags, ldflags), includes)
-        except (CompileError, BuildFailed, Refused) as error:
-            told = self._told(error, order, root) if isinstance(error, Refused) else error
+        except (CompileError, BuildFailed, Unsupported) as error:
+            told = self._told(error, order, root) if isinstance(error, Unsupported) else error
             if not order.skip:             # which is made beside the one without switches, of the same files
                 self._forget(sources)
             if told is not error:
@@ -103,7 +103,7 @@ class BuilderWorker:
             raise
 
     def _library(
-        self, order: Order, root: Path, sources: list[Path], flags: tuple[tuple[str, ...], ...], includes: tuple[Path, ...]
+        self, order: BuildOrder, root: Path, sources: list[Path], flags: tuple[tuple[str, ...], ...], includes: tuple[Path, ...]
     ) -> dict[str, Any]:
         cflags, cuda_flags, ldflags = flags
         # A program that is one inline file says nothing about the folder it lies in: its compilers do not see it.
@@ -133,7 +133,7 @@ class BuilderWorker:
         return {"path": str(built.path), "kernels": kernels or [one.name for one in built.kernels]}
 
     def _simulated(
-        self, order: Order, sources: list[Path], flags: Sequence[str], includes: Sequence[Path], within: Sequence[Path]
+        self, order: BuildOrder, sources: list[Path], flags: Sequence[str], includes: Sequence[Path], within: Sequence[Path]
     ) -> dict[str, Any]:
         cache = self._cache / "simulator"
         known = tuple(flag for flag in dict.fromkeys(flags) if flag.startswith(("-D", "-U", "-I")))
@@ -143,17 +143,17 @@ class BuilderWorker:
             )  # fmt: skip
         else:
             if not order.module:
-                raise Refused("an extension that is no Python module", order.name, 1)
+                raise Unsupported("an extension that is no Python module", order.name, 1)
             for source in sources:
                 text = source.read_text(encoding="utf-8", errors="replace")
                 if (found := _REGISTRATION.search(masked(text))) is not None:
-                    raise Refused("an operator registered with torch's dispatcher", source, line_of(text, found.start()))
+                    raise Unsupported("an operator registered with torch's dispatcher", source, line_of(text, found.start()))
             made = build_torch_extension(
                 sources, name=order.name, cache=cache, home=self._home, include_dirs=includes, flags=known, within=within
             )  # fmt: skip
         return {"path": str(made), "runtime": str(runtime_library(cache, self._home))}
 
-    def _sources(self, order: Order, root: Path) -> list[Path]:
+    def _sources(self, order: BuildOrder, root: Path) -> list[Path]:
         """The order's sources as files: those of the program where they are, all others in a folder named by what they say."""
         if sum(len(text) for text in (*order.cpp, *order.cuda, *(text for _, text in order.texts))) > _MOST_CHARACTERS:
             raise BuildFailed(f"the sources of {order.name} are longer than {_MOST_CHARACTERS >> 20} MiB")
@@ -184,14 +184,14 @@ class BuilderWorker:
                 os.replace(scratch.name, path)
         return [folder / file for file in texts]
 
-    def _told(self, refusal: Refused, order: Order, root: Path) -> Refused:
+    def _told(self, refusal: Unsupported, order: BuildOrder, root: Path) -> Unsupported:
         """The refusal at the place that the author knows: an inline source lies in a file that was made of it."""
         file = Path(refusal.file)
         given = {"cuda.cu": order.cuda, "main.cpp": order.cpp}.get(file.name, ())
         if not order.inline or file.parent.parent != self._inline or not given:
             return refusal
         found = inline_places.place(file.read_text(encoding="utf-8"), refusal.line, given, root, order.name)
-        return Refused(refusal.construct, *found) if found else refusal
+        return Unsupported(refusal.construct, *found) if found else refusal
 
     def _forget(self, sources: list[Path]) -> None:
         """Inline sources of which nothing came: the cache would keep them for good."""
@@ -211,7 +211,7 @@ def handed_out(cache: Path, home: Path | None = None) -> tuple[Path, ...]:
     return tuple(place / SHARED for place in places)
 
 
-def _sane(order: Order) -> Order:
+def _sane(order: BuildOrder) -> BuildOrder:
     """The order, whose texts a system call or a compiler can be given. Raises `BuildFailed`."""
     paths = (order.name, *order.sources, *order.includes, *(name for name, _ in order.texts))
     words = (*paths, *order.cflags, *order.cuda_flags, *order.ldflags)
@@ -234,7 +234,7 @@ def _own_file(given: str, root: Path) -> Path:
     return real
 
 
-def _tvm_inline(order: Order) -> dict[str, str]:
+def _tvm_inline(order: BuildOrder) -> dict[str, str]:
     exported = dict(order.functions or ())
     texts = {}
     if order.cpp:

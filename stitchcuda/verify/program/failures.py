@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from stitchcuda.errors import Unavailable
-from stitchcuda.simulator.unsupported import Refused
+from stitchcuda.simulator.unsupported import Unsupported
 from stitchcuda.verify.messages import out_of_memory
 from stitchcuda.verify.messages.build_orders import BuildFailed
 from stitchcuda.verify.messages.wire import WireError
@@ -56,7 +56,7 @@ def failure(error: BaseException, folder: Path) -> dict[str, Any]:
         return {"error": "the program ran out of memory: the device's is full", "kind": "memory"}
     if out_of_memory.ran_out(error):
         return {"error": f"the program ran out of memory: {text.splitlines()[0][:300]}", "kind": "memory"}
-    if isinstance(error, Refused | Unavailable):
+    if isinstance(error, Unsupported | Unavailable):
         return {"error": text, "kind": "refused"}
     if isinstance(error, NotImplementedError) and (why := _unjudged(text)):
         return why

@@ -25,17 +25,17 @@ from stitchcuda.state import Target
 from stitchcuda.verify.inputs import rotation
 from stitchcuda.verify.integrity import device_time as origin
 from stitchcuda.verify.integrity import tampering
-from stitchcuda.verify.integrity.byte_traffic import HARMLESS, Poison, Traffic, poison_as, poison_cached, red_zoned
-from stitchcuda.verify.integrity.dispatch_recorder import Witness, close_recordings
+from stitchcuda.verify.integrity.byte_traffic import HARMLESS, ByteTraffic, Poison, poison_as, poison_cached, red_zoned
+from stitchcuda.verify.integrity.dispatch_recorder import DispatchRecorder, close_recordings
 from stitchcuda.verify.messages import build_orders, host_memory, wire
 from stitchcuda.verify.messages.shared_tensors import alias, extent, memory_of
 from stitchcuda.verify.messages.wire import Channel
 from stitchcuda.verify.program import simulated_device
-from stitchcuda.verify.program.buffer_restoring import Restoration
+from stitchcuda.verify.program.buffer_restoring import BufferRestoring
 from stitchcuda.verify.program.build_interceptor import Interceptor
 from stitchcuda.verify.program.failures import ProgramError, failure
 from stitchcuda.verify.program.kernel_switches import switches
-from stitchcuda.verify.program.state_loading import Adoption
+from stitchcuda.verify.program.state_loading import StateLoading
 from stitchcuda.verify.timing import timed_calls
 from stitchcuda.verify.timing.stopwatch import DeviceClock
 from stitchcuda.verify.timing.timed_calls import TimedCalls
@@ -62,7 +62,7 @@ class ProgramWorker:
         self._device = "cuda" if target == "cuda" else "cpu"
         self._program: torch.nn.Module | None = None
         self._interceptor: Interceptor | None = None
-        self._adopted: Adoption | None = None
+        self._adopted: StateLoading | None = None
         self._transient: dict[str, torch.Tensor] = {}  # buffers that no state_dict holds and a forward changes
         self._inputs: list[torch.Tensor] = []
         self._shown: list[torch.Tensor] = []  # the same memory, as the program is given it again and again
@@ -123,7 +123,7 @@ class ProgramWorker:
         self._program = program
         given = dict(zip(message["state_names"], wire.read_tensors(Path(message["state"]), device=self._device), strict=True))
         with self._interceptor.running():
-            self._adopted = Adoption(program, given, message, strict=path.is_dir())
+            self._adopted = StateLoading(program, given, message, strict=path.is_dir())
         buffers = dict(program.named_buffers())
         self._transient = {name: buffers[name].detach().clone() for name in message["transient"] if name in buffers}
         return {
@@ -157,11 +157,11 @@ class ProgramWorker:
             plain = self._calls > 2 and secrets.randbelow(2)
             poison_as(secrets.choice(HARMLESS) if plain else "nan")
         inverted = not message["same_addresses"]
-        traffic: Poison = Traffic(inverted=inverted) if self._target == "sim" else Poison(inverted=inverted)
+        traffic: Poison = ByteTraffic(inverted=inverted) if self._target == "sim" else Poison(inverted=inverted)
         if self._target == "cuda":
             poison_cached()
         launched, touched = loaded_runtime.launches(), loaded_runtime.host_bytes()
-        witness = Witness(watch=self._target == "sim")
+        witness = DispatchRecorder(watch=self._target == "sim")
         with torch.no_grad(), witness, interceptor.running(traffic):
             structure, outputs = timed_calls.read(program(*args, **kwargs))  # which may run code of its own types
         own = loaded_runtime.take_bytes() if self._target == "sim" else 0
@@ -171,7 +171,7 @@ class ProgramWorker:
             self._held = [alias(tensor) for tensor in outputs]
         self._write(message, outputs, given)
         answer: dict[str, Any] = {"structure": structure, "tampered": witness.reasons}
-        if isinstance(traffic, Traffic):
+        if isinstance(traffic, ByteTraffic):
             sums = {"own": own, "vendor": witness.total("vendor"), "framework": witness.total("framework")}
             answer |= {origin: moved / (sum(sums.values()) or 1) for origin, moved in sums.items()}
             answer |= {"elsewhere": sums["vendor"] + sums["framework"], "host_bytes": touched + witness.total("read")}
@@ -275,7 +275,7 @@ class ProgramWorker:
 
         def make() -> TimedCalls:
             assert self._clock is not None
-            kept = Restoration(program, *self._adoption().changing(message["restore"]))
+            kept = BufferRestoring(program, *self._adoption().changing(message["restore"]))
             return TimedCalls(message, program, self._clock, device=self._device, restore=kept.apply)
 
         with torch.no_grad(), interceptor.running():
@@ -313,7 +313,7 @@ class ProgramWorker:
                 if name in self._transient and buffer.shape == self._transient[name].shape:
                     buffer.copy_(self._transient[name])
 
-    def _adoption(self) -> Adoption:
+    def _adoption(self) -> StateLoading:
         if self._adopted is None:
             raise ProgramError("no program is loaded")
         return self._adopted

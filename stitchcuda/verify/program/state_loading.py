@@ -20,7 +20,7 @@ State = Mapping[str, torch.Tensor]
 _FEWEST, _ONE_OF = 4, 64                   # numbers of a spare tensor that are changed at a time
 
 
-class Adoption:
+class StateLoading:
     """One program's tensors under the reference's names."""
 
     def __init__(self, program: torch.nn.Module, values: State, message: Mapping[str, Any], *, strict: bool) -> None:

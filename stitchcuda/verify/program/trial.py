@@ -19,11 +19,11 @@ from stitchcuda.sandbox.limits import Limits
 from stitchcuda.sandbox.protections import Protections
 from stitchcuda.state import OutputError, Precision, Target, Tier
 from stitchcuda.tools.build.kernel_names import in_sources
-from stitchcuda.verify.ablation.state_mismatch import Held
+from stitchcuda.verify.ablation.state_mismatch import StateTensor
 from stitchcuda.verify.compare import bound
 from stitchcuda.verify.compare.bound import Bound
-from stitchcuda.verify.inputs.secret_inputs import Exam, InputSet, listed
-from stitchcuda.verify.inputs.timed_inputs import Delivery
+from stitchcuda.verify.inputs.secret_inputs import InputSet, SecretInputs, listed
+from stitchcuda.verify.inputs.timed_inputs import TimedCall
 from stitchcuda.verify.integrity import device_time
 from stitchcuda.verify.messages import wire
 from stitchcuda.verify.messages.wire import WireError
@@ -44,13 +44,13 @@ class Construction:
     training: bool
     state_names: list[str]
     precision: Precision
-    state: tuple[Held, ...] = ()           # what is known of each of these names
+    state: tuple[StateTensor, ...] = ()           # what is known of each of these names
 
 
 class Trial:
     """One program in one worker."""
 
-    def __init__(self, worker: Worker, exam: Exam, built: Construction, target: Target, bounds: Limits) -> None:
+    def __init__(self, worker: Worker, exam: SecretInputs, built: Construction, target: Target, bounds: Limits) -> None:
         self._worker = worker
         self._exam = exam
         self.built = built
@@ -125,7 +125,7 @@ class Trial:
         gone = elsewhere | (kept & missing)
         self.state_names = [name for name in self.built.state_names if name not in gone]
 
-    def call(self, given: InputSet, *, same_addresses: bool, hold: bool = False) -> Answer:
+    def call(self, given: InputSet, *, same_addresses: bool, hold: bool = False) -> ProgramAnswer:
         """One forward. `hold`: its outputs stay alive for `reread`. Raises `WorkerFailed`."""
         paths = self._places()
         with lent(self._worker.desk, given.inputs) as (inputs,):
@@ -144,7 +144,7 @@ class Trial:
     def _places(self) -> dict[str, Path]:
         return {what: self._place(what) for what in ("outputs", "inputs_after", "state_after")}
 
-    def _read(self, given: InputSet, answer: dict[str, Any], paths: dict[str, Path], *, hold: bool) -> Answer:
+    def _read(self, given: InputSet, answer: dict[str, Any], paths: dict[str, Path], *, hold: bool) -> ProgramAnswer:
         """What a call wrote."""
         self._tell_tampering(answer)
         try:
@@ -161,7 +161,7 @@ class Trial:
         finally:
             for path in paths.values():
                 _discard(path)
-        return Answer(values, after, dict(zip(self.state_names, state, strict=False)), answer)
+        return ProgramAnswer(values, after, dict(zip(self.state_names, state, strict=False)), answer)
 
     def reread(self, given: InputSet) -> dict[str, torch.Tensor]:
         """The outputs that were held, as they are now. Raises `WorkerFailed`."""
@@ -175,7 +175,7 @@ class Trial:
             _discard(path)
         return {name: held[position] for name, position in self._held.items() if position < len(held)}
 
-    def repeat(self, given: InputSet, *, calls: int, seconds: float) -> Answer:
+    def repeat(self, given: InputSet, *, calls: int, seconds: float) -> ProgramAnswer:
         """Up to `calls` further calls within `seconds`, nothing recorded or poisoned; the answer to one of them, at a random
         place in the row, whose inputs are those given. Raises `WorkerFailed`."""
         paths = self._places()
@@ -197,7 +197,7 @@ class Trial:
             raise WorkerFailed("tampering", f"the program tampers with the process it runs in: {what}")
 
     def judged(
-        self, given: InputSet, answer: Answer, bounds: dict[str, Bound], exam: Exam | None = None
+        self, given: InputSet, answer: ProgramAnswer, bounds: dict[str, Bound], exam: SecretInputs | None = None
     ) -> tuple[list[OutputError], list[str]]:
         """(every output and updated buffer against its bound, sentences on everything that is wrong). `exam`: whose set it is,
         if not of the one that is sat."""
@@ -244,13 +244,13 @@ class Trial:
                 reasons.append(f"the program changes {name}, which the reference leaves alone")
         return errors, reasons
 
-    def delivered(self, given: InputSet, exam: Exam, delivery: Delivery) -> list[str]:
+    def delivered(self, given: InputSet, exam: SecretInputs, delivery: TimedCall) -> list[str]:
         """Sentences on what is wrong with the outputs of a timed call on `given`, one of the exam's sets."""
         try:
             values = wire.named_tensors(delivery.structure, delivery.outputs)
         except WireError as error:
             return [f"the outputs cannot be read: {error}"]
-        return self.judged(given, Answer(values, delivery.inputs, None, {}), exam.bounds(len(exam.sets)), exam)[1]
+        return self.judged(given, ProgramAnswer(values, delivery.inputs, None, {}), exam.bounds(len(exam.sets)), exam)[1]
 
     def profile(self, given: InputSet) -> dict[str, Any]:
         """Device time by kernel of one call (GPU only). Raises `WorkerFailed`.
@@ -297,7 +297,7 @@ class Trial:
             return f"limited: {given.variant} inputs are not taken: {str(failure)[:200]}"
         return f"limited: {given.variant} inputs are read wrongly; pass them as get_inputs() lays them out" if wrong else ""
 
-    def with_other_parameters(self, other: Exam) -> str:
+    def with_other_parameters(self, other: SecretInputs) -> str:
         """What becomes of parameters that are loaded after the first calls, as a note. The last question to a worker."""
         self._exam = other
         try:
@@ -353,7 +353,7 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Answer:
+class ProgramAnswer:
     """What the judge read back from one call: outputs by path, inputs and state after it, and the worker's own words.
 
     State is None where it was not asked for.

@@ -29,7 +29,7 @@ from stitchcuda.store import write_atomically
 from stitchcuda.tools.device.ceilings import torch_versions
 from stitchcuda.tools.device.nvidia_smi import first_gpu
 from stitchcuda.tools.device.toolkit import user_cache
-from stitchcuda.verify.reference.baselines_process import Answers, started
+from stitchcuda.verify.reference.baselines_process import WorkerLines, started
 
 Mode = Literal["eager", "graph", "compile", "max-autotune"]
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -183,7 +183,7 @@ def _measured(
     return found, ""
 
 
-def _session(answers: Answers, modes: Sequence[Mode], limit_s: float) -> tuple[list[BaselineTime], str]:
+def _session(answers: WorkerLines, modes: Sequence[Mode], limit_s: float) -> tuple[list[BaselineTime], str]:
     """What one worker says, until it ends or is late; (times of the first of `modes`, why there can be no others)."""
     ready = answers.next(SETUP_S)
     if ready is None:

@@ -22,7 +22,7 @@ from stitchcuda.sandbox.limits import clean_environment
 _LONGEST_WAIT_S = 3600.0                   # for a turn on a GPU that other timings use
 
 
-class Answers:
+class WorkerLines:
     """Lines of JSON from a worker. `late` says that it was given up because it took too long."""
 
     def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
@@ -74,7 +74,7 @@ class Answers:
 
 
 @contextlib.contextmanager
-def started(order: dict[str, Any], scratch: Path) -> Iterator[Answers]:
+def started(order: dict[str, Any], scratch: Path) -> Iterator[WorkerLines]:
     """A worker for this order. When it is left, the worker and everything it started are gone.
 
     Compilers keep what they make below `scratch`, so that each compile time is that of a first compilation.
@@ -91,7 +91,7 @@ def started(order: dict[str, Any], scratch: Path) -> Iterator[Answers]:
             start_new_session=True,
         )  # fmt: skip
     try:
-        yield Answers(process, log)
+        yield WorkerLines(process, log)
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)

@@ -30,7 +30,7 @@ from stitchcuda.sandbox.limits import die_with_parent
 from stitchcuda.tools.device import gpu_lock
 from stitchcuda.tools.device.interval import Median, median_of
 from stitchcuda.verify.reference.baselines import BaselineTime, Mode
-from stitchcuda.verify.reference.trusted_reference import Subject, copied
+from stitchcuda.verify.reference.trusted_reference import TrustedReference, copied
 from stitchcuda.verify.timing.stopwatch import DeviceClock
 
 ROUNDS, FEWEST_ROUNDS, CALLS, FEWEST_CALLS = 25, 6, 8, 2
@@ -42,7 +42,7 @@ Turn = Callable[[], contextlib.AbstractContextManager[None]]
 """Makes sure that nobody else times on the device."""
 
 
-class Clock(Protocol):
+class BaselineClock(Protocol):
     """The part of `stopwatch.Clock` that trusted calls need."""
 
     def settle(self) -> None: ...
@@ -94,7 +94,7 @@ class Graphed:
         return pytree.tree_map_only(Tensor, torch.clone, self._result)
 
 
-def made(mode: Mode, subject: Subject) -> tuple[Call, float]:
+def made(mode: Mode, subject: TrustedReference) -> tuple[Call, float]:
     """(the way to call it, seconds until its first call had returned); state is as before."""
     if mode == "eager":
         return subject.module, 0.0
@@ -118,7 +118,7 @@ def made(mode: Mode, subject: Subject) -> tuple[Call, float]:
 
 
 def in_turns(
-    clock: Clock, calls: list[Call], ready: Callable[[], tuple[Any, Any]], budget_ms: float = _BUDGET_MS
+    clock: BaselineClock, calls: list[Call], ready: Callable[[], tuple[Any, Any]], budget_ms: float = _BUDGET_MS
 ) -> list[Median]:
     """Milliseconds of a call of each, over rounds of blocks that alternate. `ready` gives arguments, before each is timed."""
 
@@ -149,7 +149,7 @@ def in_turns(
     return [median_of(times) for times in found]
 
 
-def timed(mode: Mode, subject: Subject, clock: Clock, alone: Turn) -> BaselineTime:
+def timed(mode: Mode, subject: TrustedReference, clock: BaselineClock, alone: Turn) -> BaselineTime:
     """One way, compared and timed; a failure is told in the record."""
     if mode not in ("eager", "graph"):
         importlib.import_module("torch._dynamo.utils").counters.clear()
@@ -217,11 +217,11 @@ def main() -> None:
             yield
 
     try:
-        subject = Subject(Path(order["reference"]), device, order["precision"])
+        subject = TrustedReference(Path(order["reference"]), device, order["precision"])
     except BadInput as error:
         say(bad_input=str(error))
         return
-    clock: Clock = DeviceClock() if device == "cuda" else HostClock()
+    clock: BaselineClock = DeviceClock() if device == "cuda" else HostClock()
     say(ready=True)
     for mode in order["modes"]:
         found = timed(mode, subject, clock, alone)

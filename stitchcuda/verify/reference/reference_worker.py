@@ -23,7 +23,7 @@ from stitchcuda.verify.inputs import timed_contents, variants
 from stitchcuda.verify.inputs.reseeding import constant, far, renewed
 from stitchcuda.verify.integrity import device_time
 from stitchcuda.verify.integrity import speed_of_light as ceiling
-from stitchcuda.verify.integrity.byte_traffic import Traffic
+from stitchcuda.verify.integrity.byte_traffic import ByteTraffic
 from stitchcuda.verify.messages import host_memory, out_of_memory, wire
 from stitchcuda.verify.messages.wire import Channel, WireError
 from stitchcuda.verify.reference.reference import WEIGHT_SEED, Reference, load_reference, run, run64, told
@@ -264,7 +264,7 @@ class ReferenceWorker:
             return {"work": sum(int(row[2]) for row in recorded["rows"]), "rows": recorded["rows"]}
         moved: list[int] = []
         module = copy.deepcopy(reference.module)
-        with torch.no_grad(), Traffic(note=lambda kind, size, _: moved.append(0 if kind == "read" else size)):
+        with torch.no_grad(), ByteTraffic(note=lambda kind, size, _: moved.append(0 if kind == "read" else size)):
             module(*args, **kwargs)
         return {"work": sum(moved)}
 

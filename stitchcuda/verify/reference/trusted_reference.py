@@ -28,7 +28,7 @@ LOAD_S = 120.0                             # as the verifier allows
 _AUTOCAST: dict[Precision, torch.dtype] = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
 
-class Subject:
+class TrustedReference:
     """One loaded reference: inputs, what it answers, and how far others may be from that."""
 
     def __init__(self, path: Path, device: str, precision: Precision) -> None:

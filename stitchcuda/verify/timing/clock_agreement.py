@@ -24,7 +24,7 @@ _IQR_TO_SE = 0.93                          # of a median of n normal samples, ti
 
 
 @dataclass
-class Figures:
+class ClockFigures:
     """One worker's: block medians from inside, spans of requests from outside. All blocks have the same number of calls."""
 
     calls: int = 1                         # of one block
@@ -60,13 +60,13 @@ class Figures:
         return (_error(self.spans) + _error(self.empty_spans)) / self.calls
 
 
-def hidden_ms(program: Figures, reference: Figures) -> float:
+def hidden_ms(program: ClockFigures, reference: ClockFigures) -> float:
     """Device work of a program's call that its stream does not see. Mostly 0."""
     over = median(program.rest) - median(reference.rest)
     return over if over > REST_MS else 0.0
 
 
-def reasons(program: Figures, reference: Figures) -> list[str]:
+def reasons(program: ClockFigures, reference: ClockFigures) -> list[str]:
     """Sentences on clocks that contradict each other; none for an honest program."""
     found = []
     inside = program.inside_ms()

@@ -21,11 +21,11 @@ from statistics import median
 from stitchcuda.sandbox.limits import Limits
 from stitchcuda.state import TimingResult
 from stitchcuda.tools.device.interval import median_of
-from stitchcuda.verify.inputs.timed_inputs import Asked, Deliveries, Delivery
+from stitchcuda.verify.inputs.timed_inputs import QuestionedWorker, TimedCall, TimedInputs
 from stitchcuda.verify.messages.wire import WireError
 from stitchcuda.verify.processes.worker import WorkerFailed
 from stitchcuda.verify.timing import clock_agreement
-from stitchcuda.verify.timing.clock_agreement import Figures
+from stitchcuda.verify.timing.clock_agreement import ClockFigures
 
 ROUNDS = 25
 CALLS = 8
@@ -51,17 +51,17 @@ Hold = Callable[[str], contextlib.AbstractContextManager[None]]
 """Inside nobody works but the worker of this name, and the reference's."""
 
 
-class Unfit(WorkerFailed):
+class ReferenceUnfit(WorkerFailed):
     """The reference itself fails in timed calls: their contents are to blame, or it is."""
 
 
-class Interleaving:
+class TimingRounds:
     """The turns of one timing. `draw` makes every choice that a program must not foresee."""
 
     def __init__(
         self,
-        workers: dict[str, Asked],
-        deliveries: Deliveries,
+        workers: dict[str, QuestionedWorker],
+        deliveries: TimedInputs,
         bounds: Limits,
         now: Now,
         draw: random.Random,
@@ -69,7 +69,7 @@ class Interleaving:
         hold: Hold,
     ) -> None:
         self.workers = workers
-        self.figures = {name: Figures() for name in workers}
+        self.figures = {name: ClockFigures() for name in workers}
         self.core = core                   # where the workers' main threads run: one is as fast as the other
         self.notes: list[str] = []
         self.wrong: list[str] = []
@@ -80,7 +80,7 @@ class Interleaving:
         self._now = now
         self._draw = draw
         self._hold = hold
-        self._waiting: list[Delivery] = []
+        self._waiting: list[TimedCall] = []
         self._prepared: set[str] = set()
 
     def warm(self, name: str) -> float:
@@ -235,15 +235,15 @@ class Interleaving:
             return self.workers[name].ask("time", seconds=self._bounds.call_s, doing="being timed", **fields)
         except WorkerFailed as failure:
             if name == "reference" and failure.kind != "memory":
-                raise Unfit(failure.kind, str(failure)) from failure
+                raise ReferenceUnfit(failure.kind, str(failure)) from failure
             raise
 
 
 def interleaved(
-    reference: Asked,
-    previous: Asked,
-    program: Asked,
-    deliveries: Deliveries,
+    reference: QuestionedWorker,
+    previous: QuestionedWorker,
+    program: QuestionedWorker,
+    deliveries: TimedInputs,
     bounds: Limits,
     *,
     now: Now = time.perf_counter,
@@ -263,7 +263,7 @@ def interleaved(
         del workers["previous"]
     notes = list(deliveries.notes)
     draw = draw or random.SystemRandom()
-    turns = Interleaving(workers, deliveries, bounds, now, draw, core, hold)
+    turns = TimingRounds(workers, deliveries, bounds, now, draw, core, hold)
     groups = [list(workers)]
     try:
         try:
@@ -274,7 +274,7 @@ def interleaved(
             for name in workers:
                 turns.release(name)
             notes.append("timed one after another: memory does not hold them at once")
-            turns = Interleaving(workers, deliveries, bounds, now, draw, core, hold)
+            turns = TimingRounds(workers, deliveries, bounds, now, draw, core, hold)
             groups, warm = [[name] for name in workers], {}
         calls = 0
         before = after = None
@@ -347,7 +347,7 @@ def quick_core() -> int:
         os.sched_setaffinity(0, allowed)
 
 
-def _result(turns: Interleaving, calls: int, together: bool, notes: list[str], grown: list[str]) -> TimingResult:
+def _result(turns: TimingRounds, calls: int, together: bool, notes: list[str], grown: list[str]) -> TimingResult:
     reference, program = turns.figures["reference"], turns.figures["program"]
     previous = turns.figures.get("previous", program)
     hidden = clock_agreement.hidden_ms(program, reference)

@@ -8,7 +8,7 @@ import pytest
 
 from stitchcuda.errors import BadInput, Unavailable
 from stitchcuda.tools.build import disassembly, nvcc, sass
-from stitchcuda.tools.build.disassembly import Function, Instruction
+from stitchcuda.tools.build.disassembly import SassFunction, Instruction
 from stitchcuda.tools.build.sass import SassFacts
 from stitchcuda.tools.device import toolkit
 from tests.verify import programs
@@ -248,5 +248,5 @@ def test_without_a_disassembler_the_remedy_is_said(tmp_path: Path, monkeypatch: 
 def test_a_constant_loaded_by_the_tensor_pipe_is_no_tensor_core() -> None:
     """`HFMA2.MMA R2,-RZ,RZ,0,0` stands in nearly every kernel of Hopper."""
     code = [Instruction(0, "", "HFMA2.MMA", "R2,-RZ,RZ,0,0"), Instruction(16, "", "EXIT", "")]
-    found = sass.facts_of(Function("_Z4noopv", code))
+    found = sass.facts_of(SassFunction("_Z4noopv", code))
     assert (found.name, found.tensor, found.packed) == ("noop()", {}, 0)

@@ -12,7 +12,7 @@ import pytest
 
 from stitchcuda.errors import Unavailable
 from stitchcuda.tools.device import ceilings
-from stitchcuda.tools.device.ceilings import Host, Reached, keep, kept, known, measure, sound
+from stitchcuda.tools.device.ceilings import MeasuredCeilings, MeasuredHost, keep, kept, known, measure, sound
 from stitchcuda.tools.device.ceilings_worker import Sizes, measured
 from stitchcuda.tools.device.data_sheets import sheet_of
 from stitchcuda.tools.device.device import device_facts
@@ -21,16 +21,16 @@ from stitchcuda.tools.device.nvidia_smi import Gpu
 from tests.tools.device.test_toolkit import homeless
 
 GPU = Gpu(name="NVIDIA H200", capability="9.0", driver="580.65.06")
-HOST = Host(name=GPU.name, capability="9.0", driver=GPU.driver, torch="2.11.0", cuda="13.0")
+HOST = MeasuredHost(name=GPU.name, capability="9.0", driver=GPU.driver, torch="2.11.0", cuda="13.0")
 
 
 def steady(value: float) -> Median:
     return Median(value=value, low=value, high=value, samples=20)
 
 
-def reached(bandwidth: float = 4280.0, **rates: float) -> Reached:
+def reached(bandwidth: float = 4280.0, **rates: float) -> MeasuredCeilings:
     rates = rates or {"bfloat16": 770.0, "float32": 50.0}
-    return Reached(
+    return MeasuredCeilings(
         host=HOST, sm_count=132, memory_bytes=2**37, l2_bytes=60 * 2**20, bandwidth_gbs=steady(bandwidth),
         tflops={name: steady(rate) for name, rate in rates.items()}, operator_us=steady(5.5),
     )  # fmt: skip
@@ -44,7 +44,7 @@ def test_the_interval_of_a_median_is_that_of_the_sign_test(count: int, low: int,
 
 def test_measuring_gives_every_figure() -> None:
     sizes = Sizes(copies=(2**18, 2**20), products=(32, 64), operators=50, call_s=0.02)
-    found = Reached(host=HOST, **json.loads(json.dumps(measured("cpu", sizes))))
+    found = MeasuredCeilings(host=HOST, **json.loads(json.dumps(measured("cpu", sizes))))
     assert {"float32", "tf32", "float64", "bfloat16"} <= found.tflops.keys()
     for rate in (found.bandwidth_gbs, found.operator_us, *found.tflops.values()):
         assert 0 < rate.low <= rate.value <= rate.high
@@ -179,7 +179,7 @@ def test_the_command_measures_this_gpu_and_keeps_it(tmp_path: Path) -> None:
     here = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
     first, second = (subprocess.run(command, capture_output=True, text=True, env=here, check=True) for _ in range(2))
     assert first.stdout == second.stdout, "the second reads what the first kept"
-    found = Reached.model_validate_json(first.stdout)
+    found = MeasuredCeilings.model_validate_json(first.stdout)
     assert found.tflops["bfloat16"].value > found.tflops["float32"].value
     facts = device_facts("cuda", cache=tmp_path / "stitchcuda")
     assert facts.measured

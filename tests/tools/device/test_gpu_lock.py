@@ -86,7 +86,7 @@ def test_who_came_late_is_told_how_late() -> None:
 
 def test_threads_of_one_process_share_its_turn() -> None:
     """Or one would wait for somebody who waits for the other."""
-    turn, inside, enough = gpu_lock.Turn("a"), threading.Event(), threading.Event()
+    turn, inside, enough = gpu_lock.GpuLock("a"), threading.Event(), threading.Event()
 
     def beside() -> None:
         with turn.taken(solely=False):
@@ -112,7 +112,7 @@ def test_threads_of_one_process_share_its_turn() -> None:
 
 
 def test_a_turn_alone_holds_what_is_asked_inside() -> None:
-    turn = gpu_lock.Turn("a")
+    turn = gpu_lock.GpuLock("a")
     with turn.taken(solely=True), turn.taken(solely=False):
         assert waits(gpu_lock.together, "b", lambda: None) is False
     assert waits(gpu_lock.alone, "a", lambda: None) is False

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from stitchcuda.tools.profile.graph_captures import captures
-from stitchcuda.tools.profile.timeline import Capture
+from stitchcuda.tools.profile.timeline import GraphCapture
 
-FIRST, SECOND = Capture(thread=65, time=100), Capture(thread=66, time=200)
+FIRST, SECOND = GraphCapture(thread=65, time=100), GraphCapture(thread=66, time=200)
 
 
 def test_a_clone_was_captured_when_its_original_was() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stitchcuda.tools.profile.innermost_range import Cover
+from stitchcuda.tools.profile.innermost_range import InnermostRanges
 
 Ranges = list[tuple[int, int, int]]
 
@@ -25,7 +25,7 @@ def nested(cuts: list[int]) -> Ranges:
 @given(st.lists(st.integers(0, 9), max_size=40))
 def test_the_innermost_range_is_found(cuts: list[int]) -> None:
     ranges = nested(cuts)
-    cover = Cover(ranges)
+    cover = InnermostRanges(ranges)
     for time in range(-1, len(cuts) + 1):
         around = [one for one in ranges if one[0] <= time < one[1]]
         assert cover.at(time) == (min(around, key=lambda one: one[1] - one[0])[2] if around else None)
@@ -34,7 +34,7 @@ def test_the_innermost_range_is_found(cuts: list[int]) -> None:
 @given(st.lists(st.integers(0, 9), max_size=40), st.integers(0, 45), st.integers(0, 45))
 def test_parts_are_what_holds_at_each_time(cuts: list[int], start: int, end: int) -> None:
     ranges = nested(cuts)
-    cover, times = Cover(ranges), dict[int | None, int]()
+    cover, times = InnermostRanges(ranges), dict[int | None, int]()
     for took, label in cover.parts(start, end):
         times[label] = times.get(label, 0) + took
     expected = dict[int | None, int]()
@@ -45,5 +45,5 @@ def test_parts_are_what_holds_at_each_time(cuts: list[int], start: int, end: int
 
 
 def test_a_range_that_ends_after_what_it_is_in_ends_with_it() -> None:
-    cover = Cover([(0, 10, "outer"), (5, 20, "inner")])
+    cover = InnermostRanges([(0, 10, "outer"), (5, 20, "inner")])
     assert [cover.at(time) for time in (4, 5, 9, 10, 15)] == ["outer", "inner", "inner", None, None]

@@ -12,10 +12,10 @@ import pytest
 
 from stitchcuda.sandbox.command import Finished
 from stitchcuda.tools.profile import ncu_command
-from stitchcuda.tools.profile.ncu_command import Chosen, choose, command, find_ncu, profile
+from stitchcuda.tools.profile.ncu_command import ChosenKernel, choose, command, find_ncu, profile
 
-TRIAD = Chosen(name="triad(float*, float const*)", ms=6.0, launches=2, origin="own")
-GEMM = Chosen(name="void cutlass::gemm<int, 4>(int)", ms=3.0, launches=1, origin="vendor")
+TRIAD = ChosenKernel(name="triad(float*, float const*)", ms=6.0, launches=2, origin="own")
+GEMM = ChosenKernel(name="void cutlass::gemm<int, 4>(int)", ms=3.0, launches=1, origin="vendor")
 
 
 def run(
@@ -46,26 +46,26 @@ def value(order: Sequence[str], option: str) -> str:
 
 
 def test_the_kernels_that_take_the_time_are_chosen() -> None:
-    tail = [Chosen(name=f"k{i}(int)", ms=0.02) for i in range(20)]
+    tail = [ChosenKernel(name=f"k{i}(int)", ms=0.02) for i in range(20)]
     assert choose([*tail, GEMM, TRIAD]) == (TRIAD, GEMM)
-    assert len(choose([Chosen(name=f"k{i}(int)", ms=1.0) for i in range(9)])) == 3
+    assert len(choose([ChosenKernel(name=f"k{i}(int)", ms=1.0) for i in range(9)])) == 3
     assert choose([]) == ()
 
 
 def test_an_own_kernel_has_a_place_however_little_it_takes() -> None:
-    vendor = [Chosen(name=f"v{i}(int)", ms=10.0, origin="vendor") for i in range(3)]
-    own = Chosen(name="mine(float*)", ms=0.1, origin="own")
+    vendor = [ChosenKernel(name=f"v{i}(int)", ms=10.0, origin="vendor") for i in range(3)]
+    own = ChosenKernel(name="mine(float*)", ms=0.1, origin="own")
     assert choose([*vendor, own]) == (*vendor[:2], own)
 
 
 def test_kernels_of_one_name_count_together() -> None:
-    variants = [Chosen(name=f"void at::reduce<{i}>(int)", ms=2.0, launches=3) for i in range(4)]
+    variants = [ChosenKernel(name=f"void at::reduce<{i}>(int)", ms=2.0, launches=3) for i in range(4)]
     (chosen, _) = choose([*variants, TRIAD])
     assert (chosen.ms, chosen.launches) == (8.0, 12)
 
 
 def test_copies_and_graphs_are_no_kernels_but_take_device_time() -> None:
-    copy, graph = Chosen(name="copy", ms=100.0, origin="copy"), Chosen(name="CUDA graph 1", ms=50.0)
+    copy, graph = ChosenKernel(name="copy", ms=100.0, origin="copy"), ChosenKernel(name="CUDA graph 1", ms=50.0)
     assert choose([copy, graph, GEMM]) == ()  # 2 % of the device time
     assert choose([copy, graph, TRIAD]) == (TRIAD,)  # own
 

@@ -16,7 +16,7 @@ from stitchcuda.state import DeviceFacts
 from stitchcuda.tools.profile import memory_errors, ncu, ncu_command, nsys, nsys_command, profile_report, profiling, sanitizer
 from stitchcuda.tools.profile.ncu_command import COUNTERS_DENIED
 from stitchcuda.tools.profile.profile_report import ProfileReport
-from stitchcuda.tools.profile.profiling import Counted
+from stitchcuda.tools.profile.profiling import CountedKernels
 from stitchcuda.tools.profile.system_profile import grouped
 from stitchcuda.verify.client import Judge
 from tests.tools.profile.test_cupti_trace import (
@@ -296,7 +296,7 @@ def test_a_program_stands_beside_its_reference() -> None:
 
 def test_a_lesser_source_is_named_at_the_end() -> None:
     lesser = SYSTEM.model_copy(update={"source": "cupti", "why": "nsys: it is not on this machine"})
-    text = profile_report.text(report(reference=lesser, kernels=Counted(skipped=COUNTERS_DENIED)))
+    text = profile_report.text(report(reference=lesser, kernels=CountedKernels(skipped=COUNTERS_DENIED)))
     assert text.endswith("the reference was seen through CUPTI: nsys: it is not on this machine")
     assert f"counters: none ({COUNTERS_DENIED})" in text
     assert json.loads(report(reference=lesser).model_dump_json())["reference"]["why"] == "nsys: it is not on this machine"

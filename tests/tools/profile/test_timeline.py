@@ -9,21 +9,21 @@ import pytest
 
 from stitchcuda.tools.profile.ranges import ROOT
 from stitchcuda.tools.profile.system_profile import ELSEWHERE, GRAPH, SystemProfile
-from stitchcuda.tools.profile.timeline import ApiCall, Capture, Range, Recording, Work, profile_of
+from stitchcuda.tools.profile.timeline import ApiCall, DeviceWork, GraphCapture, Range, Recording, profile_of
 
 MAIN, OTHER = 65, 66
 CAPTURED = (Range(ROOT, 0, 90, 1, MAIN), Range("norm", 10, 40, 1, MAIN), Range("norm: layer_norm", 20, 30, 1, MAIN))
 
 
-def ran(launched: int, begin: int, *, name: str = "k(int)", **more: Any) -> tuple[ApiCall, Work]:
+def ran(launched: int, begin: int, *, name: str = "k(int)", **more: Any) -> tuple[ApiCall, DeviceWork]:
     """A graph's kernel with its launch."""
     number = begin
     launch = ApiCall("cudaGraphLaunch", launched, launched + 5, 1, MAIN, number)
-    return launch, Work("kernel", name, "own", begin, begin + 10, 1, (0, 1, 7), number, of_graph=True, **more)
+    return launch, DeviceWork("kernel", name, "own", begin, begin + 10, 1, (0, 1, 7), number, of_graph=True, **more)
 
 
 def profile(
-    *placed: tuple[ApiCall, Work], regions: Sequence[Range] = (), lost: Sequence[Work] = ()
+    *placed: tuple[ApiCall, DeviceWork], regions: Sequence[Range] = (), lost: Sequence[DeviceWork] = ()
 ) -> SystemProfile:
     """Of one call that is as it is and one with ranges, at 1000 and 2000, 500 long."""
     calls, traced = [Range("call", 1000, 1500, 1, MAIN)], [Range("traced", 2000, 2500, 1, MAIN)]
@@ -34,15 +34,15 @@ def profile(
 @pytest.mark.parametrize(
     ("captured", "region"),
     [
-        (Capture(MAIN, 25), "norm: layer_norm"),
-        (Capture(MAIN, 35), "norm"),
-        (Capture(MAIN, 50), ROOT),
-        (Capture(MAIN, 95), GRAPH),
-        (Capture(OTHER, 25), GRAPH),
+        (GraphCapture(MAIN, 25), "norm: layer_norm"),
+        (GraphCapture(MAIN, 35), "norm"),
+        (GraphCapture(MAIN, 50), ROOT),
+        (GraphCapture(MAIN, 95), GRAPH),
+        (GraphCapture(OTHER, 25), GRAPH),
         (None, GRAPH),
     ],
 )
-def test_what_a_graph_launches_is_of_the_region_in_which_it_was_captured(captured: Capture | None, region: str) -> None:
+def test_what_a_graph_launches_is_of_the_region_in_which_it_was_captured(captured: GraphCapture | None, region: str) -> None:
     for launched in ((), (Range(ROOT, 2000, 2400, 1, MAIN),)):
         found = profile(ran(2100, 2110, captured=captured), regions=launched)
         assert [(kernel.region, kernel.launches) for kernel in found.kernels] == [(region, 1)]
@@ -51,8 +51,8 @@ def test_what_a_graph_launches_is_of_the_region_in_which_it_was_captured(capture
 
 def test_a_launch_in_a_region_of_its_own_counts_where_the_capture_is_not_known() -> None:
     replay = (Range("replay", 2000, 2400, 1, MAIN),)
-    known, unknown = ran(2100, 2110, name="known(int)", captured=Capture(MAIN, 25)), ran(2200, 2210, name="unknown(int)")
-    late = ran(2300, 2310, name="late(int)", captured=Capture(MAIN, 95))
+    known, unknown = ran(2100, 2110, name="known(int)", captured=GraphCapture(MAIN, 25)), ran(2200, 2210, name="unknown(int)")
+    late = ran(2300, 2310, name="late(int)", captured=GraphCapture(MAIN, 95))
     found = profile(known, unknown, late, regions=replay)
     assert {kernel.name: kernel.region for kernel in found.kernels} == {
         "known(int)": "norm: layer_norm", "unknown(int)": "replay", "late(int)": "replay",
@@ -61,7 +61,7 @@ def test_a_launch_in_a_region_of_its_own_counts_where_the_capture_is_not_known()
 
 def test_the_call_is_that_of_the_launch_not_that_of_the_capture() -> None:
     regions = (Range("norm", 1100, 1200, 1, MAIN),)
-    warm, timed, told = (ran(at, at + 10, captured=Capture(MAIN, 1150)) for at in (500, 1300, 2100))
+    warm, timed, told = (ran(at, at + 10, captured=GraphCapture(MAIN, 1150)) for at in (500, 1300, 2100))
     found = profile(warm, timed, told, regions=regions)
     assert (found.calls, found.launches, found.graph_launches, found.graph_share) == (1, 1, 1, 1)
     assert [(kernel.region, kernel.launches) for kernel in found.kernels] == [("norm", 1)]
@@ -91,5 +91,5 @@ def test_only_what_could_be_of_a_call_is_missed() -> None:
 
 def test_other_work_knows_nothing_of_captures() -> None:
     launch = ApiCall("cudaLaunchKernel", 2100, 2105, 1, MAIN, 1)
-    found = profile((launch, Work("kernel", "k(int)", "own", 2110, 2120, 1, (0, 1, 7), 1)))
+    found = profile((launch, DeviceWork("kernel", "k(int)", "own", 2110, 2120, 1, (0, 1, 7), 1)))
     assert [kernel.region for kernel in found.kernels] == [ELSEWHERE]
