@@ -12,7 +12,7 @@ from __future__ import annotations
 import gzip
 import json
 import sys
-from collections import TokenCounter as Lines
+from collections import Counter as Lines
 from pathlib import Path
 from statistics import median
 from typing import Any

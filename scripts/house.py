@@ -4,8 +4,8 @@
     python scripts/house.py --svg docs/house.svg  the picture
     python scripts/house.py --root CHECKOUT       another checkout, such as one of an older version, beside this one
 
-A room is a folder of the package; those of `tools` count one by one, and a file beside the folders counts as a room. FLOORS says
-which room may import which: an import goes down, or on one floor to the left. INSIDE says the same of the folders of a room.
+A room is a folder of the package; those of `tools` count one by one, and a file beside the folders counts as a room. FLOORS
+says which room may import which: an import goes down, or on one floor to the left. INSIDE does so for the folders of a room.
 Nothing of the package is imported or run. `tests/test_house.py` holds the package to these rules.
 """
 
@@ -42,7 +42,8 @@ INSIDE = {
     ),
 }  # fmt: skip
 GROUND = {"state", "errors"}               # files that make up the room `state`
-DOORS = {"__init__", "__main__"}           # of the package: they import the surfaces lazily, or only start them
+DOORS = {"__init__", "__main__", "tools"}  # the package's own and tools' `__init__`: they hold names and no code
+_DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @dataclass(frozen=True)
@@ -88,14 +89,15 @@ def _read(name: str, path: Path, known: Mapping[str, Path]) -> Module:
     documented: set[int] = set()
     found: set[str] = set()
     for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and ast.get_docstring(node, False):
+        if isinstance(node, _DOCUMENTED) and ast.get_docstring(node, False):
             documented |= set(range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1))
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
             found |= set(_imported(node.module, [alias.name for alias in node.names], known))
         elif isinstance(node, ast.Import):
             found |= {alias.name.removeprefix("stitchcuda.") for alias in node.names if alias.name.startswith("stitchcuda.")}
     lines = text.splitlines()
-    plain = [line for at, line in enumerate(lines, 1) if at not in documented and line.strip() and not line.lstrip().startswith("#")]
+    code = [line.strip() for at, line in enumerate(lines, 1) if at not in documented]
+    plain = [line for line in code if line and not line.startswith("#")]
     return Module(name, path, len(lines), len(plain), len(documented), frozenset(found & set(known)) - {name})
 
 
@@ -118,7 +120,7 @@ def arrows(house: Mapping[str, Module]) -> dict[tuple[str, str], int]:
 
 
 def circles(house: Mapping[str, Module]) -> list[list[str]]:
-    """Files that import each other, directly or through others, a list for each knot (Tarjan's algorithm, without recursion)."""
+    """Files that import each other, directly or through others, a list for each knot (Tarjan's algorithm)."""
     order: dict[str, int] = {}
     low: dict[str, int] = {}
     stack: list[str] = []

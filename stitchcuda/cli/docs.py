@@ -192,7 +192,7 @@ def _told() -> Iterator[Callable[[BuildProgress], None]]:
     """Progress on stderr: a bar in a terminal, lines elsewhere."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn
-    from rich.progress import BuildProgress as Bars
+    from rich.progress import Progress as Bars
 
     console = Console(stderr=True, highlight=False)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())

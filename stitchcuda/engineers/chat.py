@@ -98,7 +98,8 @@ class Chat(Protocol):
     notes: list[str]                       # what it fell back from, as sentences
 
     def answer(self, ask: ChatRequest, *, limit: int | None) -> ChatAnswer:
-        """`limit`: most tokens to write, thinking included. Raises `Unavailable`, `ReplyPending`, `ContextWindowExceeded` or `AnswerInterrupted`."""
+        """`limit`: most tokens to write, thinking included. Raises `Unavailable`, `ReplyPending`,
+        `ContextWindowExceeded` or `AnswerInterrupted`."""
         ...
 
 

@@ -148,7 +148,7 @@ class MeteredChat:
         call = Call(id=ask.id, model=self.name, request="", reply=None, created=datetime.now(UTC).isoformat(timespec="seconds"))
         try:
             answer = self.chat.answer(ask, limit=limit)
-        except (AnswerInterrupted, ContextWindowExceeded, Unavailable) as error:  # a mailbox's BadInput is no call: nobody was asked
+        except (AnswerInterrupted, ContextWindowExceeded, Unavailable) as error:  # BadInput of a mailbox is no call
             # A server that was sent the request may have read it, and charges for what it wrote: nobody is told.
             read = tokens * (error.times if isinstance(error, NoAnswer) else isinstance(error, AnswerInterrupted))
             wrote = self._reported.count(error.heard) if isinstance(error, AnswerInterrupted) else 0

@@ -136,7 +136,7 @@ def code_answer(answer: Any, files: Files) -> Files | None:
     for name, text in given.items():
         path = _path(name)
         if path in KEPT_FILES and text != files.get(path):
-            raise AnswerRefused(f"{path} states what the program was checked for, so it is written by the engineer: leave it out")
+            raise AnswerRefused(f"{path} states what the program was checked for, the engineer writes it: leave it out")
         if text is None:
             if result.pop(path, None) is None:
                 raise AnswerRefused(f"{path} cannot be removed: there is no such file")
@@ -177,12 +177,12 @@ def _edited(entry: Any, known: Mapping[str, Task], listens: bool) -> Task:
         if key not in shown:
             raise AnswerRefused(f"a task has no {_short(key)}: it has {', '.join(SHOWN)}")
         if key != "strategy" and value != shown[key]:
-            raise AnswerRefused(f"{key} of task {task.id!r} is not for you to change: reword its strategy, move it or leave it out")
+            raise AnswerRefused(f"{key} of task {task.id!r} cannot be changed: reword its strategy, move it or leave it out")
     strategy = told.get("strategy", task.strategy)
     if not isinstance(strategy, str) or not _encodes(strategy):
         raise AnswerRefused(f"the strategy of task {task.id!r} is no text")
     if strategy != task.strategy and not listens:
-        raise AnswerRefused(f"the built-in engineer reads no strategies: leave that of task {task.id!r} as it is, move it or drop it")
+        raise AnswerRefused(f"the built-in engineer reads no strategies: leave {task.id!r} as it is, or move or drop it")
     return task.model_copy(update={"strategy": strategy})
 
 

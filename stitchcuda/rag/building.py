@@ -112,7 +112,8 @@ def _built(sources: Sources, model: str | None, tell: Callable[[BuildProgress], 
             shutil.rmtree(folder, ignore_errors=True)
             raise
     words_s = time.monotonic() - began
-    tell(BuildProgress("ready", f"{manifest.chunks:,} entries can be searched by name and words", manifest.chunks, manifest.chunks))
+    ready = f"{manifest.chunks:,} entries can be searched by name and words"
+    tell(BuildProgress("ready", ready, manifest.chunks, manifest.chunks))
     index_store.prune(place)
     meaning, why = index_store.meaning_of(index), ""
     if model is not None:

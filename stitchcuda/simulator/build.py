@@ -87,7 +87,8 @@ def unit_of(
         prelude = "stitchsim/prelude.h"
     else:
         prelude = "stitchsim/device.h"
-    return CompileUnit(source, text, (*FLAGS, *base_includes(), *flags, "-include", prelude), (*include_dirs, *within, *tvm_ffi()[0]))
+    every = (*FLAGS, *base_includes(), *flags, "-include", prelude)
+    return CompileUnit(source, text, every, (*include_dirs, *within, *tvm_ffi()[0]))
 
 
 def looked_over(file: Path, roots: Sequence[Path]) -> str:

@@ -95,7 +95,7 @@ def objection(folder: Path) -> str:
 
 
 def _own(folder: Path) -> None:
-    """Makes the folder, if need be, so that nobody else writes there. Raises `CacheUnusable` for one where somebody else may."""
+    """Makes the folder, if need be, so that nobody else writes there. Raises `CacheUnusable` where somebody may."""
     if not folder.is_dir():
         folder.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileExistsError):

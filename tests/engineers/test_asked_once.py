@@ -98,7 +98,8 @@ def test_a_reply_that_cannot_be_read_is_no_call(tmp_path: Path) -> None:
 
     def desk() -> MeteredChat:
         transcript = Transcript(FolderStore(tmp_path / "ws"), "mlp")
-        return MeteredChat(Mailbox(tmp_path / "box", "mlp", name="mailbox:box"), transcript, Budget(Settings(), transcript.usage))
+        mailbox = Mailbox(tmp_path / "box", "mlp", name="mailbox:box")
+        return MeteredChat(mailbox, transcript, Budget(Settings(), transcript.usage))
 
     with pytest.raises(ReplyPending):
         desk().ask(ask)

@@ -40,7 +40,8 @@ class SeeingHands(TinyHands):
         if self.counters:
             return ProfileResult(tool="ncu", skipped=self.counters), None
         kernel = KernelProfile(name="own_kernel(float*)", bound="memory", limiter="DRAM")
-        return ProfileResult(tool="ncu", source="ncu", bottleneck="own_kernel is bound by memory"), CountedKernels(kernels=(kernel,))
+        result = ProfileResult(tool="ncu", source="ncu", bottleneck="own_kernel is bound by memory")
+        return result, CountedKernels(kernels=(kernel,))
 
     def sanitize(self, program: Path) -> SanitizerResult:
         errors = self.errors if "b saves" in (program / "drafts.txt").read_text() else ()
@@ -59,7 +60,8 @@ def test_with_counters_it_is_measured(tmp_path: Path) -> None:
     session, engineer, report = ended(tmp_path, SeeingHands())
     outcome = session.outcome()
     assert (outcome.tier, outcome.accepted, outcome.missing) == ("measured", True, ())
-    assert "Where the time of an eager call goes: the softmax." in planner_prompt(engineer.briefs[0], PromptBudget(TokenCounter("unknown")))
+    budget = PromptBudget(TokenCounter("unknown"))
+    assert "Where the time of an eager call goes: the softmax." in planner_prompt(engineer.briefs[0], budget)
     assert "- program, by nsys: the softmax" in report
     assert "- its kernels, by ncu: own_kernel is bound by memory" in report
     assert "- compute-sanitizer (memcheck): nothing wrong" in report

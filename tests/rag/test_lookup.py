@@ -100,7 +100,8 @@ def test_a_name_that_does_not_exist_brings_the_nearest(asked: Docs) -> None:
 
 
 def test_of_several_questions_each_brings_its_share(asked: Docs) -> None:
-    found = lookup.searched([DocsQuery("cublasLtMatmul returned 7", 3, error=True), DocsQuery("fewer launches", 1, ("playbook",))])
+    queries = [DocsQuery("cublasLtMatmul returned 7", 3, error=True), DocsQuery("fewer launches", 1, ("playbook",))]
+    found = lookup.searched(queries)
     assert {"cublasLtMatmul", "CUBLAS_STATUS_INVALID_VALUE"} <= {chunk.title for chunk in found.chunks[:3]}
     assert {chunk.title for chunk in found.named} == {"cublasLtMatmul", "CUBLAS_STATUS_INVALID_VALUE"}
     assert found.chunks[3].library == "playbook"

@@ -12,12 +12,11 @@ import torch
 from stitchcuda.sandbox.limits import Limits
 from stitchcuda.simulator.torch_extension import torch_memory
 from stitchcuda.state import Settings
-from stitchcuda.verify.ablation.ablation import LoadedProgram
-from stitchcuda.verify.ablation.state_mismatch import InputTerms
+from stitchcuda.verify.inputs.input_terms import InputTerms
 from stitchcuda.verify.inputs.secret_inputs import SecretInputs
 from stitchcuda.verify.judge.judge import JudgeProcess
 from stitchcuda.verify.processes.forkserver import ForkServer
-from stitchcuda.verify.program.trial import Trial
+from stitchcuda.verify.program.trial import LoadedProgram, Trial
 from tests.simulator.programs import CACHE, HOME
 
 

@@ -72,7 +72,9 @@ def _touched(nest: CanonicalNest) -> list[Argument]:
     return [argument for argument in nest.arguments if argument.name in names]
 
 
-def _staged(nest: CanonicalNest, schedule: PointSchedule, request: EmitRequest, out: Writer, writer: PointWriter) -> dict[str, str]:
+def _staged(
+    nest: CanonicalNest, schedule: PointSchedule, request: EmitRequest, out: Writer, writer: PointWriter
+) -> dict[str, str]:
     """Declares arrays for the loads that go out first: wide ones, or single elements where accesses are single."""
     points = Points(nest, schedule.width, len(nest.sizes) - 1, {}, "i" if schedule.flat else "")
     packs: dict[str, str] = {}

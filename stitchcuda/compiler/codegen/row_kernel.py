@@ -175,7 +175,8 @@ class RowWriter(RowFrame):
             for name in [n for n in early if points.mode(nest.loads[n]) != "same"]:
                 self.out.line(f"{self._pack_type(name)} {name}_pack[{plan.chunks}];")
                 whole.packs[name] = f"{name}_pack[n]"
-            loads = EmitRequest([s for s in work.steps if s.name in whole.packs], {}, packs=whole.packs, loaded=set(work.loaded))
+            packed = [step for step in work.steps if step.name in whole.packs]
+            loads = EmitRequest(packed, {}, packs=whole.packs, loaded=set(work.loaded))
             with self.out.unrolled("n", plan.chunks):
                 self.out.line(f"const {self.index} j = {position};")
                 with self.out.block(guard):

@@ -111,7 +111,12 @@ def pointer_parameters(nest: CanonicalNest, workspace: bool) -> list[str]:
 
 
 def assemble(
-    nest: CanonicalNest, functions: list[KernelFunction], constants: list[str], strategy: str, workspace: bool, packed: list[str]
+    nest: CanonicalNest,
+    functions: list[KernelFunction],
+    constants: list[str],
+    strategy: str,
+    workspace: bool,
+    packed: list[str],
 ) -> str:
     """The text of the `.cu` file. `packed` names the tensors that are accessed 16 bytes at a time."""
     templated = any(function.templated for function in functions)

@@ -215,7 +215,9 @@ def _size(group: Sequence[Loop]) -> int:
     return size
 
 
-def _arguments(draft: UnfinishedKernel, live: Sequence[str], specs: dict[str, TensorSpec]) -> tuple[dict[str, str], tuple[Argument, ...]]:
+def _arguments(
+    draft: UnfinishedKernel, live: Sequence[str], specs: dict[str, TensorSpec]
+) -> tuple[dict[str, str], tuple[Argument, ...]]:
     """Launcher names by key, inputs in the order of their first load, then tensors updated in place, then outputs."""
     keys: dict[str, str] = {}
     arguments: list[Argument] = []

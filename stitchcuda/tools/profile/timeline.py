@@ -134,7 +134,9 @@ def _by_thread(regions: Sequence[Range]) -> defaultdict[tuple[int, int], Innermo
 
 
 def _place(
-    recording: Recording, within: defaultdict[int, InnermostRanges[int]], inside: defaultdict[tuple[int, int], InnermostRanges[str]]
+    recording: Recording,
+    within: defaultdict[int, InnermostRanges[int]],
+    inside: defaultdict[tuple[int, int], InnermostRanges[str]],
 ) -> tuple[defaultdict[int, list[_Placed]], int]:
     """Work by call, and how much of it has no launch that was recorded. What ran before the first call is of none."""
     began = min((call.start for call in (*recording.calls, *recording.traced)), default=0)

@@ -13,9 +13,8 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from typing import Literal
 
 from stitchcuda.state import Record
@@ -23,8 +22,8 @@ from stitchcuda.tools.build.kernel_names import base_name
 from stitchcuda.verify.compare.bound import Bound
 from stitchcuda.verify.inputs.secret_inputs import InputSet, SecretInputs
 from stitchcuda.verify.integrity.byte_traffic import HARMLESS
-from stitchcuda.verify.processes.worker import Worker, WorkerFailed
-from stitchcuda.verify.program.trial import Trial
+from stitchcuda.verify.processes.worker import WorkerFailed
+from stitchcuda.verify.program.trial import LoadedProgram, Start
 
 SECONDS = 20.0                             # for all kernels of a program together
 EACH_S, MOST_S = 2.0, 120.0                # more of it for each kernel, and never more than that
@@ -62,18 +61,6 @@ class AblationResult(Record):
         ))
 
 
-@dataclass(frozen=True)
-class LoadedProgram:
-    """A program loaded in a worker of its own, with switches for its kernels."""
-
-    worker: Worker
-    trial: Trial
-
-
-Start = Callable[[], AbstractContextManager[LoadedProgram]]
-"""Loads the program in a new worker (on a GPU, its masked build)."""
-
-
 def examine(
     start: Start,
     exam: SecretInputs,
@@ -100,10 +87,12 @@ def examine(
             counted, wrong = run.warm()
         except WorkerFailed as failure:
             if failure.kind != "error" or run.simulated:  # it ran before: a failure here is the program's doing
-                return AblationResult(seconds=time.monotonic() - started, died=f"built so that kernels can be left out, {failure}")
+                died = f"built so that kernels can be left out, {failure}"
+                return AblationResult(seconds=time.monotonic() - started, died=died)
             return AblationResult(seconds=time.monotonic() - started, notes=(f"kernels were not left out in turn: {failure}",))
         if wrong and run.simulated:        # there the build is the same, and only the order of blocks and threads is not
-            return AblationResult(seconds=time.monotonic() - started, died=f"with blocks and threads in another order, {wrong[0]}")
+            died = f"with blocks and threads in another order, {wrong[0]}"
+            return AblationResult(seconds=time.monotonic() - started, died=died)
         if wrong:
             note = f"kernels were not left out in turn: the build with switches answers differently ({wrong[0]})"
             return AblationResult(counted=tuple(counted.items()), seconds=time.monotonic() - started, notes=(note,))

@@ -11,51 +11,22 @@ from __future__ import annotations
 
 import secrets
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from math import prod
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
 
 import torch
 
 from stitchcuda.errors import BadInput
 from stitchcuda.verify.compare import bound
+from stitchcuda.verify.inputs.input_terms import InputTerms, ReferenceTensor
 from stitchcuda.verify.inputs.secret_inputs import GIVEN, Ask, Groups, SecretInputs, drawn, listed
 from stitchcuda.verify.messages import wire
 from stitchcuda.verify.processes.worker import WorkerFailed
-
-if TYPE_CHECKING:
-    from stitchcuda.verify.ablation.ablation import LoadedProgram, Start
+from stitchcuda.verify.program.trial import LoadedProgram, Start
 
 T = TypeVar("T")
 _NONE = "the program has no parameter for {}, whose value matters: hold it, or take it over in a load hook"
 _MOST_DOUBTED = 8
-
-
-@dataclass(frozen=True)
-class StateTensor:
-    """One name of the reference's state_dict."""
-
-    name: str
-    shape: tuple[int, ...]
-    parameter: bool
-    constant: bool                         # one value all over, as constructed
-    tied: str                              # the first name of the same memory; its own where there is no other
-    floating: bool = True                  # numbers with a fraction
-
-    @property
-    def numel(self) -> int:
-        return prod(self.shape)
-
-
-@dataclass(frozen=True)
-class InputTerms:
-    """What a program's exam may not vary freely. Each stage is tried once, in order."""
-
-    kept: frozenset[str] = frozenset()     # as constructed
-    alike: Groups = ()                     # of one shape each, with one secret value
-    stage: int = 0                         # 1: some is kept; 2: what went by shape was wrong
-    needed: int = 0                        # how many numbers of its own the program has to hold instead
 
 
 class OtherTerms(Exception):
@@ -64,11 +35,6 @@ class OtherTerms(Exception):
     def __init__(self, terms: InputTerms) -> None:
         super().__init__(terms)
         self.terms = terms
-
-
-def told(facts: Iterable[Mapping[str, Any]]) -> tuple[StateTensor, ...]:
-    """What the reference worker said."""
-    return tuple(StateTensor(**{**one, "shape": tuple(one["shape"])}) for one in facts)
 
 
 def agreed(judge: Callable[[InputTerms], T], terms: InputTerms | None = None) -> tuple[T, InputTerms]:
@@ -81,7 +47,9 @@ def agreed(judge: Callable[[InputTerms], T], terms: InputTerms | None = None) ->
             terms = other.terms
 
 
-def reconsidered(ask: Ask, exam: SecretInputs, state: Sequence[StateTensor], failure: WorkerFailed, terms: InputTerms) -> WorkerFailed:
+def reconsidered(
+    ask: Ask, exam: SecretInputs, state: Sequence[ReferenceTensor], failure: WorkerFailed, terms: InputTerms
+) -> WorkerFailed:
     """Why a program that could not be loaded is refused. Raises `OtherTerms` where it lacks what it may lack."""
     if failure.kind != "state" or terms.stage:
         return failure
@@ -92,7 +60,7 @@ def reconsidered(ask: Ask, exam: SecretInputs, state: Sequence[StateTensor], fai
     raise OtherTerms(InputTerms(kept=failure.missing & {one.name for one in state}, stage=1, needed=needed))
 
 
-def unread(seat: Start, ask: Ask, exam: SecretInputs, state: Sequence[StateTensor], terms: InputTerms) -> WorkerFailed | None:
+def unread(seat: Start, ask: Ask, exam: SecretInputs, state: Sequence[ReferenceTensor], terms: InputTerms) -> WorkerFailed | None:
     """Why a program that is right with some of the state as constructed is refused, None where it holds something in its place:
     its own tensors are changed one at a time, and those count with which it is wrong. `seat`: the program in a new worker."""
     try:
@@ -125,7 +93,7 @@ def _found(seat: Start, exam: SecretInputs, needed: int) -> int:
     return found
 
 
-def _idle(seat: Start, ask: Ask, exam: SecretInputs, state: Sequence[StateTensor], alike: Groups) -> WorkerFailed | None:
+def _idle(seat: Start, ask: Ask, exam: SecretInputs, state: Sequence[ReferenceTensor], alike: Groups) -> WorkerFailed | None:
     """Why a program is refused to which tensors were given that are alike, None where as many of each group matter to it as to
     the reference: one may have been read in place of another."""
     with seat() as one:
@@ -156,7 +124,7 @@ def _needs(one: LoadedProgram, number: int, exam: SecretInputs) -> bool:
     return any(one.trial.needs(number, given, bounds) for given in exam.sets if not given.lenient)
 
 
-def regroup(state: Sequence[StateTensor], terms: InputTerms, guessed: Iterable[str], *, more: bool = False) -> None:
+def regroup(state: Sequence[ReferenceTensor], terms: InputTerms, guessed: Iterable[str], *, more: bool = False) -> None:
     """Raises `OtherTerms` where a program that is wrong may be so only because it took `guessed` by shape. `more`: it had
     others to choose from."""
     taken = [one for one in state if one.name in set(guessed) and one.name not in terms.kept]
@@ -173,7 +141,7 @@ def regroup(state: Sequence[StateTensor], terms: InputTerms, guessed: Iterable[s
     raise OtherTerms(InputTerms(terms.kept | free | also, tuple(tuple(group) for group in groups.values()), 2, terms.needed))
 
 
-def _mattering(ask: Ask, exam: SecretInputs, state: Sequence[StateTensor], missing: Iterable[str]) -> list[StateTensor]:
+def _mattering(ask: Ask, exam: SecretInputs, state: Sequence[ReferenceTensor], missing: Iterable[str]) -> list[ReferenceTensor]:
     """What of this matters to the reference's answers: one after the other goes back to its constructed value and stays there
     unless it is missed, so that what does not matter does not matter together either. Constants come first; where none of them
     matters, nothing can be left out and the rest is not asked for."""
@@ -185,7 +153,7 @@ def _mattering(ask: Ask, exam: SecretInputs, state: Sequence[StateTensor], missi
     path = exam.folder / f"constructed-{secrets.token_hex(4)}"
     ask("renew", seed=0, state=str(path), keep=names, alike=[])
     renewed, constructed = (dict(zip(names, wire.read_tensors(file), strict=True)) for file in (exam.state, path))
-    mattering: list[StateTensor] = []
+    mattering: list[ReferenceTensor] = []
     back: set[str] = set()
     for one in lacking:
         if torch.equal(renewed[one.name], constructed[one.name]) or not (one.constant or mattering):
@@ -193,7 +161,8 @@ def _mattering(ask: Ask, exam: SecretInputs, state: Sequence[StateTensor], missi
         more = back | {other.name for other in state if other.tied == one.name}
         path = exam.folder / f"reverted-{secrets.token_hex(4)}"  # a name of its own: no file is read twice
         wire.write_tensors(path, [(constructed if name in more else renewed)[name] for name in names])
-        if _matters(ask, exam, SecretInputs(folder=exam.folder, state=path, renewed=True, usual=exam.usual, sets=exam.sets[:1])):
+        other = SecretInputs(folder=exam.folder, state=path, renewed=True, usual=exam.usual, sets=exam.sets[:1])
+        if _matters(ask, exam, other):
             mattering.append(one)
         else:
             back = more

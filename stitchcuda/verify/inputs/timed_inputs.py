@@ -26,7 +26,7 @@ from stitchcuda.verify.processes.file_grants import lent
 DELIVERIES = 5
 _SETS = 3
 _LARGE = 8 * 2**20                         # bytes of one set from which there is only one, of many turns
-Compare = Callable[[InputSet, SecretInputs, "Delivery"], list[str]]
+Compare = Callable[[InputSet, SecretInputs, "TimedCall"], list[str]]
 """Sentences on what is wrong with a delivery, from the input set it answers and an exam that holds it."""
 
 

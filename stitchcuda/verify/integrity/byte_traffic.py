@@ -1,6 +1,6 @@
 """Bytes moved by origin: own kernels, vendor libraries, framework operators. The simulator's stand-in for device time.
 
-`ByteTraffic` watches every aten operator of one call and keeps no sums: it notes them in the witness' recording. Of the program's
+`ByteTraffic` watches every aten operator of one call and keeps no sums: the dispatch recorder does. Of the program's
 kernels the simulator's runtime counts the tensors that each launch was given. It also poisons fresh allocations, so that an
 output which no kernel writes shows as NaN. It judges nothing: policies are in `verify/api.py`. Where to look next:
 `verify/integrity/dispatch_recorder.py` (what a mode does not see), `simulator/loaded_runtime.py`.

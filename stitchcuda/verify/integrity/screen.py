@@ -104,7 +104,8 @@ def screen(program: Path) -> tuple[ScreenFinding, ...]:
             found += _first(_python(text, name, siblings), name)
         else:
             native = screen_native.screen(text, depth=name.count("/"))
-            found += _first([ScreenFinding(severity=kind, where=f"{name} line {line}", what=why) for kind, line, why in native], name)
+            places = [ScreenFinding(severity=kind, where=f"{name} line {line}", what=why) for kind, line, why in native]
+            found += _first(places, name)
     return tuple(sorted(dict.fromkeys(found), key=lambda one: one.severity != "refused"))
 
 

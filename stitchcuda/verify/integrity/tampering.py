@@ -1,6 +1,6 @@
 """Notices a program that changes or inspects the process it runs in. Only in program workers.
 
-`TamperSeal` remembers, before anything of the program is imported, which functions and classes the modules that measure are made of,
+`TamperSeal` remembers, before the program is imported, which functions and classes the modules that measure are made of,
 and says afterwards what was replaced. `watch` installs an audit hook (PEP 578), which cannot be removed, for the few events by
 which Python code reaches objects that nobody gave it; it shares neither globals nor builtins with anybody. Native code can
 defeat both; what it cannot forge is seen from outside (`verify/program/trial.py`, `verify/timing/rounds.py`). Where to look

@@ -17,8 +17,7 @@ from typing import NamedTuple
 
 from stitchcuda.state import CheckResult
 from stitchcuda.verify.ablation import ablation, own_work, state_mismatch
-from stitchcuda.verify.ablation.ablation import LoadedProgram
-from stitchcuda.verify.ablation.state_mismatch import InputTerms
+from stitchcuda.verify.inputs.input_terms import InputTerms
 from stitchcuda.verify.inputs.secret_inputs import SecretInputs, declared_sizes, reloaded, resized
 from stitchcuda.verify.integrity import device_time
 from stitchcuda.verify.integrity.screen import screen
@@ -26,7 +25,7 @@ from stitchcuda.verify.judge import correctness
 from stitchcuda.verify.judge.judge_resources import TIMINGS, Ahead, JudgeResources, large
 from stitchcuda.verify.processes.early_builds import EarlyBuilds
 from stitchcuda.verify.processes.worker import OnBuild, Worker, WorkerFailed
-from stitchcuda.verify.program.trial import Trial
+from stitchcuda.verify.program.trial import LoadedProgram, Trial
 
 _MEMORY = re.compile(r"ran out of memory|used more memory than it may")
 _IDLE_S = 0.3                              # for which a program is not called: whether it works by itself
@@ -72,7 +71,8 @@ class Examination:
         findings = screen(program)
         refused = tuple(f"the source itself: {one.sentence}" for one in findings if one.severity == "refused")
         if refused:
-            return CheckResult(ok=False, tier="timed" if self._room.target == "cuda" else "simulated", reasons=refused), InputTerms()
+            on_gpu = self._room.target == "cuda"
+            return CheckResult(ok=False, tier="timed" if on_gpu else "simulated", reasons=refused), InputTerms()
 
         def checked(*, hurried: bool) -> tuple[CheckResult, InputTerms]:
             return state_mismatch.agreed(lambda terms: self._check(program, seeds, fresh=fresh, terms=terms, hurried=hurried))

@@ -13,8 +13,8 @@ from concurrent.futures import Future
 from stitchcuda.errors import BadInput
 from stitchcuda.sandbox.removal import remove
 from stitchcuda.state import TimingResult
-from stitchcuda.verify.ablation.state_mismatch import InputTerms
 from stitchcuda.verify.inputs import timed_inputs
+from stitchcuda.verify.inputs.input_terms import InputTerms
 from stitchcuda.verify.inputs.secret_inputs import SecretInputs
 from stitchcuda.verify.inputs.timed_inputs import TimedInputs
 from stitchcuda.verify.integrity import speed_of_light

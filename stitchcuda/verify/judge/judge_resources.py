@@ -22,8 +22,8 @@ from stitchcuda.sandbox.removal import remove
 from stitchcuda.state import Settings
 from stitchcuda.tools.device import gpu_lock
 from stitchcuda.verify.ablation import state_mismatch
-from stitchcuda.verify.ablation.state_mismatch import InputTerms
-from stitchcuda.verify.inputs import degenerate
+from stitchcuda.verify.inputs import degenerate, input_terms
+from stitchcuda.verify.inputs.input_terms import InputTerms
 from stitchcuda.verify.inputs.secret_inputs import ReferenceLost, SecretInputs, draw, extend
 from stitchcuda.verify.integrity.snapshot import snapshot
 from stitchcuda.verify.processes.background import BackgroundWork
@@ -242,7 +242,7 @@ class JudgeResources:
             init_seed=facts["init_seed"],
             training=facts["training"],
             state_names=facts["state_names"],
-            state=state_mismatch.told(facts["state"]),
+            state=input_terms.told(facts["state"]),
             precision=self.settings.precision,
         )
 

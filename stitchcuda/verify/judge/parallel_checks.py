@@ -23,7 +23,7 @@ from typing import NamedTuple
 from stitchcuda.errors import BadInput
 from stitchcuda.state import CheckResult
 from stitchcuda.tools.build.compilers import free_gib
-from stitchcuda.verify.ablation.state_mismatch import InputTerms
+from stitchcuda.verify.inputs.input_terms import InputTerms
 from stitchcuda.verify.inputs.secret_inputs import SecretInputs
 from stitchcuda.verify.integrity.snapshot import look
 from stitchcuda.verify.judge.examination import Examination

@@ -26,7 +26,10 @@ import torch
 from stitchcuda.verify.messages import json_text
 from stitchcuda.verify.messages.tensor_file import WireError, read_tensors, write_tensors
 
-__all__ = ["Channel", "ChannelClosed", "ChannelTimeout", "WireError", "decode", "encode", "named_tensors", "read_tensors", "write_tensors"]
+__all__ = [
+    "Channel", "ChannelClosed", "ChannelTimeout", "WireError",
+    "decode", "encode", "named_tensors", "read_tensors", "write_tensors",
+]  # fmt: skip
 
 _LINE_LIMIT = 64 * 2**20                   # a reply longer than this is a fault of the worker
 _SIGNATURE = 32                            # hexadecimal digits behind each message

@@ -67,7 +67,7 @@ class Interceptor:
 
     @contextlib.contextmanager
     def running(self, poison: Poison | None = None) -> Iterator[None]:
-        """While generated code runs: the simulated device answers, fresh memory is poisoned, and with a `ByteTraffic` it is seen
+        """While generated code runs: the simulated device answers, fresh memory is poisoned, with a `ByteTraffic` it is seen
         what the host touches."""
         with contextlib.ExitStack() as stack:
             if self._target == "sim":

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,9 +21,9 @@ from stitchcuda.sandbox.limits import Limits
 from stitchcuda.sandbox.protections import Protections
 from stitchcuda.state import OutputError, Precision, Target, Tier
 from stitchcuda.tools.build.kernel_names import in_sources
-from stitchcuda.verify.ablation.state_mismatch import StateTensor
 from stitchcuda.verify.compare import bound
 from stitchcuda.verify.compare.bound import Bound
+from stitchcuda.verify.inputs.input_terms import ReferenceTensor
 from stitchcuda.verify.inputs.secret_inputs import InputSet, SecretInputs, listed
 from stitchcuda.verify.inputs.timed_inputs import TimedCall
 from stitchcuda.verify.integrity import device_time
@@ -44,7 +46,7 @@ class Construction:
     training: bool
     state_names: list[str]
     precision: Precision
-    state: tuple[StateTensor, ...] = ()           # what is known of each of these names
+    state: tuple[ReferenceTensor, ...] = ()           # what is known of each of these names
 
 
 class Trial:
@@ -399,3 +401,15 @@ def _listed(names: Any) -> str:
     listed = list(names)
     first = ", ".join(name[:_MOST_NAMED] for name in listed[:4])
     return f"{len(listed)} tensors ({first}{', …' if len(listed) > 4 else ''})" if listed else "nothing"
+
+
+@dataclass(frozen=True)
+class LoadedProgram:
+    """A program loaded in a worker of its own, with switches for its kernels."""
+
+    worker: Worker
+    trial: Trial
+
+
+Start = Callable[[], AbstractContextManager[LoadedProgram]]
+"""Loads the program in a new worker (on a GPU, its masked build)."""
