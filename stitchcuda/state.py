@@ -2,7 +2,7 @@
 
 Everything here is small and frozen: sources, logs, captured graphs and profiles live in the workspace under their SHA-256,
 and the state holds digests. This module imports nothing of ours and never touches a file. Where to look next:
-`workspace.py` (what the digests name), `graph/routes.py` (who reads what to decide where to go).
+`store/workspace.py` (what the digests name), `graph/routes.py` (who reads what to decide where to go).
 
 Units: milliseconds (`_ms`), bytes, flops, seconds (`_s`) throughout. Digests are lower-case hexadecimal SHA-256.
 """

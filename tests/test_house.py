@@ -1,5 +1,4 @@
-"""The house rules that a reader relies on: imports never go up, not between the rooms of tools either, and the main
-process stays free of torch."""
+"""The house rules that a reader relies on: imports go down, no circles, names exist once, pointers lead somewhere."""
 
 from __future__ import annotations
 
@@ -11,91 +10,93 @@ from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).resolve().parent.parent / "stitchcuda"
-FLOORS = [
-    {"errors"},
-    {"state"},
-    {"lines", "syntax", "postgres", "writing"},
-    {"workspace"},
-    {"sandbox"},
-    {"simulator", "fusion"},
-    {"tools"},
-    {"rag"},
-    {"engineers", "memory", "report"},
-    {"nodes"},
-    {"graph"},
-    {"session", "running", "outcome"},
-    {"keeping"},
-    {"terminal"},
-    {"summary"},
-    {"card"},
-    {"console", "model_flags"},
-    {"memory_commands", "docs_commands", "report_commands", "session_commands"},
-    {"cli"},
-]
-LEVEL = {room: level for level, rooms in enumerate(FLOORS) for room in rooms}
-TOOLS = PACKAGE / "tools"
-ROOMS = ["machine", "building", "running", "judging", "profiling", "doctoring"]
+from scripts import house
+
+MODULES = house.modules()
+PACKAGE = house.ROOT / "stitchcuda"
+POINTER = re.compile(r"(?<![\w/.{*])((?:\w+/)*\w+\.py)\b")
+NOT_OURS = {"model_new.py", "model.py", "reference.py", "program.py", "setup.py"}  # files of a user or of a generated program
+NO_NAMES = {"of", "one"}                   # a reader has to be told what they stand for
 
 
-def room_of(path: Path) -> str:
-    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+def test_imports_never_go_up() -> None:
+    assert house.climbing(MODULES) == []
 
 
-def imports(path: Path) -> set[str]:
-    """Rooms that a file imports at module level or inside functions, type-checking blocks included."""
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("stitchcuda."):
-            found.add(node.module.split(".")[1])
-        elif isinstance(node, ast.ImportFrom) and node.module == "stitchcuda":
-            found |= {alias.name for alias in node.names if alias.name in LEVEL}
-        elif isinstance(node, ast.Import):
-            found |= {alias.name.split(".")[1] for alias in node.names if alias.name.startswith("stitchcuda.")}
-    return found
+def test_no_files_import_each_other_in_a_circle() -> None:
+    assert house.circles(MODULES) == []
 
 
-@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_imports_never_go_up(path: Path) -> None:
-    room = room_of(path)
-    if room in {"__init__", "__main__"}:
-        return
-    assert room in LEVEL, f"{room} stands on no floor: add it to the list above and to CONTRIBUTING.md"
-    above = sorted(name for name in imports(path) if LEVEL[name] > LEVEL[room])
-    assert above == []
+def test_no_two_public_classes_share_a_name() -> None:
+    assert house.twins(MODULES) == {}
 
 
-def rooms_named(path: Path) -> set[str]:
-    """Rooms of tools that a file imports, or names in a string, as for `python -m` or `import_module`."""
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module == "stitchcuda.tools":
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("stitchcuda.tools."):
-            found.add(node.module.split(".")[2])
-        elif isinstance(node, ast.ImportFrom) and node.level:
-            found.add("." * node.level + (node.module or ""))  # no room's name: imports are written in full
-        elif isinstance(node, ast.Import):
-            found |= {alias.name.split(".")[2] for alias in node.names if alias.name.startswith("stitchcuda.tools.")}
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            found |= set(re.findall(r"stitchcuda\.tools\.(\w+)", node.value))
-    return found
+def test_there_are_few_rooms_and_floors() -> None:
+    assert len(house.FLOORS) <= 10
+    assert sum(map(len, house.FLOORS)) <= 22
 
 
-@pytest.mark.parametrize("path", sorted(TOOLS.rglob("*.py")), ids=lambda p: str(p.relative_to(TOOLS)))
-def test_imports_never_go_up_between_the_rooms_of_tools(path: Path) -> None:
-    room = path.relative_to(TOOLS).parts[0]
-    if room == "__init__.py":
-        assert rooms_named(path) == set()
-        return
-    assert room in ROOMS, f"{room} is no room of tools: add it to the list above, to tools/__init__.py and to CONTRIBUTING.md"
-    named = rooms_named(path)
-    assert sorted(named - set(ROOMS)) == []
-    assert sorted(name for name in named if ROOMS.index(name) > ROOMS.index(room)) == []
+def test_the_picture_is_of_this_code() -> None:
+    """The rooms and arrows of docs/house.svg are those of the code; `python scripts/house.py --svg docs/house.svg` draws it."""
+    drawn, now = (re.findall(r'<path d="M\S+ |<text [^>]*font-size="15">[^<]*', text) for text in (
+        (house.ROOT / "docs" / "house.svg").read_text(encoding="utf-8"), house.svg(MODULES),
+    ))  # fmt: skip
+    assert drawn == now
+
+
+def test_the_rules_find_what_breaks_them(tmp_path: Path) -> None:
+    """A small package with each fault: an import that goes up, a circle, a class that exists twice."""
+    files = {
+        "__init__.py": "",
+        "state.py": "from stitchcuda.verify.api import Verdict\nclass Plan: ...\n",
+        "verify/__init__.py": "",
+        "verify/api.py": "from stitchcuda.verify.client import ask\nclass Verdict: ...\nclass Plan: ...\n",
+        "verify/client.py": "def ask():\n    from stitchcuda.verify import api\n    return api\n",
+    }
+    for name, text in files.items():
+        path = tmp_path / "stitchcuda" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    broken = house.modules(tmp_path)
+    assert house.climbing(broken) == [
+        "state imports verify.api, which is not below it",
+        "verify.client imports verify.api, which is later in the order of verify",
+    ]
+    assert house.circles(broken) == [["verify.api", "verify.client"]]
+    assert house.twins(broken) == {"Plan": ["state", "verify.api"]}
+
+
+@pytest.mark.parametrize("name", sorted(MODULES))
+def test_pointers_name_a_path_from_the_package_s_root(name: str) -> None:
+    """`verify/api.py` in a docstring or comment is a file of the package; so are lines on where to look next."""
+    path = MODULES[name].path
+    lost = []
+    for pointer in POINTER.findall("\n".join(_prose(path.read_text(encoding="utf-8")))):
+        bare = pointer.removeprefix("stitchcuda/")
+        known = (PACKAGE / bare).is_file() or (house.ROOT / pointer).is_file()
+        if not known and bare.rsplit("/", 1)[-1] not in NOT_OURS:
+            lost.append(pointer)
+    assert lost == []
+
+
+def _prose(text: str) -> list[str]:
+    tree = ast.parse(text)
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    found = [ast.get_docstring(node) or "" for node in ast.walk(tree) if isinstance(node, documented)]
+    return [*found, *re.findall(r"(?:^|\s)#\s(.*)$", text, re.MULTILINE)]
+
+
+@pytest.mark.parametrize("name", sorted(MODULES))
+def test_no_name_has_to_be_told(name: str) -> None:
+    tree = ast.parse(MODULES[name].path.read_text(encoding="utf-8"))
+    named = {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
+    named |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    named |= {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+    assert named & NO_NAMES == set()
 
 
 @pytest.mark.parametrize(
-    "module", ["cli", "graph.graph", "engineers.builtin", "engineers.llm", "tools.judging.check", "session"]
+    "module", ["cli.app", "graph.graph", "engineers.builtin", "engineers.chat_engineer", "verify.client", "sessions.session"]
 )
 def test_main_process_does_not_import_torch(module: str) -> None:
     code = f"import stitchcuda.{module}, sys; sys.exit('torch' in sys.modules)"

@@ -1,4 +1,5 @@
-"""From an `nn.Module` to a graph of operators: records (`op_graph.py`), torch.export (`capture.py`), order (`dependencies.py`).
+"""From an `nn.Module` to a graph of operators, by torch.export; and which operators must stay in order.
 
-Where to look next: `compiler/capture/op_graph.py`.
+Where to look next: `compiler/capture/op_graph.py` (the records), `compiler/capture/capture.py`,
+`compiler/capture/dependencies.py`.
 """

@@ -3,7 +3,7 @@ And whose a kernel is that a profiler names.
 
 `in_library` reads the device code that lies in the file (cubins, ELF files within the ELF file); where that is compressed, the
 host's stubs, one function per kernel. Names come as CUPTI shows them, demangled. It loads nothing that it reads.
-Where to look next: `origin.py`.
+Where to look next: `verify/integrity/device_time.py`.
 """
 
 from __future__ import annotations

@@ -60,7 +60,9 @@ def reconsidered(
     raise OtherTerms(InputTerms(kept=failure.missing & {one.name for one in state}, stage=1, needed=needed))
 
 
-def unread(seat: Start, ask: Ask, exam: SecretInputs, state: Sequence[ReferenceTensor], terms: InputTerms) -> WorkerFailed | None:
+def unread(
+    seat: Start, ask: Ask, exam: SecretInputs, state: Sequence[ReferenceTensor], terms: InputTerms
+) -> WorkerFailed | None:
     """Why a program that is right with some of the state as constructed is refused, None where it holds something in its place:
     its own tensors are changed one at a time, and those count with which it is wrong. `seat`: the program in a new worker."""
     try:
