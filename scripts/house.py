@@ -1,7 +1,7 @@
 """The package's structure, read from its imports: rooms, floors, arrows, circles of files; as a table or as a picture.
 
     python scripts/house.py                       the table, and whatever breaks the rules below
-    python scripts/house.py --svg docs/house.svg  the picture
+    python scripts/house.py --write               the picture (docs/house.svg) and the index of all files (docs/files.md)
     python scripts/house.py --root CHECKOUT       another checkout, such as one of an older version, beside this one
 
 A room is a folder of the package; those of `tools` count one by one, and a file beside the folders counts as a room. FLOORS
@@ -206,6 +206,28 @@ def _row(name: str, files: list[Module]) -> str:
     return f"{name:16} {len(files):5} {lines:6} {sum(module.code for module in files):6} {share:10.0%}"
 
 
+def index(house: Mapping[str, Module]) -> str:
+    """Every file of the package with the first sentence of its docstring, room by room, as Markdown."""
+    rows = [
+        "# Every file of the package",
+        "",
+        "Made from the files' own docstrings by `python scripts/house.py --write`. Paths are from `stitchcuda/`. Rooms are in the order of",
+        "[CONTRIBUTING.md](../CONTRIBUTING.md): a file imports only what stands above it.",
+    ]
+    for room in (room for floor in FLOORS for room in floor):
+        rows += ["", f"## {room}", ""]
+        files = [module for module in house.values() if module.room == room]
+        for module in sorted(files, key=lambda module: str(module.path)):
+            relative = module.path.as_posix().rpartition("/stitchcuda/")[2]
+            rows.append(f"- `{relative}`: {_first_sentence(module.path)}")
+    return "\n".join(rows) + "\n"
+
+
+def _first_sentence(path: Path) -> str:
+    text = " ".join((ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").split())
+    return re.split(r"(?<=[.!?])\s(?=[A-Z`*])", text, maxsplit=1)[0]
+
+
 WIDTH, HIGH, GAP, BOX = 1060, 46, 42, 150
 
 
@@ -269,11 +291,12 @@ def _arrow(pair: tuple[str, str], at: Mapping[str, tuple[float, float]], colour:
 def main() -> None:
     parser = argparse.ArgumentParser(description=re.sub(r"\n\n.*", "", __doc__ or "", flags=re.S))
     parser.add_argument("--root", type=Path, default=ROOT)
-    parser.add_argument("--svg", type=Path)
+    parser.add_argument("--write", action="store_true", help="docs/house.svg and docs/files.md anew")
     given = parser.parse_args()
     house = modules(given.root)
-    if given.svg:
-        given.svg.write_text(svg(house), encoding="utf-8")
+    if given.write:
+        (ROOT / "docs" / "house.svg").write_text(svg(house), encoding="utf-8")
+        (ROOT / "docs" / "files.md").write_text(index(house), encoding="utf-8")
     print(table(house))
     for knot in circles(house):
         print("circle:", ", ".join(knot))

@@ -37,11 +37,16 @@ def test_there_are_few_rooms_and_floors() -> None:
 
 
 def test_the_picture_is_of_this_code() -> None:
-    """The rooms and arrows of docs/house.svg are those of the code; `python scripts/house.py --svg docs/house.svg` draws it."""
+    """The rooms and arrows of docs/house.svg are those of the code; `python scripts/house.py --write` draws it."""
     drawn, now = (re.findall(r'<path d="M\S+ |<text [^>]*font-size="15">[^<]*', text) for text in (
         (house.ROOT / "docs" / "house.svg").read_text(encoding="utf-8"), house.svg(MODULES),
     ))  # fmt: skip
     assert drawn == now
+
+
+def test_the_index_names_every_file() -> None:
+    """`python scripts/house.py --write` writes docs/files.md anew."""
+    assert (house.ROOT / "docs" / "files.md").read_text(encoding="utf-8") == house.index(MODULES)
 
 
 def test_the_rules_find_what_breaks_them(tmp_path: Path) -> None:
