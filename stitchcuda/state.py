@@ -9,6 +9,7 @@ Units: milliseconds (`_ms`), bytes, flops, seconds (`_s`) throughout. Digests ar
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -373,6 +374,15 @@ class Work(Record):
     timing: TimingResult | None = None
     system: ProfileResult | None = None
     kernels: ProfileResult | None = None
+
+
+def lineage(head: str | None, known: Mapping[str, Attempt]) -> tuple[Attempt, ...]:
+    """The attempts up to `head`, each the parent of the next. Raises KeyError with the id of one that is not known."""
+    walk: list[Attempt] = []
+    while head is not None:
+        walk.append(known[head])
+        head = walk[-1].parent
+    return tuple(reversed(walk))
 
 
 def gathered(before: tuple[Work, ...], more: tuple[Work, ...] | None) -> tuple[Work, ...]:

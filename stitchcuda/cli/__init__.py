@@ -1,4 +1,5 @@
-"""The command line: `cli/app.py` mounts the commands, a file for each group.
+"""The command line. Each group of commands is a file; `cli/app.py` mounts them.
 
-Commands parse, call and print; every decision is made in the rooms below. Where to look next: `cli/app.py`, then `cli/console.py` (what the commands share).
+Commands parse, call and print; every decision is made in the rooms below.
+Where to look next: `cli/app.py`, then `cli/console.py` (what the commands share).
 """

@@ -72,7 +72,7 @@ class Budget:
             most = min(price.max_output or MOST_WRITTEN, MOST_WRITTEN)
             if price.context is not None:  # what does not fit at all is the model's to refuse
                 most = min(most, max(price.context - input_tokens, least))
-            limit = min(most, affordable_output(price, input_tokens, left))
+            limit = affordable_output(price, input_tokens, left, most)
             if limit < min(least, most):
                 least_usd = worst_case_usd(price, input_tokens, least)
                 raise OutOfBudget(

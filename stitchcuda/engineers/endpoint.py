@@ -38,7 +38,7 @@ Progress = Callable[[Role, int], None]
 MOST_CHARACTERS = 1_000_000
 """Of one reply. What is longer is no program that anybody would read: it is broken off there."""
 SHORT_ANSWER = 8000
-"""Tokens of an answer where a model's window does not hold the longest one beside the request."""
+"""Tokens of an answer where a model does not write the longest one, or its window does not hold it beside the request."""
 TRANSPORT: tuple[type[Exception], ...] = tuple(
     importlib.import_module(module).TransportError for module in ("httpx", "httpx2") if importlib.util.find_spec(module)
 )
@@ -50,7 +50,7 @@ FINISHES = {
 """Words for how an answer ended, in OpenAI's."""
 TOO_LONG = (
     "context_length", "context length", "maximum context", "context window", "prompt is too long", "too many tokens",
-    "maximum number of tokens",
+    "maximum number of tokens", "tokens is too large", "number of output tokens",
 )  # fmt: skip
 
 

@@ -44,6 +44,13 @@ PROVIDERS = {
     "google": Provider("google_genai", "langchain-google-genai", "GOOGLE_API_KEY", limit="max_output_tokens"),
 }
 
+ADDRESSES = {
+    "openai": ("OPENAI_BASE_URL", "OPENAI_API_BASE"),
+    "azure": ("AZURE_OPENAI_ENDPOINT",),
+    "anthropic": ("ANTHROPIC_API_URL", "ANTHROPIC_BASE_URL"),
+}
+"""The environment's variables that name an address, the first before the others."""
+
 
 def chat_model(model: str, base_url: str | None, options: Options) -> BaseChatModel:
     """LangChain's client for `PROVIDER:NAME`. Raises BadInput for a name or an option that is none, Unavailable for what is
@@ -100,9 +107,8 @@ def _client(provider: Provider, name: str, given: dict[str, Any]) -> BaseChatMod
 
 
 def address(model: str, base_url: str | None) -> str | None:
-    """Where the model is asked, as far as it is not where its provider is: as given, or as OpenAI's variables say."""
-    variables = ("OPENAI_BASE_URL", "OPENAI_API_BASE") if model.startswith("openai:") else ()
-    return base_url or next(filter(None, map(os.environ.get, variables)), None)
+    """Where the model is asked, as far as it is not where its provider is: as given, or as the environment says."""
+    return base_url or next(filter(None, map(os.environ.get, ADDRESSES.get(model.partition(":")[0], ()))), None)
 
 
 def is_local(base_url: str) -> bool:

@@ -1,9 +1,8 @@
 """How many tokens a model will count in a text, and how to shorten a text to a number of tokens.
 
 The model's own tokenizer counts where tiktoken knows it and has its file in its cache already: nothing is ever downloaded.
-Elsewhere the count is estimated from the bytes, on the high side, and from the first reply on corrected by what the server
-reported. It never knows what a server adds around a message: a schema, tools, its own framing. Prices are in
-`engineers/prices.py`. It is also a program that says what it would count: `python -m stitchcuda.engineers.tokens MODEL FILE…`.
+Elsewhere the count is estimated from the bytes, on the high side, and raised by what the server reports. It never knows what a
+server adds around a message: a schema, tools, its own framing. Prices are in `engineers/prices.py`.
 """
 
 from __future__ import annotations
@@ -13,15 +12,11 @@ import hashlib
 import math
 import os
 import re
-import sys
 import tempfile
-import threading
-from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 import tiktoken
-import tiktoken.registry
 
 from stitchcuda.engineers.prices import bare
 
@@ -32,13 +27,20 @@ cl100k_base where each digit is a token, as with Qwen. Parts go lower: dense CUD
 CLAUDE_BYTES_PER_TOKEN = 1.9
 """The same 30 prompts have 2.49 to 2.94 up to Claude 4.6 and 2.10 to 2.31 from 4.7 on, with `ctok` 1.3, which reconstructs
 these tokenizers; Anthropic itself says that the newer one makes about 30 % more tokens of the same text."""
-BOUNDS = (1.25, 5.0)  # bytes a token; a report beyond is cut to it: below all PTX, above all prose that was measured
-REPORTS = 32  # that many reports are kept, and the one with the most tokens a byte counts: roles differ by a fifth
-MARGIN = 1.05
+LEAST_BYTES = 1.25  # bytes a token: a report below, which is less than any PTX has, is not believed
+MARGIN = 1.05  # on what a server reported: the next prompt may be denser
 SMALLEST_REPORT = 1000  # bytes; below, most of what a server counts is what it adds itself
 PIECE = 50_000  # characters; tiktoken's expressions overflow the stack on a million spaces
+FILES = {
+    "o200k_base": (
+        "fb374d419588a4632f3f557e76b4b70aebbca790", "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"
+    ),
+    "cl100k_base": (
+        "9b5ad71b2ce5302211f9c61530b329a4922fc6a4", "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7"
+    ),
+}  # fmt: skip
+"""Of each encoding, its file's name in tiktoken's cache, and the SHA-256 without which tiktoken would download it anew."""
 SAME_FILE = {"o200k_harmony": "o200k_base"}  # differ in special tokens only, of which a text has none
-LEFT_OUT = re.compile(r"^… \((\d+) lines? left out\)$")
 TROUBLE = re.compile(r"(?<![-\w])errors?\b|Error:|fatal|undefined (?:reference|symbol)", re.IGNORECASE)  # but not -Werror
 AFTER = 2  # lines that a compiler prints below an error: the source, the caret
 
@@ -48,42 +50,25 @@ class TokenCounter:
 
     def __init__(self, model: str) -> None:
         name = bare(model).rpartition("/")[2]
-        self._initial = CLAUDE_BYTES_PER_TOKEN if name.startswith("claude") else BYTES_PER_TOKEN
-        self._encoding, self._why = tokenizer(name)
-        self._reports: deque[float] = deque(maxlen=REPORTS)  # tokens a byte
-        self._lock = threading.Lock()
+        self.encoding = tokenizer(name)
+        """tiktoken's; None where tokens are estimated."""
+        self._bytes_per_token = CLAUDE_BYTES_PER_TOKEN if name.startswith("claude") else BYTES_PER_TOKEN
 
     def count(self, text: str) -> int:
-        if self._encoding is not None:
+        if self.encoding is not None:
             pieces = (text[at : at + PIECE] for at in range(0, len(text), PIECE))
-            return sum(len(self._encoding.encode_ordinary(piece)) for piece in pieces)
-        return math.ceil(size(text) / self._bytes_per_token())
+            return sum(len(self.encoding.encode_ordinary(piece)) for piece in pieces)
+        return math.ceil(size(text) / self._bytes_per_token)
 
     def observe(self, text_bytes: int, reported_tokens: int) -> None:
         """What the server counted for a request of so many bytes, all of its messages and schema together.
 
-        Corrects the estimate upward or downward, within bounds. No effect with a tokenizer, which is right by itself, for small
+        Raises the estimate, within a bound, and never lowers it. No effect on a tokenizer, which is right by itself, for small
         requests, and where a server reports nothing.
         """
-        if text_bytes < SMALLEST_REPORT or reported_tokens <= 0:
-            return
-        low, high = BOUNDS
-        with self._lock:
-            self._reports.append(min(max(reported_tokens / text_bytes, 1 / high), 1 / low))
-
-    @property
-    def source(self) -> str:
-        """Where counts come from, for a person: `tiktoken o200k_base` or `estimated …`, with the reason."""
-        if self._encoding is not None:
-            return f"tiktoken {self._encoding.name}"
-        with self._lock:
-            reports = len(self._reports)
-        basis = f"by {reports} of the server's reports" if reports else self._why
-        return f"estimated at {self._bytes_per_token():.2f} bytes a token ({basis})"
-
-    def _bytes_per_token(self) -> float:
-        with self._lock:
-            return 1 / (max(self._reports) * MARGIN) if self._reports else self._initial
+        if text_bytes >= SMALLEST_REPORT and reported_tokens > 0:
+            reported = max(text_bytes / reported_tokens, LEAST_BYTES) / MARGIN
+            self._bytes_per_token = min(self._bytes_per_token, reported)
 
 
 def size(text: str) -> int:
@@ -91,41 +76,19 @@ def size(text: str) -> int:
     return len(text.encode("utf-8", "surrogatepass"))
 
 
-def tokenizer(name: str) -> tuple[tiktoken.Encoding | None, str]:
-    """A model's encoding, or None and why there is none here. Reads nothing but the file in tiktoken's cache."""
+def tokenizer(name: str) -> tiktoken.Encoding | None:
+    """A model's encoding; None where tiktoken does not know it, or does not have its file, whole, in its cache."""
     try:
         wanted = tiktoken.encoding_name_for_model(name)
     except KeyError:
-        return None, "its tokenizer is not known"
+        return None
     encoding = SAME_FILE.get(wanted, wanted)
-    address, sha256 = _published(encoding)
+    cached, sha256 = FILES.get(encoding, ("", ""))
     folder = os.environ.get("TIKTOKEN_CACHE_DIR", os.environ.get("DATA_GYM_CACHE_DIR"))  # as tiktoken.load looks
-    if folder is None:
-        folder = str(Path(tempfile.gettempdir()) / "data-gym-cache")
-    if not folder or not address:
-        return None, f"tiktoken keeps no file of {encoding}"
-    path = Path(folder) / hashlib.sha1(address.encode(), usedforsecurity=False).hexdigest()
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        return None, f"{encoding} is not in tiktoken's cache, {folder}"
-    except OSError as error:
-        return None, f"{path}: {error.strerror}"
-    # tiktoken would delete a file with another digest and download a new one
-    if hashlib.sha256(data).hexdigest() != sha256:
-        return None, f"{path} is not {encoding} as tiktoken wants it"
-    return tiktoken.get_encoding(encoding), ""
-
-
-def _published(encoding: str) -> tuple[str, str]:
-    """Address and SHA-256 of an encoding's file, "" if not told. tiktoken has them only as constants inside the function that
-    downloads the file, so they are read off it: a copy of them here could differ from the installed version's, which would
-    then download after all."""
-    tiktoken.list_encoding_names()  # fills the table
-    constants = (tiktoken.registry.ENCODING_CONSTRUCTORS or {})[encoding].__code__.co_consts
-    texts = [text for text in constants if isinstance(text, str)]
-    address = next((text for text in texts if text.startswith("https://") and text.endswith(".tiktoken")), "")
-    return address, next((text for text in texts if re.fullmatch(r"[0-9a-f]{64}", text)), "")
+    path = Path(tempfile.gettempdir(), "data-gym-cache", cached) if folder is None else Path(folder, cached)
+    if not cached or folder == "" or not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() != sha256:
+        return None
+    return tiktoken.get_encoding(encoding)
 
 
 def fit(text: str, tokens: int, counter: TokenCounter) -> str:
@@ -133,47 +96,37 @@ def fit(text: str, tokens: int, counter: TokenCounter) -> str:
 
     Whole lines only. Never more than `tokens`; "" if not even that line fits.
     """
-    lines = text.splitlines(keepends=True)
-
-    def around(head: int, tail: int) -> str:
-        return _kept(lines, [*range(head), *range(len(lines) - tail, len(lines))])
-
-    def fits(part: str) -> bool:
-        return counter.count(part) <= tokens
-
-    if tokens <= 0:
-        return ""
-    if fits(text):
-        return text
-    most = len(lines) - 1
-    head = _most(most, lambda count: counter.count("".join(lines[:count])) <= tokens // 2)
-    tail = _most(most - head, lambda count: fits(around(head, count)))
-    head += _most(most - head - tail, lambda count: fits(around(head + count, tail)))
-    while head + tail and not fits(around(head, tail)):
-        head, tail = (head - 1, tail) if head > tail else (head, tail - 1)
-    return around(head, tail) if fits(around(head, tail)) else ""
+    last = len(text.splitlines()) - 1
+    return _fitted(text, [at // 2 if at % 2 == 0 else last - at // 2 for at in range(last + 1)], tokens, counter)
 
 
 def fit_log(text: str, tokens: int, counter: TokenCounter) -> str:
     """A compiler's log in at most `tokens` tokens: lines with an error and the two below each first, the earliest errors before
     later ones, then what stands nearest to an error. A log without errors is cut as by `fit`."""
-    lines = text.splitlines(keepends=True)
+    lines = text.splitlines()
     errors = [at for at, line in enumerate(lines) if TROUBLE.search(line)]
-    if tokens <= 0:
-        return ""
-    if not errors or counter.count(text) <= tokens:
+    if not errors:
         return fit(text, tokens, counter)
     blocks = [at for error in errors for at in range(error, min(error + AFTER + 1, len(lines)))]
     rest = sorted(range(len(lines)), key=lambda at: _distance(errors, at))
-    order = list(dict.fromkeys([*blocks, *rest]))
+    return _fitted(text, list(dict.fromkeys([*blocks, *rest])), tokens, counter)
 
-    def fits(count: int) -> bool:
-        return counter.count(_kept(lines, order[:count])) <= tokens
 
-    count = _most(len(lines) - 1, fits)
-    while count and not fits(count):
+def _fitted(text: str, order: list[int], tokens: int, counter: TokenCounter) -> str:
+    """The text, else as many of its lines as fit, the first of `order` before the others."""
+    if tokens <= 0:
+        return ""
+    if counter.count(text) <= tokens:
+        return text
+    lines = text.splitlines(keepends=True)
+
+    def tokens_of(count: int) -> int:
+        return counter.count(_kept(lines, order[:count]))
+
+    count = bisect.bisect_right(range(1, len(lines)), tokens, key=tokens_of)
+    while count and tokens_of(count) > tokens:  # a line that closes a gap may take fewer tokens than the gap's own line
         count -= 1
-    return _kept(lines, order[:count]) if fits(count) else ""
+    return _kept(lines, order[:count]) if tokens_of(count) <= tokens else ""
 
 
 def _kept(lines: list[str], chosen: Iterable[int]) -> str:
@@ -183,28 +136,13 @@ def _kept(lines: list[str], chosen: Iterable[int]) -> str:
     for at in [*sorted(chosen), len(lines)]:
         gap = lines[end:at]
         if gap:
-            # a line that an earlier cut left stands for those that it counts
-            missing = sum(int(found[1]) if (found := LEFT_OUT.match(line)) else 1 for line in gap)
-            parts.append(f"… ({missing} line{'' if missing == 1 else 's'} left out)")
+            parts.append(f"… ({len(gap)} line{'' if len(gap) == 1 else 's'} left out)")
             parts.append("" if gap[-1].splitlines() == [gap[-1]] else "\n")  # a text need not end with a line end
         parts += lines[at : at + 1]
         end = at + 1
     return "".join(parts)
 
 
-def _most(limit: int, fits: Callable[[int], bool]) -> int:
-    """The greatest number up to `limit` that fits, if all below it do; 0 is not tried."""
-    return bisect.bisect_left(range(1, limit + 1), True, key=lambda count: not fits(count))
-
-
 def _distance(errors: list[int], at: int) -> int:
     right = bisect.bisect_left(errors, at)
     return min(abs(at - error) for error in errors[max(0, right - 1) : right + 1])
-
-
-if __name__ == "__main__":
-    counter = TokenCounter(sys.argv[1])
-    print(f"{sys.argv[1]}: {counter.source}")
-    for path in sys.argv[2:]:
-        text = Path(path).read_text(encoding="utf-8", errors="replace")
-        print(f"{counter.count(text):9,} tokens {size(text) / max(counter.count(text), 1):6.2f} bytes a token  {path}")

@@ -7,7 +7,8 @@ verdict and the end; of several threads the last to get there stands. Nothing is
 
 from __future__ import annotations
 
-from typing import cast
+from collections.abc import Callable
+from typing import Any, cast
 
 from stitchcuda.nodes.context import Context
 from stitchcuda.state import State
@@ -16,12 +17,10 @@ from stitchcuda.store.checkpoints import open_checkpoints
 NODES = ("baseline", "planner", "verifier", "report")
 
 
-def mirror(context: Context, node: str, state: State) -> None:
-    """Writes the state after `node`. For the session's owner."""
+def mirror(context: Context, node: str, state: State, build: Callable[[Any], Any]) -> None:
+    """Writes the state after `node` by the graph that `build` makes over a saver. For the session's owner."""
     if node not in NODES:
         return
-    from stitchcuda.graph.graph import build_graph, thread  # which is made of nodes that come here
-
     with context.workspace.told(), open_checkpoints(context.workspace, context.name) as saver:
         after = cast(State, state | {"session": context.name, "drafts": None})
-        build_graph(saver).update_state(thread(context.name), after, as_node=node)
+        build(saver).update_state({"configurable": {"thread_id": context.name}}, after, as_node=node)

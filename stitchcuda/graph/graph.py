@@ -5,6 +5,8 @@ What a node does is in `stitchcuda/nodes/`, how a route is chosen in `graph/rout
 
 from __future__ import annotations
 
+from functools import partial
+
 from langchain_core.runnables import RunnableConfig
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
@@ -35,16 +37,17 @@ def build_graph(checkpointer: Checkpointer = None) -> Graph:
     `checkpointer` is any LangGraph saver; without one nothing is resumable (the LangGraph server brings its own).
     """
     graph = StateGraph(State, context_schema=RunContext, input_schema=Request, output_schema=State)
-    graph.add_node("baseline", node("baseline", baseline), input_schema=Opening)
-    graph.add_node("planner", node("planner", planner))
-    graph.add_node("search_docs", node("search_docs", search_docs))
-    graph.add_node("coder", node("coder", coder))
-    graph.add_node("nvcc_build", node("nvcc_build", nvcc_build))
-    graph.add_node("check", node("check", check))
-    graph.add_node("nsys_profile", node("nsys_profile", nsys_profile))
-    graph.add_node("ncu_profile", node("ncu_profile", ncu_profile))
-    graph.add_node("verifier", node("verifier", verifier_by(routes)))
-    graph.add_node("report", node("report", report))
+    step = partial(node, build=build_graph)
+    graph.add_node("baseline", step("baseline", baseline), input_schema=Opening)
+    graph.add_node("planner", step("planner", planner))
+    graph.add_node("search_docs", step("search_docs", search_docs))
+    graph.add_node("coder", step("coder", coder))
+    graph.add_node("nvcc_build", step("nvcc_build", nvcc_build))
+    graph.add_node("check", step("check", check))
+    graph.add_node("nsys_profile", step("nsys_profile", nsys_profile))
+    graph.add_node("ncu_profile", step("ncu_profile", ncu_profile))
+    graph.add_node("verifier", step("verifier", verifier_by(routes)))
+    graph.add_node("report", step("report", report))
 
     graph.add_edge(START, "baseline")
     graph.add_edge("baseline", "planner")

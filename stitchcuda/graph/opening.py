@@ -22,8 +22,8 @@ from pydantic import ValidationError
 from stitchcuda.engineers import Engineer
 from stitchcuda.engineers.selection import MAILBOX, Engineers, check_models, engineers_for
 from stitchcuda.errors import BadInput
+from stitchcuda.graph.approval import Asking, Remembering
 from stitchcuda.graph.events import publish
-from stitchcuda.graph.questions import RecordedAnswers, SessionQuestions
 from stitchcuda.memory import Memory
 from stitchcuda.nodes.context import Context, Event, SessionTools
 from stitchcuda.nodes.local_tools import LocalTools
@@ -164,7 +164,7 @@ def open_context(
         engineers=engineers,
         on_event=tell,
         memory=memory,
-        ask=(RecordedAnswers if engineers.recorded else SessionQuestions)(home.store, record.name),
+        ask=(Remembering if engineers.recorded else Asking)(home.store, record.name),
     )
 
 

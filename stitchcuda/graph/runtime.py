@@ -16,10 +16,10 @@ from langgraph.runtime import Runtime
 from pydantic.json_schema import SkipJsonSchema
 
 from stitchcuda.errors import Pending, ReplyPending, StitchError
+from stitchcuda.graph.approval import listening, wait
 from stitchcuda.graph.borrowed_context import FIRST, SIDE_BY_SIDE, as_asked, lent, refer
 from stitchcuda.graph.checkpoint_mirror import mirror
 from stitchcuda.graph.events import Streaming, streaming
-from stitchcuda.graph.questions import listening, wait
 from stitchcuda.nodes.context import Context
 from stitchcuda.state import State, Usage
 from stitchcuda.store.session_snapshot import with_tuples
@@ -38,8 +38,8 @@ class RunContext:
     context: Annotated[Any, SkipJsonSchema()] = None
 
 
-def node(name: str, act: Callable[[State, Context], State]) -> NodeFunction:
-    """`act` as a LangGraph node."""
+def node(name: str, act: Callable[[State, Context], State], *, build: Callable[[Any], Any]) -> NodeFunction:
+    """`act` as a LangGraph node. `build` makes the whole graph over a saver, for what is mirrored."""
 
     def run(state: State, runtime: Runtime[RunContext]) -> State:
         state = with_tuples(state)
@@ -53,7 +53,7 @@ def node(name: str, act: Callable[[State, Context], State]) -> NodeFunction:
                 with lent(name, state) as context:
                     update = _act(name, act, state, context)
                     refer(context, update)
-                    mirror(context, name, state | update)
+                    mirror(context, name, state | update, build)
                     return update
             except StitchError as error:
                 raise _for_servers(error) from error

@@ -9,15 +9,16 @@ who reads them; the figures in it stay the engineer's. Nothing is asked here: `C
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, TypeVar
 
 from stitchcuda.engineers import Files
 from stitchcuda.engineers.reply import Malformed, program_path
 from stitchcuda.nodes.context import Context
 from stitchcuda.state import Plan, Task, Work
 
+T = TypeVar("T")
 Question = dict[str, Any]
 ACCEPT = "accept"
 SHOWN = ("id", "title", "predicted_ms", "why", "strategy")
@@ -32,33 +33,33 @@ class AnswerRefused(Exception):
 
 def settled_plan(plan: Plan, context: Context, *, engineer: str, listens: bool) -> Plan | str:
     """The plan as a person wants it, or the comment with which another is to be made, if the engineer `listens` to words."""
-    refused = ""
-    while True:
-        answer = context.ask(plan_question(plan, context.save(plan), engineer=engineer, listens=listens, refused=refused))
-        try:
-            return plan_answer(answer, plan, listens=listens)
-        except AnswerRefused as error:
-            refused = str(error)
+    question = plan_question(plan, context.save(plan), engineer=engineer, listens=listens)
+    return _settled(question, context, lambda answer: plan_answer(answer, plan, listens=listens))
 
 
 def settled_draft(work: Work, before: Files, context: Context) -> Files | None:
     """The draft's files as a person wants them; None when it is to be built as it is. `before`: what it started from."""
     assert work.program is not None
     files = context.files(work.program)
-    refused = ""
+    return _settled(code_question(work, before, files), context, lambda answer: code_answer(answer, files))
+
+
+def _settled(question: Question, context: Context, read: Callable[[Any], T]) -> T:
+    """What `read` makes of the answer; one that it refuses is said, and the question asked again."""
+    asked = question
     while True:
-        answer = context.ask(code_question(work, before, files, refused=refused))
         try:
-            return code_answer(answer, files)
+            return read(context.ask(asked))
         except AnswerRefused as error:
-            refused = str(error)
+            again = f"{question['waiting_for']}; the last answer was refused: {error}"
+            asked = question | {"waiting_for": again, "refused": str(error)}
 
 
-def plan_question(plan: Plan, digest: str, *, engineer: str, listens: bool, refused: str = "") -> Question:
+def plan_question(plan: Plan, digest: str, *, engineer: str, listens: bool) -> Question:
     count = "1 task" if len(plan.tasks) == 1 else f"{len(plan.tasks)} tasks"
     return {
         "approve": "plan",
-        "waiting_for": _asked(f"your word on plan {plan.version} ({count}, by {engineer})", refused),
+        "waiting_for": f"your word on plan {plan.version} ({count}, by {engineer})",
         "version": plan.version,
         "plan": digest,
         "engineer": engineer,
@@ -69,17 +70,17 @@ def plan_question(plan: Plan, digest: str, *, engineer: str, listens: bool, refu
             '{"tasks": [...]}: the tasks that stay, in the order wanted, each by its id' + listens * _REWORDED,
             *(['{"comment": "..."}: another plan is made, with this for the engineer to read'] if listens else []),
         ],
-        "refused": refused,
+        "refused": "",
     }
 
 
-def code_question(work: Work, before: Files, files: Files, *, refused: str = "") -> Question:
+def code_question(work: Work, before: Files, files: Files) -> Question:
     texts = {path: text for path, text in files.items() if isinstance(text, str)}
     changed = {path: text for path, text in texts.items() if before.get(path) != text}
     which = f"{work.task.id} #{work.ordinal}" + (f", candidate {work.candidate + 1} of {work.of}" if work.of > 1 else "")
     return {
         "approve": "code",
-        "waiting_for": _asked(f"your word on the draft of {which} ({work.task.title})", refused),
+        "waiting_for": f"your word on the draft of {which} ({work.task.title})",
         "attempt": work.id,
         "task": _shown(work.task),
         "ordinal": work.ordinal,
@@ -94,7 +95,7 @@ def code_question(work: Work, before: Files, files: Files, *, refused: str = "")
             f'"{ACCEPT}": it is built as it is',
             '{"files": {"kernels/NAME.cu": "whole text", "OTHER": null}}: built with these files instead; null removes one',
         ],
-        "refused": refused,
+        "refused": "",
     }
 
 
@@ -117,9 +118,8 @@ def plan_answer(answer: Any, plan: Plan, *, listens: bool) -> Plan | str:
         raise AnswerRefused("tasks is a list of those that stay, at least one: give their ids in the order wanted")
     known = {task.id: task for task in plan.tasks}
     kept = [_edited(entry, known, listens) for entry in tasks]
-    twice = next((task.id for at, task in enumerate(kept) if task.id in {other.id for other in kept[:at]}), None)
-    if twice:
-        raise AnswerRefused(f"the task {twice!r} is there twice: name each once")
+    if len({task.id for task in kept}) < len(kept):
+        raise AnswerRefused("a task is there twice: name each once")
     return plan.model_copy(update={"tasks": tuple(kept)})
 
 
@@ -152,10 +152,6 @@ def code_answer(answer: Any, files: Files) -> Files | None:
     return None if result == files else result
 
 
-def _asked(what: str, refused: str) -> str:
-    return f"{what}; the last answer was refused: {refused}" if refused else what
-
-
 def _accepted(answer: Any) -> bool:
     return answer == ACCEPT or (isinstance(answer, Mapping) and dict(answer) == {ACCEPT: True})
 
@@ -169,15 +165,15 @@ def _edited(entry: Any, known: Mapping[str, Task], listens: bool) -> Task:
     told = {"id": entry} if isinstance(entry, str) else entry
     if not isinstance(told, Mapping) or not isinstance(told.get("id"), str):
         raise AnswerRefused(f"{_short(entry)} is no task: give its id, or an object with id and strategy")
-    if told["id"] not in known:
+    task = known.get(told["id"])
+    if task is None:
         raise AnswerRefused(f"there is no task {told['id']!r} in this plan: it has {', '.join(known)}")
-    task = known[told["id"]]
     shown = _shown(task)
-    for key, value in told.items():
-        if key not in shown:
-            raise AnswerRefused(f"a task has no {_short(key)}: it has {', '.join(SHOWN)}")
-        if key != "strategy" and value != shown[key]:
-            raise AnswerRefused(f"{key} of task {task.id!r} cannot be changed: reword its strategy, move it or leave it out")
+    for key in told:
+        if key != "strategy" and told[key] != shown.get(key, ...):
+            what = _short(key).strip("'")
+            text = f"{what} of task {task.id!r} is not for you to change: reword its strategy, move it or leave it out"
+            raise AnswerRefused(text)
     strategy = told.get("strategy", task.strategy)
     if not isinstance(strategy, str) or not _encodes(strategy):
         raise AnswerRefused(f"the strategy of task {task.id!r} is no text")

@@ -33,6 +33,7 @@ from stitchcuda.state import (
     State,
     TimingResult,
     Usage,
+    lineage,
 )
 from stitchcuda.store import SessionRecord, Workspace, get_tree, materialise, put_tree
 from stitchcuda.tools.profile.profiling import CountedKernels
@@ -227,13 +228,7 @@ class Context:
 
     def history(self, state: State) -> tuple[Attempt, ...]:
         """The whole record, oldest first: the walk from the state's head through parents."""
-        known = self.workspace.store.attempts(self.name)
-        walk: list[Attempt] = []
-        head = state.get("head")
-        while head is not None:
-            walk.append(known[head])
-            head = walk[-1].parent
-        return tuple(reversed(walk))
+        return lineage(state.get("head"), self.workspace.store.attempts(self.name))
 
 
 NOTES = 20

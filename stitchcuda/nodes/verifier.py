@@ -24,7 +24,8 @@ from stitchcuda.state import Attempt, Evidence, Review, State, Work
 RECENT = 4
 NOTE = 300  # characters of a coder's own words
 NO_PRICE = (
-    "the model's price is not known: --budget-usd cannot end this session; --max-attempts, --max-tokens and --max-minutes can"
+    "the model's price is not known: --budget-usd cannot end this session; --max-attempts, --max-tokens and --max-minutes can, "
+    "or name its price in a file (STITCHCUDA_PRICES, docs/models.md)"
 )
 
 

@@ -24,7 +24,7 @@ from stitchcuda.report import comparison, figures, profile_figures
 from stitchcuda.report.baseline_bars import standing
 from stitchcuda.report.figure import Figure, ms
 from stitchcuda.report.findings import AttemptFindings, Findings
-from stitchcuda.report.route_path import BOX, HEIGHT, WIDTH, path_of
+from stitchcuda.report.route_path import path_of
 from stitchcuda.report.trimming import FILE, Excerpt, share, shown, size, trimmed
 from stitchcuda.report.untrusted_text import clipped, plain
 from stitchcuda.state import Digest, Record
@@ -55,7 +55,7 @@ def session_page(found: Findings) -> bytes:
         figures.shares(found),
     )
     content = {
-        "found": found, "card": found.card, "bars": (standing(found),), "WIDTH": WIDTH, "HEIGHT": HEIGHT, "BOX": BOX,
+        "found": found, "card": found.card, "bars": (standing(found),),
         "path": path_of(found.attempts, begun=found.baseline is not None, ended=found.card.status == "done"),
     }  # fmt: skip
     bare = _page("report.html.j2", drawn, texts=_texts(found.attempts, 0), **content)

@@ -28,9 +28,10 @@ from stitchcuda.sessions.remove import reached
 from stitchcuda.sessions.repair import CheckedArtefacts, kept_of, lack_of
 from stitchcuda.sessions.session import Place, Session
 from stitchcuda.state import Attempt, Call
-from stitchcuda.store import FolderStore, SessionRecord, Store, Workspace, write_atomically
-from stitchcuda.store.checkpoints import FILE, Checkpoints, carry, open_checkpoints, told
+from stitchcuda.store import FolderStore, SessionRecord, Workspace, write_atomically
+from stitchcuda.store.checkpoints import Checkpoints, carry, open_checkpoints
 from stitchcuda.store.lines import Lines
+from stitchcuda.store.serializer import FILE, told
 from stitchcuda.store.session_snapshot import standing
 from stitchcuda.store.store import IntactRecords
 
@@ -62,12 +63,13 @@ def export(name: str, path: Path | None = None, *, workspace: Place = None) -> P
         with home.told(), open_checkpoints(home, name, reading=True) as saver, Checkpoints(folder) as copy:
             carry(saver, name, copy, name)
         attempts, calls = home.store.attempts(name), home.store.calls(name)
-        if lack := _lack(folder, record, attempts, calls, home.store):
+        seen = CheckedArtefacts(home.store)
+        if lack := _lack(folder, record, attempts, calls, seen):
             raise Unavailable(f"session {name!r} is not whole ({lack}): resume it, which goes on from what is, then export it")
         if attempts:
-            _lines(folder / "ledger.jsonl", Attempt, "attempt").replace(attempts.values())
+            Lines(folder / "ledger.jsonl", Attempt, "attempt").replace(attempts.values())
         if calls:
-            _lines(folder / "transcript.jsonl", Call, "call").replace(calls.values())
+            Lines(folder / "transcript.jsonl", Call, "call").replace(calls.values())
         packed = io.BytesIO()
         # Without times and owners: the same session gives the same bytes.
         with gzip.GzipFile(fileobj=packed, mode="wb", mtime=0) as squeezed, tarfile.open(fileobj=squeezed, mode="w") as tar:
@@ -77,8 +79,8 @@ def export(name: str, path: Path | None = None, *, workspace: Place = None) -> P
                     _add(tar, file, (folder / file).read_bytes())
             if (report := home.folder(name) / "report.md").is_file():  # its page is made again from what is here
                 _add(tar, "files/report.md", report.read_bytes())
-            for digest in sorted(reached(home, [name])):
-                _add(tar, f"artefacts/{digest}", home.store.get(digest))
+            for digest in sorted(reached(home, [name], seen)):
+                _add(tar, f"artefacts/{digest}", seen.read(digest) or home.store.get(digest))  # which raises for a damaged one
     try:
         write_atomically(target, packed.getvalue())
     except (BadInput, Unavailable) as error:
@@ -102,9 +104,9 @@ def import_(path: Path, *, to: str | None = None, workspace: Place = None) -> Se
             made = Session(home, home.create(record.model_copy(update=named)))
             try:
                 with home.store.owning(made.name):
-                    for attempt in _lines(folder / "ledger.jsonl", Attempt, "attempt").records().values():
+                    for attempt in Lines(folder / "ledger.jsonl", Attempt, "attempt").records().values():
                         home.store.append(made.name, attempt)
-                    for call in _lines(folder / "transcript.jsonl", Call, "call").records().values():
+                    for call in Lines(folder / "transcript.jsonl", Call, "call").records().values():
                         home.store.record(made.name, call)
                     with home.told(), Checkpoints(folder) as saver, open_checkpoints(home, made.name) as copy:
                         carry(saver, record.name, copy, made.name)
@@ -138,10 +140,10 @@ def _unpacked(path: Path, folder: Path) -> SessionRecord:
         record = SessionRecord.model_validate_json((folder / "session.json").read_bytes())
         if not _REFERENCE.fullmatch(record.reference_name):
             raise _Foreign(f"its reference cannot be named {record.reference_name!r}")
-        attempts = _lines(folder / "ledger.jsonl", Attempt, "attempt").records()
-        calls = _lines(folder / "transcript.jsonl", Call, "call").records()
+        attempts = Lines(folder / "ledger.jsonl", Attempt, "attempt").records()
+        calls = Lines(folder / "transcript.jsonl", Call, "call").records()
         _check_tables(folder / FILE)
-        if lack := _lack(folder, record, attempts, calls, FolderStore(folder)):
+        if lack := _lack(folder, record, attempts, calls, CheckedArtefacts(FolderStore(folder))):
             raise Damaged(lack)
     except _Foreign as error:
         raise BadInput(f"{path} is no exported session: {error}") from error
@@ -162,11 +164,10 @@ def _unpacked(path: Path, folder: Path) -> SessionRecord:
 
 
 def _lack(
-    folder: Path, record: SessionRecord, attempts: Mapping[str, Attempt], calls: Mapping[str, Call], store: Store
+    folder: Path, record: SessionRecord, attempts: Mapping[str, Attempt], calls: Mapping[str, Call], seen: CheckedArtefacts
 ) -> str:
     """What is missing of all that the session rests on, by what resuming it would look at; "" where it is whole. Its
-    checkpoints lie in `folder`, its artefacts in `store`. Raises Damaged for checkpoints that are not what was written."""
-    seen = CheckedArtefacts(store)
+    checkpoints lie in `folder`, its artefacts where `seen` looks. Raises Damaged for checkpoints that are not as written."""
     with Checkpoints(folder) as saver:
         saver.look()
         threads = {str(one.config["configurable"]["thread_id"]) for one in saver.list(None)}  # so each can be read
@@ -235,10 +236,6 @@ def _check_tables(path: Path) -> None:
         for kind, name in connection.execute("SELECT type, name FROM sqlite_master"):
             if kind != "table" and not name.startswith("sqlite_autoindex_"):
                 raise _Foreign(f"its checkpoints have a {kind} {name!r}")
-
-
-def _lines(path: Path, kind: Any, field: str) -> Any:
-    return Lines(path, kind, field, lambda one: one.id)
 
 
 def _first(error: Exception) -> str:

@@ -5,13 +5,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Protocol
 
 from stitchcuda.nodes.attempt_figures import missing, predicted_ms
-from stitchcuda.state import Evidence, Record, Status, Tier, Usage
+from stitchcuda.state import Attempt, Evidence, Record, State, Status, Tier, Usage
+from stitchcuda.store import Workspace
 
-if TYPE_CHECKING:
-    from stitchcuda.sessions.session import Session
+
+class Readable(Protocol):
+    """What of a session is read here: see `session.Session`."""
+
+    home: Workspace
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def program(self) -> Path | None: ...
+
+    def state(self) -> State: ...
+
+    def attempts(self) -> tuple[Attempt, ...]: ...
 
 
 class Outcome(Record):
@@ -35,7 +50,7 @@ class Outcome(Record):
     missing: tuple[str, ...] = ()          # "TOOL: why" for each that did not look at the program, or a lesser one in its place
 
 
-def outcome_of(session: Session, status: Status, why: str | None) -> Outcome:
+def outcome_of(session: Readable, status: Status, why: str | None) -> Outcome:
     """`status` and `why` are how the session stands. Raises Damaged where what this rests on is."""
     state = session.state()
     baseline, best, final = state.get("baseline"), state.get("best"), state.get("final")

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 
 from stitchcuda.errors import Damaged, StitchError, Unavailable
+from stitchcuda.sessions.repair import CheckedArtefacts
 from stitchcuda.sessions.session import Place
 from stitchcuda.state import Digest, Record
 from stitchcuda.store import Workspace
@@ -64,8 +65,9 @@ def sweep(home: Workspace) -> RemovedArtefacts:
     return RemovedArtefacts(artefacts=gone, bytes=freed)
 
 
-def reached(home: Workspace, sessions: Iterable[str]) -> set[Digest]:
-    """The artefacts that these sessions refer to, directly or through others. Raises Unavailable where one cannot be read."""
+def reached(home: Workspace, sessions: Iterable[str], seen: CheckedArtefacts | None = None) -> set[Digest]:
+    """The artefacts that these sessions refer to, directly or through others; a damaged one is kept, for whoever can mend it.
+    `seen` keeps in memory what was read. Raises Unavailable where a session cannot be read."""
     there = {digest for digest, _ in home.store.artefacts()}
     found: set[Digest] = set()
     todo: set[Digest] = set()
@@ -77,10 +79,8 @@ def reached(home: Workspace, sessions: Iterable[str]) -> set[Digest]:
     while todo:
         digest = todo.pop()
         found.add(digest)
-        try:
-            todo |= {one for one in digests(home.store.get(digest)[:READ]) if one in there and one not in found}
-        except StitchError:
-            continue                       # damaged: it is kept, for whoever can mend it
+        data = (seen or CheckedArtefacts(home.store)).read(digest) or b""
+        todo |= {other for other in digests(data[:READ]) if other in there and other not in found}
     return found
 
 

@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stitchcuda.errors import Damaged
-from stitchcuda.state import Attempt, Call, Digest, State, Work
+from stitchcuda.state import Attempt, Call, Digest, State, Work, lineage
 from stitchcuda.store import SessionRecord, Store, Workspace, remember, writing
-from stitchcuda.store.checkpoints import FILE, Checkpoints, after, open_checkpoints
+from stitchcuda.store.checkpoints import Checkpoints, after, open_checkpoints
 from stitchcuda.store.lines import aside
+from stitchcuda.store.serializer import FILE
 from stitchcuda.store.session_snapshot import standing
 from stitchcuda.store.store import IntactRecords
 
@@ -157,18 +158,10 @@ def _back(
             continue
         if place != newest:
             saver.back_to(name, place)
-            number = _number(state.get("head"), known)
+            number = len(lineage(state.get("head"), known))
             left = f", and takes over {_attempts(len(known) - number)} from its ledger" if len(known) > number else ""
             yield f"{why}: session {name!r} goes on after {f'attempt {number}' if number else 'its baseline'}{left}"
         break
-
-
-def _number(head: str | None, known: dict[str, Attempt]) -> int:
-    """How many attempts the record has up to this one."""
-    number = 0
-    while head is not None:
-        number, head = number + 1, known[head].parent
-    return number
 
 
 def lack_of(state: State, known: dict[str, Attempt], seen: CheckedArtefacts) -> str:

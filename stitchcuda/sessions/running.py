@@ -7,8 +7,9 @@ is imported when something runs.
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing, suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.graph import START
@@ -17,7 +18,7 @@ from langgraph.types import Command
 from stitchcuda.engineers import Engineer
 from stitchcuda.engineers.selection import Engineers
 from stitchcuda.errors import BadInput, SessionBusy, StitchError
-from stitchcuda.graph.approval import commanded, lay_out, questions
+from stitchcuda.graph.approval import Question, commanded, lay_out, questions
 from stitchcuda.graph.graph import Graph, build_graph, recursion_limit, thread
 from stitchcuda.graph.opening import open_context, open_hands
 from stitchcuda.graph.request import Request
@@ -26,64 +27,66 @@ from stitchcuda.memory import open_memory
 from stitchcuda.nodes.context import Context, SessionTools
 from stitchcuda.nodes.remote_tools import ELSEWHERE, RemoteTools
 from stitchcuda.sessions.repair import mend
-from stitchcuda.state import Plan, Usage
-from stitchcuda.store.checkpoints import disk_trouble, open_checkpoints
-
-if TYPE_CHECKING:
-    from stitchcuda.sessions.session import Listener, Session
+from stitchcuda.state import Baseline, Plan, State, Usage
+from stitchcuda.store import SessionRecord, Workspace
+from stitchcuda.store.checkpoints import open_checkpoints
+from stitchcuda.store.serializer import disk_trouble
+from stitchcuda.store.session_snapshot import standing
 
 
 def run(
-    session: Session,
+    home: Workspace,
+    record: SessionRecord,
+    waiting: Sequence[Question],
     *,
     device: str | None,
     engineer: Engineer | Engineers | None,
     hands: SessionTools | None,
-    on_event: Listener | None,
+    on_event: Callable[[dict[str, Any]], None] | None,
     answer: Any,
 ) -> None:
-    """See `Session.run`."""
-    command = commanded(session.waiting, answer) if answer is not None else None
+    """See `Session.run`. `waiting` is what `answer` may be to."""
+    command = commanded(waiting, answer) if answer is not None else None
+    name = record.name
     with ExitStack() as stack:
         try:
-            stack.enter_context(session.home.store.owning(session.name))
-            session.home.store.fail(session.name, None)
-            session.home.prepared(session.record)
-            mended = mend(session.home, session.record)
-            saver = stack.enter_context(open_checkpoints(session.home, session.name))
-            memory = stack.enter_context(open_memory(session.home.root))
-            hands = stack.enter_context(closing(hands or _hands(session, device)))
+            stack.enter_context(home.store.owning(name))
+            home.store.fail(name, None)
+            home.prepared(record)
+            mended = mend(home, record)
+            saver = stack.enter_context(open_checkpoints(home, name))
+            memory = stack.enter_context(open_memory(home.root))
+            state = standing(saver, name).state
+            hands = stack.enter_context(closing(hands or _hands(home, record, device, state.get("baseline"))))
             if on_event is not None:
                 for text in mended:
-                    on_event({"kind": "note", "session": session.name, "text": text})
+                    on_event({"kind": "note", "session": name, "text": text})
             graph = build_graph(saver)
-            start = _start(graph, session.name, hands, command)
+            start = _start(graph, name, hands, command)
             if start is not None:
-                context = open_context(session.home, session.record, hands, engineer, on_event, memory)
-                with session.home.told():
-                    _drive(graph, start, context, standing_of(session, context))
-                waiting = questions(graph.get_state(thread(session.name)).interrupts)
-                lay_out(waiting, session.folder, session.home.store)
+                context = open_context(home, record, hands, engineer, on_event, memory)
+                with home.told():
+                    _drive(graph, start, context, standing_of(state, context))
+                lay_out(questions(graph.get_state(thread(name)).interrupts), home.folder(name), home.store)
         except KeyboardInterrupt as error:
-            how = f"stitchcuda resume {session.name}{session.home.option}"
-            raise KeyboardInterrupt(f"session {session.name!r} is saved in {session.home.where}: go on with `{how}`") from error
+            how = f"stitchcuda resume {name}{home.option}"
+            raise KeyboardInterrupt(f"session {name!r} is saved in {home.where}: go on with `{how}`") from error
         except sqlite3.Error as error:
-            raise disk_trouble(session.folder, error) from error
+            raise disk_trouble(home.folder(name), error) from error
         except SessionBusy:
             raise
         except Exception as error:     # checkpoints keep an error of an earlier run, in other words and without its time
             with suppress(StitchError):
-                session.home.store.fail(session.name, str(error))
+                home.store.fail(name, str(error))
             raise
 
 
-def _hands(session: Session, device: str | None) -> SessionTools:
+def _hands(home: Workspace, record: SessionRecord, device: str | None, baseline: Baseline | None) -> SessionTools:
     if device != ELSEWHERE:
-        return open_hands(session.home, session.record, device)
-    baseline = session.state().get("baseline")
+        return open_hands(home, record, device)
     if baseline is None:
-        raise BadInput(f"session {session.name!r} has no baseline yet: start it on the machine with the device first")
-    return RemoteTools(baseline.device, session.home.cache)
+        raise BadInput(f"session {record.name!r} has no baseline yet: start it on the machine with the device first")
+    return RemoteTools(baseline.device, home.cache)
 
 
 class _Start(NamedTuple):
@@ -111,11 +114,10 @@ def _start(graph: Graph, name: str, hands: SessionTools, command: Command[Any] |
     return _Start(command, resumed=True) if snapshot.tasks else None
 
 
-def standing_of(session: Session, context: Context) -> dict[str, Any]:
+def standing_of(state: State, context: Context) -> dict[str, Any]:
     """Where a session stands when a run of it begins, for the event that says so: `tasks` of the plan and those finished before
     it, in order, which of them are `done` and `kept`, `attempts` so far, of them by the built-in engineer's start (`started`)
     while the `stage` is not over, the `best` and the last four (`recent`), and the `usage`."""
-    state = session.state()
     done = state.get("tasks_done", ())
     plans = [context.load(Plan, digest) for digest in state.get("plans", ())]
     tasks = {task.id: task for plan in plans for task in plan.tasks if task.id in done}

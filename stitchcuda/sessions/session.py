@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from stitchcuda.errors import BadInput, Damaged, SessionBusy, SessionLost, StitchError
 from stitchcuda.sessions.outcome import Outcome, outcome_of
-from stitchcuda.state import Approval, Attempt, Plan, Policy, Precision, Role, Settings, State, Status
+from stitchcuda.state import Approval, Attempt, Plan, Policy, Precision, Role, Settings, State, Status, lineage
 from stitchcuda.store import SessionRecord, Workspace, materialise
-from stitchcuda.store.checkpoints import Checkpoints, disk_trouble, open_checkpoints
+from stitchcuda.store.checkpoints import Checkpoints, open_checkpoints
+from stitchcuda.store.serializer import disk_trouble
 from stitchcuda.store.session_snapshot import SessionSnapshot, standing
 
 if TYPE_CHECKING:
@@ -256,16 +257,12 @@ class Session:
         return self._once("attempts", self._walk)
 
     def _walk(self) -> tuple[Attempt, ...]:
-        known = self.home.store.attempts(self.name)
-        walk: list[Attempt] = []
-        head = self.state().get("head")
-        while head is not None:
-            if head not in known:
-                lacks = f"the ledger of session {self.name!r} lacks attempt {head[:8]}"
-                raise Damaged(f"{lacks}: {_RESUME} goes on without it")
-            walk.append(known[head])
-            head = walk[-1].parent
-        return tuple(reversed(walk))
+        known, head = self.home.store.attempts(self.name), self.state().get("head")
+        try:
+            return lineage(head, known)
+        except KeyError as error:
+            lacks = f"the ledger of session {self.name!r} lacks attempt {error.args[0][:8]}"
+            raise Damaged(f"{lacks}: {_RESUME} goes on without it") from error
 
     @property
     def program(self) -> Path | None:
@@ -301,7 +298,10 @@ class Session:
         """
         from stitchcuda.sessions.running import run
 
-        run(self, device=device, engineer=engineer, hands=hands, on_event=on_event, answer=answer)
+        waiting = self.waiting if answer is not None else ()
+        run(
+            self.home, self.record, waiting, device=device, engineer=engineer, hands=hands, on_event=on_event, answer=answer
+        )  # fmt: skip
         return self
 
     @contextmanager

@@ -17,7 +17,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -26,23 +26,23 @@ from typing import IO
 from pydantic import ValidationError
 
 from stitchcuda.errors import BadInput, Damaged, SessionBusy
-from stitchcuda.state import Attempt, Call, Digest
+from stitchcuda.state import Digest
 from stitchcuda.store.files import UNFINISHED, sync_folder, write_atomically, writing
-from stitchcuda.store.lines import Lines
+from stitchcuda.store.lines import Lines, R
 from stitchcuda.store.session_record import SessionRecord
-from stitchcuda.store.store import IntactRecords
+from stitchcuda.store.store import Ledgers
 
+FILES = {"attempt": "ledger.jsonl", "call": "transcript.jsonl"}
 _KEPT = ("session.json", "ledger.jsonl", "checkpoints.sqlite")
 """Any of them shows that a folder is a session's, whole or not."""
 
 
-class FolderStore:
+class FolderStore(Ledgers):
     """The store of one workspace folder, on one machine. Several threads may use it."""
 
     def __init__(self, root: Path) -> None:
+        super().__init__()
         self.root = root
-        self._ledgers: dict[str, Lines[Attempt]] = {}
-        self._transcripts: dict[str, Lines[Call]] = {}
 
     def put(self, data: bytes) -> Digest:
         digest = hashlib.sha256(data).hexdigest()
@@ -61,22 +61,6 @@ class FolderStore:
         if hashlib.sha256(data).hexdigest() != digest:
             raise Damaged(f"{path} is damaged (its content is not what its name says): restore it from a copy")
         return data
-
-    def append(self, session: str, attempt: Attempt) -> Attempt:
-        ledger = self._ledger(session)
-        with writing(ledger.path):
-            return ledger.append(attempt)
-
-    def attempts(self, session: str) -> Mapping[str, Attempt]:
-        return self._ledger(session).records()
-
-    def record(self, session: str, call: Call) -> Call:
-        transcript = self._transcript(session)
-        with writing(transcript.path):
-            return transcript.append(call)
-
-    def calls(self, session: str) -> Mapping[str, Call]:
-        return self._transcript(session).records()
 
     def names(self) -> list[str]:
         found = {path.parent.name for kept in _KEPT for path in (self.root / "sessions").glob(f"*/{kept}")}
@@ -129,17 +113,7 @@ class FolderStore:
             os.rename(folder, gone / session)
             sync_folder(folder.parent)
             shutil.rmtree(gone)
-        self._ledgers.pop(session, None)
-        self._transcripts.pop(session, None)
-
-    def whole(self, session: str) -> IntactRecords:
-        attempts, torn = self._ledger(session).readable()
-        calls, broken = self._transcript(session).readable()
-        return IntactRecords(attempts, calls, (*torn, *broken))
-
-    def cut(self, session: str, whole: IntactRecords) -> None:
-        self._ledger(session).replace(whole.attempts)
-        self._transcript(session).replace(whole.calls)
+        self._close_ledgers(session)
 
     @contextmanager
     def adding(self) -> Iterator[None]:
@@ -206,13 +180,8 @@ class FolderStore:
     def _artefact(self, digest: Digest) -> Path:
         return self.root / "artefacts" / digest[:2] / digest[2:]
 
-    def _ledger(self, session: str) -> Lines[Attempt]:
-        path = self.folder(session) / "ledger.jsonl"
-        return self._ledgers.setdefault(session, Lines(path, Attempt, "attempt", lambda attempt: attempt.id))
-
-    def _transcript(self, session: str) -> Lines[Call]:
-        path = self.folder(session) / "transcript.jsonl"
-        return self._transcripts.setdefault(session, Lines(path, Call, "call", lambda call: call.id))
+    def _kept_by(self, session: str, field: str, kind: type[R]) -> Lines[R]:
+        return Lines(self.folder(session) / FILES[field], kind, field)
 
 
 class SessionLock:

@@ -1,7 +1,7 @@
 """An append-only file of records, one checksummed JSON line each: the form of a session's ledger and of its transcript.
 
 A record is there when its line is whole: a line torn by a crash is cut off by the next writer and never counts. The first
-record with a key stays; the file is read again when another process has added to it. It knows nothing of what the records
+record with an id stays; the file is read again when another process has added to it. It knows nothing of what the records
 mean: see `workspace/`.
 """
 
@@ -11,15 +11,15 @@ import hashlib
 import json
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
 from stitchcuda.errors import Damaged
-from stitchcuda.state import Record
-from stitchcuda.store.files import sync_folder, write_atomically
+from stitchcuda.state import Attempt, Call
+from stitchcuda.store.files import sync_folder, write_atomically, writing
 
-R = TypeVar("R", bound=Record)
+R = TypeVar("R", bound=Attempt | Call)
 
 
 def aside(path: Path) -> Path:
@@ -30,20 +30,20 @@ def aside(path: Path) -> Path:
 
 
 class Lines(Generic[R]):
-    """The records of type `kind` in `path`, by `key`. Several threads may append; of several processes, one at a time."""
+    """The records of type `kind` in `path`, by id. Several threads may append; of several processes, one at a time."""
 
-    def __init__(self, path: Path, kind: type[R], field: str, key: Callable[[R], str]) -> None:
+    def __init__(self, path: Path, kind: type[R], field: str) -> None:
         self.path = path
-        self._kind, self._field, self._key = kind, field, key
+        self._kind, self._field = kind, field
         self._guard = threading.Lock()
         self._size = -1
         self._known: dict[str, R] = {}
 
     def append(self, record: R) -> R:
-        """Adds a record, on disk before this returns, and returns what the file holds under its key."""
-        with self._guard:
+        """Adds a record, on disk before this returns, and returns what the file holds under its id."""
+        with self._guard, writing(self.path):
             known = self._read()
-            if (found := known.get(self._key(record))) is not None:
+            if (found := known.get(record.id)) is not None:
                 return found
             line = self._line(record)
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -55,12 +55,12 @@ class Lines(Generic[R]):
                 os.fsync(file.fileno())
             if fresh:
                 sync_folder(self.path.parent)
-            known[self._key(record)] = record
+            known[record.id] = record
             self._size = self.path.stat().st_size
             return record
 
     def records(self) -> Mapping[str, R]:
-        """All records by key, oldest first. Raises Damaged for a line that is whole but not what was written."""
+        """All records by id, oldest first. Raises Damaged for a line that is whole but not what was written."""
         with self._guard:
             return dict(self._read())
 
@@ -74,7 +74,7 @@ class Lines(Generic[R]):
             except Damaged:
                 damage.append(self._damaged_at(number))
                 continue
-            found.setdefault(self._key(record), record)
+            found.setdefault(record.id, record)
         return tuple(found.values()), tuple(damage)
 
     def replace(self, records: Iterable[R]) -> None:
@@ -95,7 +95,7 @@ class Lines(Generic[R]):
             found: dict[str, R] = {}
             for number, line in enumerate(self._lines(), 1):
                 record = self._parsed(line, number)
-                found.setdefault(self._key(record), record)
+                found.setdefault(record.id, record)
             self._size, self._known = size, found
         return self._known
 
@@ -103,7 +103,7 @@ class Lines(Generic[R]):
         try:
             entry = json.loads(line)
             if hashlib.sha256(entry[self._field].encode()).hexdigest() == entry["sha256"]:
-                return self._kind.model_validate_json(entry[self._field])
+                return cast(R, self._kind.model_validate_json(entry[self._field]))
         except (ValueError, KeyError, TypeError, AttributeError):
             pass                           # said below, with the line's number
         raise Damaged(f"{self._damaged_at(number)}: restore it from a copy, or resume without it")

@@ -18,9 +18,9 @@ from psycopg import Cursor
 from psycopg.abc import Params
 from psycopg.errors import InsufficientPrivilege, ReadOnlySqlTransaction
 
-from stitchcuda.store.checkpoints import serializer, told
 from stitchcuda.store.database import Connection
 from stitchcuda.store.postgres_store import PostgresStore
+from stitchcuda.store.serializer import serializer, told
 
 _STEPS = "thread_id = %s AND checkpoint_ns = ''"
 

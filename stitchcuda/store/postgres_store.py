@@ -13,16 +13,17 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from pydantic import ValidationError
 
 from stitchcuda.errors import Damaged, Unavailable
-from stitchcuda.state import Attempt, Call, Digest, Record
+from stitchcuda.state import Digest
 from stitchcuda.store.database import Connection, Database
 from stitchcuda.store.lease import Lease, lease_s, owner_of
+from stitchcuda.store.lines import R
 from stitchcuda.store.session_record import SessionRecord
-from stitchcuda.store.store import IntactRecords
+from stitchcuda.store.store import Ledgers
 
 FORMAT = 1
 _TABLES = """
@@ -45,14 +46,14 @@ _NAMES = re.findall(r"EXISTS (\w+)", _TABLES)
 _OF = "WHERE session = %s AND field = %s"
 SWEEP = 0x57177C5                          # the advisory lock of whoever sweeps artefacts out
 
-R = TypeVar("R", bound=Record)
 T = TypeVar("T")
 
 
-class PostgresStore:
+class PostgresStore(Ledgers):
     """The store in the database behind `url`, connected to on first use. Threads share one connection, one at a time."""
 
     def __init__(self, url: str) -> None:
+        super().__init__()
         self.database = Database(
             url, what="the database of sessions", correct="correct --checkpoint", without="leave --checkpoint out"
         )
@@ -62,8 +63,6 @@ class PostgresStore:
         self._lacking = set(_NAMES)        # tables that are not there, as far as is known
         self._awaited: set[str] = set()
         self._leases: dict[str, Lease] = {}
-        self._ledgers: dict[str, _Lines[Attempt]] = {}
-        self._transcripts: dict[str, _Lines[Call]] = {}
 
     def __str__(self) -> str:
         """The URL without user, password and options."""
@@ -97,18 +96,6 @@ class PostgresStore:
         if hashlib.sha256(data).hexdigest() != digest:
             raise Damaged(f"the artefact {digest} in {self} is damaged: restore it from a backup")
         return data
-
-    def append(self, session: str, attempt: Attempt) -> Attempt:
-        return self._ledger(session).append(attempt)
-
-    def attempts(self, session: str) -> Mapping[str, Attempt]:
-        return self._ledger(session).records()
-
-    def record(self, session: str, call: Call) -> Call:
-        return self._transcript(session).append(call)
-
-    def calls(self, session: str) -> Mapping[str, Call]:
-        return self._transcript(session).records()
 
     def names(self) -> list[str]:
         return [row["name"] for row in self._rows("SELECT name FROM stitchcuda_session ORDER BY name")]
@@ -156,18 +143,7 @@ class PostgresStore:
             cursor.execute("DELETE FROM stitchcuda_session WHERE name = %s", (session,))
 
         self._do(act)
-        self._ledgers.pop(session, None)
-        self._transcripts.pop(session, None)
-
-    def whole(self, session: str) -> IntactRecords:
-        attempts, torn = self._ledger(session).readable()
-        calls, broken = self._transcript(session).readable()
-        return IntactRecords(attempts, calls, (*torn, *broken))
-
-    def cut(self, session: str, whole: IntactRecords) -> None:
-        """What was there is kept under the session's name with `.damaged` behind it."""
-        self._ledger(session).replace(whole.attempts)
-        self._transcript(session).replace(whole.calls)
+        self._close_ledgers(session)
 
     @contextmanager
     def adding(self) -> Iterator[None]:
@@ -318,11 +294,8 @@ class PostgresStore:
         how = [f"`stitchcuda resume {name}{self.option}`" for name in sorted(self._leases)]
         return f"then go on with {' and '.join(how)}: what was done is saved there" if how else ""
 
-    def _ledger(self, session: str) -> _Lines[Attempt]:
-        return self._ledgers.setdefault(session, _Lines(self, session, Attempt, "attempt"))
-
-    def _transcript(self, session: str) -> _Lines[Call]:
-        return self._transcripts.setdefault(session, _Lines(self, session, Call, "call"))
+    def _kept_by(self, session: str, field: str, kind: type[R]) -> _Lines[R]:
+        return _Lines(self, session, kind, field)
 
 
 class _Lines(Generic[R]):
@@ -337,7 +310,7 @@ class _Lines(Generic[R]):
     def append(self, record: R) -> R:
         """Adds a record and returns what is kept under its key: the first one stays."""
         body = record.model_dump_json()
-        key: str = record.id  # type: ignore[attr-defined]
+        key = record.id
 
         def act(cursor: Any) -> None:
             self._store.check(cursor, self._session)
@@ -361,7 +334,8 @@ class _Lines(Generic[R]):
         return tuple(found), tuple(damage)
 
     def replace(self, records: Iterable[R]) -> None:
-        keys = [record.id for record in records]  # type: ignore[attr-defined]
+        """What was there is kept under the session's name with `.damaged` behind it."""
+        keys = [record.id for record in records]
 
         def act(cursor: Any) -> None:
             self._store.check(cursor, self._session)
@@ -377,7 +351,7 @@ class _Lines(Generic[R]):
     def _parsed(self, row: Any) -> R:
         if hashlib.sha256(row["body"].encode()).hexdigest() != row["sha256"]:
             raise Damaged(f"{self._damaged(row)}: restore it from a backup, or resume without it")
-        return self._kind.model_validate_json(row["body"])
+        return cast(R, self._kind.model_validate_json(row["body"]))
 
     def _damaged(self, row: Any) -> str:
         return f"the {self._field} {row['key']} of session {self._session!r} in {self._store} is damaged"

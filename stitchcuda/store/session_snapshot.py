@@ -8,17 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast, get_type_hints
+from typing import Any, NamedTuple, cast, get_type_hints
 
 from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import BaseCheckpointSaver
 from pydantic import TypeAdapter
 
 from stitchcuda.errors import ReplyPending
 from stitchcuda.state import State, gathered
-from stitchcuda.store.checkpoints import Checkpoints
-
-if TYPE_CHECKING:
-    from stitchcuda.store.postgres_checkpoints import PostgresCheckpoints
 
 _ERROR, _INTERRUPT = "__error__", "__interrupt__"
 
@@ -42,7 +39,7 @@ class SessionSnapshot(NamedTuple):
         return " and ".join(dict.fromkeys(told(one.value, root) for one in self.interrupts))
 
 
-def standing(saver: Checkpoints | PostgresCheckpoints, session: str, checkpoint: str = "") -> SessionSnapshot:
+def standing(saver: BaseCheckpointSaver[Any], session: str, checkpoint: str = "") -> SessionSnapshot:
     """Where the session stands by its newest checkpoint, or stood at the one that is named."""
     place: RunnableConfig = {"configurable": {"thread_id": session, "checkpoint_ns": ""}}
     if checkpoint:

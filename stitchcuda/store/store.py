@@ -10,14 +10,16 @@ import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from stitchcuda.errors import BadInput
 from stitchcuda.state import Attempt, Call, Digest
 from stitchcuda.store.files import UNFINISHED, writing
+from stitchcuda.store.lines import R
 from stitchcuda.store.session_record import SessionRecord, now
 
 _materialising = threading.Lock()
@@ -122,6 +124,69 @@ class Store(Protocol):
     def fail(self, session: str, why: str | None) -> None:
         """Says why the run failed, or with None that it did not. For its owner."""
         ...
+
+
+class Kept(Protocol[R]):
+    """The records of one kind of one session, by id: lines of a file, or rows of a table."""
+
+    def append(self, record: R) -> R:
+        """Adds a record and returns what is kept under its id: the first one stays."""
+        ...
+
+    def records(self) -> Mapping[str, R]:
+        """All by id, oldest first. Raises Damaged for one that is not what was written."""
+        ...
+
+    def readable(self) -> tuple[tuple[R, ...], tuple[str, ...]]:
+        """The records that are what was written, oldest first, and for each that is not what to say of it."""
+        ...
+
+    def replace(self, records: Iterable[R]) -> None:
+        """Leaves these alone; what else was there is kept beside them, for people."""
+        ...
+
+
+class Ledgers(ABC):
+    """The ledgers and transcripts of a store's sessions: a `Store` inherits this, and says where records are kept."""
+
+    def __init__(self) -> None:
+        self._open: dict[tuple[str, str], Kept[Any]] = {}
+
+    @abstractmethod
+    def _kept_by(self, session: str, field: str, kind: type[R]) -> Kept[R]:
+        """The session's records of `kind`, which is called `field` where it is kept."""
+
+    def append(self, session: str, attempt: Attempt) -> Attempt:
+        return self._ledger(session).append(attempt)
+
+    def attempts(self, session: str) -> Mapping[str, Attempt]:
+        return self._ledger(session).records()
+
+    def record(self, session: str, call: Call) -> Call:
+        return self._transcript(session).append(call)
+
+    def calls(self, session: str) -> Mapping[str, Call]:
+        return self._transcript(session).records()
+
+    def whole(self, session: str) -> IntactRecords:
+        attempts, torn = self._ledger(session).readable()
+        calls, broken = self._transcript(session).readable()
+        return IntactRecords(attempts, calls, (*torn, *broken))
+
+    def cut(self, session: str, whole: IntactRecords) -> None:
+        self._ledger(session).replace(whole.attempts)
+        self._transcript(session).replace(whole.calls)
+
+    def _close_ledgers(self, session: str) -> None:
+        """Another session may have this name from now on."""
+        for field in ("attempt", "call"):
+            self._open.pop((session, field), None)
+
+    def _ledger(self, session: str) -> Kept[Attempt]:
+        return self._open.setdefault((session, "attempt"), self._kept_by(session, "attempt", Attempt))
+
+    def _transcript(self, session: str) -> Kept[Call]:
+        return self._open.setdefault((session, "call"), self._kept_by(session, "call", Call))
 
 
 def remember(store: Store, session: str, said: Sequence[str]) -> None:

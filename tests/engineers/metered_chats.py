@@ -22,7 +22,8 @@ PLAN = {"summary": "Fuse the one region.", "host": "one graph", "tasks": [TASK]}
 REVIEW = {"bottleneck": "launches", "suggestion": "none", "expected_gain": "", "route": "next_task", "citations": []}
 KEYS = (
     "OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_API_BASE", "OPENAI_API_VERSION", "AZURE_OPENAI_API_KEY",
-    "AZURE_OPENAI_ENDPOINT", "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "GOOGLE_API_KEY", "STITCHCUDA_PRICES",
+    "AZURE_OPENAI_ENDPOINT", "ANTHROPIC_API_KEY", "ANTHROPIC_API_URL", "ANTHROPIC_BASE_URL", "GOOGLE_API_KEY",
+    "STITCHCUDA_PRICES",
 )  # fmt: skip
 """Variables that would change whom a test asks."""
 

@@ -23,6 +23,7 @@ from tests.engineers.protocols import Reply
 
 GOOD = json.dumps(PLAN)
 TOO_LONG = Failure(400, "This model's maximum context length is 8192 tokens.", "context_length_exceeded")
+TOO_MUCH = Failure(400, "max_tokens is too large: 32000. This model supports at most 16384 completion tokens.")
 
 
 def usage(engineers: Engineers) -> Usage:
@@ -150,9 +151,11 @@ def test_a_prompt_that_is_too_long_is_shortened_twice(tmp_path: Path) -> None:
     paid_once(hands, server)
 
 
-def test_a_window_that_counts_what_may_be_written(tmp_path: Path) -> None:
-    """vLLM refuses a request whose longest answer does not fit beside it; that is no reason to shorten what it reads."""
-    with serve(lambda request: TOO_LONG if (request.limit or 0) > 16_000 else GOOD) as server:
+@pytest.mark.parametrize("refusal", [TOO_LONG, TOO_MUCH], ids=["with what is read", "by itself"])
+def test_a_bound_on_what_may_be_written(tmp_path: Path, refusal: Failure) -> None:
+    """vLLM refuses a request whose longest answer does not fit beside it, OpenAI one with a longer answer than a model writes;
+    that is no reason to shorten what it reads."""
+    with serve(lambda request: refusal if (request.limit or 0) > 16_000 else GOOD) as server:
         hands = hired(tmp_path, server, max_tokens=1_000_000)
         assert hands.engineer.plan(brief()).tasks[0].id == "gelu-norm"
     first, second = server.requests

@@ -26,7 +26,7 @@ from stitchcuda.sessions.remove import sweep
 from stitchcuda.sessions.session import Session, sessions
 from stitchcuda.state import Task, Work, gathered
 from stitchcuda.store import Workspace
-from stitchcuda.store.checkpoints import serializer
+from stitchcuda.store.serializer import serializer
 from stitchcuda.store.session_snapshot import with_tuples
 from tests.graph.tiny import REFERENCE, SIM, Script, ScriptedEngineer, TinyHands, tiny_session
 

@@ -27,7 +27,7 @@ def call(number: int, **facts: object) -> Call:
 
 def transcript(folder: Path) -> Lines[Call]:
     """As another process would open it."""
-    return Lines(folder / "session" / "transcript.jsonl", Call, "call", lambda found: found.id)
+    return Lines(folder / "session" / "transcript.jsonl", Call, "call")
 
 
 def test_what_was_appended_is_there_in_order(tmp_path: Path) -> None:
