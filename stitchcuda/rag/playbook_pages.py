@@ -1,6 +1,7 @@
 """Our own pages on techniques, a Markdown file each in `playbook/`: a chunk for each page's head and each of its sections.
 
-They belong to the package and need no toolkit. Where to look next: `playbook/`, `rag/documents/__init__.py` (other people's pages).
+They belong to the package and need no toolkit.
+Where to look next: `rag/playbook/` (the pages), `rag/documents/__init__.py` (other people's pages).
 """
 
 from __future__ import annotations

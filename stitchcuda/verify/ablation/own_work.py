@@ -3,8 +3,8 @@
 Own work is then what kernels do that were shown to be needed: none that are undecided, whatever they hold. On a GPU they are
 weighed by their time; the simulator does not know bytes by kernel, there launches weigh. What has no switch cannot be left out,
 which is no fault of its own: it counts, and a note says so.
-Pure functions on what others found. Where to look next: `verify/ablation/ablation.py` (who leaves kernels out), `verify/integrity/device_time.py`
-(whose kernel ran), `verify/api.py` (policies on the shares).
+Pure functions on what others found. Where to look next: `verify/ablation/ablation.py` (who leaves kernels out),
+`verify/integrity/device_time.py` (whose kernel ran), `verify/api.py` (policies on the shares).
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The reference: loaded from a KernelBench-style `.py` file or a cloudpickle `.pkl`, with fresh inputs for any seed (torch).
 
 Runs in worker processes only: loading a reference executes its code. Everything that can be wrong with one is a `BadInput`
-with one sentence. It does not capture (`compiler/capture/capture.py`) and does not judge (`verify/judge/judge.py`); what a call computes, in
-its own precision and in float64, is in `verify/reference/float64_truth.py`, whose functions are offered here too.
+with one sentence. It does not capture (`compiler/capture/capture.py`) and does not judge (`verify/judge/judge.py`). What a
+call computes, in its own precision and in float64, is in `verify/reference/float64_truth.py`, whose functions are offered here
+too.
 """
 
 from __future__ import annotations
