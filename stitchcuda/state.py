@@ -81,6 +81,7 @@ class Settings(Record):
     candidates: int = 1                    # drafts a step
     approve: tuple[Approval, ...] = ()     # what a person is asked about before it goes on
     target: Target = "sim"
+    predict_for: str | None = None         # whose nominal figures the simulator's predictions rest on: "h200" (None), "a100", …
     goal: float | None = None              # stop once this speed-up is reached
     policy: Policy = "stitched"
     precision: Precision = "reference"
@@ -131,7 +132,13 @@ class Plan(Record):
     evidence: tuple[Digest, ...] = ()
     summary: str = ""
     host: str = ""                         # how the host side is to be run: streams, graphs, workspaces, layouts
+    engineer: str = ""                     # who planned; "" in records of before this was kept
     word: str = ""                         # names what a person had changed of it; "" where nobody had anything changed
+
+    @property
+    def claimed(self) -> bool:
+        """Whether its tasks' savings are what a chat model claims. The built-in engineer's are the cost model's."""
+        return self.engineer not in ("", "builtin")
 
 
 class ProfileResult(Record):
@@ -349,6 +356,11 @@ class Attempt(Record):
     code: str = ""                         # BuildResult.code
     beside: bool = False                   # a candidate of a step that went on with another one
     edited: bool = False                   # a person has changed the draft before it was built
+
+    @property
+    def claimed(self) -> bool:
+        """Whether `predicted_ms` is what a chat model claims. The built-in engineer's is the cost model's."""
+        return self.engineer not in ("", "builtin")
 
 
 class Work(Record):

@@ -59,6 +59,10 @@ def optimize(
     ] = None,
     base_url: Annotated[str | None, typer.Option("--base-url", help="An OpenAI-compatible server of your own.")] = None,
     device: Device = "auto",
+    predict_for: Annotated[
+        str | None,
+        typer.Option("--predict-for", metavar="GPU", help="What the simulator's predictions are for: h200, h100, a100, l4, …"),
+    ] = None,
     goal: Annotated[float | None, typer.Option("--goal", help="Stop at this speed-up, such as 1.5.")] = None,
     session: Annotated[str | None, typer.Option("--session", help="Names the session.")] = None,
     workspace: Place = None,
@@ -92,7 +96,7 @@ def optimize(
         if not is_there(reference, "reference") or reference.is_dir():
             raise BadInput(f"there is no file {reference}: give the path of a Python file with Model and get_inputs()")
         with watch(plain=quiet or as_json) as view:
-            view.say(f"device: {told_device(device)}; engineer: {why}")
+            view.say(f"device: {told_device(device, predict_for)}; engineer: {why}")
             done = sessions.optimize(
                 reference,
                 model=chosen,
@@ -103,6 +107,7 @@ def optimize(
                 candidates=candidates,
                 approve=cast(list[Approval], approve or []),
                 device=device,
+                predict_for=predict_for,
                 goal=goal,
                 session=session,
                 workspace=place(workspace, checkpoint, create=True),
@@ -326,7 +331,7 @@ def is_program(path: Path) -> bool:
         raise BadInput(f"the file {path} cannot be read ({error.strerror}): give one that can") from error
 
 
-def told_device(device: str) -> str:
+def told_device(device: str, predict_for: str | None = None) -> str:
     """What programs will run on here, and why. Raises BadInput or Unavailable for a device that cannot be had."""
     from stitchcuda.tools.device.device import device_facts, resolve_target
     from stitchcuda.tools.device.nvidia_smi import first_gpu
@@ -336,7 +341,8 @@ def told_device(device: str) -> str:
         return f"{device_facts(target).name} (programs are timed against eager there)"
     missing = first_gpu()[1] if shutil.which("nvidia-smi") else "no NVIDIA driver found"
     reason = "as asked" if device == "sim" else missing
-    return f"simulator ({reason}: programs are checked for correctness, speed-ups are predictions)"
+    gpu = device_facts(target, predict_for=predict_for).name
+    return f"simulator ({reason}: programs are checked for correctness, speed-ups are predictions for {gpu})"
 
 
 def finish(session: Any, as_json: bool) -> int:

@@ -36,11 +36,11 @@ _REGIONS = TypeAdapter(tuple[Region, ...])
 
 
 def gain(outcome: Outcome, device: str) -> str:
-    """The speed-up, or the prediction and that it is one."""
+    """The speed-up on `device`, or the prediction and that it is one."""
     if outcome.speedup is not None and outcome.tier in ("measured", "timed"):
         return f"{outcome.speedup:.2f}× over eager on {device}, {outcome.tier}"
-    if outcome.predicted_speedup is not None:
-        return f"predicted {outcome.predicted_speedup:.2f}× on {device} (a prediction: nothing was timed here)"
+    if outcome.prediction is not None:
+        return f"predicted {outcome.prediction}"
     return "no speed-up is claimed"
 
 
@@ -87,7 +87,7 @@ def _kept(session: Session) -> list[str]:
         if attempt is None:
             continue
         saved = f"saved {milliseconds(attempt.saving_ms)}" if attempt.saving_ms is not None else ""
-        predicted = f"predicted to save {milliseconds(attempt.predicted_ms)}"
+        predicted = f"{'claims' if attempt.claimed else 'predicted'} to save {milliseconds(attempt.predicted_ms)}"
         lines.append(f"  + {task}: {titles.get(task, 'from an earlier plan')}; {saved or predicted}")
     return lines
 
@@ -182,11 +182,13 @@ def session_tables(session: Session, *, everything: bool = False) -> list[Table]
     done, planned = state.get("tasks_done", ()), plan.tasks if plan else ()
     first = 0 if everything else len(attempts[:-SHOWN])
     gone = [task.id for task in planned if task.id in set(done)][: 0 if everything else -SHOWN]
-    tasks = _tasks([task for task in planned if task.id not in gone], _floors(session), state.get("tasks_kept", ()), done)
+    shown = [task for task in planned if task.id not in gone]
+    saving = "claimed" if plan and plan.claimed else "predicted"
+    tasks = _tasks(shown, _floors(session), state.get("tasks_kept", ()), done, saving)
     tasks.title = Text(f"tasks{rests_on}{_earlier(len(gone))}", style="table.title")
-    shown = _attempts(attempts, first)
-    shown.title = f"attempts{_earlier(first)}"
-    return [tasks, shown, *_documentation(session, attempts[first:]), *map(_waiting, session.waiting)]
+    tried = _attempts(attempts, first)
+    tried.title = f"attempts{_earlier(first)}"
+    return [tasks, tried, *_documentation(session, attempts[first:]), *map(_waiting, session.waiting)]
 
 
 def _earlier(number: int) -> str:
@@ -202,8 +204,10 @@ def _floors(session: Session) -> dict[str, Floor]:
     return floors(regions, baseline.device, session.record.settings.precision)
 
 
-def _tasks(planned: Sequence[Task], lights: Mapping[str, Floor], kept: Sequence[str], done: Sequence[str]) -> Table:
-    table = Table("task", "title", "predicted", "floor", "status", "why", box=None, title_justify="left")
+def _tasks(
+    planned: Sequence[Task], lights: Mapping[str, Floor], kept: Sequence[str], done: Sequence[str], saving: str
+) -> Table:
+    table = Table("task", "title", saving, "floor", "status", "why", box=None, title_justify="left")
     for task in planned:
         status = "kept" if task.id in kept else "not kept" if task.id in done else "open"
         own = [lights[name] for name in task.regions if name in lights]
@@ -247,7 +251,8 @@ def _waiting(question: Question) -> Table:
     """What a person is asked: a plan's tasks, or the files of a draft that are new."""
     about = question.about
     if question.kind == "plan":
-        table = Table("task", "title", "predicted", "why", "strategy", box=None, title_justify="left")
+        saving = "predicted" if about["engineer"] == "builtin" else "claimed"
+        table = Table("task", "title", saving, "why", "strategy", box=None, title_justify="left")
         for task in about["tasks"]:
             _add(table, task["id"], task["title"], milliseconds(task["predicted_ms"]), task["why"], task["strategy"])
     else:

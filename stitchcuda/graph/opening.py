@@ -30,6 +30,7 @@ from stitchcuda.nodes.local_tools import LocalTools
 from stitchcuda.state import Call, Role, Settings
 from stitchcuda.store import SessionRecord, Workspace
 from stitchcuda.store.session_record import now
+from stitchcuda.tools.device.data_sheets import gpu_called
 from stitchcuda.tools.device.device import resolve_target
 
 MOST_CANDIDATES = 16
@@ -55,6 +56,13 @@ def checked_settings(settings: dict[str, Any]) -> Settings:
         raise BadInput(f"--max-tokens {asked.max_tokens} leaves nothing to say: give a number above 0")
     if asked.max_gpu_s is not None and not asked.max_gpu_s > 0:
         raise BadInput(f"--max-gpu-seconds {asked.max_gpu_s} leaves no time: give a number above 0")
+    if asked.predict_for is not None:
+        gpu_called(asked.predict_for)      # raises where it is not known
+        if asked.target == "cuda":
+            raise BadInput(
+                f"--predict-for {asked.predict_for} is for the simulator, and this session runs on a GPU, by its own figures: "
+                "leave it out, or add --device sim"
+            )
     if asked.max_attempts < 1:
         raise BadInput(f"--max-attempts {asked.max_attempts} leaves nothing to do: give at least 1")
     return asked

@@ -24,6 +24,7 @@ class RequestedSettings(TypedDict, total=False):
     candidates: Annotated[int, Field(description="drafts side by side in each step; the best goes on", default=1)]
     approve: Annotated[tuple[Approval, ...], Field(description="a person is asked about each plan, each draft", default=())]
     base_url: Annotated[str | None, Field(description="an OpenAI-compatible endpoint", default=None)]
+    predict_for: Annotated[str | None, Field(description="GPU of the simulator's predictions: h200, a100, …", default=None)]
     goal: Annotated[float | None, Field(description="stop once this speed-up is reached", default=None)]
     policy: Annotated[Policy, Field(description="stitched: library operators may remain", default="stitched")]
     precision: Annotated[Precision, Field(description="what the program may compute in", default="reference")]

@@ -5,7 +5,6 @@ It applies the rules of `graph/routes.py` to the state and decides nothing itsel
 
 from __future__ import annotations
 
-from stitchcuda.nodes.attempt_figures import predicted_ms
 from stitchcuda.nodes.brief import open_work
 from stitchcuda.nodes.context import Context
 from stitchcuda.nodes.lessons import for_plan, learn
@@ -32,7 +31,7 @@ def moved(rules: Rules, state: State, context: Context, route: Route, update: St
         finished, position = (*finished, work.task.id), position + 1
     baseline, best = after["baseline"], after.get("best")
     assert baseline is not None
-    runtime = predicted_ms(baseline, context.history(after), after.get("tasks_kept", ()))
+    runtime = baseline.predicted_ms        # of the reference: where it counts, on a GPU, a program was timed
     if best and best.speedup and baseline.eager_ms:
         runtime = baseline.eager_ms / best.speedup
     starting = after.get("stage") == "start"

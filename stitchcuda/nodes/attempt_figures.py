@@ -1,4 +1,4 @@
-"""From a finished attempt's evidence to figures that rules and people read: tier, diagnosis, predicted time.
+"""From a finished attempt's evidence to figures that rules and people read: tier, diagnosis.
 
 Pure functions on records. The rules that act on them are in `graph/routes.py`.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from stitchcuda.state import Attempt, Baseline, Evidence, Tier, Work
+from stitchcuda.state import Evidence, Tier, Work
 
 UNREAD = "not for this engineer, which goes by times; what the session ends with is profiled"
 
@@ -58,9 +58,3 @@ def first_line(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     chosen = next((line for line in lines if "error" in line.lower()), lines[0] if lines else "")
     return chosen if len(chosen) <= 200 else chosen[:199] + "…"
-
-
-def predicted_ms(baseline: Baseline, attempts: Iterable[Attempt], kept: Iterable[str]) -> float:
-    """Milliseconds of the program with the tasks `kept`, by the cost model: a prediction, never below the floor."""
-    saving = {attempt.task: attempt.predicted_ms for attempt in attempts if attempt.kept}
-    return max(baseline.predicted_ms - sum(saving.get(task, 0.0) for task in kept), baseline.floor_ms)

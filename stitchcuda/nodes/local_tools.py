@@ -33,7 +33,7 @@ class LocalTools:
         self._judge: Judge | None = None
 
     def device(self) -> DeviceFacts:
-        self._facts = self._facts or device_facts(self._settings.target, measure=True)
+        self._facts = self._facts or device_facts(self._settings.target, predict_for=self._settings.predict_for, measure=True)
         return self._facts
 
     def study(self) -> ReferenceFacts:

@@ -53,10 +53,10 @@ def _planned(state: State, context: Context, brief: Brief) -> tuple[Plan, tuple[
     engineer, notes = context.engineer(state), state.get("notes", ())
     listens = engineer.name != "builtin"   # that one goes by regions alone
     if "plan" not in context.settings.approve:
-        return _numbered(engineer.plan(brief), state), notes
+        return _numbered(engineer.plan(brief), state, engineer.name), notes
     while True:
         made = context.proposed(brief.about, partial(_proposal, engineer, brief))
-        plan = _numbered(Plan.model_validate_json(made), state)
+        plan = _numbered(Plan.model_validate_json(made), state, engineer.name)
         settled = settled_plan(plan, context, engineer=engineer.name, listens=listens) if plan.tasks else plan
         if isinstance(settled, Plan):
             return _worded(plan, settled, state, context, notes)
@@ -69,12 +69,12 @@ def _proposal(engineer: Engineer, brief: Brief) -> str:
     return engineer.plan(brief).model_dump_json()
 
 
-def _numbered(proposed: Plan, state: State) -> Plan:
+def _numbered(proposed: Plan, state: State, engineer: str) -> Plan:
     """The plan as this session's next one, without what is finished."""
     finished = state.get("tasks_done", ())
     tasks: dict[str, Task] = {task.id: task for task in reversed(proposed.tasks) if task.id not in finished}
     version = state.get("plan_version", 0) + 1
-    return proposed.model_copy(update={"version": version, "tasks": tuple(reversed(tasks.values()))})
+    return proposed.model_copy(update={"version": version, "tasks": tuple(reversed(tasks.values())), "engineer": engineer})
 
 
 def _worded(

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from stitchcuda.nodes.attempt_figures import missing, predicted_ms
+from stitchcuda.nodes.attempt_figures import missing
 from stitchcuda.nodes.final_check import gone_on_from
+from stitchcuda.nodes.prediction import Prediction, prediction
 from stitchcuda.state import Attempt, Baseline, Evidence, State, TimingResult, Usage
 from stitchcuda.store import mended
 from stitchcuda.verify.reference import baselines
@@ -40,7 +41,7 @@ def summary(state: State, context: Context, history: tuple[Attempt, ...]) -> str
         f"- tasks: {len(kept)} kept of {len(state.get('tasks_done', ()))} finished; {state.get('attempts', 0)} attempts",
         f"- ended: {state.get('stop_reason')}",
         *([f"- spent: {spent(state.get('usage', Usage()), history)}"] if state.get("usage", Usage()).calls else []),
-        *_times(state, history),
+        *_times(state, context, history),
         "",
         *_attempts(context, history),
     ]
@@ -116,7 +117,7 @@ def _profiles(context: Context, baseline: Baseline, final: Evidence | None, hist
     return ["## Where the time goes", "", *lines, ""] if lines else []
 
 
-def _times(state: State, history: tuple[Attempt, ...]) -> list[str]:
+def _times(state: State, context: Context, history: tuple[Attempt, ...]) -> list[str]:
     baseline, final = state["baseline"], state.get("final")
     assert baseline is not None
     if final and final.timing:
@@ -124,11 +125,17 @@ def _times(state: State, history: tuple[Attempt, ...]) -> list[str]:
         ratio = f"{timing.speedup:.2f}x ({final.tier}, {timing.clock})"
         lines = [f"- time: {timing.reference_ms:.4f} ms → {timing.program_ms:.4f} ms, {ratio}"]
         return lines + ([f"- {over_start(timing)}"] if gone_on_from([one for one in history if one.kept]) else [])
-    after = predicted_ms(baseline, history, state.get("tasks_kept", ()))
-    ratio = f"{baseline.predicted_ms / after:.2f}x" if after > 0 else "no ratio"
+    predicted = prediction(context.workspace.store, state, history)
+    if predicted is None:
+        return ["- prediction: none, for the reference could not be captured"]
+    return [f"- prediction: {predicted_text(predicted, baseline)}"]
+
+
+def predicted_text(predicted: Prediction, baseline: Baseline) -> str:
+    """A prediction with what it rests on."""
     ceilings = "measured" if baseline.device.measured else "nominal"
-    light = f"cost model; speed of light {baseline.floor_ms:.4f} ms, {ceilings} ceilings"
-    return [f"- prediction: {baseline.predicted_ms:.4f} ms → {after:.4f} ms, {ratio} ({light})"]
+    light = f"speed of light {baseline.floor_ms:.4f} ms, {ceilings} ceilings"
+    return f"{predicted}, by the cost model; {light}; torch.compile is not predicted"
 
 
 def _attempts(context: Context, history: tuple[Attempt, ...]) -> list[str]:
@@ -140,6 +147,6 @@ def _attempts(context: Context, history: tuple[Attempt, ...]) -> list[str]:
         why = (a.diagnosis or a.route_reason).replace("|", "\\|")
         lines.append(
             f"| {a.id[:8]} | {a.task} | {'yes' if a.correct else 'no'} | {'yes' if a.kept else 'no'} "
-            f"| {a.predicted_ms:.4f} ms | {saved} | {a.route} | {why} |"
+            f"| {'claims ' if a.claimed else ''}{a.predicted_ms:.4f} ms | {saved} | {a.route} | {why} |"
         )
     return [*lines, ""]

@@ -36,7 +36,7 @@ def standing(found: Findings) -> tuple[Bar, ...]:
     if not card.ratio or found.baseline is None:
         return ()
     before, floor = found.baseline.predicted_ms, found.baseline.floor_ms
-    after = next((one.predicted_ms for one in reversed(found.attempts) if one.predicted_ms), before)
+    after = card.predicted_ms or before
     figures = [("eager", before), ("this program", after), ("speed of light", floor)]
     return tuple(
         Bar(name=name, text=f"{value:.4f} ms", percent=100 * value / max(before, after, floor), ours=name == "this program")

@@ -91,7 +91,7 @@ def levels_of(found: Findings) -> list[float]:
 
 
 def savings(found: Findings) -> Figure:
-    """What each task was predicted to save beside what it saved."""
+    """What each task was predicted, or claimed by a chat model, to save beside what it saved."""
     title = "predicted against measured saving of each task"
     tried = [fate for fate in found.tasks if fate.attempts]
     if not tried:
@@ -100,7 +100,7 @@ def savings(found: Findings) -> Figure:
     names = places(f"{fate.task.id} {fate.task.title}" for fate in shown)
     measured = [(name, fate) for name, fate in zip(names, shown, strict=True) if fate.measured_ms is not None]
     predicted = [fate.task.predicted_ms for fate in shown]
-    traces = [bars("predicted", "@prediction", names, predicted, [f"predicted {ms(value)}" for value in predicted])]
+    traces = [bars("predicted", "@prediction", names, predicted, [_promised(fate) for fate in shown])]
     if measured:
         traces.append(
             bars(
@@ -121,9 +121,10 @@ def savings(found: Findings) -> Figure:
         notes.append(f"The {len(shown)} largest of {len(tried)} tasks are drawn; the table has all.")
     if measured:
         notes.append("A saving is measured against the program before it, side by side; whiskers are its 95 % interval.")
-    total = sum(fate.task.predicted_ms for fate in tried)
+    if any(fate.claimed for fate in tried):
+        notes.append("What a chat model claims of its own tasks is shown, and enters no prediction of the program.")
     saved = sum(fate.measured_ms or 0.0 for fate in tried if fate.fate == "kept")
-    says = f"{len(tried)} tasks were tried, predicted to save {ms(total)} together"
+    says = f"{len(tried)} tasks were tried"
     says += f"; measured {ms(saved)} for those kept." if measured else "."
     return Figure(
         id="savings",
@@ -231,9 +232,15 @@ def _lines(found: Findings, end: int) -> list[dict[str, Any]]:
 
 def _row(fate: TaskFate) -> tuple[str, ...]:
     interval = f"{ms(fate.low_ms)} to {ms(fate.high_ms)}" if fate.low_ms is not None else "-"
+    saving = _promised(fate).removeprefix("predicted ")
     return (
-        fate.task.id, fate.task.title, fate.fate, ms(fate.task.predicted_ms), ms(fate.measured_ms), interval, fate.floor or "-",
+        fate.task.id, fate.task.title, fate.fate, saving, ms(fate.measured_ms), interval, fate.floor or "-",
     )  # fmt: skip
+
+
+def _promised(fate: TaskFate) -> str:
+    """What a task is said to save: "predicted 0.1 ms" by the cost model, "claims 0.1 ms" by a chat model."""
+    return f"{'claims' if fate.claimed else 'predicted'} {ms(fate.task.predicted_ms)}"
 
 
 def _largest(fate: TaskFate) -> float:

@@ -28,6 +28,7 @@ class Card(Record):
     ratio: str = ""                        # "6.23×", or "predicted 1.34×"; "" where none is claimed
     speedup: float | None = None           # of tiers measured and timed
     interval: str = ""                     # of a speed-up
+    predicted_ms: float | None = None      # of a call of the program, by the cost model
     terms: str = ""                        # precision and policy, which belong beside every speed-up
     gain: str = ""                         # the same in a sentence, with what it rests on
     tier: Tier | None = None
@@ -56,6 +57,7 @@ class TaskFate(Record):
     """One task of any of the plans."""
 
     task: Task
+    claimed: bool = False                  # its predicted saving is not the cost model's but the claim of whoever planned it
     fate: Literal["kept", "not kept", "open"]
     attempts: tuple[int, ...] = ()         # their numbers
     measured_ms: float | None = None       # saved by its kept attempts, timed against the program before each

@@ -7,7 +7,7 @@ what the session has found but sums and floors. Where to look next: `report/repo
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TypeVar
 
 from pydantic import TypeAdapter
@@ -82,6 +82,7 @@ def gather(
     plans = [reader.record(Plan, digest, f"plan {number}") for number, digest in enumerate(state.get("plans", ()), 1)]
     tasks = {task.id: task for plan in plans if plan for task in plan.tasks}
     titles = {name: task.title for name, task in tasks.items()}
+    claimed = {task.id for plan in plans if plan and plan.claimed for task in plan.tasks}
     tried = tuple(
         _tried(_Reader(store, place), number, attempt, titles, predicted[number - 1] if number <= len(predicted) else None)
         for number, attempt in enumerate(attempts, 1)
@@ -94,7 +95,7 @@ def gather(
         baseline=baseline,
         baselines=reader.record(BaselineTimes, state.get("baselines"), "the baselines' times"),
         final=final,
-        tasks=_fates(reader, tasks, state, tried, precision),
+        tasks=_fates(reader, tasks, claimed, state, tried, precision),
         attempts=tried,
         seen=_seen(reader, state, tried),
         counters=_counters(reader, state, tried),
@@ -128,7 +129,12 @@ def _tried(
 
 
 def _fates(
-    reader: _Reader, tasks: Mapping[str, Task], state: State, tried: Sequence[AttemptFindings], precision: Precision
+    reader: _Reader,
+    tasks: Mapping[str, Task],
+    claimed: Collection[str],
+    state: State,
+    tried: Sequence[AttemptFindings],
+    precision: Precision,
 ) -> tuple[TaskFate, ...]:
     """All tasks of all plans, those that were tried first and in that order."""
     baseline = state.get("baseline")
@@ -149,6 +155,7 @@ def _fates(
         fates.append(
             TaskFate(
                 task=task,
+                claimed=name in claimed,
                 fate="kept" if kept else "not kept" if done else "open",
                 attempts=tuple(one.number for one in own),
                 floor=f"{sum(one.ms for one in light):.4f} ms, {binds}" if light else "",

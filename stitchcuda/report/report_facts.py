@@ -12,9 +12,9 @@ from typing import TypeVar
 
 from stitchcuda.cli import summary
 from stitchcuda.errors import StitchError
-from stitchcuda.nodes.attempt_figures import predicted_ms
 from stitchcuda.nodes.final_check import gone_on_from
-from stitchcuda.nodes.report_text import RESTS_ON, over_start, spent
+from stitchcuda.nodes.prediction import Prediction, predictions
+from stitchcuda.nodes.report_text import RESTS_ON, over_start, predicted_text, spent
 from stitchcuda.report.findings import Card, Findings
 from stitchcuda.report.gathering import gather, sentence
 from stitchcuda.sessions.outcome import Outcome
@@ -37,11 +37,13 @@ def _findings(session: Session) -> Findings:
     state = _read(session.state, State(), "the checkpoints", lost)
     attempts = _attempts(session, state, lost)
     outcome = _read(session.outcome, None, "what the session came to", []) if not lost else None
-    predicted = _predicted(state, attempts)
-    card = _card(session, state, attempts, outcome, predicted, lost)
+    card = _card(session, state, attempts, outcome, lost)
+    nothing: list[Prediction] = []
+    predicted = _read(lambda: predictions(session.home.store, state, attempts), nothing, "what predictions rest on", lost)
     place = str(session.home.root)
     lost = [one.replace(f"{place}/", "") for one in lost]
-    return gather(card, state, attempts, predicted, session.home.store, place=place, lost=lost)
+    after = [found.program_ms for found in predicted]
+    return gather(card, state, attempts, after, session.home.store, place=place, lost=lost)
 
 
 def _read(look: Callable[[], Read], otherwise: Read, what: str, lost: list[str]) -> Read:
@@ -65,21 +67,11 @@ def _attempts(session: Session, state: State, lost: list[str]) -> Sequence[Attem
     return found
 
 
-def _predicted(state: State, attempts: Sequence[Attempt]) -> list[float]:
-    """Milliseconds of the best program after each attempt, by the cost model."""
-    baseline = state.get("baseline")
-    if baseline is None:
-        return []
-    kept = [tuple(dict.fromkeys(one.task for one in attempts[: end + 1] if one.kept)) for end in range(len(attempts))]
-    return [predicted_ms(baseline, attempts[: end + 1], tasks) for end, tasks in enumerate(kept)]
-
-
 def _card(
     session: Session,
     state: State,
     attempts: Sequence[Attempt],
     outcome: Outcome | None,
-    predicted: Sequence[float],
     lost: list[str],
 ) -> Card:
     record, final, baseline = session.record, state.get("final"), state.get("baseline")
@@ -89,6 +81,7 @@ def _card(
     status = outcome.status if outcome else _read(lambda: str(session.status), "unknown", "its status", [])
     ratio, gain = _claim(outcome, state)
     timing = final.timing if final else _timing(session, best)
+    predicted = outcome.prediction if outcome else None
     facts = [
         ("tier", f"{tier}: {RESTS_ON[tier]}" if tier else "none: nothing was kept"),
         *_times(state, attempts, timing, predicted, tier),
@@ -111,12 +104,13 @@ def _card(
         ratio=ratio,
         speedup=outcome.speedup if outcome and ratio and tier in ("measured", "timed") else None,
         interval=_interval(timing) if ratio else "",
+        predicted_ms=predicted.program_ms if predicted else None,
         terms=f"precision {settings.precision}, policy {settings.policy}",
         gain=gain,
         tier=tier,
         facts=tuple((label, text) for label, text in facts if text),
         settings=(("reference", f"{record.reference_name}, {record.reference[:12]}"), *_settings(settings, state)),
-        missing=outcome.missing if outcome else (),
+        missing=tuple(why.replace(f"{session.home.root}/", "") for why in outcome.missing) if outcome else (),
         next=tuple(summary.next_commands(session, outcome)) if outcome and not lost else (),
         notes=(*state.get("notes", ()), *_mended(session)),
     )
@@ -143,7 +137,7 @@ def _claim(outcome: Outcome | None, state: State) -> tuple[str, str]:
 
 
 def _times(
-    state: State, attempts: Sequence[Attempt], timing: TimingResult | None, predicted: Sequence[float], tier: Tier | None
+    state: State, attempts: Sequence[Attempt], timing: TimingResult | None, predicted: Prediction | None, tier: Tier | None
 ) -> list[tuple[str, str]]:
     """The time of a call before and after: timed, or by the cost model and called a prediction."""
     baseline = state.get("baseline")
@@ -154,12 +148,7 @@ def _times(
         if state.get("final") and gone_on_from([one for one in attempts if one.kept]):
             facts.append(("of that", over_start(timing)))
         return facts
-    if baseline is None:
-        return []
-    after = predicted[-1] if predicted else baseline.predicted_ms
-    light = f"speed of light {baseline.floor_ms:.4f} ms, {_ceilings(baseline)} ceilings"
-    text = f"{baseline.predicted_ms:.4f} ms → {after:.4f} ms by the cost model ({light}); nothing was timed here"
-    return [("prediction", text)]
+    return [("prediction", predicted_text(predicted, baseline))] if baseline and predicted else []
 
 
 def _ceilings(baseline: Baseline) -> str:

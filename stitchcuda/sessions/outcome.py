@@ -8,7 +8,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Protocol
 
-from stitchcuda.nodes.attempt_figures import missing, predicted_ms
+from stitchcuda.errors import StitchError
+from stitchcuda.nodes.attempt_figures import missing
+from stitchcuda.nodes.prediction import Prediction, prediction
 from stitchcuda.state import Attempt, Evidence, Record, State, Status, Tier, Usage
 from stitchcuda.store import Workspace
 
@@ -47,6 +49,7 @@ class Outcome(Record):
     report: str | None
     usage: Usage
     stop_reason: str | None
+    prediction: Prediction | None = None   # what `predicted_speedup` is made of; None: opaque, or see `missing`
     missing: tuple[str, ...] = ()          # "TOOL: why" for each that did not look at the program, or a lesser one in its place
 
 
@@ -61,7 +64,7 @@ def outcome_of(session: Readable, status: Status, why: str | None) -> Outcome:
     check = final.check if final else None
     sound = check is not None and check.ok and not check.reasons and tier in ("measured", "timed", "simulated")
     program, report = session.program, state.get("report")
-    predicted = predicted_ms(baseline, session.attempts(), state.get("tasks_kept", ())) if baseline else 0.0
+    predicted, unpredicted = _predicted(session)
     root, get = session.home.root, session.home.store.get
     evidence = (Evidence.model_validate_json(get(one.evidence)) for one in session.attempts())
     return Outcome(
@@ -75,10 +78,20 @@ def outcome_of(session: Readable, status: Status, why: str | None) -> Outcome:
         baseline_ms=baseline_ms,
         best_ms=timing.program_ms if timing else baseline_ms / speedup if baseline_ms and speedup else None,
         speedup=speedup if tier in ("measured", "timed") else None,
-        predicted_speedup=baseline.predicted_ms / predicted if baseline and predicted > 0 else None,
+        predicted_speedup=predicted.speedup if predicted else None,
         program=str(program) if program else None,
         report=str(root / report) if report and (root / report).is_file() else None,
         usage=state.get("usage", Usage()),
         stop_reason=why or state.get("stop_reason"),
-        missing=missing([final] if final else evidence),
+        prediction=predicted,
+        missing=(*missing([final] if final else evidence), *unpredicted),
     )
+
+
+def _predicted(session: Readable) -> tuple[Prediction | None, tuple[str, ...]]:
+    """The prediction, and why there is none where what it rests on is lost: that is no reason to lose the rest."""
+    attempts = session.attempts()
+    try:
+        return prediction(session.home.store, session.state(), attempts), ()
+    except StitchError as error:
+        return None, (f"prediction: {error}",)

@@ -134,8 +134,7 @@ class Progress:
         self.tasks = {name: task for name, task in self.tasks.items() if self.status.get(name) in ("kept", "not kept")}
         self.tasks |= {task.id: task for task in tasks}
         self.status |= {task.id: "open" for task in tasks}
-        predicted = milliseconds(sum(task.predicted_ms for task in tasks))
-        return f"plan {event['version']}: " + (event["summary"] or f"{len(tasks)} tasks, predicted to save {predicted}")
+        return f"plan {event['version']}: " + (event["summary"] or f"{len(tasks)} tasks")
 
     def _attempt(self, attempt: Attempt, title: str) -> str:
         self.attempts += 1

@@ -47,6 +47,7 @@ def optimize(
     options: Mapping[str, bool | int | float | str] | None = None,
     base_url: str | None = None,
     device: str = "auto",
+    predict_for: str | None = None,
     goal: float | None = None,
     session: str | None = None,
     workspace: Place = None,
@@ -69,7 +70,8 @@ def optimize(
     arguments, a dict of keyword arguments, or one tensor. `session` names it (default: numbered after the reference);
     `workspace` is the folder it lives in (default: STITCHCUDA_WORKSPACE, else `.stitchcuda` here). `engineer` replaces the one
     that `model` names; `roles` gives a role another chat model, and `options` are for them all, such as temperature. A chat
-    model goes on from what the built-in engineer has verified, unless `from_scratch`. `candidates` are drafts a step. With
+    model goes on from what the built-in engineer has verified, unless `from_scratch`. `candidates` are drafts a step. On the
+    simulator, predictions are for the GPU that `predict_for` names ("h100", "a100", "l4", …; default an H200). With
     `approve` ("plan", "code" or both) the session is parked when a plan or a draft is there, until `resume` has an answer.
     `on_event` is called with a dict for every node, attempt, best program and note.
 
@@ -81,7 +83,7 @@ def optimize(
     settings = {
         "model": model, "roles": {role: tuple(models) for role, models in (roles or {}).items()},
         "options": dict(options or {}), "base_url": base_url, "from_scratch": from_scratch, "candidates": candidates,
-        "approve": tuple(approve), "goal": goal, "budget_usd": budget_usd,
+        "approve": tuple(approve), "predict_for": predict_for, "goal": goal, "budget_usd": budget_usd,
         "max_tokens": max_tokens, "max_gpu_s": max_gpu_s, "max_attempts": max_attempts, "max_minutes": max_minutes,
         "policy": policy, "precision": precision,
     }  # fmt: skip

@@ -24,6 +24,7 @@ from stitchcuda.cli.console import print_table, run
 from stitchcuda.cli.model_flags import DEFAULT_CHAT_MODEL, choose_model
 from stitchcuda.cli.summary import checks_table, gain, sessions_tables
 from stitchcuda.errors import BadInput, Unavailable
+from stitchcuda.nodes.prediction import Prediction
 from stitchcuda.sessions.outcome import Outcome
 from stitchcuda.sessions.progress import LiveView, PlainView, Progress, watch
 from stitchcuda.sessions.session import Session
@@ -53,7 +54,7 @@ def get_init_inputs():
 """
 OUTCOME = {
     "session", "status", "accepted", "tier", "attempts", "tasks_done", "tasks_total", "baseline_ms", "best_ms", "speedup",
-    "predicted_speedup", "program", "report", "usage", "stop_reason", "missing",
+    "predicted_speedup", "prediction", "program", "report", "usage", "stop_reason", "missing",
 }  # fmt: skip
 
 
@@ -72,13 +73,16 @@ def test_a_session_from_start_to_verify(tmp_path: Path) -> None:
     """optimize in words, then show, sessions, verify, and resume of what is done."""
     reference, workspace = tmp_path / "norm.py", tmp_path / "ws"
     reference.write_text(REFERENCE)
-    done = stitchcuda("optimize", reference, "--device", "sim", "--session", "first", STITCHCUDA_WORKSPACE=str(workspace))
+    asked = ("--device", "sim", "--session", "first", "--predict-for", "A100")
+    done = stitchcuda("optimize", reference, *asked, STITCHCUDA_WORKSPACE=str(workspace))
     assert done.returncode == 0, done.stderr
     assert "device: simulator (as asked" in done.stderr
     assert "engineer: built-in (no OPENAI_API_KEY)" in done.stderr
     assert "plan 1: " in done.stderr
     assert "accepted, tier simulated" in done.stdout
-    assert "a prediction: nothing was timed here" in done.stdout
+    assert "speed-ups are predictions for NVIDIA A100)" in done.stderr
+    predicted = re.search(r"predicted \S+× over eager on NVIDIA A100 \(.*host work, .*; nothing was timed here\)", done.stdout)
+    assert predicted
     assert "rests on: " in done.stdout
     assert "stitchcuda verify " in done.stdout
     assert len(done.stdout.splitlines()) < 20, "a few lines"
@@ -87,7 +91,8 @@ def test_a_session_from_start_to_verify(tmp_path: Path) -> None:
     assert shown.returncode == 0, shown.stderr
     assert "kept" in shown.stdout
     assert "next_task" in shown.stdout
-    assert "floors by nominal figures of NVIDIA H200" in " ".join(shown.stdout.split())
+    assert "floors by nominal figures of NVIDIA A100" in " ".join(shown.stdout.split())
+    assert predicted[0] in shown.stdout
     table = stitchcuda("sessions", "--workspace", workspace)
     assert table.returncode == 0, table.stderr
     assert "first" in table.stdout
@@ -119,7 +124,13 @@ def test_a_session_from_start_to_verify(tmp_path: Path) -> None:
     assert outcome["session"] == "first"
     assert outcome["status"] == "done"
     assert outcome["speedup"] is None
+    parts = outcome["prediction"]
+    assert (parts["against"], parts["device"]) == ("eager", "NVIDIA A100")
+    assert outcome["predicted_speedup"] == pytest.approx(parts["eager_ms"] / parts["program_ms"])
     assert outcome["predicted_speedup"] > 1
+    saving = parts["host_saving_ms"] + parts["device_saving_ms"]
+    assert saving == pytest.approx(parts["eager_ms"] - parts["program_ms"])
+    assert predicted[0].removeprefix("predicted ") in Path(outcome["report"]).read_text()
     assert Path(outcome["program"]) == program
     assert Path(outcome["report"]).is_file()
     assert json.loads(stitchcuda("show", "first", "--workspace", workspace, "--json").stdout) == outcome
@@ -331,8 +342,8 @@ def test_a_speedup_is_printed_only_where_something_was_timed() -> None:
         gain(outcome(tier="timed", speedup=1.5, predicted_speedup=1.7), "NVIDIA H200")
         == "1.50× over eager on NVIDIA H200, timed"
     )
-    told = gain(outcome(tier="simulated", predicted_speedup=1.7), "NVIDIA H200")
-    assert told == "predicted 1.70× on NVIDIA H200 (a prediction: nothing was timed here)"
+    parts = Prediction(device="NVIDIA A100", eager_ms=0.17, program_ms=0.1, host_saving_ms=0.05, device_saving_ms=0.02)
+    assert gain(outcome(tier="simulated", prediction=parts), "NVIDIA H200") == f"predicted {parts}"
     assert gain(outcome(tier="compiled"), "NVIDIA H200") == "no speed-up is claimed"
 
 
@@ -383,6 +394,7 @@ def test_why_there_is_no_gpu_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     assert told_device("auto").startswith("simulator (nvidia-smi finds none (No devices were found): ")
     assert told_device("sim").startswith("simulator (as asked: ")
+    assert told_device("sim", "l4").endswith("speed-ups are predictions for NVIDIA L4)")
 
 
 def test_without_a_home_there_is_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -80,8 +80,9 @@ def test_on_the_simulator_everything_is_called_a_prediction(tmp_path: Path) -> N
     sound(page)
     assert "simulated: kernels ran on the CPU simulator; every time here is a prediction" in page.text
     assert re.search(r"predicted \d+\.\d\d×", page.text)
-    assert "(a prediction: nothing was timed here)" in page.text
-    assert "over eager on" not in page.text
+    assert re.search(r"predicted \d+\.\d\d× over eager on NVIDIA H200 \(.*; nothing was timed here\)", page.text)
+    assert "torch.compile is not predicted" in page.text
+    assert "claims 0.2 ms" in page.text, "of a task, by its engineer"
     assert "Predicted: from" in page.text
     assert set(page.drawings) == {"best", "savings", "shares"}
     assert all("prediction" in trace["name"] or trace["mode"] == "markers" for trace in page.drawings["best"]["data"][:1])
@@ -94,7 +95,7 @@ def test_on_a_gpu_a_speed_up_states_its_tier_and_its_interval(tmp_path: Path) ->
     assert re.search(r"\d\.\d\d× over eager on NVIDIA H200, timed", page.text)
     assert "timed: timed on a GPU" in page.text
     assert "precision reference, policy stitched" in page.text
-    assert "a prediction: nothing was timed" not in page.text
+    assert "nothing was timed here" not in page.text
     names = [trace["name"] for trace in page.drawings["best"]["data"]]
     assert names[:4] == ["best program", "kept", "correct, not kept", "wrong"]
     assert "not built" in names
@@ -301,7 +302,7 @@ def test_two_sessions_side_by_side(tmp_path: Path) -> None:
     page = Page(path.read_bytes())
     sound(page)
     assert "Settings that differ setting one other precision reference tf32" in page.text
-    assert "b task b kept, 1 attempt; predicted 0.2 ms, measured 0.3 ms no such task" in page.text
+    assert "b task b kept, 1 attempt; claims 0.2 ms, measured 0.3 ms no such task" in page.text
     assert "c task c no such task kept, 1 attempt" in page.text
     assert "-a saves 0.2 -b saves 0.3 +a saves 0.25 +c saves 0.1" in page.text
     assert [trace["name"] for trace in page.drawings["best"]["data"]] == ["one (timed)", "other (timed)"]

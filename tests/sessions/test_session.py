@@ -46,8 +46,7 @@ def test_a_failed_build_then_a_wrong_result_then_a_right_one(tmp_path: Path) -> 
     assert outcome.stop_reason == "no task left"
     assert (outcome.status, outcome.accepted, outcome.tier, outcome.attempts) == ("done", True, "simulated", 3)
     assert (outcome.tasks_done, outcome.tasks_total, outcome.speedup, outcome.best_ms) == (1, 1, None, None)
-    assert outcome.predicted_speedup is not None
-    assert outcome.predicted_speedup > 1
+    assert outcome.predicted_speedup == 1, "it names no region, and what its engineer claims does not count"
     first, second, third = engineer.assignments
     assert (first.last, first.evidence, first.ordinal) == (None, None, 0)
     assert second.last is not None

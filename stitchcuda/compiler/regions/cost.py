@@ -15,15 +15,15 @@ launch saves little where the device is the bottleneck. Shares and fixed times: 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from stitchcuda.compiler.capture.dependencies import base_name, writes
+from stitchcuda.compiler.capture.dependencies import base_name, references, writes
 from stitchcuda.compiler.capture.op_graph import Node, OpGraph
 from stitchcuda.compiler.lower.value_flow import Flow
 from stitchcuda.compiler.regions import operator_rates
 from stitchcuda.compiler.regions.floor import matrix_rate, program_floor
-from stitchcuda.compiler.regions.operator_work import OperatorWork, touched, work_of
+from stitchcuda.compiler.regions.operator_work import OperatorWork, read_bytes, touched, work_of
 from stitchcuda.state import DeviceFacts, Precision, Region
 
 ROW_OPERATORS = ("norm", "softmax", "sum", "mean", "var", "std", "amax", "amin", "prod", "pool", "logsumexp")
@@ -38,6 +38,23 @@ class IssuedWork:
     launches: int
 
 
+@dataclass(frozen=True)
+class StitchedKernel:
+    """One kernel of ours in a program: the captured nodes whose place it takes, and what one call of it costs."""
+
+    nodes: frozenset[str]
+    unit: IssuedWork
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Milliseconds of one call, and of the device's work in it. In a CUDA graph a call can be shorter than that work, which
+    counts for each kernel the gap to the next one on a busy stream."""
+
+    ms: float
+    device_ms: float
+
+
 def eager_ms(graph: OpGraph, regions: Sequence[Region], device: DeviceFacts) -> float:
     """One eager call, operator by operator. 0 for a program that could not be captured."""
     return program_ms(graph, regions, (), device)
@@ -45,21 +62,57 @@ def eager_ms(graph: OpGraph, regions: Sequence[Region], device: DeviceFacts) -> 
 
 def program_ms(graph: OpGraph, regions: Sequence[Region], kept: Collection[str], device: DeviceFacts) -> float:
     """One call of the program in which the regions with ids in `kept` are kernels of ours."""
-    host = clock = 0.0
-    for unit in _units(graph, regions, kept, device):
-        host += unit.host_us
-        if unit.launches:
-            clock = max(clock, host) + unit.device_us
-    return max(host, clock) / 1e3
+    return call_cost(graph, _of_regions(regions, kept, device), device).ms
 
 
 def graph_ms(graph: OpGraph, regions: Sequence[Region], kept: Collection[str], device: DeviceFacts) -> float:
     """The same program replayed as a CUDA graph: the device's time alone, one launch, and a copy of every input."""
-    units = [unit for unit in _units(graph, regions, kept, device) if unit.launches]
-    inner = sum(max(unit.device_us - unit.launches * operator_rates.GRAPH_GAP_US, 0.5 * unit.device_us) for unit in units)
+    return call_cost(graph, _of_regions(regions, kept, device), device, replayed=True).ms
+
+
+def call_cost(graph: OpGraph, kernels: Iterable[StitchedKernel], device: DeviceFacts, *, replayed: bool = False) -> Cost:
+    """One call of the program with these kernels in it and torch's operators for all other nodes, issued one by one or
+    `replayed` as one CUDA graph."""
+    units = list(_units(graph, kernels, device))
+    launched = [unit for unit in units if unit.launches]
+    busy = sum(unit.device_us for unit in launched)
+    if not replayed:
+        host = clock = 0.0
+        for unit in units:
+            host += unit.host_us
+            if unit.launches:
+                clock = max(clock, host) + unit.device_us
+        return Cost(max(host, clock) / 1e3, busy / 1e3)
+    inner = sum(max(unit.device_us - unit.launches * operator_rates.GRAPH_GAP_US, 0.5 * unit.device_us) for unit in launched)
     copies = sum(operator_rates.POINTWISE.fixed_us + 2 * touched(spec) / (device.bandwidth_gbs * 1e3) for spec in graph.inputs)
     issued = len(graph.inputs) * operator_rates.POINTWISE.host * device.launch_us + operator_rates.REPLAY_US
-    return max(inner + copies, issued) / 1e3
+    return Cost(max(inner + copies, issued) / 1e3, (busy + copies) / 1e3)
+
+
+def stitched(
+    graph: OpGraph, tasks: Iterable[Sequence[Region]], device: DeviceFacts, precision: Precision = "reference"
+) -> list[StitchedKernel]:
+    """The kernels of tasks that each replace these regions together.
+
+    A task of one region is one kernel for each of its instances, as the built-in engineer writes it. Which kernels a task of
+    several regions consists of is not known: it was written by hand. They are taken at their best: instances that hand
+    tensors to each other are one kernel with one launch, and each tensor that crosses their border crosses memory once.
+    Products run at the rate that libraries reach, so that nothing is credited for writing them by hand.
+    """
+    made, flow = [], Flow(graph)
+    for regions in tasks:
+        places = [(region, nodes) for region in regions if region.kind != "view" for nodes in region.nodes]
+        for group in _joined(flow, places) if len(regions) > 1 else [[place] for place in places]:
+            (region, _), names = group[0], frozenset(name for _, nodes in group for name in nodes)
+            moved = region.fused_bytes / len(region.nodes) if len(group) == 1 else _border_bytes(flow, names)
+            inside = [(node, work_of(flow, node)) for node in graph.nodes if node.name in names]
+            products = [(node, work) for node, work in inside if work.matrix]
+            matrix_us = sum(
+                _matrix_us(work, node, device, precision) / operator_rates.rate_of(node.op).flops for node, work in products
+            )
+            operators = [node.op for node, _ in inside]
+            made.append(StitchedKernel(names, _own(operators, moved, device, matrix_us)))
+    return made
 
 
 def graph_saving_ms(graph: OpGraph, regions: Sequence[Region], kept: Collection[str], device: DeviceFacts) -> float:
@@ -80,7 +133,7 @@ def saving_ms(region: Region, device: DeviceFacts) -> float:
     each = region.eager_bytes / count / len(running)
     half = any(spec.dtype in ("float16", "bfloat16") for spec in region.outputs)
     eager = sum(rate.fixed_us + each / (bandwidth * (rate.half if half else rate.bandwidth)) for rate in running)
-    return max(eager - _own(region, device).device_us, 0.0) * count / 1e3
+    return max(eager - _own_region(region, device).device_us, 0.0) * count / 1e3
 
 
 def floor_ms(graph: OpGraph, device: DeviceFacts, precision: Precision = "reference") -> float:
@@ -89,21 +142,18 @@ def floor_ms(graph: OpGraph, device: DeviceFacts, precision: Precision = "refere
     return program_floor(graph, device, precision).ms
 
 
-def _units(graph: OpGraph, regions: Sequence[Region], kept: Collection[str], device: DeviceFacts) -> Iterator[IssuedWork]:
-    """What the host issues, in the graph's order; a stitched region in the place of its first node."""
+def _units(graph: OpGraph, kernels: Iterable[StitchedKernel], device: DeviceFacts) -> Iterator[IssuedWork]:
+    """What the host issues, in the graph's order; a kernel of ours in the place of its first node."""
     flow = Flow(graph)
-    stitched: dict[str, tuple[Region, int]] = {}
-    for region in regions:
-        if region.id in kept:
-            stitched.update({name: (region, i) for i, nodes in enumerate(region.nodes) for name in nodes})
-    begun: set[tuple[str, int]] = set()
-    live = _live_views(flow, stitched) if stitched else None
+    owner = {name: kernel for kernel in kernels for name in kernel.nodes}
+    begun: set[frozenset[str]] = set()
+    live = _live_views(flow, owner) if owner else None
     for node in graph.nodes:
-        if node.name in stitched:
-            region, instance = stitched[node.name]
-            if (region.id, instance) not in begun:
-                begun.add((region.id, instance))
-                yield _own(region, device)
+        if node.name in owner:
+            kernel = owner[node.name]
+            if kernel.nodes not in begun:
+                begun.add(kernel.nodes)
+                yield kernel.unit
             continue
         work = work_of(flow, node)
         if work.launches:
@@ -112,12 +162,55 @@ def _units(graph: OpGraph, regions: Sequence[Region], kept: Collection[str], dev
             yield IssuedWork(operator_rates.VIEW_HOST * device.launch_us, 0.0, 0)
 
 
-def _own(region: Region, device: DeviceFacts) -> IssuedWork:
+def _of_regions(regions: Sequence[Region], kept: Collection[str], device: DeviceFacts) -> list[StitchedKernel]:
+    """One kernel for each instance of the regions with ids in `kept`, as the built-in engineer writes them."""
+    own = [(region, _own_region(region, device)) for region in regions if region.id in kept]
+    return [StitchedKernel(frozenset(nodes), unit) for region, unit in own for nodes in region.nodes]
+
+
+def _own_region(region: Region, device: DeviceFacts) -> IssuedWork:
     """One call of a region's kernel."""
-    rows = any(word in op for op in region.operators for word in ROW_OPERATORS)
+    return _own(region.operators, region.fused_bytes / len(region.nodes), device)
+
+
+def _own(operators: Sequence[str], moved: float, device: DeviceFacts, matrix_us: float = 0.0) -> IssuedWork:
+    """One call of a kernel of ours that moves so many bytes and whose products need `matrix_us` by themselves."""
+    rows = any(word in op for op in operators for word in ROW_OPERATORS)
     rate = operator_rates.OWN_ROWS if rows else operator_rates.OWN_POINTWISE
-    moved = region.fused_bytes / len(region.nodes) / (device.bandwidth_gbs * 1e3 * rate.bandwidth)
-    return IssuedWork(rate.host * device.launch_us, rate.fixed_us + moved, 1)
+    moved_us = moved / (device.bandwidth_gbs * 1e3 * rate.bandwidth)
+    return IssuedWork(rate.host * device.launch_us, rate.fixed_us + max(moved_us, matrix_us), 1)
+
+
+def _joined(flow: Flow, places: Sequence[tuple[Region, tuple[str, ...]]]) -> list[list[tuple[Region, tuple[str, ...]]]]:
+    """Instances of regions in groups that hand tensors to each other, through views or not; in the order of `places`."""
+    group = list(range(len(places)))
+    maker = {name: at for at, (_, nodes) in enumerate(places) for name in nodes}
+    for at, (_, nodes) in enumerate(places):
+        read = [value for name in nodes for value in references((flow.nodes[name].args, flow.nodes[name].kwargs))]
+        for name in flow.makers(value for value in read if value in flow.specs):
+            if name in maker and group[maker[name]] != group[at]:
+                old, new = group[maker[name]], group[at]
+                group = [new if number == old else number for number in group]
+    return [[place for place, number in zip(places, group, strict=True) if number == own] for own in dict.fromkeys(group)]
+
+
+def _border_bytes(flow: Flow, names: Collection[str]) -> int:
+    """Bytes that one kernel in the place of these nodes reads from other nodes, and writes for them, each tensor once."""
+    read: dict[str, dict[str, int]] = {}
+    for node in (node for node in flow.graph.nodes if node.name in names and not flow.is_view(node)):
+        for value in references((node.args, node.kwargs)):
+            made = flow.producer.get(flow.base(value)) if value in flow.specs else None
+            if value in flow.specs and (made is None or made[0].name not in names):
+                read.setdefault(flow.base(value), {})[value] = read_bytes(flow, node, value)
+    whole = sum(min(sum(parts.values()), touched(flow.specs[base])) for base, parts in read.items())
+    wanted = {flow.base(value) for value in flow.results if value in flow.specs}
+    for node in flow.graph.nodes:
+        if node.name not in names and not flow.is_view(node):
+            wanted.update(flow.base(value) for value in references((node.args, node.kwargs)) if value in flow.specs)
+    inside = [flow.nodes[name] for name in names]
+    written = {spec.name for node in inside if not flow.is_view(node) for spec in node.outputs if spec.name in wanted}
+    written.update(value for node in inside for value in writes(node))
+    return whole + sum(touched(flow.specs[value]) for value in written)
 
 
 def _live_views(flow: Flow, stitched: Collection[str]) -> set[str]:
@@ -154,6 +247,6 @@ def _device_us(work: OperatorWork, node: Node, device: DeviceFacts) -> float:
     return fixed + moved
 
 
-def _matrix_us(work: OperatorWork, node: Node, device: DeviceFacts) -> float:
+def _matrix_us(work: OperatorWork, node: Node, device: DeviceFacts, precision: Precision = "reference") -> float:
     """Flops over the device's matrix rate."""
-    return 1e6 * work.flops / (matrix_rate(node.op, node.outputs[0].dtype, device) or 1e12)
+    return 1e6 * work.flops / (matrix_rate(node.op, node.outputs[0].dtype, device, precision) or 1e12)

@@ -60,7 +60,7 @@ def work_of(flow: Flow, node: Node) -> OperatorWork:
     base = base_name(node.op)
     if flow.is_view(node) or not (node.outputs or writes(node)):
         return OperatorWork(0, 0, 0)
-    read = sum(_read_bytes(flow, node, name) for name in dict.fromkeys(references((node.args, node.kwargs))))
+    read = sum(read_bytes(flow, node, name) for name in dict.fromkeys(references((node.args, node.kwargs))))
     written = sum(spec.elements * size_of(spec.dtype) for spec in node.outputs)
     matrix = base in MATRIX
     flops = matrix_flops(flow, node) if matrix else _elements(flow, node) * STEPS.get(base, 1)
@@ -77,7 +77,8 @@ def synchronises(flow: Flow, node: Node) -> bool:
     return base in SYNCHRONISING
 
 
-def _read_bytes(flow: Flow, node: Node, name: str) -> int:
+def read_bytes(flow: Flow, node: Node, name: str) -> int:
+    """Bytes of one argument that an operator reads: of a table that is looked up by index no more than it returns."""
     spec = flow.specs.get(name)
     if spec is None:
         return 0

@@ -2,7 +2,8 @@
 
 Ceilings are the ones that programs reach, not the data sheet's: a floor computed from peak numbers promises savings that do
 not exist. What was measured on this machine counts (`tools/device/ceilings.py`); else the figures are nominal, marked as such,
-and say why. Without a GPU they are an H200's. Where to look next: `compiler/regions/cost.py`, `compiler/regions/floor.py`.
+and say why. Without a GPU they are those of the GPU that predictions are asked for (`--predict-for`), by default an H200. Where
+to look next: `compiler/regions/cost.py`, `compiler/regions/floor.py`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from stitchcuda.compiler.regions import operator_rates
 from stitchcuda.errors import BadInput, Unavailable
 from stitchcuda.state import DeviceFacts, Record, Target
 from stitchcuda.tools.device import ceilings
-from stitchcuda.tools.device.data_sheets import DataSheet, sheet_of
+from stitchcuda.tools.device.data_sheets import DataSheet, gpu_called, sheet_of
 from stitchcuda.tools.device.nvidia_smi import Gpu, first_gpu
 
 DEVICES = ("auto", "cuda", "sim")
@@ -41,7 +42,7 @@ _UNKNOWN = NominalCeilings(
 _BANDWIDTH_SHARE = 0.90
 _SHARES = {"bfloat16": 0.80, "float16": 0.80, "tf32": 0.78, "float32": 0.76}
 _LAUNCH_US = 4.5                           # host cost of one eager torch operator on an H200's host, seen back to back
-_NOMINAL = "NVIDIA H200"
+PREDICTED_FOR = "h200"                     # where nobody says for what
 
 
 def gpu() -> Gpu | None:
@@ -66,14 +67,17 @@ def resolve_target(wanted: Literal["auto", "cuda", "sim"] | str) -> Target:
     return "sim"
 
 
-def device_facts(target: Target, *, measure: bool = False, cache: Path | None = None) -> DeviceFacts:
-    """The device that programs are planned for: the GPU that is here, else an H200's nominal figures.
+def device_facts(
+    target: Target, *, predict_for: str | None = None, measure: bool = False, cache: Path | None = None
+) -> DeviceFacts:
+    """The device that programs are planned for: with target "cuda" the GPU that is here, else nominal figures.
 
-    `measure`: where no measured ceilings are kept, take them, which needs some seconds and the GPU; `note` says why figures
-    are nominal. `cache`: the folder they are kept in, else the user's.
+    `predict_for`: whose nominal figures, one of `data_sheets.SHORT_NAMES`, by default an H200's; a GPU that is here has its
+    own. `measure`: where no measured ceilings are kept, take them, which needs some seconds and the GPU; `note` says why
+    figures are nominal. `cache`: the folder they are kept in, else the user's.
     """
     found = gpu() if target == "cuda" else None
-    name = found.name if found else _NOMINAL
+    name, capability = (found.name, found.capability) if found else gpu_called(predict_for or PREDICTED_FOR)
     nominal = _nominal(name)
     reached, note = ceilings.known(found, measuring=measure, cache=cache) if found else (None, "")
     rates_reached = {dtype: rate.value for dtype, rate in reached.tflops.items()} if reached else {}
@@ -81,7 +85,7 @@ def device_facts(target: Target, *, measure: bool = False, cache: Path | None = 
     return DeviceFacts(
         name=name,
         target=target,
-        arch=_arch(found.capability if found else "9.0"),
+        arch=_arch(capability),
         sm_count=reached.sm_count if reached else nominal.sm_count,
         bandwidth_gbs=reached.bandwidth_gbs.value if reached else nominal.bandwidth_gbs,
         tflops=nominal.tflops | rates_reached,
