@@ -211,8 +211,8 @@ def index(house: Mapping[str, Module]) -> str:
     rows = [
         "# Every file of the package",
         "",
-        "Made from the docstrings by `python scripts/house.py --write`. Paths are from `stitchcuda/`. Rooms are in the order in which",
-        "they build on each other: a file imports only what stands above it.",
+        "Made from the docstrings by `python scripts/house.py --write`. Paths are from `stitchcuda/`.",
+        "Rooms are in the order in which they build on each other: a file imports only what stands above it.",
     ]
     for room in (room for floor in FLOORS for room in floor):
         rows += ["", f"## {room}", ""]

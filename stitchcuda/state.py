@@ -187,7 +187,7 @@ class BuildResult(Record):
     kernels: tuple[KernelUsage, ...] = ()
     skipped: str = ""                      # why nothing was built here
     notes: tuple[str, ...] = ()            # what is not known of what was built, and why
-    code: str = ""                         # fingerprint of machine code and host code; "" where nothing was built
+    code: str = ""                         # fingerprint of the sources; "" where nothing was built
 
 
 class OutputError(Record):

@@ -272,10 +272,12 @@ def profile(
     """Shows where the time of a call goes: regions, kernels, gaps, host. Needs a GPU."""
 
     def work() -> int:
+        from stitchcuda.compiler.capture.op_graph import OpGraph
         from stitchcuda.state import Settings
-        from stitchcuda.tools.device.device import resolve_target
+        from stitchcuda.tools.device.device import device_facts, resolve_target
         from stitchcuda.tools.profile import profile_report
         from stitchcuda.verify.api import builds
+        from stitchcuda.verify.client import Judge
 
         for path in filter(None, (of, reference)):
             if not is_there(path, "file"):
@@ -285,8 +287,12 @@ def profile(
         if resolve_target(device) != "cuda":
             raise Unavailable("a profile needs an NVIDIA GPU; the simulator has no time to show")
         program = of if reference else None
-        settings = Settings(target="cuda", precision=precision)
-        report = profile_report.profile(reference or of, program, settings, cache=builds(), counters=counters)
+        settings, facts = Settings(target="cuda", precision=precision), device_facts("cuda", measure=True)
+        with Judge(reference or of, settings, cache=builds(), arch=facts.arch) as judge:
+            graph = OpGraph.model_validate_json(judge.baseline().capture)
+            report = profile_report.profile(
+                judge, graph, program, name=of.name, device=facts, precision=precision, counters=counters
+            )
         print(report.model_dump_json() if as_json else profile_report.text(report))
         return 0
 

@@ -1,6 +1,6 @@
 """The nvcc_build node: compiles the step's drafts, all at once. What a failed build means is the verifier's to say.
 
-Drafts that do the same as another one, by the fingerprint of their machine code and host code, are not judged twice: a
+Drafts that do the same as another one, by the fingerprint of their sources without comments, are not judged twice: a
 candidate is dropped, and what is known of an earlier attempt from the same program is taken over.
 """
 

@@ -15,39 +15,49 @@ from stitchcuda.errors import BadInput
 
 WITHOUT = "STITCHCUDA_SANDBOX_WITHOUT"
 
-NAMES = {
-    "user": "user namespace",
-    "network": "network",
-    "processes": "processes",
-    "ipc": "shared memory",
-    "mounts": "files (mounts)",
-    "proc": "own /proc",
-    "landlock": "files (landlock)",
-    "scopes": "signals (landlock)",
-    "privileges": "no new privileges",
-    "capabilities": "no capabilities",
-    "seccomp": "system calls",
-    "limits": "limits",
-    "watch": "memory and disk watch",
-}
-"""Short name, as in STITCHCUDA_SANDBOX_WITHOUT, to the name that people and evidence read."""
 
-REMEDIES = {
-    "user": "allow unprivileged user namespaces (kernel.unprivileged_userns_clone=1, "
-    "kernel.apparmor_restrict_unprivileged_userns=0, user.max_user_namespaces); in a container, also its seccomp profile",
-    "network": "allow user namespaces (above), or run without network",
-    "processes": "allow user namespaces (above), or run in a container of its own",
-    "ipc": "allow user namespaces (above), or run in a container of its own",
-    "mounts": "allow user namespaces (above) on Linux 5.12 or newer, or run in a container of its own",
-    "proc": "a container that masks parts of /proc forbids a fresh one: start it with an unmasked /proc, or ignore this",
-    "landlock": "Linux 5.13 or newer with landlock in its list of security modules (boot with lsm=landlock,...)",
-    "scopes": "Linux 6.12 or newer; without it other processes are out of reach through the process namespace alone",
-    "privileges": "nothing in a usual Linux denies this; look at the container's settings",
-    "capabilities": "nothing in a usual Linux denies this; look at the container's settings",
-    "seccomp": "a kernel with CONFIG_SECCOMP_FILTER, on x86-64 or 64-bit Arm",
-    "limits": "raise the hard limits of this shell (ulimit -H)",
-    "watch": "mount /proc",
+class Protection(NamedTuple):
+    """`name` is what people and evidence read; `remedy` is what to do where a machine does not grant it."""
+
+    name: str
+    remedy: str
+
+
+_CONTAINER = "allow user namespaces (above), or run in a container of its own"
+_SETTINGS = "nothing in a usual Linux denies this; look at the container's settings"
+
+PROTECTIONS = {
+    "user": Protection(
+        "user namespace",
+        "allow unprivileged user namespaces (kernel.unprivileged_userns_clone=1, "
+        "kernel.apparmor_restrict_unprivileged_userns=0, user.max_user_namespaces); in a container, also its seccomp profile",
+    ),
+    "network": Protection("network", "allow user namespaces (above), or run without network"),
+    "processes": Protection("processes", _CONTAINER),
+    "ipc": Protection("shared memory", _CONTAINER),
+    "mounts": Protection(
+        "files (mounts)", "allow user namespaces (above) on Linux 5.12 or newer, or run in a container of its own"
+    ),
+    "proc": Protection(
+        "own /proc",
+        "a container that masks parts of /proc forbids a fresh one: start it with an unmasked /proc, or ignore this",
+    ),
+    "landlock": Protection(
+        "files (landlock)", "Linux 5.13 or newer with landlock in its list of security modules (boot with lsm=landlock,...)"
+    ),
+    "scopes": Protection(
+        "signals (landlock)",
+        "Linux 6.12 or newer; without it other processes are out of reach through the process namespace alone",
+    ),
+    "privileges": Protection("no new privileges", _SETTINGS),
+    "capabilities": Protection("no capabilities", _SETTINGS),
+    "seccomp": Protection("system calls", "a kernel with CONFIG_SECCOMP_FILTER, on x86-64 or 64-bit Arm"),
+    "limits": Protection("limits", "raise the hard limits of this shell (ulimit -H)"),
+    "watch": Protection("memory and disk watch", "mount /proc"),
 }
+"""By the short names of STITCHCUDA_SANDBOX_WITHOUT, in the order in which they are put in force."""
+
+NAMES = {short: protection.name for short, protection in PROTECTIONS.items()}
 
 
 class Protections(NamedTuple):

@@ -9,7 +9,7 @@ import pytest
 
 from stitchcuda.errors import BadInput
 from stitchcuda.verify.judge import correctness
-from stitchcuda.verify.judge.judge_resources import Ahead, Born
+from stitchcuda.verify.judge.judge_resources import Born
 from stitchcuda.verify.processes.worker import WorkerFailed
 from stitchcuda.verify.timing import rounds
 from tests.verify import programs
@@ -66,10 +66,10 @@ def test_a_seat_that_was_begun_ahead_is_taken_first(tmp_path: Path) -> None:
     (program := tmp_path / "new.py").write_text(programs.REFERENCE.replace("class Model(", "class ModelNew("))
     judge = bench._judge
     try:
-        ahead = [judge.examination._seated(program, bench.exam, judge.room.builder.build)]
+        ahead = [judge.examination._seated(program, bench.exam, judge.room.new_builder())]
         worker = ahead[0].worker
         for expected in (True, False):
-            with judge.examination._seat(program, bench.exam, judge.room.builder.build, ahead) as seat:
+            with judge.examination._seat(program, bench.exam, ahead) as seat:
                 assert (seat.worker is worker) == expected
                 answer = seat.trial.call(bench.exam.sets[0], same_addresses=True)
                 assert seat.trial.judged(bench.exam.sets[0], answer, bench.exam.bounds(1))[1] == []
@@ -77,19 +77,24 @@ def test_a_seat_that_was_begun_ahead_is_taken_first(tmp_path: Path) -> None:
         judge.room.errands.quiet()
         assert not worker.scratch.exists()
         (program := tmp_path / "broken.py").write_text("raise RuntimeError('no')")
-        seat_of_broken = judge.examination._seat(program, bench.exam, judge.room.builder.build, [])
+        seat_of_broken = judge.examination._seat(program, bench.exam, [])
         with pytest.raises(WorkerFailed, match=r"RuntimeError \(broken.py line 1\): no"), seat_of_broken:
             pass
     finally:
         bench.close()
 
 
-@pytest.mark.parametrize("after", [0.0, 0.5])
-def test_a_seat_that_nobody_takes_is_closed_while_it_is_being_loaded(tmp_path: Path, after: float) -> None:
+SLEEPS = "import time\nprint('here', flush=True)\ntime.sleep(60)\n"
+BUILDS = "import tvm_ffi.cpp\ntvm_ffi.cpp.load_inline('k', cuda_sources='#include <regex>\\n', functions=[])\n"
+
+
+@pytest.mark.parametrize(("text", "after"), [(SLEEPS, 0.0), (SLEEPS, 0.5), (BUILDS, 1.0)])
+def test_a_seat_that_nobody_takes_is_closed_while_it_is_being_loaded(tmp_path: Path, text: str, after: float) -> None:
     bench = Bench(tmp_path, programs.REFERENCE, sets=1)
-    (program := tmp_path / "new.py").write_text("import time\nprint('here', flush=True)\ntime.sleep(60)\n")
+    (program := tmp_path / "new.py").write_text(text)
     try:
-        seats = [bench._judge.examination._seated(program, bench.exam, bench._judge.room.builder.build) for _ in range(4)]
+        room = bench._judge.room
+        seats = [bench._judge.examination._seated(program, bench.exam, room.new_builder()) for _ in range(4)]
         time.sleep(after)
         assert not any(one.loading.done() for one in seats)
         for one in seats:
@@ -101,13 +106,13 @@ def test_a_seat_that_nobody_takes_is_closed_while_it_is_being_loaded(tmp_path: P
         bench.close()
 
 
-def test_what_is_done_ahead_for_a_gpu_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The way of a last verification on a GPU, which is in a hurry, with the simulator's workers."""
+def test_two_workers_at_once_leave_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The way of a last verification on a GPU, which loads two workers at once, with the simulator's workers."""
     bench = Bench(tmp_path, programs.REFERENCE, sets=1)
     right = programs.REFERENCE.replace("class Model(", "class ModelNew(")
     spins = "it works on the device while nobody calls it (spin)"
     judge, program, idle = bench._judge, tmp_path / "new.py", [""]
-    judge.room.hurried = True
+    judge.room.two_at_once = judge.room.watches_idle = True
     monkeypatch.setattr("stitchcuda.verify.program.trial.Trial.idle", lambda self, seconds: idle[0])
     try:
         for text, idle[0], reason in (
@@ -122,31 +127,11 @@ def test_what_is_done_ahead_for_a_gpu_leaves_nothing_behind(tmp_path: Path, monk
             result = judge.check({"program": str(program), "seeds": 5, "fresh": True})
             assert result["ok"] == (not reason)
             assert reason in " ".join(result["reasons"])
-            assert len(judge.room.ahead) == (2 if result["ok"] else 0)
             assert ("inputs are not taken: the program crashed" in " ".join(result["notes"])) == ("is_contiguous" in text)
+            left = [path.name for path in judge.room.scratch.iterdir() if path.name.startswith("program-")]
+            assert left == []
         judge.room.errands.quiet()
         assert [path.name for path in judge.room.scratch.iterdir() if path.name.startswith("program-")] == []
-    finally:
-        bench.close()
-
-
-def test_workers_born_ahead_are_for_one_program(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, programs.REFERENCE, sets=1)
-    (program := tmp_path / "new.py").write_text(programs.REFERENCE.replace("class Model(", "class ModelNew("))
-    try:
-        ahead = Ahead(str(program))
-        born = [bench._judge.room.born(program, bench.exam) for _ in range(3)]
-        ahead.add(born[0])
-        ahead.add(born[1])
-        assert len(ahead) == 2
-        assert ahead.taken(str(program)) == born[:2]
-        assert ahead.taken(str(program)) == []
-        ahead.add(born[2])
-        assert ahead.taken("another") == []
-        for one in born[:2]:
-            one.stack.close()
-        bench._judge.room.errands.quiet()
-        assert not any(one.copy.exists() or one.worker.scratch.exists() for one in born)
     finally:
         bench.close()
 

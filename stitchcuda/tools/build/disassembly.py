@@ -1,19 +1,17 @@
 """Machine code as instructions: finds NVIDIA's disassemblers, runs them in the sandbox, reads what they print.
 
 Cubins, and those that `cuobjdump` takes out of an object or a library, go to `nvdisasm`, whose JSON names every part of an
-instruction. Where one of the two is missing or too old, the text of `cuobjdump -sass` or `nvdisasm -c` is read, which says
-the same but for the names of subroutines. It counts and judges nothing. Where to look next: `tools/build/sass.py`.
+instruction. It counts and judges nothing. Where to look next: `tools/build/sass.py`.
 """
 
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import site
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -28,11 +26,6 @@ _KNOWN = (_ELF, b"\x50\xed\x55\xba", b"!<ar")   # and a fat binary, a static lib
 _CUDA_MACHINE = 190                        # EM_CUDA in an ELF header: a cubin, not a host's object or library
 _EMPTY = "does not contain device code"
 _REMEDY = "install one with: pip install nvidia-cuda-nvdisasm nvidia-cuda-cuobjdump"
-_FUNCTION = re.compile(r"^\s*(?:Function : |\.section\s+\.text\.)(?P<name>[^\s,]+)")
-_LABEL = re.compile(r"^(?P<label>\.L_x_\d+):")
-_INSTRUCTION = re.compile(
-    r"^\s*/\*(?P<address>[0-9a-f]{4,})\*/\s+(?:(?P<predicate>@!?\w+)\s+)?(?P<opcode>[A-Z][\w.]*)(?:\s+(?P<operands>[^;]*?))?\s*;"
-)
 
 
 class Instruction(NamedTuple):
@@ -69,52 +62,51 @@ def find(name: str) -> list[Path]:
 def functions(binary: Path) -> list[SassFunction]:
     """Every GPU function in a cubin, an object or a shared library; none for a library without device code.
 
-    Raises `BadInput` for a file that no disassembler reads, `Unavailable` where there is none.
+    Raises `BadInput` for a file that no disassembler reads, or whose sources include two of one name, `Unavailable` where there
+    is no disassembler.
     """
     kind = _kind(binary)
     with tempfile.TemporaryDirectory(prefix="stitchcuda-sass-") as folder:
         scratch = Path(folder)
-        if kind == "cubin":
-            return _read([binary], _ways(), scratch)
-        if find("nvdisasm"):
-            for tool in find("cuobjdump"):
-                finished = _run(tool, ("-xelf", "all"), binary, scratch)
-                if _EMPTY in finished.output:
-                    return []
-                taken = sorted(scratch.glob("*.cubin"))
-                # Cubins of sources with one name get one name too, and all but the last are lost.
-                if finished.code == 0 and 0 < len(taken) == finished.output.count("Extracting ELF file"):
-                    return _read(taken, _ways(), scratch)
-        return _read([binary], [way for way in _ways() if way[1] == "-sass"], scratch)
+        files = [binary] if kind == "cubin" else _cubins(binary, scratch)
+        return [function for file in files for function in _read(file, scratch)]
 
 
-def _ways() -> list[tuple[Path, str]]:
-    """Tools with their options, best first."""
-    readers, dumpers = find("nvdisasm"), find("cuobjdump")
-    return [*((tool, "-json") for tool in readers), *((tool, "-sass") for tool in dumpers), *((tool, "-c") for tool in readers)]
-
-
-def _read(files: Sequence[Path], ways: Sequence[tuple[Path, str]], scratch: Path) -> list[SassFunction]:
-    if not ways:
-        raise Unavailable(f"no disassembler for {files[0].name}: none in the toolkit, on the PATH or in a package; {_REMEDY}")
+def _cubins(binary: Path, scratch: Path) -> list[Path]:
+    """Those of an object or a library, taken out of it."""
     said = ""
-    for tool, option in ways:
-        outputs = []
-        for file in files:
-            finished = _run(tool, (option,), file, scratch)
-            if _EMPTY in finished.output and _kind(file) == "host":
-                continue
-            if finished.code != 0:
-                said = said or f"{tool.name} says: {finished.output.strip()[-300:] or finished.code}"
-                break
-            outputs.append(finished.output)
-        else:
-            reader = _from_json if option == "-json" else _from_text
+    for tool in _tools("cuobjdump", binary):
+        finished = _run(tool, ("-xelf", "all"), binary, scratch)
+        if _EMPTY in finished.output:
+            return []
+        taken = sorted(scratch.glob("*.cubin"))
+        number = finished.output.count("Extracting ELF file")
+        if finished.code == 0 and 0 < len(taken) == number:
+            return taken
+        # Cubins of sources with one name get one name too, and all but the last are lost.
+        shared = f"{number} cubins of sources with {len(taken)} names" if len(taken) < number else ""
+        said = said or shared or f"{tool.name} says: {finished.output.strip()[-300:] or finished.code}"
+    raise BadInput(f"the machine code in {binary} cannot be read; {said}")
+
+
+def _read(cubin: Path, scratch: Path) -> list[SassFunction]:
+    said = ""
+    for tool in _tools("nvdisasm", cubin):
+        finished = _run(tool, ("-json",), cubin, scratch)
+        if finished.code == 0:
             try:
-                return [function for output in outputs for function in reader(output)]
+                return list(_from_json(finished.output))
             except BadInput as why:
                 said = said or str(why)
-    raise BadInput(f"the machine code in {files[0]} cannot be read; {said}")
+        said = said or f"{tool.name} says: {finished.output.strip()[-300:] or finished.code}"
+    raise BadInput(f"the machine code in {cubin} cannot be read; {said}")
+
+
+def _tools(name: str, binary: Path) -> list[Path]:
+    found = find(name)
+    if not found:
+        raise Unavailable(f"no disassembler for {binary.name}: no {name} in toolkit, PATH or packages; {_REMEDY}")
+    return found
 
 
 def _run(tool: Path, options: tuple[str, ...], binary: Path, scratch: Path) -> command.Finished:
@@ -147,31 +139,3 @@ def _from_json(text: str) -> Iterator[SassFunction]:
             yield SassFunction(str(one["function-name"]), code)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise BadInput(f"nvdisasm printed what is no list of functions: {text[:200]!r}") from error
-
-
-def _from_text(text: str) -> Iterator[SassFunction]:
-    """What `cuobjdump -sass` and `nvdisasm -c` print; the latter writes branch targets as labels."""
-    name, code, labels = "", list[Instruction](), dict[str, int]()
-    waiting: list[str] = []
-
-    def finished() -> Iterator[SassFunction]:
-        if code:
-            yield SassFunction(name, [one._replace(operands=_resolved(one.operands, labels)) for one in code])
-
-    for line in text.splitlines():
-        if (found := _INSTRUCTION.match(line)) is not None:
-            address = int(found["address"], 16)
-            labels.update(dict.fromkeys(waiting, address))
-            waiting = []
-            operands = re.sub(r"\s+", "", found["operands"] or "")
-            code.append(Instruction(address, found["predicate"] or "", found["opcode"], operands))
-        elif (label := _LABEL.match(line)) is not None:
-            waiting.append(label["label"])
-        elif (head := _FUNCTION.match(line)) is not None:
-            yield from finished()
-            name, code, labels, waiting = head["name"], [], {}, []
-    yield from finished()
-
-
-def _resolved(operands: str, labels: dict[str, int]) -> str:
-    return re.sub(r"`\((\.L_x_\d+)\)", lambda found: hex(labels.get(found[1], 0)), operands)

@@ -1,8 +1,8 @@
-"""Which names of functions are nearest to one that does not exist, for whoever made it up.
+"""Which names are nearest to one that does not exist, for whoever made it up; and a compiler's errors with such names added.
 
 What language models make up has the words of real names in another order, one too many, in an old form, or with another API's
-prefix. Pieces of three characters find these where edit distances do not, in some milliseconds for thousands of names. It knows
-nothing of programs or headers. Where to look next: `tools/build/api_names.py`, which asks.
+prefix. Pieces of three characters find these where edit distances do not, in some milliseconds for thousands of names.
+Where to look next: `tools/build/nvcc.py`, whose errors these are; `rag/index.py`, which asks for the nearest of its own names.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterable
+from pathlib import Path
 
 MOST = 3
 
@@ -17,6 +18,49 @@ _ENOUGH = 0.45                             # of the pieces in common; below that
 _PREFIX = re.compile(r"cu(?:blasLt|blasXt|da|dnn|sparse|blas|fft|solver|rand)?(?=[A-Z_]|\Z)")
 # cublasSgemm and cublasCgemm differ in a type: one of them is enough, of equals that for float.
 _TYPED = re.compile(r"(?P<api>cu(?:blas(?:Xt)?|sparse|solver(?:Dn|Sp)))(?P<type>[SDCZ])(?=[a-z])")
+# What nvcc and g++ say of a name that they do not know, and of whom it is no member.
+_UNKNOWN = re.compile(
+    r"""error: (?:identifier "(?P<nvcc>\w+)" is undefined|['‘](?:\w+::)*(?P<gcc>\w+)['’] (?:was not|has not been) declared"""
+    r"""|['‘](?P<type>\w+)['’] does not name a type"""
+    r"""|\w* ?["'‘](?:\w+ )?(?:\w+::)*(?P<owner>\w+)["'’] has no member (?:named )?["'‘](?P<member>\w+)["'’])[^\n]*"""
+)
+_API = re.compile(r"cu(?:[A-Z]|da|dnn|blas|fft|rand|solver|sparse)\w*|CU[A-Z]*_\w+|__\w+|nv\w+")
+_WORD = re.compile(r"\b[A-Za-z_]\w{3,}")
+_SILENT = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:[^"\\\n]|\\.)*"', re.DOTALL)
+_VARIANT = re.compile(r"(?:_v\d+)?(?:_64)?(?:_ptds|_ptsz)?(?:_st|_enum|_params)?$")
+_SUBFOLDERS = ("", "crt", "cooperative_groups")        # of the toolkit's headers
+
+
+def with_nearest(log: str, folders: Iterable[Path]) -> str:
+    """Errors of nvcc or g++; to each on a name of CUDA or its libraries that does not exist, the nearest names are added.
+
+    `folders` are those of the libraries' headers, which are read where there is such an error. Names of members are looked for
+    where the class or namespace is one of these headers'.
+    """
+    places = list(dict.fromkeys(folder.resolve() for folder in folders))
+
+    def told(error: re.Match[str]) -> str:
+        name = error["nvcc"] or error["gcc"] or error["type"] or error["member"]
+        if not error["member"] and not _API.fullmatch(name):
+            return error.group()
+        words = frozenset[str]().union(*map(_words, places))
+        if name in words or (error["member"] and error["owner"] not in words):
+            return error.group()
+        near = nearest(name, words if error["member"] else filter(_API.fullmatch, words))
+        return f"{error.group()}; nearest: {', '.join(near)}" if near else error.group()
+
+    return _UNKNOWN.sub(told, log)
+
+
+@functools.lru_cache(maxsize=16)
+def _words(folder: Path) -> frozenset[str]:
+    """Every word of the headers in a folder, outside of comments and strings, but for variants of a name: cuMemAlloc_v2."""
+    found: set[str] = set()
+    for place in (folder / name for name in _SUBFOLDERS):
+        for file in place.iterdir() if place.is_dir() else ():
+            if file.is_file():
+                found.update(_WORD.findall(_SILENT.sub(" ", file.read_text("utf-8", "replace"))))
+    return frozenset(word for word in found if (plain := _VARIANT.sub("", word)) == word or plain not in found)
 
 
 def nearest(wanted: str, names: Iterable[str]) -> tuple[str, ...]:

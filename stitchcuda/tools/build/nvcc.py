@@ -3,7 +3,7 @@
 Without a GPU only cubins are made: nvcc's verdict and ptxas' report in well under a second per file. Nothing is loaded or
 run, and torch is not imported. Compilers run in the sandbox and write to a folder of their own; what they made is moved into
 the cache sealed. Where to look next: `tools/device/toolkit.py` (which nvcc), `tools/build/bindings.py` (against what),
-`tools/build/api_names.py` (what is refused before), `tools/build/extension_build.py` (what torch's headers cost),
+`tools/build/nearest_names.py` (names that do not exist), `tools/build/extension_build.py` (what torch's headers cost),
 `verify/program/builder_worker.py` (for whom).
 """
 
@@ -37,10 +37,10 @@ from stitchcuda.tools.build import (
     program_sources,
     sass,
 )  # fmt: skip
-from stitchcuda.tools.build.api_names import unknown_calls
 from stitchcuda.tools.build.bindings import Binding
 from stitchcuda.tools.build.extension_build import beside, with_front
 from stitchcuda.tools.build.libraries import Libraries
+from stitchcuda.tools.build.nearest_names import with_nearest
 from stitchcuda.tools.build.prefixes import Prefixes
 from stitchcuda.tools.device import toolkit
 from stitchcuda.tools.device.toolkit import Toolkit
@@ -79,7 +79,7 @@ def build(program: Path, *, arch: str, cache: Path, link: bool, machine: bool = 
 
     `link=False` makes cubins only; `link=True` makes the library that the program loads. Without a toolkit, or without any
     CUDA source in files of its own, the result says so in `skipped`. `machine`: a line on the machine code of each kernel, and
-    the fingerprint of what was built.
+    the fingerprint of the sources.
     Raises `Unavailable` where nothing can be built or kept, `BadInput` for an `arch` that is none.
     """
     started = time.monotonic()
@@ -100,8 +100,6 @@ def build(program: Path, *, arch: str, cache: Path, link: bool, machine: bool = 
     if kit is None:
         return BuildResult(ok=True, skipped=toolkit.missing())
     plain = _Place(kit, arch, cache, root, bindings.tvm())
-    if said := _misnamed(_with_libraries(plain, sources)[0], sources):
-        return BuildResult(ok=False, seconds=time.monotonic() - started, log=said)
     if link:
         made = [library(group, arch=arch, cache=cache, root=root) for group in program_sources.groups(sources)]
         known = tuple(usage for one in made for usage in one.kernels)
@@ -115,7 +113,7 @@ def build(program: Path, *, arch: str, cache: Path, link: bool, machine: bool = 
             log="\n".join(one.log for one in made if one.log),
             kernels=kernels,
             notes=notes,
-            code=code_fingerprint.fingerprint(root, binaries) if ok and machine else "",
+            code=code_fingerprint.fingerprint(root) if ok and machine else "",
         )
     place, found = _with_libraries(plain, cuda)
     with _writing(cache):
@@ -132,7 +130,7 @@ def build(program: Path, *, arch: str, cache: Path, link: bool, machine: bool = 
         log=_explained(failed, place, found) if failed else "",
         kernels=kernels,
         notes=notes,
-        code=code_fingerprint.fingerprint(root, binaries) if ok and machine else "",
+        code=code_fingerprint.fingerprint(root) if ok and machine else "",
     )
 
 
@@ -164,8 +162,6 @@ def library(
     plain = _Place(kit, arch, cache.resolve(), root, binding or bindings.tvm(), included)
     place, found = _with_libraries(plain, sources, ldflags)
     wider = replace(place, includes=(*included, *cuda_includes))
-    if said := _misnamed(wider, sources, (*cflags, *cuda_flags)):
-        return Library(path=None, log=said, seconds=time.monotonic() - started)
     with _writing(plain.cache):
         ours = beside(sources, plain.binding.torch, plain.cache)
 
@@ -237,17 +233,9 @@ def _with_libraries(place: _Place, sources: Sequence[Path], ldflags: Sequence[st
     return replace(place, binding=libraries.bound(place.binding, found)), found
 
 
-def _misnamed(place: _Place, sources: Sequence[Path], flags: Sequence[str] = ()) -> str:
-    """Calls of NVIDIA's functions that no header has, as errors: before any compiler runs, and for all sources at once."""
-    own = {header for source in sources for header in program_sources.headers(source, place.root, place.includes)}
-    folders = (*place.kit.includes, *place.binding.folders)
-    order = (*_includes(place), *flags)
-    said = unknown_calls(sources, sorted(own), order=order, folders=folders, root=place.root, cache=place.cache)
-    return compiler_log.trimmed(said, place.root, place.elsewhere)
-
-
 def _explained(log: str, place: _Place, found: Libraries) -> str:
-    return libraries.explained(compiler_log.trimmed(log, place.root, place.elsewhere), found, libraries.places(place.kit))
+    said = with_nearest(compiler_log.trimmed(log, place.root, place.elsewhere), (*place.kit.includes, *found.includes))
+    return libraries.explained(said, found, libraries.places(place.kit))
 
 
 def _cuda(source: Path, place: _Place, *, cubin: bool, extra: tuple[str, ...] = ()) -> _Object:

@@ -13,7 +13,6 @@ from statistics import median
 from stitchcuda.state import Record
 
 CONFIDENCE = 0.95
-FEWEST = 6                                 # samples whose smallest and largest hold the median with 95 %: 1 - 2 / 2^6
 
 
 class Median(Record):

@@ -67,26 +67,21 @@ def find_torch() -> Torch | None:
 def look() -> tuple[Driver | None, list[Check]]:
     """The driver with its GPUs, or None; and the two lines about them."""
     without = "nothing to do: programs run on the simulator; to measure, use a machine with an NVIDIA GPU"
+
+    def none(driver: str, gpu: str, remedy: str) -> tuple[None, list[Check]]:
+        lines = [("driver", driver, remedy), ("gpu", gpu, without)]
+        return None, [Check(name=name, ok=False, detail=detail, remedy=what) for name, detail, what in lines]
+
     smi = shutil.which("nvidia-smi")
     if smi is None:
-        return None, [
-            Check(name="driver", ok=False, detail="no NVIDIA driver found", remedy=without),
-            Check(name="gpu", ok=False, detail="none", remedy=without),
-        ]
+        return none("no NVIDIA driver found", "none", without)
     ok, text = said(smi, "--query-gpu=driver_version,name,memory.total,compute_cap", "--format=csv,noheader")
     rows = [[part.strip() for part in line.split(",")] for line in text.splitlines() if line.count(",") == 3]
+    repair = "repair the NVIDIA driver; in a container, start it with --gpus all"
     if not ok or not rows:
-        repair = "repair the NVIDIA driver; in a container, start it with --gpus all"
-        return None, [
-            Check(name="driver", ok=False, detail=f"nvidia-smi fails: {' '.join(text.split())[:200]}", remedy=repair),
-            Check(name="gpu", ok=False, detail="none that answers", remedy=without),
-        ]
-    if not all(numbers(row[3]) for row in rows):
-        strange = next(f"{name} ({capability})" for _, name, _, capability in rows if not numbers(capability))
-        return None, [
-            Check(name="driver", ok=True, detail=rows[0][0]),
-            Check(name="gpu", ok=False, detail=f"no compute capability is told of {strange}", remedy=without),
-        ]
+        return none(f"nvidia-smi fails: {' '.join(text.split())[:200]}", "none that answers", repair)
+    if strange := next((f"{name} ({capability})" for _, name, _, capability in rows if not numbers(capability)), ""):
+        return none(rows[0][0], f"no compute capability is told of {strange}", repair)
     # "CUDA UMD Version" since driver 610
     newest = re.search(r"CUDA(?: UMD)? Version\s*:\s*([\d.]+)", said(smi)[1])
     driver = Driver(
@@ -119,14 +114,12 @@ def fits(driver: Driver | None) -> list[Check]:
 def _nvcc_torch(toolkit: Toolkit, torch: Torch) -> Check:
     """torch.utils.cpp_extension refuses to build under another CUDA major and only warns of another minor."""
     name = "nvcc and torch"
-    if torch.cuda is None:
+    ours, its = numbers(toolkit.version), numbers(torch.cuda or "")
+    if ours is None or its is None:
         return Check(name=name, ok=True, detail="torch is a CPU build: nothing to match")
-    ours, its = numbers(toolkit.version), numbers(torch.cuda)
     both = f"nvcc {toolkit.version}, torch built for CUDA {torch.cuda}"
-    if ours is None or its is None or ours == its:
-        return Check(name=name, ok=True, detail=both)
     if ours[0] == its[0]:
-        return Check(name=name, ok=True, detail=f"{both}: the same major, which is enough")
+        return Check(name=name, ok=True, detail=both)
     detail = f"{both}: programs that build through torch.utils.cpp_extension fail; tvm-ffi's build"
     remedy = f"set CUDA_HOME to a CUDA {its[0]} toolkit, or install a torch built for CUDA {ours[0]}"
     return Check(name=name, ok=False, detail=detail, remedy=remedy)
@@ -139,11 +132,9 @@ def _driver_cuda(driver: Driver, toolkit: Toolkit | None, torch: Torch | None) -
         return Check(name=name, ok=False, detail=f"nvidia-smi {driver.version} names no CUDA version", remedy=remedy)
     wanted = {"nvcc": numbers(toolkit.version) if toolkit else None, "torch": numbers(torch.cuda or "") if torch else None}
     here = {who: version for who, version in wanted.items() if version is not None}
-    if not here:
-        return Check(name=name, ok=True, detail="neither nvcc nor a torch for CUDA is here: nothing to match")
     told = ", ".join(f"{who} is CUDA {_told(version)}" for who, version in here.items())
-    detail = f"{told}; driver {driver.version} runs up to {_told(driver.cuda)}"
-    newest = max(here.values())
+    detail = f"{told or 'no CUDA is here'}; driver {driver.version} runs up to {_told(driver.cuda)}"
+    newest = max(here.values(), default=driver.cuda)
     if newest[0] > driver.cuda[0]:
         branch = _BRANCHES.get(newest[0])
         first = f"install driver {branch} or newer" if branch else f"install a driver for CUDA {newest[0]}"
@@ -156,14 +147,10 @@ def _driver_cuda(driver: Driver, toolkit: Toolkit | None, torch: Torch | None) -
 
 def _nvcc_gpu(driver: Driver, toolkit: Toolkit) -> Check:
     name = "nvcc and gpu"
-    ok, text = said(toolkit.nvcc, "--list-gpu-code")
-    known = re.findall(r"sm_\d+", text)
-    if not ok or not known:
-        detail = f"nvcc does not say what it compiles for: {text[:100]}"
-        return Check(name=name, ok=False, detail=detail, remedy="repair the toolkit")
+    known = re.findall(r"sm_\d+", said(toolkit.nvcc, "--list-gpu-code")[1])
     lacking = sorted({f"sm_{capability.replace('.', '')}" for capability in driver.capabilities} - set(known))
     if lacking:
-        detail = f"nvcc {toolkit.version} compiles for {known[0]} to {known[-1]}, not for {', '.join(lacking)}"
+        detail = f"nvcc {toolkit.version} compiles for {', '.join(known) or 'nothing'}, not for {', '.join(lacking)}"
         return Check(name=name, ok=False, detail=detail, remedy="set CUDA_HOME to a toolkit that knows this GPU")
     here = ", ".join(sorted(set(driver.capabilities)))
     return Check(name=name, ok=True, detail=f"nvcc compiles for compute capability {here}")
@@ -172,28 +159,19 @@ def _nvcc_gpu(driver: Driver, toolkit: Toolkit) -> Check:
 def _torch_gpu(driver: Driver, torch: Torch) -> Check:
     name = "torch and gpu"
     if torch.cuda is None:
+        remedy = f'pip uninstall -y torch && pip install "torch=={torch.version.partition("+")[0]}"'
+        if driver.cuda and driver.cuda[0] < _PLAIN_TORCH:
+            which = f"the build for CUDA {driver.cuda[0]}.x, with the line that pytorch.org/get-started/locally gives"
+            remedy = f"pip uninstall -y torch, then install {which}"
         detail = f"torch {torch.version} is a CPU build and does not see the GPU"
-        return Check(name=name, ok=False, detail=detail, remedy=_cuda_build(driver, torch))
+        return Check(name=name, ok=False, detail=detail, remedy=remedy)
     ok, text = said(sys.executable, "-c", _TRIAL, seconds=_TRIAL_S)
     if ok:
         return Check(name=name, ok=True, detail=(text.splitlines() or ["it says nothing"])[-1])
     errors = [line for line in text.splitlines() if re.match(r"[\w.]*(Error|Exception)\b", line)]
     why = errors[-1] if errors else " ".join(text.split())[-200:]
-    need, newest = numbers(torch.cuda), driver.cuda
-    if need and newest and need[0] > newest[0]:
-        remedy = f"see driver and CUDA above, or {_cuda_build(driver, torch)}"
-    else:
-        remedy = "check CUDA_VISIBLE_DEVICES and that /dev/nvidia-uvm is there (in a container: --gpus all)"
+    remedy = "mend what is not ok above; else check CUDA_VISIBLE_DEVICES and /dev/nvidia-uvm (in a container: --gpus all)"
     return Check(name=name, ok=False, detail=f"torch {torch.version} cannot use the GPU: {why}", remedy=remedy)
-
-
-def _cuda_build(driver: Driver, torch: Torch) -> str:
-    """How to get the torch that this driver runs, in the version that is here."""
-    plain = torch.version.partition("+")[0]
-    if driver.cuda and driver.cuda[0] < _PLAIN_TORCH:
-        which = f"the build for CUDA {driver.cuda[0]}.x, with the line that pytorch.org/get-started/locally gives"
-        return f"pip uninstall -y torch, then install {which}"
-    return f'pip uninstall -y torch && pip install "torch=={plain}"'
 
 
 def _told(version: tuple[int, int]) -> str:

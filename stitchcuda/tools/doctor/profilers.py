@@ -1,4 +1,4 @@
-"""Doctor's look at what shows where time goes: nsys and its importer, ncu and the counters, the sanitizer, the disassemblers.
+"""Doctor's look at what shows where time goes: nsys and its importer, ncu and the counters, the sanitizer.
 
 No program is profiled here: whether counters may be read is told from the driver's settings and this process's capabilities.
 Where to look next: `tools/doctor/doctor.py`, `tools/doctor/cuda.py`.
@@ -7,21 +7,16 @@ Where to look next: `tools/doctor/doctor.py`, `tools/doctor/cuda.py`.
 from __future__ import annotations
 
 import re
-import shutil
 from pathlib import Path
 
-from stitchcuda.tools.build import disassembly
 from stitchcuda.tools.device.toolkit import find_toolkit
 from stitchcuda.tools.doctor.cuda import Driver
 from stitchcuda.tools.doctor.finding import NOTHING_WITHOUT_GPU, Check, numbers, said, tried
-from stitchcuda.tools.profile import ncu_report
+from stitchcuda.tools.profile import ncu_report, nsys_command
 from stitchcuda.tools.profile.ncu_command import find_ncu
-from stitchcuda.tools.profile.nsys_command import find_nsys
 from stitchcuda.tools.profile.sanitizer import find_sanitizer
 
 PROC = Path("/proc")
-_NVIDIA = (Path("/opt/nvidia"), Path("/usr/local/cuda"))
-_PACKAGES = {"libdw.so.1": "libdw1", "libelf.so.1": "libelf1"}  # Debian's and Ubuntu's
 _SYS_ADMIN, _PERFMON = 21, 38              # bits of CapEff (linux/capability.h)
 _PERFMON_DRIVER = 565                      # from this branch on CAP_PERFMON is enough (NVIDIA, ERR_NVGPUCTRPERM)
 _WHOLE_USER_MAP = ["0", "0", "4294967295"]  # the first user namespace: the only one whose capabilities the driver heeds
@@ -35,66 +30,34 @@ def profilers(driver: Driver | None, proc: Path = PROC) -> list[Check]:
         checks += tried("counters", lambda: _counters(driver, proc))
     checks += tried("ncu-report", _ncu_report)
     name, title = "compute-sanitizer", "Compute Sanitizer"
-    checks += tried(name, lambda: _tool(name, title, find_sanitizer(), "cuda-sanitizer", driver))
-    return checks + tried("disassemblers", _disassemblers)
+    return checks + tried(name, lambda: _tool(name, title, find_sanitizer(), "cuda-sanitizer", driver))
 
 
 def _tool(name: str, title: str, found: Path | None, package: str, driver: Driver | None) -> Check:
-    """A tool that is here or not; `title` is what it calls itself."""
+    """A tool that is here or not; `title` is what it calls itself. NVIDIA names its packages after the CUDA they come with."""
+    toolkit = find_toolkit() if driver else None
+    remedy = NOTHING_WITHOUT_GPU
+    if driver is not None:
+        major, minor = (numbers(toolkit.version) if toolkit else None) or driver.cuda or (13, 0)
+        remedy = f"apt install {package}-{major}-{minor} (from NVIDIA's apt repository)"
     if found is None:
-        return Check(name=name, ok=False, detail="not found", remedy=_install(package, driver))
+        return Check(name=name, ok=False, detail="not found", remedy=remedy)
     ok, text = said(found, "--version")
-    if not ok:
-        detail = f"{found} does not run: {' '.join(text.split())[-200:]}"
-        return Check(name=name, ok=False, detail=detail, remedy=_install(package, driver))
     version = re.search(r"\d{4}\.\d+[\d.]*", text)
-    if version is None or title not in text:
-        detail = f"{found} is not {title}: it says {' '.join(text.split())[:100] or 'nothing'}"
-        return Check(name=name, ok=False, detail=detail, remedy=_install(package, driver))
-    return Check(name=name, ok=True, detail=f"{version.group(0)} ({found})")
-
-
-def _install(package: str, driver: Driver | None) -> str:
-    """NVIDIA names its packages after the CUDA they come with."""
-    if driver is None:
-        return NOTHING_WITHOUT_GPU
-    toolkit = find_toolkit()
-    major, minor = (numbers(toolkit.version) if toolkit else None) or driver.cuda or (13, 0)
-    return f"apt install {package}-{major}-{minor} (from NVIDIA's apt repository)"
+    if ok and version and title in text:
+        return Check(name=name, ok=True, detail=f"{version.group(0)} ({found})")
+    detail = f"{found} is not {title} or does not run: it says {' '.join(text.split())[-200:] or 'nothing'}"
+    return Check(name=name, ok=False, detail=detail, remedy=remedy)
 
 
 def _nsys(driver: Driver | None) -> Check:
-    """nsys itself, and the importer without which it leaves a .qdstrm that nothing here reads."""
-    found = find_nsys()
-    check = _tool("nsys", "Nsight Systems", found, "cuda-nsight-systems", driver)
-    if not check.ok or found is None:
+    """nsys itself, and the libraries without which its importer leaves a .qdstrm that nothing here reads."""
+    check = _tool("nsys", "Nsight Systems", nsys_command.find_nsys(), "cuda-nsight-systems", driver)
+    packages = " ".join(nsys_command.lacking())
+    if not check.ok or not packages:
         return check
-    importer = _importer(found)
-    if importer is None:
-        return Check(name="nsys", ok=True, detail=f"{check.detail}; its importer was not found, so it was not checked")
-    _, links = said("ldd", importer)
-    if " => " not in links:
-        detail = f"{check.detail}; what its importer links to cannot be told: {' '.join(links.split())[:100]}"
-        return Check(name="nsys", ok=True, detail=detail)
-    lacking = sorted(re.findall(r"^\s*(\S+) => not found", links, re.MULTILINE))
-    if not lacking:
-        return check
-    detail = f"{check.detail}; its importer lacks {', '.join(lacking)}: traces stay .qdstrm files and cannot be read"
-    packages = sorted({_PACKAGES[library] for library in lacking if library in _PACKAGES})
-    unknown = [library for library in lacking if library not in _PACKAGES]
-    remedies = [f"apt install {' '.join(packages)}, or run install.sh of make gpu-bundle"] if packages else []
-    remedies += [f"install what brings {', '.join(unknown)}"] if unknown else []
-    return Check(name="nsys", ok=False, detail=detail, remedy="; ".join(remedies))
-
-
-def _importer(nsys: Path) -> Path | None:
-    """QdstrmImporter lies in a folder beside nsys's own: host-linux-x64, or linux-desktop-* inside Nsight Compute."""
-    beside = sorted(nsys.resolve().parent.parent.glob("*/QdstrmImporter"))
-    patterns = ("nsight-*/*/host*/QdstrmImporter", "nsight-*/host*/QdstrmImporter")
-    usual = sorted(place for root in _NVIDIA for pattern in patterns for place in root.glob(pattern))
-    on_path = shutil.which("QdstrmImporter")
-    found = [*beside, *([Path(on_path)] if on_path else []), *reversed(usual)]
-    return found[0] if found else None
+    detail = f"{check.detail}; its importer needs {packages}: traces stay .qdstrm files and cannot be read"
+    return Check(name="nsys", ok=False, detail=detail, remedy=f"apt install {packages}, or run install.sh of make gpu-bundle")
 
 
 def _counters(driver: Driver, proc: Path) -> Check:
@@ -140,13 +103,3 @@ def _capability(driver: Driver, proc: Path) -> str:
 def _ncu_report() -> Check:
     why, _, remedy = ncu_report.missing().partition("; ")
     return Check(name="ncu-report", ok=not why, detail=why or "Nsight Compute's reports can be read", remedy=remedy)
-
-
-def _disassemblers() -> Check:
-    places = {tool: disassembly.find(tool) for tool in ("cuobjdump", "nvdisasm")}
-    lacking = [tool for tool, found in places.items() if not found]
-    if lacking:
-        remedy = f"pip install {' '.join(f'nvidia-cuda-{tool}' for tool in lacking)}"
-        return Check(name="disassemblers", ok=False, detail=f"not found: {', '.join(lacking)}", remedy=remedy)
-    folders = dict.fromkeys(str(found[0].parent) for found in places.values())
-    return Check(name="disassemblers", ok=True, detail=f"{' and '.join(places)} in {', '.join(folders)}")

@@ -12,12 +12,12 @@ from pathlib import Path
 
 from stitchcuda.state import SanitizerResult
 from stitchcuda.tools.profile import profiling
-from stitchcuda.verify.client import Judge
+from stitchcuda.tools.profile.runner import Runner
 
 _ERRORS = ("memcheck", "synccheck")
 
 
-def sanitize(program: Path, judge: Judge) -> SanitizerResult:
+def sanitize(program: Path, judge: Runner) -> SanitizerResult:
     """Findings of all tools in one call; `skipped` names each that could not run, with the reason.
 
     `clean` is None where nothing was found, but no tool ran, or one that did came to no good end: `notes` say so.

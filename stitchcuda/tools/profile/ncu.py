@@ -11,11 +11,11 @@ from pathlib import Path
 from stitchcuda.state import ProfileResult
 from stitchcuda.tools.profile import kernel_text, profiling
 from stitchcuda.tools.profile.profiling import CountedKernels
+from stitchcuda.tools.profile.runner import Runner
 from stitchcuda.tools.profile.system_profile import SystemProfile
-from stitchcuda.verify.client import Judge
 
 
-def profile_kernels(program: Path, judge: Judge, system: SystemProfile | None) -> tuple[ProfileResult, CountedKernels | None]:
+def profile_kernels(program: Path, judge: Runner, system: SystemProfile | None) -> tuple[ProfileResult, CountedKernels | None]:
     """Hardware counters of the kernels that take the most time in `system`; `skipped` says why there are none."""
     if system is None:
         return ProfileResult(tool="ncu", skipped="without a system profile it is not known which kernels to look at"), None

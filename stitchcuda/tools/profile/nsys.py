@@ -11,11 +11,11 @@ from pathlib import Path
 from stitchcuda.errors import Unavailable
 from stitchcuda.state import ProfileResult
 from stitchcuda.tools.profile import profile_text, profiling
+from stitchcuda.tools.profile.runner import Runner
 from stitchcuda.tools.profile.system_profile import SystemProfile
-from stitchcuda.verify.client import Judge
 
 
-def profile_system(program: Path | None, judge: Judge) -> tuple[ProfileResult, SystemProfile | None]:
+def profile_system(program: Path | None, judge: Runner) -> tuple[ProfileResult, SystemProfile | None]:
     """Where the time of one warm call goes, of the reference without a program.
 
     `skipped` says why nobody can tell, `why` why not Nsight Systems.

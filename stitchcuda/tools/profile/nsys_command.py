@@ -132,7 +132,7 @@ def exported(nsys: Path, report: Path, run: Run, *, seconds: float = EXPORT_S, e
         raise Unavailable(f"nsys export was ended after {done.seconds:.0f} s, its time limit: profile fewer calls")
     if done.code == 0 and target.is_file() and target.stat().st_size:
         return target
-    if "mporter" in done.output or _lacking():
+    if "mporter" in done.output or lacking():
         raise Unavailable(f"nsys cannot export its report: {_importing()}")
     raise Unavailable(f"nsys export failed with code {done.code}: {_last(done.output)}")
 
@@ -160,7 +160,7 @@ def _folders(nsys: Path) -> tuple[Path, ...]:
     return (nsys.resolve().parent.parent,)
 
 
-def _lacking() -> list[str]:
+def lacking() -> list[str]:
     """Packages with libraries that the importer needs and that this machine does not have."""
     packages = []
     for library, package in _LIBRARIES.items():
@@ -173,7 +173,7 @@ def _lacking() -> list[str]:
 
 def _importing() -> str:
     """Why the importer fails, with the remedy. nsys itself only says that it or what it depends on was not found."""
-    if packages := _lacking():
+    if packages := lacking():
         return f"its importer needs {' and '.join(packages)}; install them (apt install {' '.join(packages)})"
     return "its importer (QdstrmImporter) is not beside it or does not start; install NVIDIA's whole nsight-systems package"
 

@@ -10,12 +10,11 @@ from pathlib import Path
 
 from stitchcuda.compiler.capture.op_graph import OpGraph
 from stitchcuda.compiler.regions.floor import program_floor
-from stitchcuda.state import DeviceFacts, Record, Settings
-from stitchcuda.tools.device.device import device_facts
+from stitchcuda.state import DeviceFacts, Precision, Record
 from stitchcuda.tools.profile import kernel_text, profile_table, profile_text, profiling
 from stitchcuda.tools.profile.profiling import CountedKernels
+from stitchcuda.tools.profile.runner import Runner
 from stitchcuda.tools.profile.system_profile import SystemProfile, grouped
-from stitchcuda.verify.client import Judge
 
 
 class ProfileReport(Record):
@@ -36,29 +35,27 @@ class ProfileReport(Record):
         return self.program or self.reference
 
 
-def profile(reference: Path, program: Path | None, settings: Settings, *, cache: Path, counters: bool) -> ProfileReport:
-    """Profiles the reference, and a program of it if there is one; with `counters` also its longest kernels.
-
-    Raises `BadInput` for a reference that cannot be called, `Unavailable` without a GPU and for a program that does not load.
+def profile(
+    judge: Runner, graph: OpGraph, program: Path | None, *, name: str, device: DeviceFacts, precision: Precision, counters: bool
+) -> ProfileReport:
+    """Profiles the judge's reference, which was captured as `graph`, and a program of it if there is one; with `counters` also
+    the longest kernels. `name` is shown. Raises `Unavailable` without a GPU and for a program that does not load.
     """
-    device = device_facts(settings.target, measure=True)
-    with Judge(reference, settings, cache=cache, arch=device.arch) as judge:
-        graph = OpGraph.model_validate_json(judge.baseline().capture)
-        before = profiling.system_profile(judge, None)
-        after = profiling.system_profile(judge, program) if program else None
-        report = ProfileReport(
-            name=(program or reference).name,
-            device=device,
-            floor_ms=None,
-            reference=before,
-            program=after,
-            notes=(f"no floor: {graph.opaque}",) if graph.opaque else (),
-        )
-        if not graph.opaque:
-            floor = program_floor(graph, device, settings.precision)
-            report = report.model_copy(update={"floor_ms": floor.ms, "floor_binds": floor.binds})
-        if counters:
-            report = report.model_copy(update={"kernels": profiling.kernel_profiles(judge, program, report.asked)})
+    before = profiling.system_profile(judge, None)
+    after = profiling.system_profile(judge, program) if program else None
+    report = ProfileReport(
+        name=name,
+        device=device,
+        floor_ms=None,
+        reference=before,
+        program=after,
+        notes=(f"no floor: {graph.opaque}",) if graph.opaque else (),
+    )
+    if not graph.opaque:
+        floor = program_floor(graph, device, precision)
+        report = report.model_copy(update={"floor_ms": floor.ms, "floor_binds": floor.binds})
+    if counters:
+        report = report.model_copy(update={"kernels": profiling.kernel_profiles(judge, program, report.asked)})
     return report
 
 

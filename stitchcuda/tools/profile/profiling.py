@@ -26,11 +26,11 @@ from stitchcuda.tools.profile import ncu_command, ncu_report, nsys_command, nsys
 from stitchcuda.tools.profile.cupti_trace import read_trace
 from stitchcuda.tools.profile.kernel_profile import KernelProfile
 from stitchcuda.tools.profile.report_reader import read_apart
+from stitchcuda.tools.profile.runner import Runner
 from stitchcuda.tools.profile.sanitizer import TOOLS, Sanitized
 from stitchcuda.tools.profile.sanitizer_log import Tool
 from stitchcuda.tools.profile.system_profile import SystemProfile
 from stitchcuda.tools.profile.untrusted_file import open_foreign
-from stitchcuda.verify.client import Judge
 
 CALLS, WARM = 5, 5                         # of each kind; warm ones come before
 _SECONDS = 300.0                           # for one rehearsal
@@ -38,7 +38,7 @@ _SANITIZING_S = 120.0                      # for one of four tools; most take 5 
 _MOST_BYTES = 10_000                       # of a few times
 
 
-def system_profile(judge: Judge, program: Path | None) -> SystemProfile:
+def system_profile(judge: Runner, program: Path | None) -> SystemProfile:
     """Where the time of a call goes: of the reference (None), or of a program that was judged correct.
 
     Raises `Unavailable` without a GPU, and where not even events work, with all reasons.
@@ -63,7 +63,7 @@ class CountedKernels(Record):
     notes: tuple[str, ...] = ()
 
 
-def kernel_profiles(judge: Judge, program: Path | None, system: SystemProfile) -> CountedKernels:
+def kernel_profiles(judge: Runner, program: Path | None, system: SystemProfile) -> CountedKernels:
     """Counters of the kernels that take the most time in `system`, of one call."""
     kernels = system.by_name()
     chosen = ncu_command.choose(kernels)
@@ -87,7 +87,7 @@ def kernel_profiles(judge: Judge, program: Path | None, system: SystemProfile) -
     return CountedKernels(kernels=tuple(found), notes=(*done.notes, *missed))
 
 
-def sanitized(judge: Judge, program: Path, tools: Sequence[Tool] = TOOLS) -> tuple[Sanitized, ...]:
+def sanitized(judge: Runner, program: Path, tools: Sequence[Tool] = TOOLS) -> tuple[Sanitized, ...]:
     """What compute-sanitizer's tools find in one call of a program (a folder), in its own kernels."""
     found: list[Sanitized] = []
     kernels = [base_name(name) for name in in_sources(program)]
@@ -110,7 +110,7 @@ class _Rehearsed:
     """Runs a profiler's command line, which lacks the program, in front of a rehearsal. `kernels`: the program's own."""
 
     def __init__(
-        self, judge: Judge, program: Path | None, folder: Path, *, how: str, calls: int = CALLS, warm: int = WARM
+        self, judge: Runner, program: Path | None, folder: Path, *, how: str, calls: int = CALLS, warm: int = WARM
     ) -> None:
         self._judge, self._program, self._folder = judge, program, folder
         self._how, self._calls, self._warm = how, calls, warm
@@ -134,7 +134,7 @@ class _Rehearsed:
         return done
 
 
-def _by_nsys(judge: Judge, program: Path | None, folder: Path, why: str) -> SystemProfile:
+def _by_nsys(judge: Runner, program: Path | None, folder: Path, why: str) -> SystemProfile:
     nsys = nsys_command.find_nsys()
     if nsys is None:
         raise Unavailable("it is not on this machine; install NVIDIA's nsight-systems")
@@ -145,14 +145,14 @@ def _by_nsys(judge: Judge, program: Path | None, folder: Path, why: str) -> Syst
         return nsys_export.read_export(exported, own=rehearsed.kernels)
 
 
-def _by_cupti(judge: Judge, program: Path | None, folder: Path, why: str) -> SystemProfile:
+def _by_cupti(judge: Runner, program: Path | None, folder: Path, why: str) -> SystemProfile:
     rehearsed = _Rehearsed(judge, program, folder, how="cupti")
     _succeeded(rehearsed([], seconds=_SECONDS))
     with _reading("the trace"):
         return read_trace(folder / "trace.json", own=rehearsed.kernels, why=why)
 
 
-def _by_events(judge: Judge, program: Path | None, folder: Path, why: str) -> SystemProfile:
+def _by_events(judge: Runner, program: Path | None, folder: Path, why: str) -> SystemProfile:
     _succeeded(_Rehearsed(judge, program, folder, how="events")([], seconds=_SECONDS))
     with _reading("the times of the events"):
         with open_foreign(folder / "events.json", _MOST_BYTES) as file:

@@ -22,9 +22,9 @@ from stitchcuda.verify.inputs.secret_inputs import SecretInputs, declared_sizes,
 from stitchcuda.verify.integrity import device_time
 from stitchcuda.verify.integrity.screen import screen
 from stitchcuda.verify.judge import correctness
-from stitchcuda.verify.judge.judge_resources import TIMINGS, Ahead, JudgeResources, large
-from stitchcuda.verify.processes.early_builds import EarlyBuilds
-from stitchcuda.verify.processes.worker import OnBuild, Worker, WorkerFailed
+from stitchcuda.verify.judge.judge_resources import JudgeResources, large
+from stitchcuda.verify.processes.builder import Builder
+from stitchcuda.verify.processes.worker import Worker, WorkerFailed
 from stitchcuda.verify.program.trial import LoadedProgram, Trial
 
 _MEMORY = re.compile(r"ran out of memory|used more memory than it may")
@@ -32,17 +32,22 @@ _IDLE_S = 0.3                              # for which a program is not called: 
 
 
 class LoadingProgram(NamedTuple):
-    """A program that is being loaded into a new worker, with switches for its kernels."""
+    """A program that is being loaded into a new worker, with switches for its kernels, and that worker's own builder if any."""
 
     worker: Worker
     trial: Trial
     loading: Future[None]
+    builder: Builder | None
 
     def close(self) -> None:
-        """For a seat that nobody took. Who waits for its loading sees it die, and is done before anything is closed."""
+        """From any state, once. Who waits for its loading sees it die, and is done before anything is closed."""
+        if self.builder:
+            self.builder.stop()
         self.worker.child.kill()
         wait([self.loading])
         self.worker.close()
+        if self.builder:
+            self.builder.close()
 
 
 class Examination:
@@ -54,17 +59,11 @@ class Examination:
     def check(self, of: str, seeds: int, *, fresh: bool) -> CheckResult:
         """Judge the program of this path; `fresh` draws parameters and input sets that no program has seen."""
         started = time.monotonic()
-        self._room.ahead.close()
-        self._room.ahead = Ahead(of)
-        timed_next = False
         try:
             with self._room.copy(of) as program:
                 result, self._room.terms[of] = self._screened(program, seeds, fresh=fresh)
-            timed_next = result.ok and fresh and self._room.hurried
         finally:
-            if not timed_next:             # which waits for that itself
-                self._room.ahead.close()
-                self._room.errands.quiet()
+            self._room.errands.quiet()
         return result.model_copy(update={"seconds": time.monotonic() - started})
 
     def _screened(self, program: Path, seeds: int, *, fresh: bool) -> tuple[CheckResult, InputTerms]:
@@ -74,29 +73,26 @@ class Examination:
             on_gpu = self._room.target == "cuda"
             return CheckResult(ok=False, tier="timed" if on_gpu else "simulated", reasons=refused), InputTerms()
 
-        def checked(*, hurried: bool) -> tuple[CheckResult, InputTerms]:
-            return state_mismatch.agreed(lambda terms: self._check(program, seeds, fresh=fresh, terms=terms, hurried=hurried))
+        def checked(*, two: bool) -> tuple[CheckResult, InputTerms]:
+            return state_mismatch.agreed(lambda terms: self._check(program, seeds, fresh=fresh, terms=terms, two=two))
 
-        hurried = fresh and self._room.hurried
-        result, terms = checked(hurried=hurried)
-        if hurried and any(map(_MEMORY.search, result.reasons)):  # for what was done ahead, perhaps
-            self._room.ahead.close()
+        two = fresh and self._room.two_at_once
+        result, terms = checked(two=two)
+        if two and any(map(_MEMORY.search, result.reasons)):     # one worker may have enough
             self._room.errands.quiet()
-            result, terms = checked(hurried=False)
+            result, terms = checked(two=False)
         noted = tuple(f"the source: {one.sentence}" for one in findings)
         return result.model_copy(update={"notes": (*result.notes, *noted)}), terms
 
-    def _check(self, program: Path, seeds: int, *, fresh: bool, terms: InputTerms, hurried: bool) -> CheckResult:
+    def _check(self, program: Path, seeds: int, *, fresh: bool, terms: InputTerms, two: bool) -> CheckResult:
         """Raises `OtherTerms` for a program that has not all of the reference's state under its names.
 
-        `hurried`: what takes its time on a GPU is begun ahead, which takes more memory.
+        `two`: the worker with switches is built and loaded beside the first one, which takes more memory.
         """
         exam = self._room.exam(1, fresh=fresh, terms=terms)
         self._room.make_room(exam)
-        early = EarlyBuilds(self._room.builder, self._room.second_builder()) if hurried else None
-        build = early.build if early else self._room.builder.build
-        seated: list[LoadingProgram] = []          # ahead of time
-        seat = functools.partial(self._seat, program, exam, build, seated)
+        seated: list[LoadingProgram] = []
+        seat = functools.partial(self._seat, program, exam, seated)
 
         def nobody_sits() -> None:
             for unused in seated:
@@ -107,9 +103,7 @@ class Examination:
                 stack.callback(self._room.errands.tidy, exam.close)
             stack.callback(self._room.errands.answered)
             stack.callback(nobody_sits)
-            if early:
-                stack.callback(self._room.errands.tidy, lambda: self._room.returned(early.close()))
-            worker = self._room.worker(program, exam, build)
+            worker = self._room.worker(program, exam)
             sitter = stack.enter_context(contextlib.ExitStack())
             sitter.callback(self._room.errands.tidy, worker.close)
             # While the program is built the reference answers all other questions, of which loading needs none.
@@ -117,6 +111,8 @@ class Examination:
             again = self._room.errands.ask(lambda: reloaded(self._room.ask, exam) if fresh else None)
             worker.expire_in(self._room.limits.check_s)
             one = Trial(worker, exam, self._room.construction(), self._room.target, self._room.limits)
+            if two and not large(exam):
+                seated.append(self._seated(program, exam, self._room.new_builder()))
             try:
                 try:
                     one.load(program, cache=self._room.cache, arch=self._room.arch)
@@ -124,10 +120,6 @@ class Examination:
                     completed.result()     # what is wrong with the reference comes first
             except WorkerFailed as failure:
                 return correctness.failed(one, state_mismatch.reconsidered(self._room.ask, exam, one.state, failure, terms))
-            if early and not early.failed and not large(exam):
-                seated.append(self._seated(program, exam, build))
-                while len(self._room.ahead) < TIMINGS:
-                    self._room.ahead.add(self._room.born(program, exam))
             try:
                 others = resized(self._room.ask, exam, declared_sizes(program)) if fresh else []
             except WorkerFailed as failure:
@@ -135,7 +127,7 @@ class Examination:
             with self._room.turn(worker):
                 result = correctness.sit(
                     one, exam, seeds, final=fresh, profile=self._room.target == "cuda", others=others,
-                    still=lambda: wait([ahead.loading for ahead in seated]),
+                    still=lambda: wait([other.loading for other in seated]),
                 )  # fmt: skip
 
             idle: Future[str] | None = None
@@ -151,7 +143,7 @@ class Examination:
                         result = correctness.remarked(result, one, exam, seeds, reload=again.result)
                 sitter.close()
 
-            if fresh and result.ok and self._room.hurried:
+            if fresh and result.ok and self._room.watches_idle:
                 self._room.reference_work()  # is recorded before the program is left alone, when it may do what it likes
                 idle = self._room.errands.begin(lambda: self._left_alone(one))
                 sitter.callback(wait, [idle])  # one thread at a time asks a worker, or closes it
@@ -183,20 +175,24 @@ class Examination:
         with self._room.turn():
             return one.idle(_IDLE_S)
 
-    def _seated(self, program: Path, exam: SecretInputs, build: OnBuild) -> LoadingProgram:
-        """Begin to load the program into a new worker, built so that single kernels can be left out."""
-        worker = self._room.worker(program, exam, build)
+    def _seated(self, program: Path, exam: SecretInputs, builder: Builder | None = None) -> LoadingProgram:
+        """Begin to load the program into a new worker, built so that single kernels can be left out. `builder`: a new one, for
+        a worker that is loaded beside another."""
+        worker = self._room.worker(program, exam, builder.build if builder else None)
         one = Trial(worker, exam, self._room.construction(), self._room.target, self._room.limits)
-        return LoadingProgram(worker, one, self._room.errands.begin(
+        loading = self._room.errands.begin(
             lambda: one.load(program, cache=self._room.cache, arch=self._room.arch, masked=True)
-        ))  # fmt: skip
+        )
+        return LoadingProgram(worker, one, loading, builder)
 
     @contextlib.contextmanager
-    def _seat(self, program: Path, exam: SecretInputs, build: OnBuild, seated: list[LoadingProgram]) -> Iterator[LoadedProgram]:
+    def _seat(self, program: Path, exam: SecretInputs, seated: list[LoadingProgram]) -> Iterator[LoadedProgram]:
         """The program in a worker of its own with switches for its kernels: that which is `seated`, or a new one."""
-        worker, one, loading = seated.pop() if seated else self._seated(program, exam, build)
-        with self._room.errands.lent(worker):
-            worker.expire_in(self._room.limits.check_s)
-            loading.result()
-            with self._room.turn(worker):
-                yield LoadedProgram(worker, one)
+        taken = seated.pop() if seated else self._seated(program, exam)
+        try:
+            taken.worker.expire_in(self._room.limits.check_s)
+            taken.loading.result()
+            with self._room.turn(taken.worker):
+                yield LoadedProgram(taken.worker, taken.trial)
+        finally:
+            self._room.errands.tidy(taken.close)

@@ -34,7 +34,7 @@ class InterleavedTiming:
     def time(self, of: str, before: str, *, twice: bool) -> TimingResult:
         """Reference, previous program and program in one interleaving; `twice` for a winner, each time in new workers."""
         timings = TIMINGS if twice else 1
-        born = self._room.ahead.taken(of)
+        born: list[Born] = []              # all at once: a CUDA context takes its time
         try:
             while len(born) < timings:
                 born.append(self._room.born(of, self._room.exam(1, fresh=False, terms=self._room.terms.get(of, InputTerms()))))

@@ -28,7 +28,6 @@ from stitchcuda.verify.inputs.secret_inputs import ReferenceLost, SecretInputs, 
 from stitchcuda.verify.integrity.snapshot import snapshot
 from stitchcuda.verify.processes.background import BackgroundWork
 from stitchcuda.verify.processes.builder import Builder, SimulatorHome, simulator_home
-from stitchcuda.verify.processes.early_builds import Builds
 from stitchcuda.verify.processes.forkserver import ForkServer
 from stitchcuda.verify.processes.worker import OnBuild, Worker, WorkerFailed
 from stitchcuda.verify.program.builder_worker import handed_out
@@ -48,31 +47,6 @@ class Born(NamedTuple):
     copy: Path
     worker: Worker
     stack: contextlib.ExitStack
-
-
-class Ahead:
-    """Workers that are born before they are needed, for timing the program `of`: a CUDA context takes its time."""
-
-    def __init__(self, of: str = "") -> None:
-        self._of = of
-        self._born: list[Born] = []
-
-    def add(self, one: Born) -> None:
-        self._born.append(one)
-
-    def __len__(self) -> int:
-        return len(self._born)
-
-    def taken(self, of: str) -> list[Born]:
-        """Those for this program, which are the caller's now; others are closed."""
-        if of != self._of:
-            self.close()
-        born, self._born = self._born, []
-        return born
-
-    def close(self) -> None:
-        while self._born:
-            self._born.pop().stack.close()
 
 
 @dataclass
@@ -103,24 +77,21 @@ class JudgeResources:
         self.nursery = nursery
         self.home = simulator_home(Path(order["runtime"])) if self.target == "sim" else SimulatorHome()
         self.builder = self.new_builder()
-        self._spare: list[Builds] = []
         for folder in handed_out(self.cache, self.home.place):
             folder.mkdir(parents=True, exist_ok=True)
         self._known = _Known()
         self._exams: dict[InputTerms, SecretInputs] = {}
         self.terms: dict[str, InputTerms] = {}  # on which a program was judged the last time
         self.errands = BackgroundWork()
-        self.ahead = Ahead()
-        self.hurried = self.target == "cuda"  # a context and a build with switches take their time; the simulator has neither
+        self.two_at_once = self.target == "cuda"  # workers of a last check are loaded: nvcc and a context take seconds there
+        self.watches_idle = self.target == "cuda"
 
     def beside(self) -> JudgeResources:
         """The same reference, exams and turns on the GPU for another check at the same time, with errands and builders of its
         own (`verify/judge/parallel_checks.py`)."""
         other = copy.copy(self)
         other.builder = other.new_builder()
-        other._spare = []
         other.errands = BackgroundWork()
-        other.ahead = Ahead()
         return other
 
     @contextlib.contextmanager
@@ -214,13 +185,6 @@ class JudgeResources:
             lambda: Worker(self.nursery, "builder", self.scratch, self.target, self.limits),
             cache=self.cache, arch=self.arch, home=self.home,
         )  # fmt: skip
-
-    def second_builder(self) -> Builds:
-        """Beside the first, for one check: `returned` keeps it for the next one, with what it knows by then."""
-        return self._spare.pop() if self._spare else self.new_builder()
-
-    def returned(self, second: Builds | None) -> None:
-        self._spare += [second] if second else []
 
     def worker(self, program: Path, exam: SecretInputs, build: OnBuild | None = None) -> Worker:
         """A fresh worker for a program, which may read its own copy, our libraries, and what is lent to it

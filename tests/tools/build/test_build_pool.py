@@ -13,7 +13,6 @@ import pytest
 from stitchcuda.sandbox import command
 from stitchcuda.tools.build import build_pool, compilers
 from stitchcuda.tools.device import toolkit
-from stitchcuda.verify.program.builder_worker import BuilderWorker
 from tests.verify import programs
 
 ARCH = "sm_90a"
@@ -85,23 +84,6 @@ def test_no_more_compilers_than_allowed(tmp_path: Path, monkeypatch: pytest.Monk
     assert [one.ok for one in results] == [True] * 3
     assert watched.most == 1
     assert watched.count("gate.cu") == 3
-
-
-@NVCC
-def test_the_build_with_switches_is_there_when_the_judge_orders_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program = programs.kernel_program(tmp_path / "program")
-    watched = Watched(monkeypatch)
-    (result,) = build_pool.build_many([program], arch=ARCH, cache=tmp_path / "cache", switches=True)
-    assert result.ok
-    assert result.log == ""
-    assert (watched.count("gate.cu"), watched.count("gate_binding.cc")) == (2, 1)    # C++ has no switches
-    watched.orders.clear()
-    builder = BuilderWorker("cuda", tmp_path / "cache", ARCH)
-    order = {"style": "tvm", "name": "gate", "sources": ["kernels/gate_binding.cc", "kernels/gate.cu"]}
-    plain, switched = (builder.build(order | {"skip": skip}, program) for skip in (False, True))
-    assert Path(plain["path"]).is_file()
-    assert b"stitchcuda_masks" in Path(switched["path"]).read_bytes()
-    assert watched.orders == []
 
 
 def test_turns_are_shared_by_all_threads() -> None:

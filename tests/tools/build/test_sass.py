@@ -193,26 +193,22 @@ def test_a_library_tells_the_same_as_its_cubin(tmp_path: Path) -> None:
 
 
 @needs_both
-@pytest.mark.parametrize("option", ["-json", "-sass", "-c"])
-def test_every_reader_says_the_same(
-    option: str, cubin: Path, kernels: dict[str, SassFacts], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """nvdisasm's JSON, cuobjdump's text and nvdisasm's text, whichever the machine's versions offer."""
-    ways = [way for way in disassembly._ways() if way[1] == option]
-    monkeypatch.setattr(disassembly, "_ways", lambda: ways)
-    said = {one.name: one for one in sass.facts(cubin)}
-    if option == "-sass":                  # which names no subroutine
-        said["divided"] = said["divided"].model_copy(update={"subroutines": kernels["divided"].subroutines})
-    assert said == kernels
-
-
-@needs_both
 def test_kernels_of_two_sources_are_told_from_one_library(tmp_path: Path) -> None:
-    sources = {f"{name}/kernel.cu": f"__global__ void {name}(float* x) {{ x[0] = 1.f; }}" for name in ("one", "two")}
+    sources = {f"{name}.cu": f"__global__ void {name}(float* x) {{ x[0] = 1.f; }}" for name in ("one", "two")}
     program = programs.write(tmp_path / "program", sources)
     made = nvcc.library([program / name for name in sources], arch=ARCH, cache=tmp_path / "cache", root=program)
     assert made.path is not None, made.log
     assert sorted(one.name for one in sass.facts(made.path)) == ["one(float*)", "two(float*)"]
+
+
+@needs_both
+def test_two_sources_of_one_name_cannot_be_told_apart(tmp_path: Path) -> None:
+    sources = {f"{name}/kernel.cu": f"__global__ void {name}(float* x) {{ x[0] = 1.f; }}" for name in ("one", "two")}
+    program = programs.write(tmp_path / "program", sources)
+    made = nvcc.library([program / name for name in sources], arch=ARCH, cache=tmp_path / "cache", root=program)
+    assert made.path is not None, made.log
+    with pytest.raises(BadInput, match="2 cubins of sources with 1 names"):
+        sass.facts(made.path)
 
 
 @needs_both

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -23,7 +21,6 @@ from stitchcuda.tools.doctor.finding import said, tried
 from tests.tools.device.test_toolkit import executable, homeless
 
 NAMES = [
-    "python",
     "torch",
     "g++",
     "toolkit",
@@ -32,7 +29,6 @@ NAMES = [
     "simulator",
     "workspace",
     "cache",
-    "runtime",
     "driver",
     "gpu",
     "nvcc and torch",
@@ -40,9 +36,8 @@ NAMES = [
     "ncu",
     "ncu-report",
     "compute-sanitizer",
-    "disassemblers",
     "sandbox",
-    "endpoint",
+    "keys",
 ]
 
 
@@ -52,7 +47,7 @@ def by_name(checks: list[Check]) -> dict[str, Check]:
 
 @pytest.mark.skipif(shutil.which("nvidia-smi") is not None, reason="a machine with a GPU has more lines")
 def test_everything_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
+    for name in doctor.KEYS:
         monkeypatch.delenv(name, raising=False)
     checks = examine(tmp_path / "ws")
     found = by_name(checks)
@@ -61,7 +56,7 @@ def test_everything_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         assert found[name].ok, found[name]
     assert "a kernel was built and run" in found["simulator"].detail
     assert "GB free" in found["workspace"].detail
-    assert not found["endpoint"].ok
+    assert not found["keys"].ok
     for check in checks:
         assert check.detail
         assert check.ok or check.remedy, f"{check.name} is missing and says nothing of what to do"
@@ -104,84 +99,36 @@ def test_each_protection_that_is_denied_has_a_line(monkeypatch: pytest.MonkeyPat
     assert len(denied) == len(PROTECTIONS) - int(whole.detail.split()[0])
 
 
-def test_a_key_is_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
-    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
-    assert doctor._endpoint() == Check(name="endpoint", ok=True, detail="OPENAI_API_KEY is set, for api.openai.com")
-
-
-def test_an_endpoint_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        monkeypatch.setenv("OPENAI_BASE_URL", f"http://127.0.0.1:{server.getsockname()[1]}/v1")
-        assert doctor._endpoint().ok
-    assert not doctor._endpoint().ok, "now nobody listens there"
-    assert "does not answer" in doctor._endpoint().detail
-
-
-def test_an_address_is_shown_without_its_password(monkeypatch: pytest.MonkeyPatch) -> None:
-    for address in ("http://me:secret@127.0.0.1:9/v1?key=secret", "http://[::1", "http://me:secret@h:99999/", "secret"):
-        monkeypatch.setenv("OPENAI_BASE_URL", address)
-        check = doctor._endpoint()
-        assert (check.ok, "secret" in str(check)) == (False, False)
-        assert check.detail.startswith(("OPENAI_BASE_URL http://127.0.0.1:9 does not answer", "OPENAI_BASE_URL is no address"))
+def test_a_key_is_named_and_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in doctor.KEYS:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-secret")
+    assert doctor._keys() == Check(name="keys", ok=True, detail="set: ANTHROPIC_API_KEY")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_a_workspace_that_may_not_be_written(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
-    assert not doctor._workspace(tmp_path).ok
+    assert not doctor._folder("workspace", tmp_path, "choose another").ok
 
 
-def test_a_workspace_that_cannot_be(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for folder in (Path("/proc/nowhere"), tmp_path / "file", tmp_path / "file" / "ws"):
-        check = doctor._workspace(folder)
-        assert not check.ok, folder
-        assert "--workspace" in check.remedy
+        check = doctor._folder("workspace", folder, "choose another")
+        assert (check.ok, check.remedy) == (False, "choose another"), folder
 
 
-def test_a_cache_that_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    check = doctor._cache()
-    assert (check.ok, "XDG_CACHE_HOME" in check.remedy) == (False, True)
+def test_a_disk_without_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "ROOM", 2**60)
+    check = doctor._folder("cache", tmp_path, "choose another")
+    assert (check.ok, check.remedy.endswith(" GB, or choose another")) == (False, True)
 
 
-def test_where_the_simulators_libraries_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STITCHCUDA_RUNTIME_CACHE", str(tmp_path / "kept"))
-    found = doctor._runtime(toolkit.runtime_cache())
-    assert (found.ok, found.detail) == (True, f"the simulator's libraries are kept in {tmp_path}/kept, versions there: 0")
-    assert not (tmp_path / "kept").exists()
-    (tmp_path / "kept").mkdir()
-    (tmp_path / "kept").chmod(0o777)
-    found = doctor._runtime(toolkit.runtime_cache())
-    assert (found.ok, "others may write to" in found.detail) == (False, True)
-    assert "STITCHCUDA_RUNTIME_CACHE" in found.remedy
-    monkeypatch.delenv("STITCHCUDA_RUNTIME_CACHE")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert toolkit.runtime_cache() == tmp_path / "stitchcuda" / "runtime"
-
-
-def test_libraries_are_not_kept_where_nothing_can_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", "/proc/nope")
-    monkeypatch.delenv("STITCHCUDA_RUNTIME_CACHE", raising=False)
-    assert (doctor._cache().ok, doctor._runtime(toolkit.runtime_cache()).ok) == (False, False)
-
-
-def test_a_user_without_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_without_a_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     homeless(monkeypatch)
-    (check,) = tried("cache", doctor._cache)
+    check = by_name(examine(tmp_path))["cache"]
     assert (check.ok, check.detail, check.remedy[:18]) == (False, "this user has no home for a cache", "set XDG_CACHE_HOME")
-    assert not doctor._runtime(toolkit.runtime_cache()).ok
-
-
-def test_a_folder_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "gone").mkdir()
-    monkeypatch.chdir(tmp_path / "gone")
-    (tmp_path / "gone").rmdir()
-    for look in (lambda: doctor._workspace(Path(".stitchcuda")), doctor._simulator):
-        (check,) = tried("it", look)
-        assert (check.ok, check.detail, check.remedy) == (False, "the current folder is gone", "cd to one that is there")
 
 
 def test_a_machine_where_no_child_can_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,14 +174,6 @@ def test_an_nvcc_that_compiles_nothing(tmp_path: Path, version: str, body: str, 
     kit = toolkit.Toolkit(nvcc=nvcc, home=tmp_path, version=version, source="system", includes=())
     check = doctor._nvcc(kit)
     assert (check.ok, check.detail, "CUDA_HOME" in check.remedy) == (False, detail, True)
-
-
-def test_a_tvm_ffi_that_is_not_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    def gone(name: str) -> str:
-        raise importlib.metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr(importlib.metadata, "version", gone)
-    assert (doctor._tvm_ffi().ok, "pip install" in doctor._tvm_ffi().remedy) == (False, True)
 
 
 @pytest.mark.parametrize(

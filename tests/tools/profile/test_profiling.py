@@ -17,8 +17,8 @@ from stitchcuda.tools.profile import memory_errors, ncu, ncu_command, nsys, nsys
 from stitchcuda.tools.profile.ncu_command import COUNTERS_DENIED
 from stitchcuda.tools.profile.profile_report import ProfileReport
 from stitchcuda.tools.profile.profiling import CountedKernels
+from stitchcuda.tools.profile.runner import Runner
 from stitchcuda.tools.profile.system_profile import grouped
-from stitchcuda.verify.client import Judge
 from tests.tools.profile.test_cupti_trace import (
     Trace,  # a fixture
 )
@@ -59,8 +59,8 @@ class GpuJudge:
         return Finished(0, "", 1.0), ("void own_kernel(float*)",)
 
 
-def judge(**facts: Any) -> Judge:
-    return cast(Judge, GpuJudge(**facts))
+def judge(**facts: Any) -> Runner:
+    return cast(Runner, GpuJudge(**facts))
 
 
 @pytest.fixture
@@ -124,7 +124,7 @@ def test_times_that_are_none_are_no_profile(said: str, alone: Path, monkeypatch:
 
     monkeypatch.setattr(gpu, "rehearse", forged)
     with pytest.raises(Unavailable, match="events: the times of the events cannot be read"):
-        profiling.system_profile(cast(Judge, gpu), None)
+        profiling.system_profile(cast(Runner, gpu), None)
 
 
 def test_a_pipe_in_place_of_the_times_is_not_waited_for(alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,7 +138,7 @@ def test_a_pipe_in_place_of_the_times_is_not_waited_for(alone: Path, monkeypatch
     gpu = GpuJudge()
     monkeypatch.setattr(gpu, "rehearse", forged)
     with pytest.raises(Unavailable, match=r"CUPTI: \S+trace.json cannot be read.*; events: \S+events.json cannot be read"):
-        profiling.system_profile(cast(Judge, gpu), None)
+        profiling.system_profile(cast(Runner, gpu), None)
     assert not opened
 
 
@@ -214,7 +214,7 @@ def test_a_memory_error_is_an_error_and_a_race_a_warning(alone: Path, tmp_path: 
     tool.chmod(0o755)
     (tmp_path / "own.cu").write_text("__global__ void own_kernel(float* x) {}\n")
     gpu = GpuJudge()
-    found = memory_errors.sanitize(tmp_path, cast(Judge, gpu))
+    found = memory_errors.sanitize(tmp_path, cast(Runner, gpu))
     assert found.clean is False
     assert found.tools == sanitizer.TOOLS
     assert found.errors
