@@ -20,10 +20,11 @@ Route = Literal["code", "replan", "next_task", "done"]
 Policy = Literal["stitched", "strict"]
 Precision = Literal["reference", "tf32", "fp16", "bf16"]
 Target = Literal["cuda", "sim"]
-Status = Literal["running", "parked", "done", "failed"]
+Status = Literal["running", "parked", "done", "nothing_to_do", "failed"]
 Role = Literal["planner", "coder", "verifier"]
 Stage = Literal["start", "model"]
 Approval = Literal["plan", "code"]
+Result = Literal["kept", "correct", "wrong", "not built"]
 Digest = Annotated[str, "sha256"]
 
 
@@ -361,6 +362,10 @@ class Attempt(Record):
     def claimed(self) -> bool:
         """Whether `predicted_ms` is what a chat model claims. The built-in engineer's is the cost model's."""
         return self.engineer not in ("", "builtin")
+
+    @property
+    def result(self) -> Result:
+        return "not built" if not self.built else "wrong" if not self.correct else "kept" if self.kept else "correct"
 
 
 class Work(Record):

@@ -12,7 +12,7 @@ NOTEBOOKS = Path(__file__).resolve().parent.parent / "notebooks"
 
 
 SAYS = {
-    "quickstart": ("class ModelNew", "next_task"),
+    "quickstart": ("class ModelNew", "next_task", "] plan 1: "),
     "inside_a_session": ("done simulated", "own kernels hold", "part at attempt 3", "differ: kernels/softmax_r02.cu"),
     "your_own_engineer": (
         "True simulated",

@@ -1,9 +1,9 @@
 """The command line: parses, calls, prints. Every decision is made below it.
 
-`--json` prints exactly one JSON object on stdout; all else goes to stderr. Exit codes: 0 accepted, 1 ended without (or
-refused), 2 bad input or unavailable, 3 parked, 130 interrupted, 143 by SIGTERM, 129 by SIGHUP. An error for people is one
-sentence; `--debug` adds the traceback. What a running session looks like is in `sessions/progress.py`; how it is told at the
-end in `cli/summary.py`; what all commands share in `cli/console.py`.
+`--json` prints exactly one JSON object on stdout; all else goes to stderr. Exit codes: 0 accepted or nothing to do, 1
+ended without (or refused), 2 bad input or unavailable, 3 parked, 130 interrupted, 143 by SIGTERM, 129 by SIGHUP. An error for
+people is one sentence; `--debug` adds the traceback. What a running session looks like is in `sessions/progress.py`; how it is
+told at the end in `cli/summary.py`; what all commands share in `cli/console.py`.
 """
 
 from __future__ import annotations
@@ -119,6 +119,7 @@ def optimize(
                 policy=policy,
                 precision=precision,
                 on_event=view,
+                progress=False,
             )
         return finish(done, as_json)
 
@@ -173,6 +174,7 @@ def resume(
                 max_attempts=max_attempts,
                 max_minutes=max_minutes,
                 on_event=view,
+                progress=False,
             )
         return finish(done, as_json)
 
@@ -358,7 +360,7 @@ def finish(session: Any, as_json: bool) -> int:
     with session.still():
         outcome = session.outcome()
         print(outcome.model_dump_json() if as_json else summary(session))
-    if outcome.accepted:
+    if outcome.accepted or outcome.status == "nothing_to_do":
         return 0
     if outcome.status == "parked":
         return 3

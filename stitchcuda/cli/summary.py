@@ -6,7 +6,6 @@ result: the figures are the session's own.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -18,12 +17,13 @@ from rich.text import Text
 
 from stitchcuda.compiler.regions.floor import Floor, floors
 from stitchcuda.nodes.final_check import gone_on_from
-from stitchcuda.nodes.report_text import over_start, spent
+from stitchcuda.nodes.report_text import grounds, over_start, spent
 from stitchcuda.rag.excerpts import is_citation
 from stitchcuda.sessions.outcome import Outcome
+from stitchcuda.sessions.outcome_text import gain, headline, next_commands
 from stitchcuda.sessions.progress import milliseconds
 from stitchcuda.sessions.session import Session
-from stitchcuda.state import Attempt, CheckResult, Evidence, Region, Review, Task
+from stitchcuda.state import Attempt, Region, Review, Task
 
 if TYPE_CHECKING:
     from stitchcuda.graph.approval import Question
@@ -35,15 +35,6 @@ SHOWN = 60                                 # tasks and attempts, where nobody as
 _REGIONS = TypeAdapter(tuple[Region, ...])
 
 
-def gain(outcome: Outcome, device: str) -> str:
-    """The speed-up on `device`, or the prediction and that it is one."""
-    if outcome.speedup is not None and outcome.tier in ("measured", "timed"):
-        return f"{outcome.speedup:.2f}× over eager on {device}, {outcome.tier}"
-    if outcome.prediction is not None:
-        return f"predicted {outcome.prediction}"
-    return "no speed-up is claimed"
-
-
 def summary(session: Session) -> str:
     """A few lines: what was done, what it rests on, what to run next."""
     outcome, state = session.outcome(), session.state()
@@ -52,7 +43,7 @@ def summary(session: Session) -> str:
     lines = [f"{headline(outcome)}: {gain(outcome, device)}" if outcome.accepted else headline(outcome)]
     lines += _kept(session)
     if final is not None and final.check is not None:
-        lines.append(grounds(final, final.check, session.settings.precision))
+        lines.append(f"rests on: {grounds(final, final.check, session.settings.precision)}")
     if final is not None and final.timing is not None and gone_on_from([one for one in session.attempts() if one.kept]):
         lines.append(over_start(final.timing))
     if outcome.usage.calls:
@@ -63,17 +54,6 @@ def summary(session: Session) -> str:
         lines.append(f"report:  {outcome.report}")
     lines += [f"next:    {command}" for command in next_commands(session, outcome)]
     return "\n".join(lines)
-
-
-def headline(outcome: Outcome) -> str:
-    """How far the session is, or how it ended, in one sentence."""
-    done = f"{outcome.tasks_done} of {outcome.tasks_total} tasks, {outcome.attempts} attempts"
-    reason = f" ({outcome.stop_reason})" if outcome.stop_reason else ""
-    if outcome.accepted:
-        return f"accepted, tier {outcome.tier}, after {done}"
-    if outcome.status == "done":
-        return f"ended without an accepted program after {done}{reason}"
-    return f"{outcome.status} after {done}{reason}"
 
 
 def _kept(session: Session) -> list[str]:
@@ -90,34 +70,6 @@ def _kept(session: Session) -> list[str]:
         predicted = f"{'claims' if attempt.claimed else 'predicted'} to save {milliseconds(attempt.predicted_ms)}"
         lines.append(f"  + {task}: {titles.get(task, 'from an earlier plan')}; {saved or predicted}")
     return lines
-
-
-def grounds(final: Evidence, check: CheckResult, precision: str) -> str:
-    """What the verdict on the final program rests on."""
-    worst = max(check.outputs, key=lambda output: output.max_error / (output.max_bound or 1.0), default=None)
-    error = f", worst error {worst.max_error:.2g} of {worst.max_bound:.2g} allowed" if worst else ""
-    of = "device time" if check.tier in ("measured", "timed") else "bytes"
-    return (
-        f"rests on: {check.seeds} fresh secret input sets against float64{error}; precision {precision}; own kernels hold "
-        f"{check.own_share:.0%} of {of}, tier {final.tier}"
-    )
-
-
-def next_commands(session: Session, outcome: Outcome) -> list[str]:
-    """Commands to go on with, as they are to be typed."""
-    where = session.home.option
-    if outcome.status in ("parked", "failed"):
-        again = f"stitchcuda resume {session.name}{where}"
-        paths = [session.folder / "waiting" / one.name for one in session.waiting]
-        edits = [f"{again} --edit {shlex.quote(str(path))}   (after editing it)" for path in paths]
-        return [f"stitchcuda show {session.name}{where}", f"{again} --accept", *edits] if paths else [again]
-    commands = [f"stitchcuda show {session.name}{where}"]
-    if outcome.program:
-        path = session.home.prepared(session.record) / session.record.reference_name
-        commands.append(f"stitchcuda verify {shlex.quote(outcome.program)} --reference {shlex.quote(str(path))}")
-    if outcome.accepted and outcome.tier == "simulated":
-        commands.append(f"stitchcuda resume {session.name} --device cuda{where}   (on a machine with a GPU: measures it)")
-    return commands
 
 
 class _Listing:
@@ -160,17 +112,13 @@ def sessions_tables(sessions: Iterable[tuple[Session, Outcome]], damaged: Mappin
             outcome.tier or "-",
             f"{outcome.tasks_done}/{outcome.tasks_total}",
             str(outcome.attempts),
-            f"{outcome.speedup:.2f}×" if outcome.speedup else _predicted(outcome),
+            outcome.ratio or "-",
             session.record.settings.model,
             session.record.created[:16].replace("T", " "),
         ])  # fmt: skip
     listing.rows += [(name, "damaged", *["-"] * 7) for name in sorted(damaged)]
     wrong = [Text(f"{name}: {text}", overflow="ignore") for name, text in sorted(damaged.items())]
     return [listing, *wrong]
-
-
-def _predicted(outcome: Outcome) -> str:
-    return f"({outcome.predicted_speedup:.2f}× predicted)" if outcome.predicted_speedup else "-"
 
 
 def session_tables(session: Session, *, everything: bool = False) -> list[Table]:
@@ -220,14 +168,13 @@ def _tasks(
 def _attempts(attempts: Sequence[Attempt], first: int) -> Table:
     table = Table("#", "attempt", "task", "result", "tier", "saved", "route", "because", box=None, title_justify="left")
     for number, attempt in enumerate(attempts[first:], first + 1):
-        result = "not built" if not attempt.built else "wrong" if not attempt.correct else "kept" if attempt.kept else "correct"
         because = "; ".join(text for text in (attempt.diagnosis, attempt.route_reason) if text)
         _add(
             table,
             str(number),
             attempt.id[:8],
             f"{attempt.task} #{attempt.ordinal}",
-            result,
+            attempt.result,
             attempt.tier or "-",
             milliseconds(attempt.saving_ms),
             attempt.route,

@@ -8,6 +8,7 @@ from __future__ import annotations
 from stitchcuda.nodes.brief import open_work
 from stitchcuda.nodes.context import Context
 from stitchcuda.nodes.lessons import for_plan, learn
+from stitchcuda.nodes.nothing import nothing_to_do
 from stitchcuda.nodes.route_request import Rules
 from stitchcuda.state import Route, State, Usage
 
@@ -55,6 +56,8 @@ def moved(rules: Rules, state: State, context: Context, route: Route, update: St
                      f"{context.engineers.engineer.name} goes on from there")  # fmt: skip
     elif stop and stop.left_over and not after.get("halt") and not starting and _more_to_gain(after, context):
         route, reason = "replan", None     # the plan is done and paid: a chat model may see more in what is left
+    elif stop and stop.left_over and not after.get("halt"):
+        reason = nothing_to_do(after, context) or reason
     if route == "replan" and not reason:
         changed["lessons"] = for_plan(after, context)
     if work is not None and leaves:

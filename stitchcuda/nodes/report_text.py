@@ -1,16 +1,18 @@
-"""A session's summary as Markdown: what was done, what it rests on, and what was left out. Pure text from records.
+"""What a session came to: labelled sentences for every report, and its own report.md. Pure text from records.
 
-Every figure states its tier; what nothing timed is called a prediction.
+Every figure states its tier; what nothing timed is called a prediction. Who else tells these sentences: `nodes/report_text.py`
+(the command line) and `report/report_facts.py` (the page).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from stitchcuda.nodes.attempt_figures import missing
 from stitchcuda.nodes.final_check import gone_on_from
 from stitchcuda.nodes.prediction import Prediction, prediction
-from stitchcuda.state import Attempt, Baseline, Evidence, State, TimingResult, Usage
+from stitchcuda.state import Attempt, Baseline, CheckResult, Evidence, Settings, State, Tier, TimingResult, Usage
 from stitchcuda.store import mended
 from stitchcuda.verify.reference import baselines
 from stitchcuda.verify.reference.baselines import BaselineTimes
@@ -29,29 +31,24 @@ RESTS_ON = {
 def summary(state: State, context: Context, history: tuple[Attempt, ...]) -> str:
     baseline, final = state["baseline"], state.get("final")
     assert baseline is not None
-    kept = state.get("tasks_kept", ())
-    tier = final.tier if final else None
+    tier, timing = (final.tier, final.timing) if final else (None, None)
+    predicted = prediction(context.workspace.store, state, history)
+    told = facts(state, context.settings, history, tier, timing, predicted)
     lines = [
         f"# {context.name}",
         "",
         f"- reference: {context.record.reference_name}",
-        f"- precision: {context.settings.precision}; policy: {context.settings.policy}",
-        f"- device: {baseline.device.name} ({'measured' if baseline.device.measured else 'nominal figures'})",
-        f"- tier: {f'{tier}: {RESTS_ON[tier]}' if tier else 'none: nothing was kept'}",
-        f"- tasks: {len(kept)} kept of {len(state.get('tasks_done', ()))} finished; {state.get('attempts', 0)} attempts",
+        *(f"- {label}: {text}" for label, text in told),
         f"- ended: {state.get('stop_reason')}",
-        *([f"- spent: {spent(state.get('usage', Usage()), history)}"] if state.get("usage", Usage()).calls else []),
-        *_times(state, context, history),
         "",
         *_attempts(context, history),
     ]
     if final and final.check:
-        shares = final.check
-        share_of = "bytes" if tier == "simulated" else "device time"
+        check = final.check
         lines += [
-            f"The last verification used {shares.seeds} fresh secret input sets: correct. Shares of {share_of}: own kernels "
-            f"{shares.own_share:.0%}, vendor libraries {shares.vendor_share:.0%}, framework {shares.framework_share:.0%}.",
-            *(f"Not accepted: {reason}." for reason in shares.reasons),
+            f"Shares of {_work(check)}: own kernels {check.own_share:.0%}, vendor libraries {check.vendor_share:.0%}, "
+            f"framework {check.framework_share:.0%}.",
+            *(f"Not accepted: {reason}." for reason in check.reasons),
             "",
         ]
         if digest := state.get("baselines"):
@@ -66,6 +63,48 @@ def summary(state: State, context: Context, history: tuple[Attempt, ...]) -> str
     return "\n".join(lines)
 
 
+def facts(
+    state: State,
+    settings: Settings,
+    history: Sequence[Attempt],
+    tier: Tier | None,
+    timing: TimingResult | None,
+    predicted: Prediction | None,
+) -> list[tuple[str, str]]:
+    """What a session came to, or stands at: a label and a text each. `tier`, `timing` and `predicted` are of its program."""
+    baseline, final = state.get("baseline"), state.get("final")
+    kept, finished = len(state.get("tasks_kept", ())), len(state.get("tasks_done", ()))
+    return [
+        ("tier", f"{tier}: {RESTS_ON[tier]}" if tier else "none: nothing was kept"),
+        *_times(state, history, tier, timing, predicted),
+        *([("rests on", grounds(final, final.check, settings.precision))] if final and final.check else []),
+        ("precision", settings.precision),
+        ("policy", settings.policy),
+        *([("device", f"{baseline.device.name} ({_ceilings(baseline)} figures)")] if baseline else []),
+        ("tasks", f"{kept} kept of {finished} finished"),
+        ("attempts", str(len(history))),
+        ("engineer", settings.model),
+        ("cost", _cost(state.get("usage", Usage()), history)),
+    ]
+
+
+def grounds(final: Evidence, check: CheckResult, precision: str) -> str:
+    """What the verdict on the final program rests on."""
+    worst = max(check.outputs, key=lambda output: output.max_error / (output.max_bound or 1.0), default=None)
+    error = f", worst error {worst.max_error:.2g} of {worst.max_bound:.2g} allowed" if worst else ""
+    return (
+        f"{check.seeds} fresh secret input sets against float64{error}; precision {precision}; own kernels hold "
+        f"{check.own_share:.0%} of {_work(check)}, tier {final.tier}"
+    )
+
+
+def interval(timing: TimingResult | None) -> str:
+    """Of the speed-up; "" where it is not known."""
+    if timing is None or not timing.ratio_low or not timing.ratio_high:
+        return ""
+    return f"95 % interval {timing.ratio_low:.2f}× to {timing.ratio_high:.2f}×"
+
+
 def over_start(timing: TimingResult) -> str:
     """What a chat model gained over the program that it went on from, timed side by side."""
     gain = timing.previous_ms / timing.program_ms if timing.program_ms else 0.0
@@ -76,7 +115,7 @@ def over_start(timing: TimingResult) -> str:
     )
 
 
-def spent(usage: Usage, history: tuple[Attempt, ...]) -> str:
+def spent(usage: Usage, history: Sequence[Attempt]) -> str:
     """Calls, tokens and money of chat models, and what each of their accepted tasks has cost."""
     writers = {attempt.engineer for attempt in history if attempt.engineer not in ("", "builtin")}
     accepted = len({attempt.task for attempt in history if attempt.kept and attempt.engineer in writers})
@@ -117,25 +156,38 @@ def _profiles(context: Context, baseline: Baseline, final: Evidence | None, hist
     return ["## Where the time goes", "", *lines, ""] if lines else []
 
 
-def _times(state: State, context: Context, history: tuple[Attempt, ...]) -> list[str]:
-    baseline, final = state["baseline"], state.get("final")
-    assert baseline is not None
-    if final and final.timing:
-        timing = final.timing
-        ratio = f"{timing.speedup:.2f}x ({final.tier}, {timing.clock})"
-        lines = [f"- time: {timing.reference_ms:.4f} ms → {timing.program_ms:.4f} ms, {ratio}"]
-        return lines + ([f"- {over_start(timing)}"] if gone_on_from([one for one in history if one.kept]) else [])
-    predicted = prediction(context.workspace.store, state, history)
-    if predicted is None:
-        return ["- prediction: none, for the reference could not be captured"]
-    return [f"- prediction: {predicted_text(predicted, baseline)}"]
+def _times(
+    state: State, history: Sequence[Attempt], tier: Tier | None, timing: TimingResult | None, predicted: Prediction | None
+) -> list[tuple[str, str]]:
+    """The time of a call before and after: timed, or by the cost model and called a prediction."""
+    baseline = state.get("baseline")
+    if timing and tier in ("measured", "timed"):
+        times = f"{timing.reference_ms:.4f} ms → {timing.program_ms:.4f} ms ({tier}, {timing.clock})"
+        gain = ", ".join(filter(None, [f"{timing.speedup:.2f}×", interval(timing)]))
+        shown = [("time of a call", times), ("over eager", gain)]
+        if state.get("final") and gone_on_from([attempt for attempt in history if attempt.kept]):
+            shown.append(("of that", over_start(timing)))
+        return shown
+    if baseline is None or predicted is None:
+        return []
+    light = f"speed of light {baseline.floor_ms:.4f} ms, {_ceilings(baseline)} ceilings"
+    return [("prediction", f"{predicted}, by the cost model; {light}; torch.compile is not predicted")]
 
 
-def predicted_text(predicted: Prediction, baseline: Baseline) -> str:
-    """A prediction with what it rests on."""
-    ceilings = "measured" if baseline.device.measured else "nominal"
-    light = f"speed of light {baseline.floor_ms:.4f} ms, {ceilings} ceilings"
-    return f"{predicted}, by the cost model; {light}; torch.compile is not predicted"
+def _ceilings(baseline: Baseline) -> str:
+    return "measured" if baseline.device.measured else "nominal"
+
+
+def _work(check: CheckResult) -> str:
+    """What shares are shares of."""
+    return "device time" if check.tier in ("measured", "timed") else "bytes"
+
+
+def _cost(usage: Usage, history: Sequence[Attempt]) -> str:
+    """Calls and money of chat models, and the time on this machine."""
+    money = spent(usage, history) if usage.calls else "no chat model was asked"
+    gpu = f", {usage.gpu_s:.0f} s on the GPU" if usage.gpu_s else ""
+    return f"{money}; {usage.wall_s / 60:.1f} minutes{gpu}"
 
 
 def _attempts(context: Context, history: tuple[Attempt, ...]) -> list[str]:

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from stitchcuda.report.figure import ORIGINS, Figure, attempts_axis, axis, bars, height, ms, names_axis, places
-from stitchcuda.report.findings import AttemptFindings, Findings, Result, TaskFate
+from stitchcuda.report.findings import AttemptFindings, Findings, TaskFate
 from stitchcuda.report.untrusted_text import label
-from stitchcuda.state import CheckResult
+from stitchcuda.state import CheckResult, Result
 from stitchcuda.tools.profile.system_profile import Origin
 
 _TASKS = 25                                # bars of tasks in the figure; the table has all

@@ -9,12 +9,10 @@ from __future__ import annotations
 from typing import Literal
 
 from stitchcuda.report.diffs import FileChange
-from stitchcuda.state import Attempt, Baseline, DeviceFacts, Digest, Evidence, Plan, Record, Review, Task, Tier
+from stitchcuda.state import Attempt, Baseline, DeviceFacts, Digest, Evidence, Plan, Record, Result, Review, Task, Tier
 from stitchcuda.tools.profile.profiling import CountedKernels
 from stitchcuda.tools.profile.system_profile import SystemProfile
 from stitchcuda.verify.reference.baselines import BaselineTimes
-
-Result = Literal["kept", "correct", "wrong", "not built"]
 
 
 class Card(Record):
@@ -23,7 +21,7 @@ class Card(Record):
     session: str
     reference: str                         # its file's name
     created: str = ""
-    status: str = "unknown"                # running, parked, done, failed; unknown where nothing says
+    status: str = "unknown"                # state.Status; unknown where nothing says
     headline: str = ""
     ratio: str = ""                        # "6.23×", or "predicted 1.34×"; "" where none is claimed
     speedup: float | None = None           # of tiers measured and timed

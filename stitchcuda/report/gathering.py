@@ -119,7 +119,7 @@ def _tried(
         number=number,
         attempt=attempt,
         title=titles.get(attempt.task, ""),
-        result="not built" if not attempt.built else "wrong" if not attempt.correct else "kept" if attempt.kept else "correct",
+        result=attempt.result,
         evidence=reader.record(Evidence, attempt.evidence, "its evidence"),
         review=reader.record(Review, attempt.review, "its review"),
         files=files,

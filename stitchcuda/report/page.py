@@ -56,7 +56,7 @@ def session_page(found: Findings) -> bytes:
     )
     content = {
         "found": found, "card": found.card, "bars": (standing(found),),
-        "path": path_of(found.attempts, begun=found.baseline is not None, ended=found.card.status == "done"),
+        "path": path_of(found.attempts, begun=found.baseline is not None, ended=found.card.status in ("done", "nothing_to_do")),
     }  # fmt: skip
     bare = _page("report.html.j2", drawn, texts=_texts(found.attempts, 0), **content)
     return _page("report.html.j2", drawn, texts=_texts(found.attempts, max(_LEAST, LARGEST - len(bare))), **content)

@@ -1,7 +1,7 @@
 """What a report needs of a session, gathered where sessions are known: its card in the words of the summary, and its findings.
 
 Reading only, and of whatever is there: what is damaged becomes a sentence in the findings. Where to look next:
-`report/gathering.py` (the rest), `cli/summary.py` (whose words these are), `cli/report.py` (who asks).
+`report/gathering.py` (the rest), `sessions/outcome_text.py` (whose words these are), `cli/report.py` (who asks).
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from stitchcuda.cli import summary
 from stitchcuda.errors import StitchError
-from stitchcuda.nodes.final_check import gone_on_from
 from stitchcuda.nodes.prediction import Prediction, predictions
-from stitchcuda.nodes.report_text import RESTS_ON, over_start, predicted_text, spent
+from stitchcuda.nodes.report_text import facts as summed_up
+from stitchcuda.nodes.report_text import interval
 from stitchcuda.report.findings import Card, Findings
 from stitchcuda.report.gathering import gather, sentence
 from stitchcuda.sessions.outcome import Outcome
+from stitchcuda.sessions.outcome_text import gain, headline, next_commands
 from stitchcuda.sessions.session import Session
-from stitchcuda.state import Attempt, Baseline, Evidence, Settings, State, Tier, TimingResult, Usage
+from stitchcuda.state import Attempt, Evidence, Settings, State, TimingResult
 from stitchcuda.store import mended
 
 Read = TypeVar("Read")
@@ -74,44 +74,34 @@ def _card(
     outcome: Outcome | None,
     lost: list[str],
 ) -> Card:
-    record, final, baseline = session.record, state.get("final"), state.get("baseline")
-    settings = record.settings.model_copy(update={"target": state["settings"].target} if "settings" in state else {})
-    best = state.get("best")
+    record, final, best = session.record, state.get("final"), state.get("best")
+    settings = _read(lambda: session.settings, record.settings, "its settings", [])
     tier = outcome.tier if outcome else final.tier if final else best.tier if best else None
     status = outcome.status if outcome else _read(lambda: str(session.status), "unknown", "its status", [])
     ratio, gain = _claim(outcome, state)
     timing = final.timing if final else _timing(session, best)
     predicted = outcome.prediction if outcome else None
-    facts = [
-        ("tier", f"{tier}: {RESTS_ON[tier]}" if tier else "none: nothing was kept"),
-        *_times(state, attempts, timing, predicted, tier),
-        *([("rests on", _grounds(state, settings))] if final and final.check else []),
-        ("precision", settings.precision),
-        ("policy", settings.policy),
-        ("device", f"{baseline.device.name} ({_ceilings(baseline)} figures)" if baseline else ""),
-        ("tasks", f"{len(state.get('tasks_kept', ()))} kept of {len(state.get('tasks_done', ()))} finished"),
-        ("attempts", str(len(attempts))),
-        ("engineer", settings.model),
-        ("cost", _cost(state.get("usage", Usage()), attempts)),
-        ("ended" if status == "done" else "stands at", (outcome.stop_reason if outcome else state.get("stop_reason")) or ""),
-    ]
+    facts = summed_up(state, settings, attempts, tier, timing, predicted)
+    stop = outcome.stop_reason if outcome else state.get("stop_reason")
+    if stop and status != "nothing_to_do":  # there it is the headline
+        facts.append(("ended" if status == "done" else "stands at", stop))
     return Card(
         session=session.name,
         reference=record.reference_name,
         created=record.created[:16].replace("T", " "),
         status=status,
-        headline=summary.headline(outcome) if outcome else f"{status}; not all of the session can be read",
+        headline=headline(outcome) if outcome else f"{status}; not all of the session can be read",
         ratio=ratio,
-        speedup=outcome.speedup if outcome and ratio and tier in ("measured", "timed") else None,
-        interval=_interval(timing) if ratio else "",
+        speedup=outcome.speedup if outcome and ratio else None,
+        interval=interval(timing) if ratio else "",
         predicted_ms=predicted.program_ms if predicted else None,
         terms=f"precision {settings.precision}, policy {settings.policy}",
         gain=gain,
         tier=tier,
-        facts=tuple((label, text) for label, text in facts if text),
+        facts=tuple(facts),
         settings=(("reference", f"{record.reference_name}, {record.reference[:12]}"), *_settings(settings, state)),
         missing=tuple(why.replace(f"{session.home.root}/", "") for why in outcome.missing) if outcome else (),
-        next=tuple(summary.next_commands(session, outcome)) if outcome and not lost else (),
+        next=tuple(next_commands(session, outcome)) if outcome and not lost else (),
         notes=(*state.get("notes", ()), *_mended(session)),
     )
 
@@ -127,38 +117,9 @@ def _claim(outcome: Outcome | None, state: State) -> tuple[str, str]:
     if outcome is None or not state.get("tasks_kept") or (outcome.status == "done" and not outcome.accepted):
         return "", "no speed-up is claimed"
     baseline = state.get("baseline")
-    gain = summary.gain(outcome, baseline.device.name if baseline else "this device")
+    said = gain(outcome, baseline.device.name if baseline else "this device")
     so_far = "" if outcome.status == "done" else ", so far"
-    if outcome.speedup is not None and outcome.tier in ("measured", "timed"):
-        return f"{outcome.speedup:.2f}×", gain + so_far
-    if outcome.predicted_speedup is not None:
-        return f"predicted {outcome.predicted_speedup:.2f}×", gain + so_far
-    return "", gain
-
-
-def _times(
-    state: State, attempts: Sequence[Attempt], timing: TimingResult | None, predicted: Prediction | None, tier: Tier | None
-) -> list[tuple[str, str]]:
-    """The time of a call before and after: timed, or by the cost model and called a prediction."""
-    baseline = state.get("baseline")
-    if timing and tier in ("measured", "timed"):
-        facts = [("time of a call", f"{timing.reference_ms:.4f} ms → {timing.program_ms:.4f} ms ({tier}, {timing.clock})")]
-        if timing.ratio_low and timing.ratio_high:
-            facts.append(("over eager", f"{timing.speedup:.2f}×, {_interval(timing)}"))
-        if state.get("final") and gone_on_from([one for one in attempts if one.kept]):
-            facts.append(("of that", over_start(timing)))
-        return facts
-    return [("prediction", predicted_text(predicted, baseline))] if baseline and predicted else []
-
-
-def _ceilings(baseline: Baseline) -> str:
-    return "measured" if baseline.device.measured else "nominal"
-
-
-def _interval(timing: TimingResult | None) -> str:
-    if timing is None or not timing.ratio_low or not timing.ratio_high:
-        return ""
-    return f"95 % interval {timing.ratio_low:.2f}× to {timing.ratio_high:.2f}×"
+    return outcome.ratio, said + so_far if outcome.ratio else said
 
 
 def _timing(session: Session, best: Attempt | None) -> TimingResult | None:
@@ -167,20 +128,6 @@ def _timing(session: Session, best: Attempt | None) -> TimingResult | None:
         return None
     found = _read(lambda: Evidence.model_validate_json(session.home.store.get(best.evidence)), None, "its evidence", [])
     return found.timing if found else None
-
-
-def _grounds(state: State, settings: Settings) -> str:
-    final = state.get("final")
-    if final is None or final.check is None:
-        return ""
-    return summary.grounds(final, final.check, settings.precision).removeprefix("rests on: ")
-
-
-def _cost(usage: Usage, attempts: Sequence[Attempt]) -> str:
-    """Calls and money of chat models, and the time on this machine."""
-    money = spent(usage, tuple(attempts)) if usage.calls else "no chat model was asked"
-    gpu = f", {usage.gpu_s:.0f} s on the GPU" if usage.gpu_s else ""
-    return f"{money}; {usage.wall_s / 60:.1f} minutes{gpu}"
 
 
 def _settings(settings: Settings, state: State) -> tuple[tuple[str, str], ...]:

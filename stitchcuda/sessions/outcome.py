@@ -10,6 +10,7 @@ from typing import Protocol
 
 from stitchcuda.errors import StitchError
 from stitchcuda.nodes.attempt_figures import missing
+from stitchcuda.nodes.nothing import NOTHING
 from stitchcuda.nodes.prediction import Prediction, prediction
 from stitchcuda.state import Attempt, Evidence, Record, State, Status, Tier, Usage
 from stitchcuda.store import Workspace
@@ -51,6 +52,18 @@ class Outcome(Record):
     stop_reason: str | None
     prediction: Prediction | None = None   # what `predicted_speedup` is made of; None: opaque, or see `missing`
     missing: tuple[str, ...] = ()          # "TOOL: why" for each that did not look at the program, or a lesser one in its place
+
+    @property
+    def ratio(self) -> str:
+        """"1.50×" where something was timed, "predicted 1.34×" where nothing was, "" where neither is known."""
+        if self.speedup is not None:
+            return f"{self.speedup:.2f}×"
+        return f"predicted {self.predicted_speedup:.2f}×" if self.predicted_speedup is not None else ""
+
+
+def ended(state: State) -> Status:
+    """How a session ended that has written its report: `nothing_to_do` where no task was worth doing, else `done`."""
+    return "nothing_to_do" if (state.get("stop_reason") or "").startswith(NOTHING) else "done"
 
 
 def outcome_of(session: Readable, status: Status, why: str | None) -> Outcome:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -22,6 +22,8 @@ from rich.text import Text
 
 from stitchcuda.state import Attempt, Call, Settings, Task, Usage
 
+Listener = Callable[[dict[str, Any]], None]
+"""Is told a session's events: see `nodes/context.py`."""
 LINES = 6  # the latest lines shown below the live panel's tasks
 TASKS = 12
 WORTH_A_LINE_S = 1.0
@@ -273,6 +275,26 @@ def watch(*, plain: bool) -> Iterator[View]:
     live = LiveView()
     with Live(live, console=console, refresh_per_second=4), _logged(live):
         yield live
+
+
+@contextmanager
+def shown(progress: bool | None, on_event: Listener | None) -> Iterator[Listener | None]:
+    """What is to be told a session's events: a view and `on_event`, or `on_event` alone where `progress` is False.
+
+    None is True in a terminal (a live panel) and in a notebook (plain lines), else False.
+    """
+    console = Console(stderr=True)
+    if not (console.is_terminal or console.is_jupyter if progress is None else progress):
+        yield on_event
+        return
+    with watch(plain=False) as view:
+
+        def tell(event: dict[str, Any]) -> None:
+            view(event)
+            if on_event is not None:
+                on_event(event)
+
+        yield tell
 
 
 @contextmanager

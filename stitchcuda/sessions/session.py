@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from stitchcuda.errors import BadInput, Damaged, SessionBusy, SessionLost, StitchError
-from stitchcuda.sessions.outcome import Outcome, outcome_of
+from stitchcuda.sessions.outcome import Outcome, ended, outcome_of
 from stitchcuda.state import Approval, Attempt, Plan, Policy, Precision, Role, Settings, State, Status, lineage
 from stitchcuda.store import SessionRecord, Workspace, materialise
 from stitchcuda.store.checkpoints import Checkpoints, open_checkpoints
@@ -27,10 +27,9 @@ if TYPE_CHECKING:
     from stitchcuda.engineers.selection import Engineers
     from stitchcuda.graph.approval import Question
     from stitchcuda.nodes.context import SessionTools
+    from stitchcuda.sessions.progress import Listener
     from stitchcuda.store.postgres_checkpoints import PostgresCheckpoints
 
-Listener = Callable[[dict[str, Any]], None]
-"""Is told a session's events: see `nodes/context.py`."""
 Place = Workspace | Path | str | None
 """A workspace, or its folder; None for STITCHCUDA_WORKSPACE, else `.stitchcuda` here."""
 Read = TypeVar("Read")
@@ -63,6 +62,7 @@ def optimize(
     precision: Precision = "reference",
     engineer: Engineer | None = None,
     on_event: Listener | None = None,
+    progress: bool | None = None,
 ) -> Session:
     """Runs a new session to its end and returns it.
 
@@ -73,11 +73,13 @@ def optimize(
     model goes on from what the built-in engineer has verified, unless `from_scratch`. `candidates` are drafts a step. On the
     simulator, predictions are for the GPU that `predict_for` names ("h100", "a100", "l4", …; default an H200). With
     `approve` ("plan", "code" or both) the session is parked when a plan or a draft is there, until `resume` has an answer.
-    `on_event` is called with a dict for every node, attempt, best program and note.
+    `on_event` is called with a dict for every node, attempt, best program and note. `progress` shows what the command line
+    shows, on stderr: a live panel in a terminal, plain lines elsewhere; None shows it in a terminal or a notebook only.
 
     Raises BadInput or Unavailable with one sentence; KeyboardInterrupt after a clean stop, saying how to go on.
     """
     from stitchcuda.graph.opening import open_record
+    from stitchcuda.sessions.progress import shown
 
     home = Workspace.of(workspace)
     settings = {
@@ -90,7 +92,8 @@ def optimize(
     record = open_record(home, reference, example_inputs, name=session, device=device, settings=settings)
     started = Session(home, record)
     try:
-        return started.run(engineer=engineer, on_event=on_event)
+        with shown(progress, on_event) as told:
+            return started.run(engineer=engineer, on_event=told)
     except StitchError as error:
         with suppress(StitchError):  # where the checkpoints cannot be read (a full disk), all stays and can be resumed
             if not isinstance(error, SessionBusy):
@@ -114,6 +117,7 @@ def resume(
     wait: bool = False,
     engineer: Engineer | None = None,
     on_event: Listener | None = None,
+    progress: bool | None = None,
 ) -> Session:
     """Goes on with a session where it stopped and returns it; one that is done is returned as it is. With `wait` one that
     another process runs is waited for: it is taken over when that process ends, or gives no sign of life any more.
@@ -125,33 +129,36 @@ def resume(
     what the session was started with; "elsewhere" goes on without any, as far as replies and reading lead: it is parked where a
     program has to be built or run. `answer` is to what is `waiting`: "accept", `{"tasks": […]}` and `{"comment": …}` for a
     plan, `{"files": {…}}` for a draft, or `{id: answer}` where several drafts wait (docs/service.md); one that cannot be used
-    is refused, and what waits is asked again. Raises BadInput when the session is unknown or its reference has changed since,
-    for an answer where nothing waits for one, and for budgets of one that is done.
+    is refused, and what waits is asked again. `on_event` and `progress` are as in `optimize`. Raises BadInput when the session
+    is unknown or its reference has changed since, for an answer where nothing waits for one, and for budgets of one that is
+    done.
     """
     from stitchcuda.graph.opening import check_unchanged, checked_settings
+    from stitchcuda.sessions.progress import shown
 
     home = Workspace.of(workspace, create=False)
     record = home.record(name)
     check_unchanged(home, record)
-    if wait:
-        _wait(home, name, on_event)
-    asked = {
-        "budget_usd": budget_usd, "max_tokens": max_tokens, "max_gpu_s": max_gpu_s, "max_attempts": max_attempts,
-        "max_minutes": max_minutes,
-    }  # fmt: skip
-    if budgets := {budget: value for budget, value in asked.items() if value is not None}:
-        if Session(home, record).status == "done":
-            raise BadInput(f"session {name!r} is done, and its budgets with it: fork it with other ones (stitchcuda fork)")
-        record = home.with_settings(record, checked_settings(record.settings.model_dump() | budgets))
-    while True:
-        try:
-            return Session(home, record).run(device=device, engineer=engineer, on_event=on_event, answer=answer)
-        except SessionLost:
-            raise
-        except SessionBusy:                # somebody else was quicker
-            if not wait:
+    with shown(progress, on_event) as told:
+        if wait:
+            _wait(home, name, told)
+        asked = {
+            "budget_usd": budget_usd, "max_tokens": max_tokens, "max_gpu_s": max_gpu_s, "max_attempts": max_attempts,
+            "max_minutes": max_minutes,
+        }  # fmt: skip
+        if budgets := {budget: value for budget, value in asked.items() if value is not None}:
+            if Session(home, record).status in ("done", "nothing_to_do"):
+                raise BadInput(f"session {name!r} is done, and its budgets with it: fork it with other ones (stitchcuda fork)")
+            record = home.with_settings(record, checked_settings(record.settings.model_dump() | budgets))
+        while True:
+            try:
+                return Session(home, record).run(device=device, engineer=engineer, on_event=told, answer=answer)
+            except SessionLost:
                 raise
-            _wait(home, name, on_event)
+            except SessionBusy:                # somebody else was quicker
+                if not wait:
+                    raise
+                _wait(home, name, told)
 
 
 def _wait(home: Workspace, name: str, on_event: Listener | None) -> None:
@@ -236,7 +243,8 @@ class Session:
 
     @property
     def status(self) -> Status:
-        """`parked` is every session that waits to be resumed: for a reply, a person, or after an interruption."""
+        """`parked` is every session that waits to be resumed: for a reply, a person, or after an interruption; `nothing_to_do`
+        one that has ended since no task was worth doing."""
         return self._status()[0]
 
     @property
@@ -348,7 +356,7 @@ class Session:
         if self.home.store.owner(self.name):
             return "running", None
         if found.state.get("report"):
-            return "done", None
+            return ended(found.state), None
         failure = self.home.store.failure(self.name)
         if failure is not None or (found.error and not waiting):
             return "failed", found.error if failure is None else failure

@@ -22,10 +22,11 @@ from rich.console import Console
 from stitchcuda.cli.app import told_device
 from stitchcuda.cli.console import print_table, run
 from stitchcuda.cli.model_flags import DEFAULT_CHAT_MODEL, choose_model
-from stitchcuda.cli.summary import checks_table, gain, sessions_tables
+from stitchcuda.cli.summary import checks_table, sessions_tables
 from stitchcuda.errors import BadInput, Unavailable
 from stitchcuda.nodes.prediction import Prediction
 from stitchcuda.sessions.outcome import Outcome
+from stitchcuda.sessions.outcome_text import gain
 from stitchcuda.sessions.progress import LiveView, PlainView, Progress, watch
 from stitchcuda.sessions.session import Session
 from stitchcuda.state import Settings, Usage
@@ -48,6 +49,19 @@ class Model(torch.nn.Module):
 
 def get_inputs():
     return [torch.randn(8, 64)]
+
+def get_init_inputs():
+    return []
+"""
+PRODUCT = """
+import torch
+
+class Model(torch.nn.Module):
+    def forward(self, a, b):
+        return torch.matmul(a, b)
+
+def get_inputs():
+    return [torch.randn(1536, 1536), torch.randn(1536, 1536)]
 
 def get_init_inputs():
     return []
@@ -134,6 +148,25 @@ def test_a_session_from_start_to_verify(tmp_path: Path) -> None:
     assert Path(outcome["program"]) == program
     assert Path(outcome["report"]).is_file()
     assert json.loads(stitchcuda("show", "first", "--workspace", workspace, "--json").stdout) == outcome
+
+
+def test_a_program_with_nothing_to_do(tmp_path: Path) -> None:
+    """It says what was looked at, why nothing is left and what would help; that is an answer, and no failure."""
+    reference, workspace = tmp_path / "product.py", tmp_path / "ws"
+    reference.write_text(PRODUCT)
+    done = stitchcuda("optimize", reference, "--device", "sim", STITCHCUDA_WORKSPACE=str(workspace))
+    assert done.returncode == 0, done.stderr
+    said = done.stdout.splitlines()[0]
+    assert said == (
+        "nothing to do: 1 operator was looked at (matmul); the built-in engineer leaves all of that to PyTorch's libraries, "
+        "and a CUDA graph would not pay; what would help: a chat model, which writes such kernels too (--model openai:NAME), "
+        "with --precision bf16 if products may be less exact"
+    )
+    again = stitchcuda("resume", "product-1", "--workspace", workspace, "--json")
+    outcome = json.loads(again.stdout)
+    assert again.returncode == 0, again.stderr
+    assert (outcome["status"], outcome["accepted"], outcome["stop_reason"]) == ("nothing_to_do", False, said)
+    assert said in stitchcuda("show", "product-1", "--workspace", workspace).stdout
 
 
 @pytest.fixture(scope="module")
@@ -376,7 +409,7 @@ def test_names_of_sessions_are_never_cut(
         assert max(map(len, lines)) <= width
         assert lines[1].split()[1] == "done"
     if width >= 80:
-        assert "(1.34× predicted)" in lines[1]
+        assert "predicted 1.34×" in lines[1]
     if width == 160:
         assert lines[0].split()[1:] == ["status", "accepted", "tier", "tasks", "attempts", "speed-up", "model", "started"]
 

@@ -26,17 +26,25 @@ COMMAND = Path(sys.executable).with_name("langgraph")
 
 
 @pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the server runs, with a workspace in it. The server keeps its state beside langgraph.json, so it runs on a copy."""
+    folder = tmp_path_factory.mktemp("server")
+    shutil.copy(ROOT / "langgraph.json", folder)
+    (folder / ".stitchcuda").mkdir()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def url(folder: Path) -> Iterator[str]:
+    """The server, started as the README says."""
     if not COMMAND.exists():
         pytest.skip("langgraph-cli is not installed (pip install -e .[dev])")
-    folder = tmp_path_factory.mktemp("server")
-    # The server keeps its state beside langgraph.json, so it runs on a copy.
-    shutil.copy(ROOT / "langgraph.json", folder)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    environment = os.environ | {"STITCHCUDA_WORKSPACE": str(folder / "workspace"), "PYTHONPATH": str(ROOT)}
-    command = [str(COMMAND), "dev", "--no-browser", "--no-reload", "--port", str(port)]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "BROWSER": "true"}  # the command `true` is the browser that it opens
+    environment.pop("STITCHCUDA_WORKSPACE", None)
+    command = [str(COMMAND), "dev", "--port", str(port)]
     with (folder / "log").open("wb") as log:
         server = subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log)
     try:
@@ -83,7 +91,7 @@ def test_the_server_describes_what_can_be_asked_for(client: Any) -> None:
     assert "baseline" in schemas["state_schema"]["properties"]
 
 
-def test_the_documented_client_sees_a_session_through(url: str, client: Any, tmp_path: Path) -> None:
+def test_the_documented_client_sees_a_session_through(url: str, folder: Path, client: Any, tmp_path: Path) -> None:
     reference = tmp_path / "norm.py"
     reference.write_text(REFERENCE)
     saved = client.assistants.create("stitchcuda", name="somebody's own")
@@ -100,6 +108,8 @@ def test_the_documented_client_sees_a_session_through(url: str, client: Any, tmp
     assert ends == [f"session norm-1: kept {task} (no task left)" for task in ("host:cuda_graph", "r00")]
     assert "edge verifier -> search_docs (code / next_task)" in told
     assert {line.split()[1] for line in told if line.startswith("progress: ")} >= {"baseline", "coder", "verifier", "report"}
+    assert (folder / ".stitchcuda/sessions/norm-1/program/model_new.py").is_file(), "written where the server runs"
+    assert "Reloading" not in (folder / "log").read_text()
 
 
 @pytest.mark.parametrize(

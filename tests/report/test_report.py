@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import plotly.graph_objects
@@ -103,6 +104,15 @@ def test_on_a_gpu_a_speed_up_states_its_tier_and_its_interval(tmp_path: Path) ->
     predicted, measured = page.drawings["savings"]["data"]
     assert (predicted["name"], measured["name"]) == ("predicted", "measured")
     assert max(measured["error_x"]["array"]) == pytest.approx(0.005)
+
+
+@pytest.mark.parametrize("made", [simulated, timed])
+def test_the_page_and_the_markdown_say_the_same(made: Callable[[Path], Session], tmp_path: Path) -> None:
+    session = made(tmp_path)
+    written = (session.folder / "report.md").read_text().splitlines()
+    card = findings_of(session).card
+    assert {label for label, _ in card.facts} >= {"tier", "rests on", "device", "tasks", "attempts", "cost", "ended"}
+    assert {f"- {label}: {text}" for label, text in card.facts if label != "cost"} <= set(written)  # its time goes on
 
 
 def test_the_axis_of_attempts_has_whole_numbers() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shutil
 import signal
 import sqlite3
@@ -17,6 +19,9 @@ from stitchcuda.cli.summary import session_tables, summary
 from stitchcuda.engineers import Assignment, Brief, Draft
 from stitchcuda.errors import BadInput, ReplyPending, SessionBusy, Unavailable
 from stitchcuda.nodes.context import Event
+from stitchcuda.report.page import session_page
+from stitchcuda.report.report_facts import findings_of
+from stitchcuda.sessions.outcome import ended
 from stitchcuda.sessions.progress import PlainView
 from stitchcuda.sessions.session import Session, optimize, resume, sessions
 from stitchcuda.state import Plan
@@ -25,6 +30,7 @@ from stitchcuda.store.checkpoints import open_checkpoints
 from stitchcuda.tools.device.device import device_facts
 from tests.graph.tiny import REFERENCE, SIM, Script, ScriptedEngineer, TinyHands, tiny_session
 
+ROOT = Path(__file__).resolve().parents[2]
 THREE: Script = {"a": ["saves 0.2"], "b": ["build error", "saves 0.3"], "c": ["wrong", "wrong", "saves 0.1"]}
 H200 = SIM.model_copy(update={"target": "cuda", "driver": "580.95", "measured": True})
 
@@ -110,7 +116,26 @@ def test_an_engineer_with_nothing_to_offer_ends_in_a_clear_refusal(tmp_path: Pat
     outcome = session.outcome()
     assert (outcome.status, outcome.accepted, outcome.attempts, outcome.program) == ("done", False, 0, None)
     assert any("nothing new to offer: the script ends here" in note for note in session.state()["notes"])
-    assert not tiny_session(tmp_path, "empty").run(engineer=ScriptedEngineer({}), hands=TinyHands()).outcome().accepted
+
+
+def test_no_task_worth_doing_is_an_answer(tmp_path: Path) -> None:
+    session = tiny_session(tmp_path).run(engineer=ScriptedEngineer({}), hands=TinyHands())
+    outcome = session.outcome()
+    said = "nothing to do: 1 operator was looked at (relu); script planned no task; what would help: another --model"
+    assert (outcome.status, outcome.accepted, outcome.attempts, outcome.stop_reason) == ("nothing_to_do", False, 0, said)
+    assert summary(session).splitlines()[0] == said
+    assert f"- ended: {said}\n" in (session.folder / "report.md").read_text()
+    page = session_page(findings_of(session)).decode()
+    assert page.count(said) == 1
+    assert '<span class="chip status">nothing_to_do</span>' in page
+    again(session).run(engineer=ScriptedEngineer({"a": ["saves 0.2"]}), hands=TinyHands())
+    assert again(session).outcome() == outcome, "it has ended: there is nothing to go on with"
+    with pytest.raises(BadInput, match="is done, and its budgets with it"):
+        resume("tiny", workspace=session.home, max_attempts=50)
+
+
+def test_a_session_of_before_without_tasks_stays_as_it_ended() -> None:
+    assert ended({"stop_reason": "no task left", "attempts": 0, "tasks_total": 0}) == "done"
 
 
 @pytest.mark.parametrize(
@@ -157,6 +182,44 @@ def test_a_long_report_says_what_it_is_at(tmp_path: Path, capsys: pytest.Capture
         "report: looking where its time goes, and for memory errors",
         "report: timing eager, a CUDA graph and torch.compile, which compiles for minutes the first time",
     ]
+
+
+def test_progress_is_shown_where_it_is_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tiny_session(tmp_path, "silent")
+    tiny_session(tmp_path, "loud")
+    told: list[Event] = []
+    home = tmp_path / "workspace"
+    resume("silent", workspace=home, engineer=ScriptedEngineer({}))
+    assert capsys.readouterr().err == "", "nobody looks: stderr is no terminal here"
+    resume("loud", workspace=home, engineer=ScriptedEngineer({}), progress=True, on_event=told.append)
+    assert "] plan 1: 0 tasks" in capsys.readouterr().err
+    assert "plan" in {event["kind"] for event in told}
+
+
+WATCHED = """
+import sys
+import stitchcuda
+from tests.graph.tiny import ScriptedEngineer
+session = stitchcuda.optimize(sys.argv[1], device="sim", workspace=sys.argv[2], engineer=ScriptedEngineer({}))
+print(session.status)
+"""
+
+
+def test_python_shows_its_progress_in_a_terminal(tmp_path: Path) -> None:
+    (tmp_path / "reference.py").write_text(REFERENCE)
+    ours, theirs = os.openpty()
+    command = [sys.executable, "-c", WATCHED, "reference.py", "workspace"]
+    environment = os.environ | {"TERM": "xterm", "PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=theirs)
+    os.close(theirs)
+    panel = b""
+    with contextlib.suppress(OSError):     # a terminal whose other end is closed
+        while part := os.read(ours, 4096):
+            panel += part
+    os.close(ours)
+    assert process.communicate()[0] == b"nothing_to_do\n"
+    assert b"\x1b[" in panel, "a live panel"
+    assert b"baseline: running and capturing the reference" in panel
 
 
 # what interrupts

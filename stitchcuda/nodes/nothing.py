@@ -1,0 +1,63 @@
+"""How a session ends in which no task was worth doing: what was looked at, why nothing is left, and what would help.
+
+Its stop reason is that sentence, which begins with `NOTHING`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from stitchcuda.compiler.capture.dependencies import base_name
+from stitchcuda.compiler.regions.floor import floors
+from stitchcuda.nodes.context import Context
+from stitchcuda.state import Baseline, Precision, Region, Settings, State
+
+NOTHING = "nothing to do: "
+_NAMES = 4                                 # of operators in the sentence
+_LEAST: Precision = "bf16"
+
+
+def nothing_to_do(state: State, context: Context) -> str:
+    """The sentence. "" where a task was planned in this session, or the reference could not be captured: nobody knows then
+    what there is to do."""
+    baseline = state["baseline"]
+    assert baseline is not None
+    if state.get("attempts", 0) or state.get("tasks_total", 0) or baseline.opaque:
+        return ""
+    regions = [region for region in context.regions(baseline.regions) if region.kind != "view"]
+    if not regions:
+        return f"{NOTHING}the program has no operator that computes"
+    engineer = context.engineer(state).name
+    plan = context.plan(state)
+    if engineer == "builtin":
+        why = "the built-in engineer leaves all of that to PyTorch's libraries, and a CUDA graph would not pay"
+        helps, how = "a chat model, which writes such kernels too (--model openai:NAME)", "with"
+    else:
+        why = f"{engineer} planned no task" + (f" ({plan.summary.rstrip('.')})" if plan and plan.summary else "")
+        helps, how = "another --model", "or"
+    if _faster(regions, baseline, context.settings):
+        helps += f", {how} --precision {_LEAST} if products may be less exact"
+    return f"{NOTHING}{_looked_at(regions)}; {why}; what would help: {helps}"
+
+
+def _looked_at(regions: Sequence[Region]) -> str:
+    """The operators by name, most frequent first: "3 operators were looked at (2 matmul, softmax)"."""
+    counts: Counter[str] = Counter()
+    for region in regions:
+        for operator in region.operators:
+            counts[base_name(operator)] += len(region.nodes)
+    names = [name if count == 1 else f"{count} {name}" for name, count in counts.most_common(_NAMES)]
+    if len(counts) > _NAMES:
+        names.append(f"{len(counts) - _NAMES} other kinds")
+    total = counts.total()
+    return f"{total} operator{'s were' if total > 1 else ' was'} looked at ({', '.join(names)})"
+
+
+def _faster(regions: Sequence[Region], baseline: Baseline, settings: Settings) -> bool:
+    """Whether the speed of light of these regions rises when less precision is asked for."""
+    now, least = (
+        sum(floor.ms for floor in floors(regions, baseline.device, precision).values())
+        for precision in (settings.precision, _LEAST)
+    )
+    return least < now

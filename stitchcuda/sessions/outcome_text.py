@@ -1,0 +1,51 @@
+"""What a session came to, in sentences: how it ended, what may be said of its speed-up, and which commands go on from there.
+
+A speed-up is said for the tiers measured and timed only; anything else is called a prediction. Nothing is computed here.
+Where to look next: `sessions/outcome.py` (the figures), `cli/summary.py` and `report/report_facts.py` (who shows the sentences).
+"""
+
+from __future__ import annotations
+
+import shlex
+
+from stitchcuda.sessions.outcome import Outcome
+from stitchcuda.sessions.session import Session
+
+
+def gain(outcome: Outcome, device: str) -> str:
+    """The speed-up on `device`, or the prediction and that it is one."""
+    if outcome.speedup is not None and outcome.tier in ("measured", "timed"):
+        return f"{outcome.speedup:.2f}× over eager on {device}, {outcome.tier}"
+    if outcome.prediction is not None:
+        return f"predicted {outcome.prediction}"
+    return "no speed-up is claimed"
+
+
+def headline(outcome: Outcome) -> str:
+    """How far the session is, or how it ended, in one sentence."""
+    done = f"{outcome.tasks_done} of {outcome.tasks_total} tasks, {outcome.attempts} attempts"
+    reason = f" ({outcome.stop_reason})" if outcome.stop_reason else ""
+    if outcome.accepted:
+        return f"accepted, tier {outcome.tier}, after {done}"
+    if outcome.status == "nothing_to_do":
+        return str(outcome.stop_reason)
+    if outcome.status == "done":
+        return f"ended without an accepted program after {done}{reason}"
+    return f"{outcome.status} after {done}{reason}"
+
+
+def next_commands(session: Session, outcome: Outcome) -> list[str]:
+    """Commands to go on with, as they are to be typed."""
+    where = session.home.option
+    if outcome.status in ("parked", "failed"):
+        again = f"stitchcuda resume {session.name}{where}"
+        paths = [session.folder / "waiting" / question.name for question in session.waiting]
+        edits = [f"{again} --edit {shlex.quote(str(path))}   (after editing it)" for path in paths]
+        return [f"stitchcuda show {session.name}{where}", f"{again} --accept", *edits] if paths else [again]
+    commands = [f"stitchcuda show {session.name}{where}"]
+    if outcome.program:
+        path = session.home.prepared(session.record) / session.record.reference_name
+        commands.append(f"stitchcuda verify {shlex.quote(outcome.program)} --reference {shlex.quote(str(path))}")
+    if outcome.accepted and outcome.tier == "simulated":
+        commands.append(f"stitchcuda resume {session.name} --device cuda{where}   (on a machine with a GPU: measures it)")
+    return commands
