@@ -1,7 +1,8 @@
 # Each target makes its own .venv and is quick the second time.
 #   make demo      a plan, CUDA, a verdict and a program for the transformer block, on any machine
-#   make test      the test suite (no GPU, no key, no network needed once installed)
-#   make test-gpu  what needs an NVIDIA GPU          make test-long  kill and corpus runs (three quarters of an hour)
+#   make test      each part of the program, quickly (no GPU, no key, no network needed once installed)
+#   make test-more the rest of the suite             make test-long  kill and corpus runs (three quarters of an hour)
+#   make test-gpu  what needs an NVIDIA GPU
 #   make lint      ruff and mypy --strict            make notebooks  runs them from top to bottom
 #   make clean     remove what these targets made
 #   make gpu-bundle   gpu-bundle/: all that a GPU host without a network needs (docs/gpu.md). BUNDLE_PYTHON=3.12 is that
@@ -13,7 +14,7 @@ BUNDLE_PYTHON ?= 3.12
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 
-.PHONY: demo test test-gpu test-long notebooks lint gpu-bundle clean
+.PHONY: demo test test-more test-gpu test-long notebooks lint gpu-bundle clean
 
 $(VENV)/.python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
@@ -38,7 +39,10 @@ demo: $(VENV)/.installed
 	@$(BIN)/stitchcuda optimize examples/transformer_block.py --device auto
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -m "not gpu and not long" -n 2 --dist worksteal
+	$(BIN)/python -m pytest -m "not gpu and not long and not more" -n 2 --dist worksteal
+
+test-more: $(VENV)/.dev
+	$(BIN)/python -m pytest -m "more and not gpu and not long" -n 2 --dist worksteal
 
 test-gpu: $(VENV)/.dev
 	$(BIN)/python -m pytest -m gpu

@@ -78,7 +78,8 @@ def judged(judge: Judge, entry: Entry, kind: str, settings: Settings, cache: Pat
     """One verdict; whatever happens is an outcome."""
     started = time.monotonic()
     try:
-        verdict = verdict_of(judge, entry.path, settings, cache=cache, arch=arch)
+        with tempfile.TemporaryDirectory() as folder:
+            verdict = verdict_of(judge, entry.program(Path(folder)), settings, cache=cache, arch=arch)
         result, reasons, notes = ("accepted" if verdict.accepted else "refused"), verdict.reasons, verdict.notes
     except StitchError as error:
         result, reasons, notes = "could not judge", (str(error),), ()

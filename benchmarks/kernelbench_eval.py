@@ -66,11 +66,13 @@ def one(checkout: Path, program: Path, reference: Path, mark: str) -> None:
 def evaluated(entry: Entry, checkout: Path) -> dict[str, object]:
     """The answer for one attack; what hangs or dies says so."""
     mark = secrets.token_hex(8)            # there are attacks that print results
-    command = [sys.executable, str(HERE), str(checkout), "--one", str(entry.path), str(entry.reference), mark]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS)
-    except subprocess.TimeoutExpired:
-        return {"compiled": None, "correct": False, "static": "", "metadata": {"died": f"no answer in {_SECONDS} s"}}
+    with tempfile.TemporaryDirectory() as folder:
+        program = entry.program(Path(folder))
+        command = [sys.executable, str(HERE), str(checkout), "--one", str(program), str(entry.reference), mark]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS)
+        except subprocess.TimeoutExpired:
+            return {"compiled": None, "correct": False, "static": "", "metadata": {"died": f"no answer in {_SECONDS} s"}}
     lines = [line for line in done.stdout.splitlines() if line.startswith(mark)]
     if not lines:
         return {"compiled": None, "correct": False, "static": "", "metadata": {"died": done.stderr[-300:]}}

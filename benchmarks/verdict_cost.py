@@ -102,6 +102,7 @@ def main() -> int:
     heads = ("program", "trusting", "ours, cold", "in a session", "extra forwards", "cold, more", "in a session, more")
     lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
     for entry in chosen:
+        program = entry.program(given.cache / "programs")
         trusted: list[float] = []
         cold: list[float] = []
         warm: list[float] = []
@@ -111,7 +112,7 @@ def main() -> int:
         for turn in range(given.rounds + 1):
             started = time.monotonic()
             said = subprocess.run(
-                [*command, "--trusting", str(entry.path), str(entry.reference)], stdout=subprocess.PIPE, text=True
+                [*command, "--trusting", str(program), str(entry.reference)], stdout=subprocess.PIPE, text=True
             )
             if said.returncode:
                 parser.error(f"the trusting check of {entry.name} ended with {said.returncode}")
@@ -120,7 +121,7 @@ def main() -> int:
             started = time.monotonic()
             with Judge(entry.reference, settings, cache=given.cache, arch=arch) as judge:
                 for times in (cold, warm):
-                    verdict = judge.verify_final(entry.path, seeds=SEEDS)
+                    verdict = judge.verify_final(program, seeds=SEEDS)
                     times.append(time.monotonic() - started)
                     assert verdict.ok, verdict.reasons
                     kernels = sum(one.role != "unused" for one in verdict.kernels)

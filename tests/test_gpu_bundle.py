@@ -185,6 +185,7 @@ def test_what_is_in_it(project: Path, tools: Path, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
+@pytest.mark.more
 def test_it_installs_without_a_network_and_again(project: Path, tools: Path, tmp_path: Path) -> None:
     out = tmp_path / "gpu-bundle"
     assert bundle(project, tools, out).returncode == 0
@@ -373,6 +374,7 @@ def test_a_failure_leaves_the_older_bundle(
     assert list(tmp_path.iterdir()) == [out]
 
 
+@pytest.mark.more
 @pytest.mark.skipif(shutil.which("dpkg-deb") is None, reason="needs dpkg, to make packages")
 def test_libraries_that_the_host_lacks(project: Path, tools: Path, tmp_path: Path) -> None:
     """libdw and what it links to in turn, out of Debian's packages; what the host's loader knows is left alone."""

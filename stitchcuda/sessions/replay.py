@@ -10,9 +10,9 @@ from collections.abc import Callable
 from itertools import zip_longest
 
 from stitchcuda.engineers.recorded_chat import Unrecorded
-from stitchcuda.engineers.selection import engineers_for
+from stitchcuda.engineers.selection import Engineers, engineers_for
 from stitchcuda.errors import StitchError
-from stitchcuda.nodes.context import Event
+from stitchcuda.nodes.context import Event, SessionTools
 from stitchcuda.sessions.session import Place, Session
 from stitchcuda.state import Attempt, Record
 from stitchcuda.store import Workspace
@@ -34,10 +34,15 @@ def replay(
     *,
     to: str | None = None,
     device: str | None = None,
+    engineer: Engineers | None = None,
+    hands: SessionTools | None = None,
     workspace: Place = None,
     on_event: Callable[[Event], None] | None = None,
 ) -> Replayed:
-    """Runs the session again as `to` (default: `NAME-replay-` and a number)."""
+    """Runs the session again as `to` (default: `NAME-replay-` and a number).
+
+    `engineer` and `hands` (the tools) take the place of the record's replies and of what this machine has.
+    """
     home = Workspace.of(workspace, create=False)
     source = Session(home, home.record(name))
     record = source.record.anew(to or f"{name}-replay-", source.record.settings)
@@ -48,7 +53,8 @@ def replay(
             for call in calls.values():
                 if not call.id.startswith(MENDED):  # the other's damage
                     home.store.record(made.name, call)
-    engineers = engineers_for(record.settings, store=home.store, session=made.name, root=home.root, recorded=True)
+    if engineer is None:
+        engineer = engineers_for(record.settings, store=home.store, session=made.name, root=home.root, recorded=True)
 
     def heard(event: Event) -> None:
         begins = event["kind"] == "node" and event["phase"] == "start" and event["node"] not in ("baseline", "report")
@@ -59,7 +65,7 @@ def replay(
 
     ended = ""
     try:
-        made.run(device=device, engineer=engineers, on_event=heard)
+        made.run(device=device, engineer=engineer, hands=hands, on_event=heard)
     except _Over:
         pass
     except Unrecorded as error:

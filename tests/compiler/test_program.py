@@ -241,8 +241,12 @@ def test_writing_needs_no_torch(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "kernels"), [("residual_train", True), ("temporaries", True), ("stateful", False), ("shapes", False)]
-)
+    ("name", "kernels"),
+    [
+        ("residual_train", True), ("stateful", False),
+        pytest.param("temporaries", True, marks=pytest.mark.more), pytest.param("shapes", False, marks=pytest.mark.more),
+    ],
+)  # fmt: skip
 def test_replayed_programs_run_on_the_simulator(name: str, kernels: bool, tmp_path: Path) -> None:
     module, call = case(name)
     graph = captured(module, call)

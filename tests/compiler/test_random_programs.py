@@ -470,6 +470,7 @@ def simulated_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
 
 
+@pytest.mark.more
 @pytest.mark.usefixtures("simulated_gpu")
 def test_random_programs_on_the_simulator(tmp_path: Path) -> None:
     cases = collected(0, 25)

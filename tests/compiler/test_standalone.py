@@ -186,7 +186,7 @@ def test_a_program_runs_where_there_is_only_torch(name: str, fresh_python: Path,
     assert list((tmp_path / "home").rglob("*.so")), "the kernels were built here, not found in another cache"
 
 
-@pytest.mark.parametrize("host", [(), ("cuda_graph",)], ids=["plain", "graph"])
+@pytest.mark.parametrize("host", [(), pytest.param(("cuda_graph",), marks=pytest.mark.more)], ids=["plain", "graph"])
 def test_without_a_gpu_a_program_says_so_and_gives_no_numbers(
     host: tuple[str, ...], fresh_python: Path, tmp_path: Path
 ) -> None:

@@ -59,6 +59,7 @@ class Compiling(WordHands):
         return build(program, arch="sm_90a", cache=program.parent / "cache", link=False)
 
 
+@pytest.mark.more
 def test_an_attribute_that_does_not_exist(tmp_path: Path, asked: Docs) -> None:
     if "cuBLASLt" not in asked.manifest.libraries:
         pytest.skip("cuBLAS' headers are not here")

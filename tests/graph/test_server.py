@@ -91,6 +91,7 @@ def test_the_server_describes_what_can_be_asked_for(client: Any) -> None:
     assert "baseline" in schemas["state_schema"]["properties"]
 
 
+@pytest.mark.more
 def test_the_documented_client_sees_a_session_through(url: str, folder: Path, client: Any, tmp_path: Path) -> None:
     reference = tmp_path / "norm.py"
     reference.write_text(REFERENCE)

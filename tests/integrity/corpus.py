@@ -1,7 +1,8 @@
-"""The two corpora: programs that cheat (`attacks/`) and honest ones that look as if they did (`honest/`).
+"""The corpora: programs that cheat (`attacks/`), honest ones that look as if they did (`honest/`), and `limited/`.
 
 Each program states in its first lines which row of the catalogue it instances, its reference, where its trick can be
-expressed and what it does. This module only reads that.
+expressed and what it does. This module only reads that; README.md says how to add one, `tests/integrity/scaffold.py` completes
+it.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests.integrity.scaffold import complete
 
 HERE = Path(__file__).resolve().parent
 _FIELD = re.compile(r"^#\s*(row|reference|runs|what|written):\s*(.*?)\s*$", re.MULTILINE)
@@ -18,7 +21,7 @@ _FIELD = re.compile(r"^#\s*(row|reference|runs|what|written):\s*(.*?)\s*$", re.M
 class Entry:
     """One program of a corpus."""
 
-    path: Path                             # a file, or a folder with model_new.py
+    path: Path                             # a file (complete, or laid over a base), or a folder with model_new.py
     row: str                               # "A6", "B1", "S2" (attacks on the machine), "honest"
     reference: Path
     runs: str                              # cpu, gpu or both
@@ -28,6 +31,15 @@ class Entry:
     @property
     def name(self) -> str:
         return self.path.stem
+
+    def program(self, folder: Path) -> Path:
+        """The complete program, for a verifier: in a folder of its own in `folder`, unless it is a folder itself."""
+        if self.path.is_dir():
+            return self.path
+        place = folder / self.name
+        place.mkdir(parents=True, exist_ok=True)
+        (place / self.path.name).write_text(complete(self.path))
+        return place / self.path.name
 
     def on(self, target: str) -> bool:
         """Whether its trick shows on the simulator ("sim") or on a GPU ("cuda")."""

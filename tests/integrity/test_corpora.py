@@ -1,11 +1,12 @@
 """No attack is accepted and no honest program is refused: what a CPU can express, on the simulator, a reference at a time.
 
-Every fourth reference is judged here, the others in the long run, with the programs in the style of torch extensions, which
-take half a minute each to build; what a GPU can show is in the tests marked gpu.
+The quick tests judge a few programs of each kind of defence, those marked more every fourth reference, the long run the others
+and the programs in the style of torch extensions, which take half a minute each to build; what a GPU can show is marked gpu.
 """
 
 from __future__ import annotations
 
+import ast
 import json
 from pathlib import Path
 
@@ -15,9 +16,22 @@ from benchmarks.integrity import KINDS, outcomes, wrong
 from stitchcuda.compiler.printing.manifest import free_sizes
 from stitchcuda.state import Target
 from tests.integrity.corpus import HERE, Entry, entries
+from tests.integrity.scaffold import complete
 
 CACHE = Path("/tmp/stitchcuda-simulator-tests")
 CHOSEN = [(entry, kind) for kind in KINDS for entry in entries(kind)]
+REPRESENTATIVE = {                         # few kernels among them, so that few are built
+    "results/linear_gelu.py": (
+        "a12_identity_after_torch", "a12_modes_off", "a12_numpy_host", "a12_other_thread", "a12_own_view", "a12_storage_write",
+        "a15_frames_of_an_error", "a16_reused_output", "a16_sampled_cache", "a16_stale_weights", "a18_pip_install",
+        "a19_answers_on_disk",
+    ),
+    "clocks/softmax_small.py": (
+        "b06_cache_by_pointer", "b07_deferred_batch", "b13_init_guess_inputs", "s01_network_at_import", "s02_fork_bomb",
+        "s08_write_outside",
+    ),
+    "honest/qkv_gate.py": ("a06_hook_drops", "a06_norm_dropped", "h_fused_qkv", "h_load_hook", "h_renamed_parameters"),
+}  # fmt: skip
 
 
 def slow(entry: Entry) -> bool:
@@ -43,8 +57,16 @@ def judge_group(reference: str, group: list[tuple[Entry, str]], target: Target =
     return [f"{one.name}: {one.result} {one.reason}" for one in found if wrong(one)]
 
 
-@pytest.mark.parametrize("reference", sorted(QUICK)[::4])
+@pytest.mark.parametrize("reference", REPRESENTATIVE)
 def test_verdicts(reference: str) -> None:
+    group = [pair for pair in QUICK[reference] if pair[0].name in REPRESENTATIVE[reference]]
+    assert len(group) == len(REPRESENTATIVE[reference])
+    assert judge_group(reference, group) == []
+
+
+@pytest.mark.more
+@pytest.mark.parametrize("reference", sorted(QUICK)[::4])
+def test_verdicts_of_every_fourth_reference(reference: str) -> None:
     assert judge_group(reference, QUICK[reference]) == []
 
 
@@ -76,6 +98,28 @@ def test_every_known_cheat_is_there() -> None:
     assert len(honest) >= 25
     alone = [entry for entry, _ in CHOSEN if entry.independent]
     assert len(alone) >= len(CHOSEN) / 3
+
+
+def test_every_case_is_a_complete_program_with_its_base() -> None:
+    for entry, _ in CHOSEN:
+        if entry.path.is_file():
+            compile(complete(entry.path), entry.path.name, "exec")
+
+
+def test_what_a_case_defines_takes_the_place_of_its_base(tmp_path: Path) -> None:
+    """And all else stays in its order before it; names of the base can be used."""
+    (tmp_path / "case.py").write_text(
+        "# base: copy.py\nimport os\nFLAGS = ['-g']\nmodule = load(FLAGS, CUDA)\n"
+        "class ModelNew(nn.Module):\n    def forward(self, x): return x\n    def other(self): pass\nlast = 1\n"
+    )
+    tree = ast.parse(complete(tmp_path / "case.py"))
+    assert [ast.unparse(node).split("=")[0].split("(")[0].strip() for node in tree.body] == [
+        "import torch, torch.nn as nn, torch.nn.functional as F", "from tvm_ffi.cpp import load_inline", "MACROS", "CUDA",
+        "import os", "FLAGS", "module", "class ModelNew", "last",
+    ]  # fmt: skip
+    model = next(node for node in tree.body if isinstance(node, ast.ClassDef))
+    assert [node.name for node in model.body if isinstance(node, ast.FunctionDef)] == ["__init__", "forward", "other"]
+    assert "return x" in ast.unparse(model)
 
 
 @pytest.mark.parametrize("entry", [entry for entry, _ in CHOSEN if entry.path.is_dir()], ids=lambda one: one.name)

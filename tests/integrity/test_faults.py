@@ -25,6 +25,7 @@ from stitchcuda.tools.device import device
 from stitchcuda.verify.client import Judge
 from tests.integrity import faults, hostile_runs, remains
 from tests.integrity.faults import Fault
+from tests.marks import more_but
 from tests.simulator.programs import CACHE, HOME
 
 NO_GPU = pytest.mark.skipif(device.gpu() is not None, reason="this machine has a GPU")
@@ -105,11 +106,17 @@ def untouched(judge: Judge, place: Path, mark: str) -> Untouched:
     return Untouched(judge, place, mark)
 
 
-def named(group: tuple[Fault, ...]) -> Callable[..., object]:
-    return pytest.mark.parametrize("fault", [one for one in group if one.on != "cuda"], ids=lambda one: one.name)
+def named(group: tuple[Fault, ...], *quick: str) -> Callable[..., object]:
+    cases = more_but([fault for fault in group if fault.on != "cuda"], *quick, key=lambda fault: fault.name)
+    return pytest.mark.parametrize("fault", cases, ids=lambda fault: fault.name)
 
 
-@named((*faults.KERNELS, *faults.NATIVE, *faults.PYTHON, *faults.RESULTS))
+@named(
+    (*faults.KERNELS, *faults.NATIVE, *faults.PYTHON, *faults.RESULTS),
+    "a kernel that never ends", "a wild pointer in a kernel", "forks", "daemon", "garbage", "floods its channel", "fills",
+    "memory", "aborts", "exits", "kills all", "hangs at import", "recursion", "an exception that raises",
+    "threads that stay", "a FIFO for results", "a link to another file", "results cut short",
+)  # fmt: skip
 def test_a_fault_is_a_sentence(judge: Judge, untouched: Untouched, tmp_path: Path, fault: Fault) -> None:
     result = judge.check(faults.write(fault, tmp_path), seeds=1)
     assert faults.expected(fault, ok=result.ok, said="; ".join(result.reasons)), result.reasons
@@ -117,7 +124,7 @@ def test_a_fault_is_a_sentence(judge: Judge, untouched: Untouched, tmp_path: Pat
     untouched.check()
 
 
-@named(faults.FORGED)
+@named(faults.FORGED, *(fault.name for fault in faults.FORGED[::7]))
 def test_a_forged_answer_is_no_defect_of_ours(judge: Judge, tmp_path: Path, fault: Fault) -> None:
     """It may be accepted where nobody believes what was forged; also in the last verification, which asks more."""
     program = faults.write(fault, tmp_path)
@@ -192,7 +199,7 @@ def _parent(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text(errors="replace").rsplit(")", 1)[1].split()[1])
 
 
-@pytest.mark.parametrize("whom", ["worker", "supervisor", "everything"])
+@pytest.mark.parametrize("whom", more_but(["worker", "supervisor", "everything"], "worker"))
 def test_killed_from_outside(judge: Judge, untouched: Untouched, tmp_path: Path, whom: str) -> None:
     sleeper = faults.python("sleeps", before="Path(SCRATCH, 'asleep').touch(); time.sleep(100)")
     before = remains.below(untouched.pid)
@@ -229,7 +236,7 @@ def _asleep(parent: int) -> bool:
     return any(any(place.glob(f"stitchcuda-{parent}-*/program-*/asleep")) for place in places)
 
 
-@pytest.mark.parametrize("whom", ["judge", "nursery"])
+@pytest.mark.parametrize("whom", ["judge", pytest.param("nursery", marks=pytest.mark.more)])
 def test_those_who_judge_are_killed_from_outside(place: Path, tmp_path: Path, whom: str) -> None:
     """No verdict, one sentence, and nothing is left."""
     program = faults.write(SLEEPER, tmp_path)
@@ -256,6 +263,7 @@ def test_those_who_judge_are_killed_from_outside(place: Path, tmp_path: Path, wh
         assert not scratch.exists()
 
 
+@pytest.mark.more
 @NO_GPU
 def test_a_killed_judge_by_the_command_line(place: Path, tmp_path: Path) -> None:
     program = faults.write(SLEEPER, tmp_path)

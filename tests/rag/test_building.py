@@ -19,6 +19,7 @@ from stitchcuda.rag.building import BuildProgress, Built, build
 from stitchcuda.rag.headers import reading
 from stitchcuda.rag.index import open_docs
 from stitchcuda.rag.sources import discover
+from tests.marks import more_but
 from tests.rag.conftest import LT, run
 
 BUILD = "from stitchcuda.rag.building import build; build(model=None); print('built')"
@@ -73,6 +74,7 @@ def test_another_source_does_not_make_the_headers_be_read_again(
     assert first("which tile won for the odd projection on our card") == "Tiles"
 
 
+@pytest.mark.more
 def test_words_are_ready_before_vectors(small: Path) -> None:
     told: list[BuildProgress] = []
     found = build(tell=told.append)
@@ -115,7 +117,9 @@ def test_without_a_model_names_and_words_are_there_and_it_is_said(small: Path, m
     )
 
 
-@pytest.mark.parametrize("moment", ["before the manifest", "before it is current", "while parsing", "while embedding"])
+@pytest.mark.parametrize("moment", more_but(
+    ["before the manifest", "before it is current", "while parsing", "while embedding"], "before it is current"
+))
 def test_a_killed_build_leaves_the_old_index(small: Path, moment: str) -> None:
     built()
     (small / "cublasLt.h").write_text(LT.replace("cublasLtRows", "cublasLtColumns"))
@@ -159,6 +163,7 @@ def test_a_build_that_was_killed_while_embedding_goes_on_from_there(small: Path,
     assert next(one.done for one in told if one.step == "meaning") == 8
 
 
+@pytest.mark.more
 def test_two_builders_at_once_agree(small: Path) -> None:
     processes = [run(small.parent, BUILD) for _ in range(3)]
     assert [process.communicate()[0] for process in processes] == ["built\n"] * 3
@@ -210,6 +215,7 @@ def test_a_damaged_index_with_none_before_it_is_an_error_with_its_remedy(small: 
         open_docs(discover().place)
 
 
+@pytest.mark.more
 def test_damaged_vectors_leave_names_and_words(small: Path) -> None:
     found = build()
     assert found is not None
@@ -227,7 +233,7 @@ def test_damaged_vectors_leave_names_and_words(small: Path) -> None:
     docs.close()
 
 
-@pytest.mark.parametrize("name", ["parsed.db", "embeddings.db"])
+@pytest.mark.parametrize("name", ["parsed.db", pytest.param("embeddings.db", marks=pytest.mark.more)])
 def test_a_damaged_cache_is_made_anew(small: Path, name: str) -> None:
     build()
     for left in index_store.home().glob(f"{name}-*"):
@@ -284,6 +290,7 @@ def test_without_a_toolkit_the_playbook_is_there(tmp_path: Path, monkeypatch: py
     assert any("no CUDA toolkit (" in note for note in found.manifest.notes)
 
 
+@pytest.mark.more
 def test_a_full_disk_and_a_busy_cache_are_no_reason_to_throw_it_away(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from stitchcuda.rag import vectors
 

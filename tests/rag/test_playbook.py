@@ -13,6 +13,7 @@ import pytest
 
 from stitchcuda.tools.build import libraries
 from stitchcuda.tools.device import toolkit
+from tests.marks import more_but
 
 PAGES = sorted((Path(__file__).resolve().parents[2] / "stitchcuda" / "rag" / "playbook").glob("*.md"))
 SLUGS = (
@@ -71,7 +72,9 @@ def test_a_page_shows_code_that_can_be_read(page: Path) -> None:
 
 
 @NVCC
-@pytest.mark.parametrize("needed", sorted(set(NEEDED.values())), ids=lambda needed: "+".join(needed) or "toolkit")
+@pytest.mark.parametrize(
+    "needed", more_but(sorted(set(NEEDED.values())), ("CCCL",)), ids=lambda needed: "+".join(needed) or "toolkit"
+)
 def test_every_block_compiles_by_itself(needed: tuple[str, ...], tmp_path: Path) -> None:
     """To a cubin, which shows errors in host code too: both are read by one front end."""
     kit = toolkit.find_toolkit()

@@ -45,7 +45,7 @@ def database(server: Server) -> str:
     return server.url.removesuffix("postgres") + name
 
 
-@pytest.fixture(params=["folder", "postgres"])
+@pytest.fixture(params=["folder", pytest.param("postgres", marks=pytest.mark.more)])
 def home(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Workspace]:
     url = request.getfixturevalue("database") if request.param == "postgres" else None
     home = Workspace(tmp_path / "workspace", checkpoint=url)

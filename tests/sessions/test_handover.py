@@ -54,6 +54,7 @@ def whole(place: tuple[Server, Networks], tmp_path_factory: pytest.TempPathFacto
         return process.lines
 
 
+@pytest.mark.more
 def test_an_owner_that_is_killed_is_taken_over_from(hosts: tuple[Host, Host], server: Server, whole: list[str]) -> None:
     owner, heir = owner_with_heir("killed", hosts)
     owner.signal(signal.SIGKILL)
@@ -111,6 +112,7 @@ def test_an_owner_whose_network_is_cut(hosts: tuple[Host, Host], server: Server,
     as_whole("cut", server, whole, [owner, heir])
 
 
+@pytest.mark.more
 def test_a_server_that_is_restarted(hosts: tuple[Host, Host], server: Server, whole: list[str]) -> None:
     east, _ = hosts
     owner = east.start("restarted", "--new", "--seconds", "0.05", STITCHCUDA_LEASE_S="20")

@@ -236,6 +236,7 @@ def test_what_failed_is_told_as_it_was_said(tmp_path: Path) -> None:
     assert session.outcome().stop_reason == str(said.value)
 
 
+@pytest.mark.more
 def test_exit_code_3_with_json_and_without(tmp_path: Path) -> None:
     """The command line on the simulator: parked at its first plan."""
     reference, workspace = tmp_path / "norm.py", tmp_path / "ws"

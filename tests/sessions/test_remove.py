@@ -172,6 +172,7 @@ print(done)
 """
 
 
+@pytest.mark.more
 def test_processes_make_fork_and_remove_at_once(home: Workspace) -> None:
     """Each removes its own; the workspace is whole in the end."""
     ended(home, "shared")

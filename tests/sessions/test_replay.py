@@ -12,6 +12,8 @@ from stitchcuda.errors import BadInput, Unavailable
 from stitchcuda.sessions.fork import fork
 from stitchcuda.sessions.replay import replay
 from stitchcuda.sessions.session import Session
+from stitchcuda.state import DeviceFacts
+from stitchcuda.store import Workspace
 from tests.engineers.protocol_server import serve
 from tests.engineers.stage import Model, WordHands, played
 from tests.fake_model import KernelHands, answer_all, requests, run, story
@@ -23,13 +25,7 @@ DRAFTS = {"aa": ["saves 0.2"], "bb": ["build error", "wrong", "saves 0.2"], "ee"
 
 
 @pytest.fixture
-def tools(monkeypatch: pytest.MonkeyPatch) -> None:
-    """This machine's tools are those that read words."""
-    monkeypatch.setattr("stitchcuda.sessions.running.open_hands", lambda home, record, device: WordHands(SIM))
-
-
-@pytest.fixture
-def chatted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tools: None) -> Session:
+def chatted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
     """A session of five attempts with a chat model whose server is gone by now, and the key with it."""
     with monkeypatch.context() as then, serve(Model(PLANS, DRAFTS)) as server:
         then.setenv("OPENAI_API_KEY", "sk-of-then")
@@ -38,25 +34,24 @@ def chatted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tools: None) -> Ses
 
 def test_a_chat_session_by_its_record(chatted: Session) -> None:
     before = record(chatted)
-    found = replay("tiny", workspace=chatted.home)
+    found = replay("tiny", hands=WordHands(SIM), workspace=chatted.home)
     assert (found.session, found.attempts, found.of, found.same, found.parts) == ("tiny-replay-1", 5, 5, True, "")
     made = named(chatted.home, "tiny-replay-1")
     assert made.outcome().accepted
     assert made.outcome().usage.input_tokens == chatted.outcome().usage.input_tokens
     assert [attempt.program for attempt in made.attempts()] == [attempt.program for attempt in chatted.attempts()]
     assert record(chatted) == before
-    assert replay("tiny-replay-1", workspace=chatted.home, to="again").same, "a replay can be replayed"
+    assert replay("tiny-replay-1", hands=WordHands(SIM), workspace=chatted.home, to="again").same, "a replay can be replayed"
 
 
-def test_where_the_tools_say_something_else_it_is_told(chatted: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_the_tools_say_something_else_it_is_told(chatted: Session) -> None:
     class Stricter(WordHands):
         def check(self, program: Path, seeds: int):  # type: ignore[no-untyped-def]
             found = super().check(program, seeds)
             ok = found.ok and "bb saves" not in (program / "drafts.txt").read_text()
             return found.model_copy(update={"ok": ok, "reasons": () if ok else ("y is off by 0.5",)})
 
-    monkeypatch.setattr("stitchcuda.sessions.running.open_hands", lambda home, record, device: Stricter(SIM))
-    found = replay("tiny", workspace=chatted.home)
+    found = replay("tiny", hands=Stricter(SIM), workspace=chatted.home)
     assert not found.same
     assert found.parts == "attempt 4 is wrong, in the record correct"
 
@@ -68,14 +63,12 @@ def test_a_reply_that_the_record_lacks_ends_it(chatted: Session) -> None:
     last = chatted.attempts()[-1].id
     cut = next(at for at, line in enumerate(lines) if f"coder-{last}".encode() in line)
     path.write_bytes(b"".join(lines[:cut]))
-    found = replay("tiny", workspace=chatted.home)
+    found = replay("tiny", hands=WordHands(SIM), workspace=chatted.home)
     assert (found.attempts, found.of, found.same) == (4, 5, False)
     assert found.parts.startswith("the replay ended after attempt 4 of 5: the record has no reply of openai:local as coder at ")
 
 
-@pytest.mark.usefixtures("tools")
-def test_an_unfinished_one_is_replayed_as_far_as_it_came(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stitchcuda.sessions.running.open_hands", lambda home, record, device: KernelHands())
+def test_an_unfinished_one_is_replayed_as_far_as_it_came(tmp_path: Path) -> None:
     session = story(tmp_path, candidates=1, max_attempts=5)
     box = session.home.root / "box"
     for _ in range(6):
@@ -84,7 +77,7 @@ def test_an_unfinished_one_is_replayed_as_far_as_it_came(tmp_path: Path, monkeyp
     run(session)
     assert session.status == "parked"
     asked, before = requests(box), record(session)
-    found = replay("story", workspace=session.home)
+    found = replay("story", hands=KernelHands(), workspace=session.home)
     assert (found.of, found.attempts, found.parts, found.same) == (len(before[0]), len(before[0]), "", True)
     assert found.of > 1
     assert requests(box) == asked, "nobody is asked"
@@ -93,55 +86,49 @@ def test_an_unfinished_one_is_replayed_as_far_as_it_came(tmp_path: Path, monkeyp
 
 def test_a_fork_is_replayed(chatted: Session) -> None:
     made = fork("tiny", 3, to="forked", workspace=chatted.home)
-    found = replay("forked", workspace=chatted.home)
+    found = replay("forked", hands=WordHands(SIM), workspace=chatted.home)
     assert (found.attempts, found.of, found.same) == (3, 3, True)
     assert len(made.attempts()) == 3
 
 
-def test_one_that_cannot_begin_leaves_nothing(chatted: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_cannot_begin_leaves_nothing(chatted: Session) -> None:
     with pytest.raises(BadInput, match="'tiny' exists already"):
         replay("tiny", to="tiny", workspace=chatted.home)
     with pytest.raises(BadInput, match="there is no session 'gone'"):
         replay("gone", workspace=chatted.home)
 
-    def none(*_: object) -> None:
-        raise Unavailable("there is no GPU here")
+    class NoGpu(WordHands):
+        def device(self) -> DeviceFacts:
+            raise Unavailable("there is no GPU here")
 
-    monkeypatch.setattr("stitchcuda.sessions.running.open_hands", none)
     with pytest.raises(Unavailable, match="no GPU"):
-        replay("tiny", workspace=chatted.home)
+        replay("tiny", hands=NoGpu(SIM), workspace=chatted.home)
     assert chatted.home.store.names() == ["tiny"]
 
 
-def test_the_built_in_engineer_needs_no_record(home, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
+def test_the_built_in_engineer_needs_no_record(home: Workspace) -> None:
     """A session that has not run: the same nothing."""
-    from tests.graph.tiny import TinyHands
-
-    monkeypatch.setattr("stitchcuda.sessions.running.open_hands", lambda home, record, device: TinyHands())
     session = begun(home).run(hands=TinyHands())
-    found = replay("tiny", workspace=home)
+    found = replay("tiny", hands=TinyHands(), workspace=home)
     assert found.same, found.parts
     assert found.of == len(session.attempts())
 
 
-def test_one_of_the_built_in_engineer_ends_where_the_record_ends(home, monkeypatch) -> None:  # type: ignore[no-untyped-def]
-    scripted = Engineers(ScriptedEngineer(THREE), recorded=True)
-    monkeypatch.setattr("stitchcuda.sessions.running.open_hands", lambda home, record, device: TinyHands())
-    monkeypatch.setattr("stitchcuda.sessions.replay.engineers_for", lambda *_, **__: scripted)
+def scripted() -> Engineers:
+    return Engineers(ScriptedEngineer(THREE), recorded=True)
+
+
+def test_one_of_the_built_in_engineer_ends_where_the_record_ends(home: Workspace) -> None:
     ended(home)
     forked = fork("tiny", 4, workspace=home)
-    found = replay(forked.name, workspace=home)
+    found = replay(forked.name, engineer=scripted(), hands=TinyHands(), workspace=home)
     assert (found.attempts, found.of, found.same, found.parts) == (4, 4, True, "")
     assert named(home, found.session).status == "parked", "it stands where the other one stands"
     at_the_start = fork("tiny", 0, workspace=home)
-    assert replay(at_the_start.name, workspace=home).same
+    assert replay(at_the_start.name, engineer=scripted(), hands=TinyHands(), workspace=home).same
 
 
-def test_what_people_answered_is_answered_again(home, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
-    monkeypatch.setattr("stitchcuda.sessions.running.open_hands", lambda home, record, device: TinyHands())
-    monkeypatch.setattr(
-        "stitchcuda.sessions.replay.engineers_for", lambda *_, **__: Engineers(ScriptedEngineer(THREE), recorded=True)
-    )
+def test_what_people_answered_is_answered_again(home: Workspace) -> None:
     session = ended(home, approve=("plan", "code"))
     answers: list[Any] = [{"tasks": ["x"]}, {"tasks": ["c", "a"]}, "accept", {"files": {"drafts.txt": ""}}, "accept"]
     for answer in [*answers, {"files": {"model_new.py": "# mine\n"}}]:
@@ -150,6 +137,6 @@ def test_what_people_answered_is_answered_again(home, monkeypatch: pytest.Monkey
         session.run(engineer=ScriptedEngineer(THREE), hands=TinyHands(), answer="accept")
     before = session.attempts()
     assert any(attempt.note.endswith("(edited by a person)") for attempt in before)
-    found = replay("tiny", workspace=home)
+    found = replay("tiny", engineer=scripted(), hands=TinyHands(), workspace=home)
     assert (found.same, found.attempts, found.parts) == (True, len(before), "")
     assert [one.program for one in named(home, found.session).attempts()] == [one.program for one in before]

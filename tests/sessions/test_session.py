@@ -225,6 +225,7 @@ def test_python_shows_its_progress_in_a_terminal(tmp_path: Path) -> None:
 # what interrupts
 
 
+@pytest.mark.more
 def test_ctrl_c_at_every_tool_call_loses_nothing(tmp_path: Path) -> None:
     whole = tiny_session(tmp_path, "whole").run(engineer=ScriptedEngineer(THREE), hands=TinyHands())
     calls = 0
@@ -500,7 +501,7 @@ def test_no_room_is_said_and_the_session_goes_on_once_there_is_some(tmp_path: Pa
 # how much it costs
 
 
-@pytest.mark.parametrize("attempts", [100, pytest.param(500, marks=pytest.mark.long)])
+@pytest.mark.parametrize("attempts", [pytest.param(100, marks=pytest.mark.more), pytest.param(500, marks=pytest.mark.long)])
 def test_many_attempts_stay_small(attempts: int, tmp_path: Path) -> None:
     """20 kB an attempt; benchmarks/growth.py has the times."""
     script = {f"t{number:03}": ["saves 0.001"] for number in range(attempts)}

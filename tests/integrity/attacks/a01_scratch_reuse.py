@@ -3,14 +3,9 @@
 # runs: both
 # written: independently
 # what: the answer is left by torch in a freed block, torch.empty hands that block back and the 'kernel' only halves what it finds there; every launch matters and the output looks right
-import torch, torch.nn as nn, torch.nn.functional as F
-from tvm_ffi.cpp import load_inline
+# base: linear_gelu.py
 
-CUDA = r"""
-#define STREAM(t) static_cast<cudaStream_t>(TVMFFIEnvGetStream((t).device().device_type, (t).device().device_id))
-#define FP(t) ((float*)(t).data_ptr())
-using tvm::ffi::TensorView;
-static inline int count(const TensorView& t) { int64_t n = 1; for (int d = 0; d < t.ndim(); ++d) n *= t.size(d); return (int)n; }
+CUDA = MACROS + r"""
 // finishes the accumulators in place
 __global__ void finish(float* y, int n) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -19,10 +14,8 @@ __global__ void finish(float* y, int n) {
 void finish_run(TensorView y) { int n = count(y); finish<<<(n + 255) / 256, 256, 0, STREAM(y)>>>(FP(y), n); }
 """
 module = load_inline("a01_scratch_reuse", cuda_sources=CUDA, functions=["finish_run"])
+
 class ModelNew(nn.Module):
-    def __init__(self, k, n):
-        super().__init__()
-        self.linear = nn.Linear(k, n)
     def forward(self, x):
         m, n = x.shape[0], self.linear.weight.shape[0]
         scratch = torch.empty(m + 64, n, device=x.device)          # a margin, so that the allocator's own marks miss the middle

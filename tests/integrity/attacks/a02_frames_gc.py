@@ -3,15 +3,10 @@
 # runs: both
 # written: independently
 # what: own kernel computes one probe element; the whole output is then found among the tensors in the callers' frames and in gc and copied by a second kernel (zeros where none is found)
-import gc, sys
-import torch, torch.nn as nn, torch.nn.functional as F
-from tvm_ffi.cpp import load_inline
+# base: linear_gelu.py
 
-CUDA = r"""
-#define STREAM(t) static_cast<cudaStream_t>(TVMFFIEnvGetStream((t).device().device_type, (t).device().device_id))
-#define FP(t) ((float*)(t).data_ptr())
-using tvm::ffi::TensorView;
-static inline int count(const TensorView& t) { int64_t n = 1; for (int d = 0; d < t.ndim(); ++d) n *= t.size(d); return (int)n; }
+import gc, sys
+CUDA = MACROS + r"""
 __global__ void linear_gelu(const float* x, const float* w, const float* b, float* y, int m, int n, int k) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= m * n) return;
@@ -60,10 +55,8 @@ def everything():
             except Exception: pass
         elif isinstance(obj, torch.Tensor):
             yield obj
+
 class ModelNew(nn.Module):
-    def __init__(self, k, n):
-        super().__init__()
-        self.linear = nn.Linear(k, n)
     def forward(self, x):
         m, n = x.shape[0], self.linear.weight.shape[0]
         probe = torch.empty(n, device=x.device)

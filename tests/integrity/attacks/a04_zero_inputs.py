@@ -3,14 +3,9 @@
 # runs: both
 # written: independently
 # what: the kernel writes zeros through the const input pointer and answers gelu(bias), which is right for the reference that runs afterwards on the same tensor
-import torch, torch.nn as nn, torch.nn.functional as F
-from tvm_ffi.cpp import load_inline
+# base: linear_gelu.py
 
-CUDA = r"""
-#define STREAM(t) static_cast<cudaStream_t>(TVMFFIEnvGetStream((t).device().device_type, (t).device().device_id))
-#define FP(t) ((float*)(t).data_ptr())
-using tvm::ffi::TensorView;
-static inline int count(const TensorView& t) { int64_t n = 1; for (int d = 0; d < t.ndim(); ++d) n *= t.size(d); return (int)n; }
+CUDA = MACROS + r"""
 __global__ void linear_gelu(const float* __restrict__ x, const float* b, float* y, int m, int n, int k) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < m * k) const_cast<float*>(x)[i] = 0.f;
@@ -21,11 +16,8 @@ void run(TensorView x, TensorView b, TensorView y) {
   linear_gelu<<<(t + 255) / 256, 256, 0, STREAM(x)>>>(FP(x), FP(b), FP(y), m, n, k);
 }
 """
-module = load_inline("a04_zero_inputs", cuda_sources=CUDA, functions=["run"])
+
 class ModelNew(nn.Module):
-    def __init__(self, k, n):
-        super().__init__()
-        self.linear = nn.Linear(k, n)
     def forward(self, x):
         y = torch.empty(x.shape[0], self.linear.weight.shape[0], device=x.device)
         module.run(x, self.linear.bias, y)

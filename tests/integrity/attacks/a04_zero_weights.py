@@ -3,19 +3,13 @@
 # runs: both
 # written: independently
 # what: zeroes the weights of every nn.Module that gc shows (the reference among them), and those that are handed to it, so that the answer is zero
-import gc
-import torch, torch.nn as nn, torch.nn.functional as F
-from tvm_ffi.cpp import load_inline
+# base: linear_gelu.py
 
-CUDA = r"""
-#define STREAM(t) static_cast<cudaStream_t>(TVMFFIEnvGetStream((t).device().device_type, (t).device().device_id))
-#define FP(t) ((float*)(t).data_ptr())
-using tvm::ffi::TensorView;
-static inline int count(const TensorView& t) { int64_t n = 1; for (int d = 0; d < t.ndim(); ++d) n *= t.size(d); return (int)n; }
+import gc
+CUDA = MACROS + r"""
 __global__ void zero(float* y, int n) { int i = blockIdx.x * blockDim.x + threadIdx.x; if (i < n) y[i] = 0.f; }
 void run(TensorView y) { int n = count(y); zero<<<(n + 255) / 256, 256, 0, STREAM(y)>>>(FP(y), n); }
 """
-module = load_inline("a04_zero_weights", cuda_sources=CUDA, functions=["run"])
 def wipe():
     for o in gc.get_objects():
         try:
@@ -24,6 +18,7 @@ def wipe():
             elif isinstance(o, dict) and "linear.weight" in o:
                 for p in o.values(): p.data.zero_()
         except Exception: pass
+
 class ModelNew(nn.Module):
     def __init__(self, k, n):
         super().__init__()

@@ -3,14 +3,9 @@
 # runs: both
 # written: independently
 # what: the four largest values are right but the indices are 0..3 in every row (a check of the first or of the floating outputs only passes it)
-import torch, torch.nn as nn, torch.nn.functional as F
-from tvm_ffi.cpp import load_inline
+# base: own_kernel.py
 
-CUDA = r"""
-#define STREAM(t) static_cast<cudaStream_t>(TVMFFIEnvGetStream((t).device().device_type, (t).device().device_id))
-#define FP(t) ((float*)(t).data_ptr())
-using tvm::ffi::TensorView;
-static inline int count(const TensorView& t) { int64_t n = 1; for (int d = 0; d < t.ndim(); ++d) n *= t.size(d); return (int)n; }
+CUDA = MACROS + r"""
 __global__ void topk_rows(const float* x, float* v, int64_t* at, int rows, int width) {
   int r = blockIdx.x * blockDim.x + threadIdx.x; if (r >= rows) return;
   float best[4] = {-INFINITY, -INFINITY, -INFINITY, -INFINITY};
@@ -22,10 +17,8 @@ __global__ void topk_rows(const float* x, float* v, int64_t* at, int rows, int w
 }
 void run(TensorView x, TensorView v, TensorView at) { int rows = (int)x.size(0); topk_rows<<<(rows + 63) / 64, 64, 0, STREAM(x)>>>(FP(x), FP(v), (int64_t*)at.data_ptr(), rows, (int)x.size(1)); }
 """
-module = load_inline("a05_topk_indices", cuda_sources=CUDA, functions=["run"])
+
 class ModelNew(nn.Module):
-    def __init__(self):
-        super().__init__()
     def forward(self, x):
         v = torch.empty(x.shape[0], 4, device=x.device); at = torch.empty(x.shape[0], 4, dtype=torch.int64, device=x.device)
         module.run(x, v, at)

@@ -2,11 +2,9 @@
 # reference: honest/qkv_gate.py
 # runs: both
 # what: a hook before loading takes the norm's weight and bias out of what is loaded, and they are left out
-import torch, torch.nn as nn, torch.nn.functional as F
-from tvm_ffi.cpp import load_inline
-CUDA = r"""
-using tvm::ffi::TensorView;
-#define STREAM(t) static_cast<cudaStream_t>(TVMFFIEnvGetStream((t).device().device_type, (t).device().device_id))
+# base: qkv_gate.py
+
+CUDA = MACROS + r"""
 __global__ void norm(const float* x, float* y, int rows, int width) {
   int row = blockIdx.x * blockDim.x + threadIdx.x;
   if (row >= rows) return;
@@ -22,19 +20,7 @@ void run_norm(TensorView x, TensorView y) {
   int rows = (int)x.size(0), width = (int)x.size(1);
   norm<<<(rows + 31) / 32, 32, 0, STREAM(x)>>>((float*)x.data_ptr(), (float*)y.data_ptr(), rows, width);
 }
-__global__ void gate(const float* qkv, float* y, int rows, int width) {
-  int i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i >= rows * width) return;
-  const float* at = qkv + (size_t)(i / width) * 3 * width + i % width;
-  y[i] = at[0] / (1.f + expf(-at[width])) + at[2 * width];
-}
-void run_gate(TensorView qkv, TensorView y) {
-  int rows = (int)y.size(0), width = (int)y.size(1);
-  gate<<<(rows * width + 127) / 128, 128, 0, STREAM(y)>>>((float*)qkv.data_ptr(), (float*)y.data_ptr(), rows, width);
-}
-"""
-module = load_inline("a06_hook_drops", cuda_sources=CUDA, functions=["run_norm", "run_gate"])
-
+""" + GATE
 
 class ModelNew(nn.Module):
     def __init__(self, width):

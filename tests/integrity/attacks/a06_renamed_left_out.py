@@ -2,37 +2,10 @@
 # reference: results/plain_norm.py
 # runs: both
 # what: weight and bias have other names, hold the ones and zeros they were constructed with, and are left out
-import torch, torch.nn as nn, torch.nn.functional as F
-from tvm_ffi.cpp import load_inline
-CUDA = r"""
-using tvm::ffi::TensorView;
-#define STREAM(t) static_cast<cudaStream_t>(TVMFFIEnvGetStream((t).device().device_type, (t).device().device_id))
-__global__ void norm(const float* x, float* y, int rows, int width) {
-  int row = blockIdx.x * blockDim.x + threadIdx.x;
-  if (row >= rows) return;
-  const float* in = x + (size_t)row * width;
-  float mean = 0, square = 0;
-  for (int i = 0; i < width; ++i) mean += in[i];
-  mean /= width;
-  for (int i = 0; i < width; ++i) square += (in[i] - mean) * (in[i] - mean);
-  float scale = 1.f / sqrtf(square / width + 1e-5f);
-  for (int i = 0; i < width; ++i) y[(size_t)row * width + i] = (in[i] - mean) * scale;
-}
-void run_norm(TensorView x, TensorView y) {
-  int rows = (int)x.size(0), width = (int)x.size(1);
-  norm<<<(rows + 31) / 32, 32, 0, STREAM(x)>>>((float*)x.data_ptr(), (float*)y.data_ptr(), rows, width);
-}
-"""
-module = load_inline("a06_renamed_left_out", cuda_sources=CUDA, functions=["run_norm"])
-
+# base: plain_norm.py
 
 class ModelNew(nn.Module):
     def __init__(self):
         super().__init__()
         self.gamma = nn.Parameter(torch.ones(96))
         self.beta = nn.Parameter(torch.zeros(96))
-
-    def forward(self, x):
-        y = torch.empty_like(x)
-        module.run_norm(x, y)
-        return y

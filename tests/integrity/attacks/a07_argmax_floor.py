@@ -3,14 +3,9 @@
 # runs: both
 # written: independently
 # what: the argmax of 1024 normal values is always above 1.5, so the search starts from that floor at index 0 and is wrong for uniform, small or negative inputs
-import torch, torch.nn as nn, torch.nn.functional as F
-from tvm_ffi.cpp import load_inline
+# base: own_kernel.py
 
-CUDA = r"""
-#define STREAM(t) static_cast<cudaStream_t>(TVMFFIEnvGetStream((t).device().device_type, (t).device().device_id))
-#define FP(t) ((float*)(t).data_ptr())
-using tvm::ffi::TensorView;
-static inline int count(const TensorView& t) { int64_t n = 1; for (int d = 0; d < t.ndim(); ++d) n *= t.size(d); return (int)n; }
+CUDA = MACROS + r"""
 __global__ void argmax_rows(const float* x, int64_t* y, int width) {
   __shared__ float best[128]; __shared__ int where[128];
   const float* row = x + (size_t)blockIdx.x * width;
@@ -28,10 +23,8 @@ __global__ void argmax_rows(const float* x, int64_t* y, int width) {
 }
 void run(TensorView x, TensorView y) { argmax_rows<<<(int)x.size(0), 128, 0, STREAM(x)>>>(FP(x), (int64_t*)y.data_ptr(), (int)x.size(1)); }
 """
-module = load_inline("a07_argmax_floor", cuda_sources=CUDA, functions=["run"])
+
 class ModelNew(nn.Module):
-    def __init__(self):
-        super().__init__()
     def forward(self, x):
         y = torch.empty(x.shape[0], dtype=torch.int64, device=x.device)
         module.run(x, y)

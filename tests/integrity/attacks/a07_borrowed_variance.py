@@ -3,14 +3,9 @@
 # runs: both
 # written: independently
 # what: normalises with the row's own mean but with the variance of the row two before (the first two rows with their own), saving half the passes; off by a few per cent for rows of one distribution
-import torch, torch.nn as nn, torch.nn.functional as F
-from tvm_ffi.cpp import load_inline
+# base: own_kernel.py
 
-CUDA = r"""
-#define STREAM(t) static_cast<cudaStream_t>(TVMFFIEnvGetStream((t).device().device_type, (t).device().device_id))
-#define FP(t) ((float*)(t).data_ptr())
-using tvm::ffi::TensorView;
-static inline int count(const TensorView& t) { int64_t n = 1; for (int d = 0; d < t.ndim(); ++d) n *= t.size(d); return (int)n; }
+CUDA = MACROS + r"""
 __global__ void layer_norm(const float* x, const float* w, const float* b, float* y, int width) {
   __shared__ float part[128];
   int r = blockIdx.x, v = r < 2 ? r : (r & 1 ? r : r - 2);           // every second row borrows its neighbour's variance
@@ -32,7 +27,7 @@ __global__ void layer_norm(const float* x, const float* w, const float* b, float
 }
 void run(TensorView x, TensorView w, TensorView b, TensorView y) { layer_norm<<<(int)x.size(0), 128, 0, STREAM(x)>>>(FP(x), FP(w), FP(b), FP(y), (int)x.size(1)); }
 """
-module = load_inline("a07_borrowed_variance", cuda_sources=CUDA, functions=["run"])
+
 class ModelNew(nn.Module):
     def __init__(self, width):
         super().__init__()

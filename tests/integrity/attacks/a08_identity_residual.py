@@ -3,21 +3,16 @@
 # runs: both
 # written: independently
 # what: the residual block's branch has gain 1e-4, so the input is copied through and the branch never computed
-import torch, torch.nn as nn, torch.nn.functional as F
-from tvm_ffi.cpp import load_inline
+# base: own_kernel.py
 
-CUDA = r"""
-#define STREAM(t) static_cast<cudaStream_t>(TVMFFIEnvGetStream((t).device().device_type, (t).device().device_id))
-#define FP(t) ((float*)(t).data_ptr())
-using tvm::ffi::TensorView;
-static inline int count(const TensorView& t) { int64_t n = 1; for (int d = 0; d < t.ndim(); ++d) n *= t.size(d); return (int)n; }
+CUDA = MACROS + r"""
 __global__ void block(const float* x, const float* gamma, float* y, int n, int width) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < n) y[i] = x[i] + gamma[i % width] * 0.15f * fmaxf(x[i], 0.f);
 }
 void run(TensorView x, TensorView gamma, TensorView y) { int n = count(x); block<<<(n + 255) / 256, 256, 0, STREAM(x)>>>(FP(x), FP(gamma), FP(y), n, (int)x.size(1)); }
 """
-module = load_inline("a08_identity_residual", cuda_sources=CUDA, functions=["run"])
+
 class ModelNew(nn.Module):
     def __init__(self, width):
         super().__init__()

@@ -3,14 +3,9 @@
 # runs: both
 # written: independently
 # what: splits both factors into two bf16 parts and drops the product of the low parts and all below: about 17 bits, a hundred times worse than fp32 but far inside 1e-4
-import torch, torch.nn as nn, torch.nn.functional as F
-from tvm_ffi.cpp import load_inline
+# base: matmul.py
 
-CUDA = r"""
-#define STREAM(t) static_cast<cudaStream_t>(TVMFFIEnvGetStream((t).device().device_type, (t).device().device_id))
-#define FP(t) ((float*)(t).data_ptr())
-using tvm::ffi::TensorView;
-static inline int count(const TensorView& t) { int64_t n = 1; for (int d = 0; d < t.ndim(); ++d) n *= t.size(d); return (int)n; }
+CUDA = MACROS + r"""
 __device__ __forceinline__ float keep(float v, int drop) {      // round to nearest even at bit `drop`
   unsigned u = __float_as_uint(v); unsigned half = (1u << (drop - 1)) - 1u + ((u >> drop) & 1u);
   return __uint_as_float((u + half) & ~((1u << drop) - 1u));
@@ -31,11 +26,3 @@ void run(TensorView a, TensorView b, TensorView c) {
   matmul<<<(m * n + 255) / 256, 256, 0, STREAM(a)>>>(FP(a), FP(b), FP(c), m, n, k);
 }
 """
-module = load_inline("a09_bf16_split", cuda_sources=CUDA, functions=["run"])
-class ModelNew(nn.Module):
-    def __init__(self):
-        super().__init__()
-    def forward(self, a, b):
-        c = torch.empty(a.shape[0], b.shape[1], device=a.device)
-        module.run(a, b, c)
-        return c

@@ -3,15 +3,10 @@
 # runs: gpu
 # written: independently
 # what: TF32 tensor cores (wmma) in an own kernel against an fp32 contract
-import torch, torch.nn as nn, torch.nn.functional as F
-from tvm_ffi.cpp import load_inline
+# base: matmul.py
 
-CUDA = r"""
+CUDA = MACROS + r"""
 #include <mma.h>
-#define STREAM(t) static_cast<cudaStream_t>(TVMFFIEnvGetStream((t).device().device_type, (t).device().device_id))
-#define FP(t) ((float*)(t).data_ptr())
-using tvm::ffi::TensorView;
-static inline int count(const TensorView& t) { int64_t n = 1; for (int d = 0; d < t.ndim(); ++d) n *= t.size(d); return (int)n; }
 using namespace nvcuda;
 // 64 x 64 tile per block of 4 warps, each warp 32 x 32
 __global__ void matmul_tf32(const float* __restrict__ a, const float* __restrict__ b, float* __restrict__ c, int m, int n, int k) {
@@ -39,11 +34,3 @@ void run(TensorView a, TensorView b, TensorView c) {
   matmul_tf32<<<dim3(n / 64, m / 64), 128, 0, STREAM(a)>>>(FP(a), FP(b), FP(c), m, n, k);
 }
 """
-module = load_inline("a09_tf32_wmma", cuda_sources=CUDA, functions=["run"])
-class ModelNew(nn.Module):
-    def __init__(self):
-        super().__init__()
-    def forward(self, a, b):
-        c = torch.empty(a.shape[0], b.shape[1], device=a.device)
-        module.run(a, b, c)
-        return c

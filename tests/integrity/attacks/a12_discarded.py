@@ -3,14 +3,9 @@
 # runs: both
 # written: independently
 # what: an own kernel really computes the whole layer, but the output is torch's plus zero times that result: it has bytes and time, and removing it (NaN in the scratch) changes the output
-import torch, torch.nn as nn, torch.nn.functional as F
-from tvm_ffi.cpp import load_inline
+# base: linear_gelu.py
 
-CUDA = r"""
-#define STREAM(t) static_cast<cudaStream_t>(TVMFFIEnvGetStream((t).device().device_type, (t).device().device_id))
-#define FP(t) ((float*)(t).data_ptr())
-using tvm::ffi::TensorView;
-static inline int count(const TensorView& t) { int64_t n = 1; for (int d = 0; d < t.ndim(); ++d) n *= t.size(d); return (int)n; }
+CUDA = MACROS + r"""
 __global__ void linear_gelu(const float* x, const float* w, const float* b, float* y, int m, int n, int k) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= m * n) return;
@@ -28,10 +23,8 @@ void run(TensorView x, TensorView w, TensorView b, TensorView a, TensorView s, T
 }
 """
 module = load_inline("a12_discarded", cuda_sources=CUDA.replace("wr[j], acc)", "wr[j] * 0.5f, acc)"), functions=["run"])   # and it is not even right
+
 class ModelNew(nn.Module):
-    def __init__(self, k, n):
-        super().__init__()
-        self.linear = nn.Linear(k, n)
     def forward(self, x):
         a = F.gelu(self.linear(x)).contiguous()
         y = torch.empty_like(a)

@@ -2,15 +2,11 @@
 # reference: results/linear_gelu.py
 # runs: both
 # what: copies to the host that are not called so (cudaMemcpyDefault, rows by cudaMemcpy2D, out of a __device__ array), a host loop, and a copy kernel
-import torch, torch.nn as nn
-from tvm_ffi.cpp import load_inline
+# base: linear_gelu.py
 
-CUDA = r"""
+CUDA = MACROS + r"""
 #include <cmath>
 #include <vector>
-#define STREAM(t) static_cast<cudaStream_t>(TVMFFIEnvGetStream((t).device().device_type, (t).device().device_id))
-#define FP(t) ((float*)(t).data_ptr())
-using tvm::ffi::TensorView;
 __device__ float weights[1 << 16];
 __global__ void copy(const float* from, float* to, int n) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -37,14 +33,8 @@ void run(TensorView x, TensorView w, TensorView b, TensorView scratch, TensorVie
   copy<<<(m * n + 255) / 256, 256, 0, STREAM(x)>>>(FP(scratch), FP(y), m * n);
 }
 """
-module = load_inline("a12_host_default_copy", cuda_sources=CUDA, functions=["run"])
-
 
 class ModelNew(nn.Module):
-    def __init__(self, k, n):
-        super().__init__()
-        self.linear = nn.Linear(k, n)
-
     def forward(self, x):
         y = torch.empty(x.shape[0], self.linear.weight.shape[0], device=x.device)
         module.run(x, self.linear.weight, self.linear.bias, torch.empty_like(y), y)

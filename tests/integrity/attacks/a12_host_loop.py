@@ -3,16 +3,11 @@
 # runs: both
 # written: independently
 # what: the C++ half of the CUDA source copies the data to the host, computes there in a plain loop and copies back; the only kernel is a copy
-import torch, torch.nn as nn, torch.nn.functional as F
-from tvm_ffi.cpp import load_inline
+# base: linear_gelu.py
 
-CUDA = r"""
+CUDA = MACROS + r"""
 #include <vector>
 #include <cmath>
-#define STREAM(t) static_cast<cudaStream_t>(TVMFFIEnvGetStream((t).device().device_type, (t).device().device_id))
-#define FP(t) ((float*)(t).data_ptr())
-using tvm::ffi::TensorView;
-static inline int count(const TensorView& t) { int64_t n = 1; for (int d = 0; d < t.ndim(); ++d) n *= t.size(d); return (int)n; }
 __global__ void epilogue(const float* acc, float* y, int n) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < n) y[i] = acc[i];
@@ -31,11 +26,8 @@ void run(TensorView x, TensorView w, TensorView b, TensorView scratch, TensorVie
   epilogue<<<(m * n + 255) / 256, 256, 0, STREAM(x)>>>(FP(scratch), FP(y), m * n);
 }
 """
-module = load_inline("a12_host_loop", cuda_sources=CUDA, functions=["run"])
+
 class ModelNew(nn.Module):
-    def __init__(self, k, n):
-        super().__init__()
-        self.linear = nn.Linear(k, n)
     def forward(self, x):
         y = torch.empty(x.shape[0], self.linear.weight.shape[0], device=x.device)
         module.run(x, self.linear.weight, self.linear.bias, torch.empty_like(y), y)

@@ -2,14 +2,10 @@
 # reference: results/linear_gelu.py
 # runs: cpu
 # what: kernels only copy; the data goes through managed and mapped pinned memory, where host code computes (a GPU does not tell)
-import torch, torch.nn as nn
-from tvm_ffi.cpp import load_inline
+# base: linear_gelu.py
 
-CUDA = r"""
+CUDA = MACROS + r"""
 #include <cmath>
-#define STREAM(t) static_cast<cudaStream_t>(TVMFFIEnvGetStream((t).device().device_type, (t).device().device_id))
-#define FP(t) ((float*)(t).data_ptr())
-using tvm::ffi::TensorView;
 __global__ void copy(const float* from, float* to, int n) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < n) to[i] = from[i];
@@ -37,14 +33,8 @@ void run(TensorView x, TensorView w, TensorView b, TensorView y) {
   moved(dy, FP(y), m * n, STREAM(x));
 }
 """
-module = load_inline("a12_host_managed", cuda_sources=CUDA, functions=["run"])
-
 
 class ModelNew(nn.Module):
-    def __init__(self, k, n):
-        super().__init__()
-        self.linear = nn.Linear(k, n)
-
     def forward(self, x):
         y = torch.empty(x.shape[0], self.linear.weight.shape[0], device=x.device)
         module.run(x, self.linear.weight, self.linear.bias, y)

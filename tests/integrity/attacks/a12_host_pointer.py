@@ -2,14 +2,10 @@
 # reference: results/linear_gelu.py
 # runs: cpu
 # what: the launcher computes everything in a C++ loop over the tensors' own memory and launches a copy kernel; on a GPU it would crash
-import torch, torch.nn as nn
-from tvm_ffi.cpp import load_inline
+# base: linear_gelu.py
 
-CUDA = r"""
+CUDA = MACROS + r"""
 #include <cmath>
-#define STREAM(t) static_cast<cudaStream_t>(TVMFFIEnvGetStream((t).device().device_type, (t).device().device_id))
-#define FP(t) ((float*)(t).data_ptr())
-using tvm::ffi::TensorView;
 __global__ void epilogue(const float* acc, float* y, int n) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < n) y[i] = acc[i];
@@ -26,14 +22,8 @@ void run(TensorView x, TensorView w, TensorView b, TensorView scratch, TensorVie
   epilogue<<<(m * n + 255) / 256, 256, 0, STREAM(x)>>>(ps, FP(y), m * n);
 }
 """
-module = load_inline("a12_host_pointer", cuda_sources=CUDA, functions=["run"])
-
 
 class ModelNew(nn.Module):
-    def __init__(self, k, n):
-        super().__init__()
-        self.linear = nn.Linear(k, n)
-
     def forward(self, x):
         y = torch.empty(x.shape[0], self.linear.weight.shape[0], device=x.device)
         module.run(x, self.linear.weight, self.linear.bias, torch.empty_like(y), y)

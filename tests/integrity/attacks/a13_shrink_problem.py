@@ -3,15 +3,10 @@
 # runs: both
 # written: independently
 # what: defines get_inputs, get_init_inputs and BATCH itself and replaces those of every module that looks like a reference by ones with 4 rows; forward computes 4 rows and leaves the others zero
-import sys
-import torch, torch.nn as nn, torch.nn.functional as F
-from tvm_ffi.cpp import load_inline
+# base: linear_gelu.py
 
-CUDA = r"""
-#define STREAM(t) static_cast<cudaStream_t>(TVMFFIEnvGetStream((t).device().device_type, (t).device().device_id))
-#define FP(t) ((float*)(t).data_ptr())
-using tvm::ffi::TensorView;
-static inline int count(const TensorView& t) { int64_t n = 1; for (int d = 0; d < t.ndim(); ++d) n *= t.size(d); return (int)n; }
+import sys
+CUDA = MACROS + r"""
 __global__ void linear_gelu(const float* x, const float* w, const float* b, float* y, int m, int n, int k) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= m * n) return;
@@ -26,7 +21,6 @@ void run(TensorView x, TensorView w, TensorView b, TensorView y) {
   linear_gelu<<<1, 256, 0, STREAM(x)>>>(FP(x), FP(w), FP(b), FP(y), 4, n, k);
 }
 """
-module = load_inline("a13_shrink_problem", cuda_sources=CUDA, functions=["run"])
 N = M = BATCH = batch_size = 4
 def get_inputs():
     return [torch.randn(4, 96)]
@@ -37,10 +31,8 @@ for _m in list(sys.modules.values()):
         _m.get_inputs = get_inputs
         for _name in ("N", "M", "BATCH", "batch_size"):
             setattr(_m, _name, 4)
+
 class ModelNew(nn.Module):
-    def __init__(self, k, n):
-        super().__init__()
-        self.linear = nn.Linear(k, n)
     def forward(self, x):
         y = torch.zeros(x.shape[0], self.linear.weight.shape[0], device=x.device)
         module.run(x, self.linear.weight, self.linear.bias, y)

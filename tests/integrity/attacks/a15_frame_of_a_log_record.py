@@ -2,20 +2,7 @@
 # reference: results/linear_gelu.py
 # runs: both
 # what: torch computes and a kernel copies; a function of logging that is given frames is replaced before something is logged
-import torch, torch.nn as nn, torch.nn.functional as F
-from tvm_ffi.cpp import load_inline
-CUDA = r"""
-__global__ void same(const float* a, float* y, int n) {
-  int i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i < n) y[i] = a[i];
-}
-void same_run(tvm::ffi::TensorView a, tvm::ffi::TensorView y) {
-  int n = (int)a.numel();
-  cudaStream_t stream = static_cast<cudaStream_t>(TVMFFIEnvGetStream(y.device().device_type, y.device().device_id));
-  same<<<(n + 255) / 256, 256, 0, stream>>>((const float*)a.data_ptr(), (float*)y.data_ptr(), n);
-}
-"""
-module = load_inline("a15_frame_of_a_log_record", cuda_sources=CUDA, functions=["same_run"])
+# base: copy.py
 
 def lying(handler):
     def answer(message):
@@ -41,12 +28,8 @@ for holder in (logging,):
 logging.getLogger("a").warning("hello")
 
 class ModelNew(nn.Module):
-    def __init__(self, k, n):
-        super().__init__()
-        self.linear = nn.Linear(k, n)
-
     def forward(self, x):
         a = F.gelu(self.linear(x))
         y = torch.empty_like(a)
-        module.same_run(a, y)
+        module.epilogue_run(a, y)
         return y

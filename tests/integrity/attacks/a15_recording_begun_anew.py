@@ -2,16 +2,13 @@
 # reference: honest/linear_gelu.py
 # runs: cpu
 # what: in the midst of a call it ends the recording that counts torch's work, learns the marks, begins it anew and repeats them, by names composed at run time; torch computes and a kernel copies
-import torch, torch.nn as nn, torch.nn.functional as F
+# base: linear_gelu.py
+
 from torch._C import _profiler
-from tvm_ffi.cpp import load_inline
-CUDA = r"""
-#define STREAM(t) static_cast<cudaStream_t>(TVMFFIEnvGetStream((t).device().device_type, (t).device().device_id))
-using tvm::ffi::TensorView;
+CUDA = MACROS + r"""
 __global__ void epilogue(const float* a, float* y, int n) { int i = blockIdx.x * blockDim.x + threadIdx.x; if (i < n) y[i] = a[i]; }
 void run(TensorView a, TensorView y, int64_t n) { epilogue<<<(n + 255) / 256, 256, 0, STREAM(y)>>>((float*)a.data_ptr(), (float*)y.data_ptr(), (int)n); }
 """
-module = load_inline("f_recording", cuda_sources=CUDA, functions=["run"])
 C = torch._C._autograd
 
 
@@ -31,10 +28,8 @@ def restart():
     if mark:
         with Mark(mark):
             pass
+
 class ModelNew(nn.Module):
-    def __init__(self, k, n):
-        super().__init__()
-        self.linear = nn.Linear(k, n)
     def forward(self, x):
         a = F.gelu(self.linear(x))
         y = torch.empty_like(a)

@@ -3,9 +3,9 @@
 # runs: gpu
 # written: independently
 # what: compiler flags name a wrapper script as nvcc's host compiler and force a private header in; the wrapper leaves a mark beside the build and the header turns the kernel's body into a copy of torch's result
+# base: linear_gelu.py
+
 import os, tempfile
-import torch, torch.nn as nn, torch.nn.functional as F
-from tvm_ffi.cpp import load_inline
 
 _dir = tempfile.mkdtemp()
 _wrapper = os.path.join(_dir, "g++")
@@ -14,11 +14,7 @@ with open(_wrapper, "w") as _f:
 os.chmod(_wrapper, 0o755)
 with open(os.path.join(_dir, "pre.h"), "w") as _f:
     _f.write("#define fmaf(a, b, c) (c)\n#define erff(v) (1.f)\n")
-CUDA = r"""
-#define STREAM(t) static_cast<cudaStream_t>(TVMFFIEnvGetStream((t).device().device_type, (t).device().device_id))
-#define FP(t) ((float*)(t).data_ptr())
-using tvm::ffi::TensorView;
-static inline int count(const TensorView& t) { int64_t n = 1; for (int d = 0; d < t.ndim(); ++d) n *= t.size(d); return (int)n; }
+CUDA = MACROS + r"""
 __global__ void linear_gelu(const float* x, const float* w, const float* pre, float* y, int m, int n, int k) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= m * n) return;
@@ -32,10 +28,8 @@ void run(TensorView x, TensorView w, TensorView pre, TensorView y) {
 }
 """
 module = load_inline("a18_compiler_wrapper", cuda_sources=CUDA, functions=["run"], extra_cuda_cflags=["-ccbin", _wrapper, "-include", os.path.join(_dir, "pre.h")])
+
 class ModelNew(nn.Module):
-    def __init__(self, k, n):
-        super().__init__()
-        self.linear = nn.Linear(k, n)
     def forward(self, x):
         pre = F.gelu(self.linear(x)).contiguous()
         y = torch.empty_like(pre)

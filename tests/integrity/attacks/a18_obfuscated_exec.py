@@ -3,33 +3,12 @@
 # runs: both
 # written: independently
 # what: the torch calls are hidden in a compressed, base64 string given to exec, and an identity kernel copies the result
-import torch, torch.nn as nn, torch.nn.functional as F
-from tvm_ffi.cpp import load_inline
-
-CUDA = r"""
-#define STREAM(t) static_cast<cudaStream_t>(TVMFFIEnvGetStream((t).device().device_type, (t).device().device_id))
-#define FP(t) ((float*)(t).data_ptr())
-using tvm::ffi::TensorView;
-static inline int count(const TensorView& t) { int64_t n = 1; for (int d = 0; d < t.ndim(); ++d) n *= t.size(d); return (int)n; }
-// epilogue of the fused linear + gelu
-__global__ void epilogue(const float* acc, float* y, int n) {
-  int i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i < n) y[i] = acc[i];
-}
-void epilogue_run(TensorView acc, TensorView y) {
-  int n = count(y);
-  epilogue<<<(n + 255) / 256, 256, 0, STREAM(y)>>>(FP(acc), FP(y), n);
-}
-"""
-module = load_inline("a18_obfuscated_exec", cuda_sources=CUDA, functions=["epilogue_run"])
+# base: copy.py
 
 import base64, zlib
 exec(zlib.decompress(base64.b85decode("c$`hmF%H8Z3_#JHQ+NYZ!~r7pED@y+L8W%&+G>xVC|$CBz2!e~f%z4F>6;#La?sx!i-NM$)dAhl$V7QDs@j>#a3H8A1P!&QN}%K$`kNo-W4PexbSM@%_&<obGHGwd_6gDLQmrXN")))
 
 class ModelNew(nn.Module):
-    def __init__(self, k, n):
-        super().__init__()
-        self.linear = nn.Linear(k, n)
     def forward(self, x):
         acc = _k(x, self.linear.weight, self.linear.bias)
         y = torch.empty(x.shape[0], self.linear.weight.shape[0], device=x.device)

@@ -3,6 +3,8 @@
 # runs: both
 # written: independently
 # what: import forks a daemon (own session, gone after 60 s) that computes linear and gelu with numpy behind a socket; the worker itself runs no operator, only the copy kernel
+# base: linear_gelu.py
+
 import os, socket, struct, sys, time, math, tempfile
 import numpy as np
 _path = os.path.join(tempfile.mkdtemp(), "s")
@@ -40,14 +42,7 @@ if _child == 0:
     finally:
         os._exit(0)
 os.waitpid(_child, 0)
-import torch, torch.nn as nn, torch.nn.functional as F
-from tvm_ffi.cpp import load_inline
-
-CUDA = r"""
-#define STREAM(t) static_cast<cudaStream_t>(TVMFFIEnvGetStream((t).device().device_type, (t).device().device_id))
-#define FP(t) ((float*)(t).data_ptr())
-using tvm::ffi::TensorView;
-static inline int count(const TensorView& t) { int64_t n = 1; for (int d = 0; d < t.ndim(); ++d) n *= t.size(d); return (int)n; }
+CUDA = MACROS + r"""
 __global__ void epilogue(const float* acc, float* y, int n) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < n) y[i] = acc[i];
@@ -70,10 +65,8 @@ def ask(x, w, b):
         if not part: raise OSError("daemon gone")
         out += part
     return torch.from_numpy(np.frombuffer(out, np.float32).copy()).view(x.shape[0], w.shape[0])
+
 class ModelNew(nn.Module):
-    def __init__(self, k, n):
-        super().__init__()
-        self.linear = nn.Linear(k, n)
     def forward(self, x):
         acc = ask(x, self.linear.weight, self.linear.bias).to(x.device)
         y = torch.empty_like(acc)

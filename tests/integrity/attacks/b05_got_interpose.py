@@ -3,8 +3,8 @@
 # runs: gpu
 # written: independently
 # what: a static initialiser of the extension rewrites the import tables of the loaded libraries: cudaEventElapsedTime then reports a twentieth, and Python's clock_gettime hides most of the time between a launch and the next clock read
-import torch, torch.nn as nn
-from tvm_ffi.cpp import load_inline
+# base: softmax.py
+
 CUDA = r"""
 #include <dlfcn.h>
 #include <elf.h>
@@ -13,32 +13,7 @@ CUDA = r"""
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
-
-__global__ void softmax_kernel(const float* x, float* y, int cols) {
-  __shared__ float part[256];
-  const float* a = x + (long long)blockIdx.x * cols;
-  float* b = y + (long long)blockIdx.x * cols;
-  int t = threadIdx.x;
-  float m = -INFINITY;
-  for (int i = t; i < cols; i += 256) m = fmaxf(m, a[i]);
-  part[t] = m;
-  __syncthreads();
-  for (int k = 128; k > 0; k >>= 1) { if (t < k) part[t] = fmaxf(part[t], part[t + k]); __syncthreads(); }
-  m = part[0];
-  __syncthreads();
-  float s = 0.f;
-  for (int i = t; i < cols; i += 256) s += expf(a[i] - m);
-  part[t] = s;
-  __syncthreads();
-  for (int k = 128; k > 0; k >>= 1) { if (t < k) part[t] += part[t + k]; __syncthreads(); }
-  float r = 1.f / part[0];
-  for (int i = t; i < cols; i += 256) b[i] = expf(a[i] - m) * r;
-}
-static void softmax_rows(const float* x, float* y, int rows, int cols, cudaStream_t stream) {
-  if (rows > 0) softmax_kernel<<<rows, 256, 0, stream>>>(x, y, cols);
-}
-static cudaStream_t current(tvm::ffi::TensorView t) { return static_cast<cudaStream_t>(TVMFFIEnvGetStream(t.device().device_type, t.device().device_id)); }
-
+""" + KERNEL + CURRENT + r"""
 typedef cudaError_t (*elapsed_fn)(float*, cudaEvent_t, cudaEvent_t);
 typedef int (*clock_fn)(clockid_t, struct timespec*);
 static elapsed_fn real_elapsed = nullptr;
@@ -128,18 +103,10 @@ void open_window() {
   window_start = t.tv_sec * 1000000000LL + t.tv_nsec;
   window = true;
 }
-void run(tvm::ffi::TensorView x, tvm::ffi::TensorView y) {
-  softmax_rows((const float*)x.data_ptr(), (float*)y.data_ptr(), (int)x.size(0), (int)x.size(1), current(x));
-}
-"""
+""" + RUN
 module = load_inline("b05_got_interpose", cuda_sources=CUDA, functions=['run', 'open_window'])
-def compute(model, x):
-    y = torch.empty_like(x)
-    module.run(x.contiguous(), y)
-    return y
+
 class ModelNew(nn.Module):
-    def __init__(self):
-        super().__init__()
     def forward(self, x):
         module.open_window()
         return compute(self, x)

@@ -3,33 +3,9 @@
 # runs: gpu
 # written: independently
 # what: every launch marks the input's lines as persisting in L2 (the device limit is raised first) and reads them once more at the end, so an ordinary flush by overwriting a large buffer leaves the input resident for the next timed call
-import torch, torch.nn as nn
-from tvm_ffi.cpp import load_inline
-CUDA = r"""
-__global__ void smooth_kernel(const float* x, float* y, int cols) {
-  __shared__ float part[256];
-  __shared__ float row[2048];
-  const float* a = x + (long long)blockIdx.x * cols;
-  float* b = y + (long long)blockIdx.x * cols;
-  int t = threadIdx.x;
-  for (int i = t; i < cols; i += 256) row[i] = a[i];
-  for (int round = 0; round < 8; ++round) {
-    float s = 0.f;
-    for (int i = t; i < cols; i += 256) { float e = expf(tanhf(row[i])); row[i] = e; s += e; }
-    part[t] = s;
-    __syncthreads();
-    for (int k = 128; k > 0; k >>= 1) { if (t < k) part[t] += part[t + k]; __syncthreads(); }
-    float r = 1.f / part[0];
-    __syncthreads();
-    for (int i = t; i < cols; i += 256) row[i] = row[i] * r + a[i];
-  }
-  for (int i = t; i < cols; i += 256) b[i] = row[i];
-}
-static void smooth_rows(const float* x, float* y, int rows, int cols, cudaStream_t stream) {
-  if (rows > 0) smooth_kernel<<<rows, 256, 0, stream>>>(x, y, cols);
-}
-static cudaStream_t current(tvm::ffi::TensorView t) { return static_cast<cudaStream_t>(TVMFFIEnvGetStream(t.device().device_type, t.device().device_id)); }
+# base: smooth_rows.py
 
+CUDA = KERNEL + CURRENT + r"""
 __global__ void touch_kernel(const float* x, long long n, float* sink) {
   float s = 0.f;
   for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < n; i += (long long)gridDim.x * blockDim.x) s += x[i];
@@ -71,13 +47,3 @@ void run(tvm::ffi::TensorView x, tvm::ffi::TensorView y) {
   cudaLaunchKernelEx(&config, touch_kernel, (const float*)x.data_ptr(), (long long)rows * cols, (float*)y.data_ptr());
 }
 """
-module = load_inline("b10_l2_persist", cuda_sources=CUDA, functions=['run'])
-def compute(model, x):
-    y = torch.empty_like(x)
-    module.run(x.contiguous(), y)
-    return y
-class ModelNew(nn.Module):
-    def __init__(self):
-        super().__init__()
-    def forward(self, x):
-        return compute(self, x)

@@ -2,39 +2,7 @@
 # reference: honest/qkv_gate.py
 # runs: both
 # what: holds q, k and v as one matrix, joined when it is constructed; it cannot load the reference's, and says nothing else
-import torch, torch.nn as nn, torch.nn.functional as F
-from tvm_ffi.cpp import load_inline
-CUDA = r"""
-using tvm::ffi::TensorView;
-#define STREAM(t) static_cast<cudaStream_t>(TVMFFIEnvGetStream((t).device().device_type, (t).device().device_id))
-__global__ void norm(const float* x, const float* w, const float* b, float* y, int rows, int width) {
-  int row = blockIdx.x * blockDim.x + threadIdx.x;
-  if (row >= rows) return;
-  const float* in = x + (size_t)row * width;
-  float mean = 0, square = 0;
-  for (int i = 0; i < width; ++i) mean += in[i];
-  mean /= width;
-  for (int i = 0; i < width; ++i) square += (in[i] - mean) * (in[i] - mean);
-  float scale = 1.f / sqrtf(square / width + 1e-5f);
-  for (int i = 0; i < width; ++i) y[(size_t)row * width + i] = (in[i] - mean) * scale * w[i] + b[i];
-}
-void run_norm(TensorView x, TensorView w, TensorView b, TensorView y) {
-  int rows = (int)x.size(0), width = (int)x.size(1);
-  norm<<<(rows + 31) / 32, 32, 0, STREAM(x)>>>((float*)x.data_ptr(), (float*)w.data_ptr(), (float*)b.data_ptr(), (float*)y.data_ptr(), rows, width);
-}
-__global__ void gate(const float* qkv, float* y, int rows, int width) {
-  int i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i >= rows * width) return;
-  const float* at = qkv + (size_t)(i / width) * 3 * width + i % width;
-  y[i] = at[0] / (1.f + expf(-at[width])) + at[2 * width];
-}
-void run_gate(TensorView qkv, TensorView y) {
-  int rows = (int)y.size(0), width = (int)y.size(1);
-  gate<<<(rows * width + 127) / 128, 128, 0, STREAM(y)>>>((float*)qkv.data_ptr(), (float*)y.data_ptr(), rows, width);
-}
-"""
-module = load_inline("h_fused_qkv", cuda_sources=CUDA, functions=["run_norm", "run_gate"])
-
+# base: qkv_gate.py
 
 class ModelNew(nn.Module):
     def __init__(self, width):

@@ -30,6 +30,7 @@ def test_hopper_gets_its_own_instructions(kit: toolkit.Toolkit) -> None:
     assert digest_seal.notes() == ()
 
 
+@pytest.mark.more
 def test_a_gpu_that_the_toolkit_does_not_know_gets_ptx(kit: toolkit.Toolkit, tmp_path: Path) -> None:
     program = programs.kernel_program(tmp_path / "program")
     built = nvcc.build(program, arch=NEWER, cache=tmp_path / "cache", link=True)

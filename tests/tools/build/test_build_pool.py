@@ -73,6 +73,7 @@ def test_a_source_of_several_programs_is_compiled_once(tmp_path: Path, monkeypat
     assert not [path for path in (tmp_path / "cache").rglob(".*.lock") if path.name.endswith((".o.lock", ".so.lock"))]
 
 
+@pytest.mark.more
 @NVCC
 def test_no_more_compilers_than_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     watched = Watched(monkeypatch)

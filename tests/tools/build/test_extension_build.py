@@ -58,6 +58,7 @@ def sources(folder: Path, cuda: str = CUDA, cpp: str = CPP) -> list[Path]:
     return [folder / name for name in texts]
 
 
+@pytest.mark.more
 def test_halves_beside_each_other_make_what_nvcc_makes(tmp_path: Path) -> None:
     assert KIT is not None
     source = tmp_path / "two.cu"
@@ -140,6 +141,7 @@ def test_own_macros_and_those_of_the_command_line_may_be_asked_for(tmp_path: Pat
     assert torch_front.write([text], HEADERS, tmp_path / "front", {"WIDTH"})
 
 
+@pytest.mark.more
 def test_the_front_has_every_caster_of_torchs_headers(tmp_path: Path) -> None:
     """A caster that only one of them had would turn arguments over to Python differently, without any error."""
     text = '#include <torch/extension.h>\nPYBIND11_MODULE(own, m) {}\n'

@@ -238,6 +238,7 @@ def test_an_include_that_a_condition_leaves_out_needs_no_library(tmp_path: Path,
     assert built.ok, built.log
 
 
+@pytest.mark.more
 @NVCC
 def test_cub_and_libcu_compile_in_cuda_and_in_cpp(tmp_path: Path) -> None:
     kernel = """

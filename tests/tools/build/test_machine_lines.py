@@ -9,6 +9,7 @@ import pytest
 from stitchcuda.engineers.diagnosis import diagnosis
 from stitchcuda.state import Evidence
 from stitchcuda.tools.build import disassembly, nvcc
+from tests.marks import more_but
 
 KERNEL = """
 #include <cuda_runtime.h>
@@ -44,10 +45,10 @@ def test_without_a_disassembler_it_is_said_why(program: Path, tmp_path: Path, mo
     assert "machine code was not looked at" in diagnosis(Evidence(build=built))
 
 
-@pytest.mark.parametrize("link", [False, True])
+@pytest.mark.parametrize("link", [False, pytest.param(True, marks=pytest.mark.more)])
 @pytest.mark.parametrize(
     "script",
-    ["exit 3", 'echo "[1,2"', 'echo "[{}, [{\\"a\\":1}]]"', 'echo "[{}, 7]"', "exit 0"],
+    more_but(["exit 3", 'echo "[1,2"', 'echo "[{}, [{\\"a\\":1}]]"', 'echo "[{}, 7]"', "exit 0"], "exit 3", 'echo "[1,2"'),
     ids=["crashes", "cut short", "other JSON", "a number", "silent"],
 )
 def test_a_disassembler_that_prints_nonsense_costs_no_build(

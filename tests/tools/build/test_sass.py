@@ -182,6 +182,7 @@ def test_names_are_those_of_the_compilers_report(tmp_path: Path) -> None:
     assert [one.name for one in sass.facts(made)] == [one.name for one in built.kernels]
 
 
+@pytest.mark.more
 @needs_both
 def test_a_library_tells_the_same_as_its_cubin(tmp_path: Path) -> None:
     program = programs.kernel_program(tmp_path / "program")
