@@ -53,7 +53,7 @@ from stitchcuda.graph.approval import commanded, questions
 from stitchcuda.graph.graph import Graph, build_graph, thread
 from stitchcuda.graph.opening import WANTED, checked_settings
 from stitchcuda.graph.request import Request as Asked
-from stitchcuda.graph.serializer import serializer
+from stitchcuda.store.serializer import serializer
 from stitchcuda.store import Workspace, write_atomically
 from stitchcuda.tools.device.device import resolve_target
 

@@ -1,7 +1,7 @@
 """What a session came to, in sentences: how it ended, what may be said of its speed-up, and which commands go on from there.
 
 A speed-up is said for the tiers measured and timed only; anything else is called a prediction.
-Where to look next: `sessions/outcome.py` (the figures), `cli/summary.py` and `report/report_facts.py` (who shows the sentences).
+Where to look next: `sessions/outcome.py` (the figures), `cli/summary.py` and `report/report_facts.py` (who shows them).
 """
 
 from __future__ import annotations
