@@ -53,8 +53,8 @@ from stitchcuda.graph.approval import commanded, questions
 from stitchcuda.graph.graph import Graph, build_graph, thread
 from stitchcuda.graph.opening import WANTED, checked_settings
 from stitchcuda.graph.request import Request as Asked
-from stitchcuda.store.serializer import serializer
 from stitchcuda.store import Workspace, write_atomically
+from stitchcuda.store.serializer import serializer
 from stitchcuda.tools.device.device import resolve_target
 
 SHOWN = ("session", "stop_reason", "attempts", "tasks_total", "tasks_done", "tasks_kept", "notes", "report")
