@@ -42,7 +42,7 @@ def main() -> None:
         Path(options.ask).write_text(json.dumps(asked(vectors=not options.no_vectors)))
         return
     with tempfile.TemporaryDirectory(prefix="docs-search-") as folder:
-        os.environ |= {"STITCHCUDA_DOCS": f"{folder}/docs", "STITCHCUDA_DOCS_LIST": os.devnull}
+        os.environ["STITCHCUDA_DOCS"] = f"{folder}/docs"
         told = built(vectors=not options.no_vectors)
         out = Path(folder) / "asked.json"
         command = [sys.executable, __file__, *sys.argv[1:], "--ask", str(out)]

@@ -7,6 +7,7 @@ Parses, calls, prints; what is indexed and how it is found is decided in `rag/`.
 from __future__ import annotations
 
 import json
+import os
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
@@ -30,16 +31,11 @@ app = typer.Typer(**FORM, help="Finds what CUDA's, cuBLASLt's and cuDNN's header
 _SHOWN = 1100                              # characters of an entry in a terminal
 _WIDTH = 100
 _MODES = ("hybrid", "words", "meaning")
+_INTERRUPTED = "interrupted: what is done is kept, the index before is in use"
 
 
 @app.command()
 def build(
-    download: Annotated[bool, typer.Option("--download", help="Fetch the listed manuals first (see: docs sources).")] = False,
-    add: Annotated[
-        list[Path] | None, typer.Option("--add", metavar="PATH", help="Add a folder or file (HTML, PDF, Markdown, text).")
-    ] = None,
-    library: Annotated[str, typer.Option("--library", help="Whose documentation --add is, such as cuDNN.")] = "notes",
-    version: Annotated[str, typer.Option("--version", help="Of that library.")] = "",
     words: Annotated[bool, typer.Option("--words", help="Names and words only: no vectors, so no search by meaning.")] = False,
     model: Annotated[
         str | None, typer.Option("--model", help="A sentence-transformers model or folder. Default: the carried one.")
@@ -50,24 +46,64 @@ def build(
     """Brings the index up to date; what did not change is not read again."""
 
     def work() -> int:
-        from stitchcuda.rag import building, listing
+        from stitchcuda.rag import building
 
         if words and model:
             raise BadInput("--words makes no vectors, so --model has no use: give one of them")
-        for path in add or []:
-            listing.add_folder(path, library, version)
-            print(f"{path} is in {listing.path()} now", file=sys.stderr)
-        failed = _downloaded() if download else 0
         with _told() as tell:
             built = building.build(model=None if words else _model(model), tell=tell)
         assert built is not None
-        if as_json:
-            print(json.dumps(_facts(built)))
-        else:
-            _tell_built(built, words)
-        return 1 if failed else 0
+        _tell_built(built, words, as_json)
+        return 0
 
-    run(work, debug, as_json, interrupted="interrupted: what is done is kept, the index before is in use")
+    run(work, debug, as_json, interrupted=_INTERRUPTED)
+
+
+@app.command()
+def add(
+    source: Annotated[str, typer.Argument(metavar="PATH_OR_URL", help="A file, a folder, or a page of the web.")],
+    loader: Annotated[
+        str,
+        typer.Option("--loader", metavar="NAME", help="A class of langchain_community.document_loaders instead of by suffix."),
+    ] = "",
+    library: Annotated[str, typer.Option("--library", help="Whose documentation it is, such as cuDNN.")] = "notes",
+    version: Annotated[str, typer.Option("--version", help="Of that library.")] = "",
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Reads HTML, PDF, Markdown or text into the index; what was added from there before is replaced."""
+
+    def work() -> int:
+        from stitchcuda.rag import additions, loaders
+
+        there = os.path.abspath(os.path.expanduser(source))
+        named = there if not loaders.is_url(source) and (os.path.lexists(there) or not loader) else source
+        documents, notes = loaders.load(named, loader)
+        with _told() as tell:
+            built = additions.add_documents(documents, source=named, library=library, version=version, notes=notes, tell=tell)
+        _tell_built(built, False, as_json)
+        return 0
+
+    run(work, debug, as_json, interrupted=_INTERRUPTED)
+
+
+@app.command()
+def remove(
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="As it was added: see docs sources.")],
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Takes out of the index what was added."""
+
+    def work() -> int:
+        from stitchcuda.rag import additions
+
+        with _told() as tell:
+            built = additions.remove(source, tell)
+        _tell_built(built, False, as_json)
+        return 0
+
+    run(work, debug, as_json, interrupted=_INTERRUPTED)
 
 
 @app.command()
@@ -103,20 +139,15 @@ def search(
 
 @app.command()
 def sources(
-    edit: Annotated[bool, typer.Option("--edit", help="Make the list of manuals and folders your own.")] = False,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
     """Lists what is indexed, with versions, and what is not here and how to get it."""
 
     def work() -> None:
-        from stitchcuda.rag import index_store, listing
+        from stitchcuda.rag import index_store
         from stitchcuda.rag.sources import discover
 
-        if edit:
-            own = str(listing.copy_default())
-            print(json.dumps({"list": own}) if as_json else f"edit {own}, then run: stitchcuda docs build [--download]")
-            return
         here = discover()
         index = next(iter(index_store.indexes(here.place)), None)
         manifest = index_store.manifest_of(index) if index else None
@@ -126,7 +157,6 @@ def sources(
             print(json.dumps({
                 "index": str(index or ""), "created": manifest.created if manifest else "",
                 "model": meaning.model if meaning else "", "sources": parts, "missing": here.missing,
-                "list": str(listing.path()),
             }))  # fmt: skip
             return
         if manifest is None:
@@ -137,22 +167,18 @@ def sources(
             print(f"{manifest.chunks:,} entries, made {manifest.created[:16].replace('T', ' ')}; {by}")
         for name, why in here.missing.items():
             print(f"not here: {name}: {why}")
-        own = "" if listing.path().exists() else " (not yet: docs sources --edit)"
-        print(f"list of manuals and folders: {listing.path()}{own}")
+        print("your own: stitchcuda docs add PATH_OR_URL, and stitchcuda docs remove SOURCE")
 
     run(work, debug, as_json)
 
 
 def _model(named: str | None) -> str:
     """The model that is named, a folder wherever we are; else the one that the index has, else the carried one."""
-    from stitchcuda.rag import embedding, index_store
-    from stitchcuda.rag.sources import place_here
+    from stitchcuda.rag import building, embedding
 
     if named:
         return str(Path(named).resolve()) if Path(named).is_dir() else named
-    index = next(iter(index_store.indexes(place_here())), None)
-    known = index_store.meaning_of(index) if index else None
-    return known.model if known else embedding.CARRIED
+    return building.known_model() or embedding.CARRIED
 
 
 def _opened() -> Docs:
@@ -171,20 +197,6 @@ def _opened() -> Docs:
     for note in notes:
         print(f"note: {note}", file=sys.stderr)
     return docs
-
-
-def _downloaded() -> int:
-    """How many pages failed; each is named."""
-    from stitchcuda.rag import download, index_store, listing
-    from stitchcuda.rag.sources import DOWNLOADED
-
-    pages = listing.read().pages
-    if not pages:
-        raise BadInput(f"{listing.path()} lists no pages to download: `stitchcuda docs sources --edit`")
-    report = download.download(pages, index_store.home() / DOWNLOADED, lambda event: print(event, file=sys.stderr))
-    for sentence in report.failed:
-        print(f"note: {sentence}", file=sys.stderr)
-    return len(report.failed)
 
 
 @contextmanager
@@ -210,7 +222,10 @@ def _told() -> Iterator[Callable[[BuildProgress], None]]:
         yield tell
 
 
-def _tell_built(built: Built, words: bool) -> None:
+def _tell_built(built: Built, words: bool, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(_facts(built)))
+        return
     parts = ", ".join(f"{library} {count:,}" for library, count in built.manifest.libraries.items())
     what = f"indexed in {built.words_s:.1f} s" if built.changed else f"nothing has changed (looked in {built.words_s:.1f} s)"
     print(f"{built.manifest.chunks:,} entries {what}: {parts}")
@@ -220,7 +235,7 @@ def _tell_built(built: Built, words: bool) -> None:
         if len(part.notes) > 5:
             print(f"not read: {len(part.notes) - 5} more of {part.name}")
     if built.manifest.notes:
-        print(f"not here: {len(built.manifest.notes)} libraries or manuals (`stitchcuda docs sources` names them)")
+        print(f"not here: {len(built.manifest.notes)} libraries (`stitchcuda docs sources` names them)")
     if built.without_meaning:
         print(f"no search by meaning: {built.without_meaning}")
     elif built.meaning and not words:

@@ -158,7 +158,7 @@ class Surcharge(Rates):
     tokens: PositiveInt
 
 
-class Entry(Rates):
+class OwnPrice(Rates):
     """A model in the user's file."""
 
     over: Surcharge | None = None
@@ -183,10 +183,10 @@ class Entry(Rates):
 class Table(Record):
     """The user's file: prices by a model's name."""
 
-    models: dict[str, Entry]
+    models: dict[str, OwnPrice]
 
 
-def _users_prices() -> dict[str, Entry]:
+def _users_prices() -> dict[str, OwnPrice]:
     """The entries of the file that STITCHCUDA_PRICES names. Raises BadInput when it cannot be read."""
     path = os.environ.get(VARIABLE, "")
     if not path:

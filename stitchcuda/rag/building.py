@@ -6,7 +6,6 @@ stays in use until the new one is whole. Where to look next: `rag/sources.py`, `
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
 import importlib.metadata
@@ -25,8 +24,8 @@ from pydantic import TypeAdapter
 
 from stitchcuda.errors import BadInput, Unavailable
 from stitchcuda.rag import (
+    added_files,
     caches,
-    documents,
     embedding,
     index_store,
     playbook_pages,
@@ -40,7 +39,7 @@ from stitchcuda.rag.embedding import Embedder
 from stitchcuda.rag.headers import chunks as header_chunks
 from stitchcuda.rag.headers import places, reading
 from stitchcuda.rag.index_store import Manifest, MeaningOf, Part
-from stitchcuda.rag.sources import File, Source, Sources, contents, discover, state_of
+from stitchcuda.rag.sources import Source, Sources, contents, discover, place_here, state_of
 
 Kept = TypeVar("Kept")
 
@@ -89,6 +88,13 @@ def build(
         except (OSError, sqlite3.Error) as error:
             why = getattr(error, "strerror", None) or error
             raise Unavailable(f"the documentation index cannot be written to {sources.place} ({why})") from error
+
+
+def known_model() -> str | None:
+    """The model of the current index' vectors; None where it has none."""
+    index = next(iter(index_store.indexes(place_here())), None)
+    meaning = index_store.meaning_of(index) if index else None
+    return meaning.model if meaning else None
 
 
 def state_now(sources: Sources, unread: list[str]) -> str:
@@ -164,8 +170,8 @@ def _parts(source: Source, found: list[Chunk], notes: tuple[str, ...]) -> Iterat
         library = source.files[0].library if source.files else ""
         version = source.files[0].version if source.files else ""
         yield Part(
-            name=source.name, kind=source.kind, library=library, version=version, where=source.where, files=len(source.files),
-            chunks=len(found), notes=notes,
+            name=source.name, kind=source.kind, library=library, version=version, where=source.where,
+            files=source.origins or len(source.files), chunks=len(found), notes=notes,
         )  # fmt: skip
         return
     files = Counter(places.library_of(file.name) for file in source.files)
@@ -232,25 +238,10 @@ class _Kept:
             unread: list[str] = []
             key = "\n".join(f"{name} {digest}" for name, digest in contents(source, unread))
             return self._of(f"headers\n{key}", lambda: _headers(source))
-        chunks: list[Chunk] = []
-        notes: list[str] = []
-        for file in source.files:
-            found, said = self._document(file)
-            chunks += found
-            notes += said
-        return chunks, notes
-
-    def _document(self, file: File) -> tuple[list[Chunk], list[str]]:
-        def read() -> tuple[list[Chunk], list[str]]:
-            return documents.read_document(file.path, library=file.library, version=file.version, source=file.name)
-
         try:
-            digest = index_store.digest_of(file.path)
-            return self._of(f"document\n{digest}\n{file.name}\n{file.library}\n{file.version}\n{file.path.suffix}", read)
-        except OSError as error:
-            return [], [f"{file.path} cannot be read ({error.strerror or error})"]
-        except documents.Unreadable as error:
-            return [], [f"{file.path}: {error}"]
+            return [chunk for file in source.files for chunk in added_files.chunks(file.path)], []
+        except (OSError, ValueError) as error:
+            return [], [f"what was added of {source.name} is damaged ({type(error).__name__}): add it again"]
 
     def _of(self, what: str, read: Callable[[], tuple[list[Chunk], list[str]]]) -> tuple[list[Chunk], list[str]]:
         key = hashlib.sha256(f"{_readers()}\n{what}".encode("utf-8", "surrogateescape")).hexdigest()
@@ -291,11 +282,8 @@ def _headers(source: Source) -> tuple[list[Chunk], list[str]]:
 
 @functools.cache
 def _readers() -> str:
-    """A digest of what reads, our code and the libraries of documents: what another one has read is not used again."""
+    """A digest of what reads: what another one has read is not used again."""
     digest = hashlib.sha256()
-    for name in ("lxml", "pypdf"):
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            digest.update(f"{name} {importlib.metadata.version(name)}".encode())
     for path in sorted(Path(__file__).parent.rglob("*.py")):
         digest.update(path.read_bytes())
     return digest.hexdigest()

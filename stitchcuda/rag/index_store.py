@@ -144,10 +144,10 @@ def publish(place: Path, folder: Path, manifest: Manifest) -> tuple[Path, Manife
     for path in files.values():
         _flushed(path)
     whole = manifest.model_copy(update={"files": {name: digest_of(path) for name, path in files.items()}})
-    _written(folder / _MANIFEST, whole.model_dump_json(indent=1))
+    written(folder / _MANIFEST, whole.model_dump_json(indent=1))
     target = place / f"index-{time.time_ns()}-{folder.name.removeprefix('new-')}"
     os.rename(folder, target)
-    _written(place / _CURRENT, target.name)
+    written(place / _CURRENT, target.name)
     keep = {target.name, *[one.name for one in indexes(place)][: KEPT]}
     for old in place.glob("index-*"):
         if old.name not in keep:
@@ -160,7 +160,7 @@ def with_vectors(index: Path, made: Path, meaning: MeaningOf) -> None:
     _flushed(made)
     whole = meaning.model_copy(update={"digest": digest_of(made)})
     os.replace(made, index / VECTORS)
-    _written(index / _MEANING, whole.model_dump_json())
+    written(index / _MEANING, whole.model_dump_json())
 
 
 def indexes(place: Path) -> list[Path]:
@@ -239,9 +239,10 @@ def prune(keep: Path) -> None:
                     shutil.rmtree(old, ignore_errors=True)
 
 
-def _written(path: Path, text: str) -> None:
+def written(path: Path, text: str) -> None:
+    """All of `text` or the file as it was. Raises OSError."""
     made = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    made.write_text(text)
+    made.write_text(text, encoding="utf-8")
     _flushed(made)
     os.replace(made, path)
 

@@ -43,7 +43,7 @@ def _page(slug: str, text: str) -> Iterator[Chunk]:
             title=title if heading == title else f"{title} › {heading}",
             text=body,
             names=(f"playbook:{slug}", slug) if heading == title else (),
-            brief=_first_sentence(body),
+            brief=first_sentence(body),
             inside=" ".join(dict.fromkeys(found["name"] for found in _API.finditer(body))),
         )
 
@@ -66,7 +66,7 @@ def _sections(text: str) -> Iterator[tuple[str, str]]:
         yield heading, "\n".join(lines).strip()
 
 
-def _first_sentence(body: str) -> str:
+def first_sentence(body: str) -> str:
     words = " ".join(body.partition("```")[0].split())
     end = re.search(r"[.:](?=\s|$)", words)
     return words[: end.end() if end and end.end() <= _BRIEF else _BRIEF]

@@ -1,6 +1,6 @@
 """The index as a LangChain retriever, for chains and agents of the user's own.
 
-    from stitchcuda.rag.retriever import DocsRetriever
+    from stitchcuda.rag import DocsRetriever
     DocsRetriever(k=4, libraries=("cublas",)).invoke("which alignment does the workspace need?")
 
 It adds nothing to a search. Where to look next: `rag/index.py`.

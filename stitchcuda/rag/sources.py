@@ -1,6 +1,6 @@
-"""What there is to read on this machine: headers, documents in folders, downloaded pages, the user's notes and our playbook.
+"""What there is to read on this machine: headers, the documents that the user has added, and our playbook.
 
-It lists files and hashes them; nobody has parsed anything yet. Where to look next: `rag/listing.py` (the user's list),
+It lists files and hashes them; nobody has parsed anything yet. Where to look next: `rag/added_files.py` (what was added),
 `rag/headers/places.py` (which headers), `rag/building.py` (what becomes of them).
 """
 
@@ -11,20 +11,18 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from stitchcuda.rag import documents, index_store, listing, playbook_pages
-from stitchcuda.rag.copies import index_of
+from stitchcuda.rag import added_files, index_store, playbook_pages
 from stitchcuda.rag.headers import places
 from stitchcuda.tools.device.toolkit import find_toolkit, missing
 
 Kind = Literal["headers", "document", "playbook"]
-DOWNLOADED = "pages"                       # folder of downloaded pages, below `shelf.home()`
 
 
 class File(NamedTuple):
     """One file to read."""
 
     path: Path
-    name: str                              # as citations show it: header, URL, path below the listed folder
+    name: str                              # as citations show it: a header, a page of the playbook; or what was added
     library: str = ""
     version: str = ""
 
@@ -36,7 +34,8 @@ class Source(NamedTuple):
     kind: Kind
     files: tuple[File, ...]
     where: str
-    notes: tuple[str, ...] = ()            # of files that cannot be listed
+    notes: tuple[str, ...] = ()            # what could not be read when it was added
+    origins: int = 0                       # files that what was added came from
 
 
 class Sources(NamedTuple):
@@ -50,23 +49,17 @@ class Sources(NamedTuple):
 
 
 def place_here() -> Path:
-    """The place of this machine's index, also where the user's list cannot be read."""
+    """The place of this machine's index."""
     return Sources(tuple(_headers({})), {}).place
 
 
 def discover() -> Sources:
-    """Looks at the toolkit, Python's packages and the user's list. Raises `BadInput` for a list that cannot be read."""
+    """Looks at the toolkit, Python's packages and what was added."""
     lacking: dict[str, str] = {}
     found = _headers(lacking)
-    listed = listing.read()
-    for folder in listed.folders:
-        found.append(_folder(folder))
-    pages = _downloaded(index_store.home() / DOWNLOADED)
-    if pages:
-        found.append(Source("downloaded pages", "document", pages, str(index_store.home() / DOWNLOADED)))
-    elif listed.pages:
-        count = len(listed.pages)
-        lacking["manuals"] = f"{count} of NVIDIA's are listed, none is downloaded (`stitchcuda docs build --download`)"
+    for added, path in added_files.kept(lacking):
+        file = File(path, added.source, added.library, added.version)
+        found.append(Source(added.source, "document", (file,), added.source, added.notes, added.files))
     texts = playbook_pages.pages()
     files = tuple(File(Path(f"{slug}.md"), f"playbook:{slug}") for slug in texts)
     found.append(Source("playbook", "playbook", files, "package"))
@@ -108,25 +101,3 @@ def _headers(lacking: dict[str, str]) -> list[Source]:
     files = tuple(File(path, name) for name, path in headers.files.items())
     return [Source("CUDA headers", "headers", files, " ".join(folders))]
 
-
-def _folder(folder: listing.Folder) -> Source:
-    root = Path(folder.path).expanduser()
-    if not root.exists():
-        return Source(str(folder.path), "document", (), str(root), (f"{root}, which is listed, is not there",))
-    paths, notes = documents.documents_in(root)
-    names = [_printable(str(path.relative_to(root) if path != root else path.name)) for path in paths]
-    files = tuple(File(path, name, folder.library, folder.version) for path, name in zip(paths, names, strict=True))
-    return Source(str(folder.path), "document", files, str(root), tuple(notes))
-
-
-def _printable(name: str) -> str:
-    """A file's name as text, whatever its bytes are."""
-    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-
-
-def _downloaded(folder: Path) -> tuple[File, ...]:
-    return tuple(
-        File(folder / name, str(page["url"]), str(page.get("library", "")), str(page.get("version", "")))
-        for name, page in sorted(index_of(folder).items())
-        if "url" in page
-    )

@@ -20,7 +20,7 @@ _EDGES = {                                 # in the order of the wiring, with wh
 }  # fmt: skip
 
 
-class Step(Record):
+class RouteStep(Record):
     """One attempt on the way; `plan` is a new plan's version where one was made before it."""
 
     number: int
@@ -35,7 +35,7 @@ class Path(Record):
     """The edges as rows of a table (from, to, when, how often), and the steps."""
 
     edges: tuple[tuple[str, str, str, str], ...]
-    steps: tuple[Step, ...]
+    steps: tuple[RouteStep, ...]
 
 
 def path_of(attempts: Sequence[AttemptFindings], *, begun: bool, ended: bool) -> Path:
@@ -76,11 +76,11 @@ def _taken(attempts: Sequence[AttemptFindings], begun: bool, ended: bool) -> Ite
         yield "verifier", "report"
 
 
-def _steps(attempts: Sequence[AttemptFindings]) -> Iterator[Step]:
+def _steps(attempts: Sequence[AttemptFindings]) -> Iterator[RouteStep]:
     version = None
     for one in attempts:
         attempt = one.attempt
-        yield Step(
+        yield RouteStep(
             number=one.number, task=attempt.task, ordinal=attempt.ordinal, result=one.result,
             route="beside another candidate" if attempt.beside else attempt.route,
             plan=attempt.plan_version if attempt.plan_version != version else None,

@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from stitchcuda.cli.app import app
+from tests.rag.pages_of_manuals import pdf
 
 
 def stitchcuda(*arguments: str) -> Result:
@@ -55,7 +56,7 @@ def test_sources_names_what_is_indexed_and_what_is_not_here(small: Path, tmp_pat
     assert before.stdout.startswith("no index yet: `stitchcuda docs build` makes one of CUDA headers, playbook\n")
     notes = tmp_path / "notes.md"
     notes.write_text("# Tiles\n\nA tile of 96 won for the odd projection.\n")
-    assert stitchcuda("build", "--words", "--add", str(notes), "--library", "ours").exit_code == 0
+    assert stitchcuda("add", str(notes), "--library", "ours").exit_code == 0
     told = json.loads(stitchcuda("sources", "--json").stdout)
     assert {(part["name"], part["version"]) for part in told["sources"]} >= {("cuBLASLt", "12.8.4"), (str(notes), "")}
     assert "install it with: pip install" in told["missing"]["cuDNN"]
@@ -75,7 +76,8 @@ def test_sources_names_what_is_indexed_and_what_is_not_here(small: Path, tmp_pat
         (("search", "x", "-k", "0"), "-k is 0: ask for at least one result"),
         (("search", "x", "--mode", "guess"), "--mode 'guess' is none: take hybrid, words, meaning"),
         (("build", "--words", "--model", "m"), "--words makes no vectors, so --model has no use: give one of them"),
-        (("build", "--words", "--add", "/nowhere/at/all"), "--add: /nowhere/at/all cannot be looked at (no such file"),
+        (("add", "/nowhere/at/all"), "/nowhere/at/all is not here: name a file, a folder or a URL"),
+        (("remove", "mine.md"), "mine.md was not added; these were: none"),
     ],
 )
 def test_bad_input_is_one_sentence_and_code_2(small: Path, arguments: tuple[str, ...], said: str) -> None:
@@ -102,13 +104,6 @@ def test_a_model_that_is_none_is_said_and_words_stay(small: Path, tmp_path: Path
     assert stitchcuda("search", "cublasLtMatmul").stdout.startswith("1. cublasLtMatmul (")
 
 
-def test_a_list_that_cannot_be_read_stops_a_build_and_no_search(small: Path, tmp_path: Path) -> None:
-    stitchcuda("build", "--words")
-    (tmp_path / "list.toml").write_text("[[folder]\n")
-    assert stitchcuda("build", "--words").exit_code == 2
-    assert stitchcuda("search", "cublasLtMatmul").exit_code == 0
-
-
 def test_switched_off_it_says_so(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STITCHCUDA_DOCS", "off")
     done = stitchcuda("search", "cublasLtMatmul")
@@ -120,9 +115,36 @@ def test_the_command_line_loads_none_of_it_before_it_is_asked() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False, env=os.environ).returncode == 0
 
 
-def test_the_users_own_list_as_json(small: Path, tmp_path: Path) -> None:
-    (tmp_path / "list.toml").unlink()
-    assert json.loads(stitchcuda("sources", "--edit", "--json").stdout) == {"list": str(tmp_path / "list.toml")}
-    done = stitchcuda("build", "--words", "--add", "~nosuchuser/x")
-    assert done.exit_code == 2
-    assert "write the path in full" in done.stderr
+def test_what_is_added_is_found_cited_kept_replaced_and_removed(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    (folder / "mine.md").write_text("# Tiles\n\n## Odd ones\n\nA tile of 96 won for the odd projection.\n")
+    (folder / "page.html").write_text("<h1>Site</h1><h2 id=warps>Warps</h2><p>Four warps drowned in the shared banks.")
+    (folder / "book.pdf").write_bytes(pdf(["nothing here", "The caterpillar kernel hides its latency."], title="Book"))
+    (folder / "bad.md").write_bytes(b"\xff\xff")
+    monkeypatch.chdir(tmp_path)
+    done = stitchcuda("add", "notes", "--library", "ours", "--version", "3")
+    assert done.exit_code == 0
+    assert f"not read: {folder}/bad.md cannot be read by TextLoader (UnicodeDecodeError: " in done.stdout
+
+    def cited(words: str) -> str:
+        found = json.loads(stitchcuda("search", words, "--library", "ours", "--json").stdout)["results"]
+        return str(found[0]["citation"]) if found else ""
+
+    assert cited("which tile won for the odd projection") == "Tiles › Odd ones (ours 3, mine.md)"
+    assert cited("drowned warps") == "Site › Warps (ours 3, page.html#warps)"
+    assert cited("caterpillar") == "Book (ours 3, book.pdf p. 2)"
+    (part,) = [part for part in json.loads(stitchcuda("sources", "--json").stdout)["sources"] if part["kind"] == "document"]
+    assert (part["name"], part["library"], part["version"], part["files"]) == (str(folder), "ours", "3", 3)
+    (folder / "book.pdf").unlink()
+    (small / "cublasLt.h").unlink()
+    assert json.loads(stitchcuda("build", "--words", "--json").stdout)["libraries"]["ours"] == 4
+    assert cited("caterpillar") == "Book (ours 3, book.pdf p. 2)"
+    assert stitchcuda("add", str(folder), "--library", "ours").exit_code == 0
+    assert cited("drowned warps") == "Site › Warps (ours, page.html#warps)"
+    assert cited("caterpillar") == ""
+    done = stitchcuda("remove", "notes", "--json")
+    assert "ours" not in json.loads(done.stdout)["libraries"]
+    assert stitchcuda("remove", "notes").exit_code == 2

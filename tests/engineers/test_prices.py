@@ -16,14 +16,14 @@ from genai_prices.types import Usage
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stitchcuda.engineers.prices import Entry, Price, Surcharge, affordable_output, cost_usd, price_of, worst_case_usd
+from stitchcuda.engineers.prices import OwnPrice, Price, Surcharge, affordable_output, cost_usd, price_of, worst_case_usd
 from stitchcuda.engineers.providers import address
 from stitchcuda.errors import BadInput
 
 RATE = st.decimals(min_value=0, max_value=200, places=6)
 TOKENS = st.integers(0, 2_000_000)
 PRICES = st.builds(
-    Entry,
+    OwnPrice,
     input=RATE,
     output=RATE,
     cached=RATE | st.none(),
@@ -38,7 +38,7 @@ def use(path: Path, models: object, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def price(**rates: Any) -> Price:
-    return Entry.model_validate(rates).price
+    return OwnPrice.model_validate(rates).price
 
 
 def known(model: str, base_url: str | None = None) -> Price:

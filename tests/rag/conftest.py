@@ -69,7 +69,6 @@ def real() -> Iterator[Docs]:
     """The index of names and words over this machine's real headers."""
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("STITCHCUDA_DOCS", os.path.join(tempfile.gettempdir(), f"stitchcuda-docs-tests-{os.getuid()}"))
-        environment.setenv("STITCHCUDA_DOCS_LIST", os.devnull)
         building.build(model=None)
         docs, notes = open_docs(discover().place)
     assert notes == []
@@ -111,8 +110,6 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("CUDA_HOME", str(tmp_path / "cuda"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("STITCHCUDA_DOCS", str(tmp_path / "docs"))
-    monkeypatch.setenv("STITCHCUDA_DOCS_LIST", str(tmp_path / "list.toml"))
-    (tmp_path / "list.toml").touch()
     only_these(tmp_path / "cuda", monkeypatch.setattr)
     lookup.forget()
     yield include

@@ -28,12 +28,10 @@ class Asked(BaseHTTPRequestHandler):
         except (BrokenPipeError, ConnectionResetError):
             self.close_connection = True
 
-    def say(self, status: int, body: bytes = b"", kind: str = "text/html", *, length: str = "", **headers: str) -> None:
+    def say(self, status: int, body: bytes, kind: str = "text/html") -> None:
         self.send_response(status)
         self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", length or str(len(body)))
-        for name, value in headers.items():
-            self.send_header(name.replace("_", "-"), value)
+        self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
 
@@ -62,23 +60,14 @@ class Site:
 
     @property
     def paths(self) -> list[str]:
-        """What was asked for, robots.txt aside."""
-        return [path for path, _ in self.asked if path != "/robots.txt"]
+        """What was asked for."""
+        return [path for path, _ in self.asked]
 
 
-def page(text: str, etag: str = "", kind: str = "text/html") -> Reply:
-    """A page; with an ETag it answers who has it already with 304."""
+def page(text: str, kind: str = "text/html") -> Reply:
     html = f"<html><head><title>{text[:20]}</title></head><body>{text}</body></html>"
-    body = (html if kind == "text/html" else text).encode()
-
-    def reply(asked: Asked) -> None:
-        if etag and asked.headers.get("If-None-Match") == etag:
-            asked.say(304, ETag=etag)
-        else:
-            asked.say(200, body, kind, **({"ETag": etag} if etag else {}))
-
-    return reply
+    return lambda asked: asked.say(200, (html if kind == "text/html" else text).encode(), kind)
 
 
-def status(code: int, **headers: str) -> Reply:
-    return lambda asked: asked.say(code, b"no", **headers)
+def status(code: int) -> Reply:
+    return lambda asked: asked.say(code, b"no")

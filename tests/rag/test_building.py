@@ -12,9 +12,10 @@ import time
 from pathlib import Path
 
 import pytest
+from langchain_core.documents import Document
 
 from stitchcuda.errors import Unavailable
-from stitchcuda.rag import index_store
+from stitchcuda.rag import add_documents, index_store
 from stitchcuda.rag.building import BuildProgress, Built, build
 from stitchcuda.rag.headers import reading
 from stitchcuda.rag.index import open_docs
@@ -61,16 +62,11 @@ def test_a_changed_header_is_read_and_a_touched_one_is_not(small: Path, monkeypa
     assert "cublasLtRows" not in titles("cublasLtRows")
 
 
-def test_another_source_does_not_make_the_headers_be_read_again(
-    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_source_does_not_make_the_headers_be_read_again(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     built()
-    notes = tmp_path / "notes"
-    notes.mkdir()
-    (notes / "mine.md").write_text("# Tiles\n\nOn our card a tile of 128 by 96 won for the odd projection.\n")
-    (tmp_path / "list.toml").write_text(f'[[folder]]\npath = "{notes}"\nlibrary = "notes"\n')
+    note = Document("# Tiles\n\nOn our card a tile of 128 by 96 won for the odd projection.\n", metadata={"source": "mine.md"})
     monkeypatch.setattr(reading, "read", lambda *_: pytest.fail("the headers were read again"))
-    assert built().changed
+    assert add_documents([note]).changed
     assert first("which tile won for the odd projection on our card") == "Tiles"
 
 
@@ -282,7 +278,6 @@ def test_headers_that_cannot_be_read_are_named_and_the_rest_is_indexed(small: Pa
 def test_without_a_toolkit_the_playbook_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("STITCHCUDA_DOCS", str(tmp_path / "docs"))
-    monkeypatch.setenv("STITCHCUDA_DOCS_LIST", os.devnull)
     told: list[BuildProgress] = []
     found = build(model=None, tell=told.append)
     assert found is not None
@@ -318,41 +313,4 @@ def test_a_damaged_row_of_what_was_parsed_is_read_anew(small: Path) -> None:
         store.execute("UPDATE parsed SET chunks = X'ff00'")
     shutil.rmtree(discover().place)
     assert built().changed
-    assert first("cublasLtRows") == "cublasLtRows"
-
-
-def listed(tmp_path: Path, folder: Path) -> None:
-    (tmp_path / "list.toml").write_text(f'[[folder]]\npath = "{folder}"\nlibrary = "notes"\n')
-
-
-def test_odd_files_in_a_listed_folder_hurt_nothing(small: Path, tmp_path: Path) -> None:
-    notes = tmp_path / "notes"
-    notes.mkdir()
-    os.mkfifo(notes / "pipe.md")
-    (notes / "endless.txt").symlink_to("/dev/zero")
-    (notes / "binary.md").write_bytes(bytes(range(256)) * 40)
-    Path(os.fsdecode(os.fsencode(notes) + b"/\xff\xfe.md")).write_text("# Odd name\n\nThe odd name is read all the same.\n")
-    (notes / "good.md").write_text("# Tiles\n\nA tile of 96 won for the odd projection.\n")
-    listed(tmp_path, notes)
-    found = built()
-    (part,) = [part for part in found.manifest.parts if part.kind == "document"]
-    assert part.chunks == 2
-    assert any("binary.md" in note for note in part.notes)
-    assert first("which tile won for the odd projection") == "Tiles"
-    assert built().at == found.at
-
-
-def test_a_listed_folder_that_is_gone_is_a_note(small: Path, tmp_path: Path) -> None:
-    listed(tmp_path, tmp_path / "gone")
-    found = built()
-    notes = [note for part in found.manifest.parts for note in part.notes]
-    assert notes == [f"{tmp_path / 'gone'}, which is listed, is not there"]
-    assert first("cublasLtRows") == "cublasLtRows"
-
-
-@pytest.mark.parametrize("text", ["[1]", '{"a.html": {"u": 1}}', '{"a.html": 7}', "nothing"])
-def test_a_list_of_downloads_of_any_form_hurts_nothing(small: Path, text: str) -> None:
-    (index_store.home() / "pages").mkdir(parents=True)
-    (index_store.home() / "pages" / "pages.json").write_text(text)
-    built()
     assert first("cublasLtRows") == "cublasLtRows"
