@@ -57,7 +57,7 @@ def _wheels_only() -> None:
 
     found = toolkit._wheels()
     if found is None:
-        sys.exit("there is no toolkit among the Python packages: pip install 'stitchcuda[toolkit]'")
+        sys.exit("there is no toolkit among the Python packages: pip install -e '.[toolkit]'")
     toolkit._search = lambda *_: (found, (), "")  # type: ignore[assignment]
     real = libraries.places
     libraries.places = lambda kit: real(kit).model_copy(update={"toolkit": (found.home,), "system": (Path(sys.prefix),)})

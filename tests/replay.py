@@ -2,13 +2,16 @@
 
 A recording (`scripts/record_session.py`) holds what models said, by role, attempt and turn, and what the tools found, by
 program. Prompts may have been worded differently since: a reply belongs to its place in the session, not to the words that
-asked for it. Where a recording ends, the session is parked.
+asked for it. The built-in engineer may print its programs differently since: evidence belongs to the attempt at its place in
+the ledger, and where a reply names a kernel that is printed under another name now, it is given the new one. Where a recording
+ends, the session is parked.
 """
 
 from __future__ import annotations
 
 import gzip
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -45,7 +48,9 @@ class Recording:
         self.data: dict[str, Any] = json.loads(gzip.decompress(path.read_bytes()))
         self.record = SessionRecord.model_validate(self.data["session"])
         self.baseline = Baseline.model_validate(self.data["baseline"])
-        self.evidence = {program[:16]: Evidence.model_validate(one) for program, one in self.data["evidence"].items()}
+        self._evidence: dict[str, Evidence] = {}  # by the name of a program's folder
+        self._printed = ""
+        self._renamed: dict[str, str] = {}        # printed kernels: their names and digests then and now
 
     @property
     def ledger(self) -> list[dict[str, Any]]:
@@ -61,6 +66,44 @@ class Recording:
         return home.create(self.record.model_copy(update={"reference": reference, "source": reference}))
 
 
+    def evidence(self, program: Path) -> Evidence | None:
+        """What the tools said of the program in this folder. One that was not seen before is that of the ledger's next attempt;
+        None when there is none."""
+        if program.name not in self._evidence:
+            number = len(self._evidence)
+            if number == len(self.ledger):
+                return None
+            attempt = self.ledger[number]
+            self._evidence[program.name] = Evidence.model_validate(self.data["evidence"][attempt["program"]])
+            if attempt["engineer"] == "builtin":
+                self._rename(self.data["programs"][attempt["program"]], program)
+        return self._evidence[program.name]
+
+    def knows(self, program: Path) -> bool:
+        return program.name in self._evidence
+
+    def in_words_of_now(self, reply: str) -> str:
+        """A model's reply with the names and digests that the printed kernels have now."""
+        for then, now in self._renamed.items():
+            reply = re.sub(rf"\b{then}(?=\b|_(?:kernel|launch|binding)\b)", now, reply)
+        for name, digest in _digests(self._printed).items() if self._renamed else ():
+            reply = re.sub(rf'("{name}", "{name}", ")[0-9a-f]+"', rf'\g<1>{digest}"', reply)
+        return reply
+
+    def _rename(self, files: Sequence[str], program: Path) -> None:
+        """Notes which kernels of a printed program had other names when it was recorded: they end with their region's id."""
+        now = {path.stem.rpartition("_")[2]: path.stem for path in program.glob("kernels/*.cu")}
+        then = {name.rpartition("_")[2]: name for path in files if (name := Path(path).stem) and path.endswith(".cu")}
+        assert now.keys() == then.keys(), "a printed program has kernels for the regions that it had"
+        self._renamed = {then[region]: now[region] for region in then}
+        self._printed = (program / "model_new.py").read_text()
+
+
+def _digests(model: str) -> dict[str, str]:
+    """The digest of each kernel's sources, as the table in a printed program has it."""
+    return dict(re.findall(r'\("(\w+)", "\w+", "([0-9a-f]+)"\)', model))
+
+
 class RecordedReplies:
     """`Chat` that answers what was answered at the same place; beyond the recording it waits."""
 
@@ -68,6 +111,7 @@ class RecordedReplies:
         self.name = recording.record.settings.model
         self.notes: list[str] = []
         self.asked: list[ChatRequest] = []
+        self._recording = recording
         self._replies = {call["id"]: call["reply"] for call in recording.data["calls"] if call["reply"]}
 
     def answer(self, ask: ChatRequest, *, limit: int | None) -> ChatAnswer:
@@ -75,7 +119,8 @@ class RecordedReplies:
         place = f"{ask.role}-{ask.about}-{ask.ordinal}"
         if place not in self._replies:
             raise ReplyPending(place)
-        return ChatAnswer.model_validate(self._replies[place])
+        answer = ChatAnswer.model_validate(self._replies[place])
+        return answer.model_copy(update={"text": self._recording.in_words_of_now(answer.text)})
 
 
 class RecordedHands:
@@ -102,7 +147,7 @@ class RecordedHands:
         return BuildResult(ok=True, skipped="what the compiler told a coder is in the recording")
 
     def check(self, program: Path, seeds: int) -> CheckResult:
-        if program.name not in self._recording.evidence:  # the first program, which a session checks against itself
+        if not self._recording.knows(program):  # the first program, which a session checks against itself
             return CheckResult(ok=True, tier="timed")
         found = self._evidence(program).check
         assert found is not None
@@ -137,9 +182,10 @@ class RecordedHands:
         return
 
     def _evidence(self, program: Path) -> Evidence:
-        if program.name not in self._recording.evidence:
+        found = self._recording.evidence(program)
+        if found is None:
             raise DevicePending("what was not recorded")
-        return self._recording.evidence[program.name]
+        return found
 
 
 def engineers(recording: Recording, home: Workspace, name: str, settings: Settings) -> tuple[Engineers, RecordedReplies]:

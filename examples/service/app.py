@@ -1,7 +1,7 @@
 """A small service over the compiled graph, with its threads and its sessions in PostgreSQL: nothing in it needs a licence key.
 
     export STITCHCUDA_CHECKPOINT=postgresql://USER:PASSWORD@HOST/DATABASE
-    python examples/service/app.py --port 8000         # pip install 'stitchcuda[service]'
+    python examples/service/app.py --port 8000         # pip install -e '.[service]'
 
     POST /sessions              the graph's input, such as {"reference": "model.py"}; "source" is a reference's text
     GET  /sessions/ID           where it stands, and what waits for a person

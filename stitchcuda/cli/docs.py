@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from stitchcuda.cli.console import FORM, AsJson, Debug, print_table, run
+from stitchcuda.counts import counted
 from stitchcuda.errors import BadInput, Unavailable
 
 if TYPE_CHECKING:
@@ -124,10 +125,11 @@ def search(
         asked = " ".join(query)
         with closing(_opened()) as docs:
             found = docs.search(asked, k, libraries=library or (), version=version, mode=mode)  # type: ignore[arg-type]
-        for note in found.notes:
+            notes = [*(f"{note}, then run: stitchcuda docs build" for note in docs.lacking(asked)), *found.notes]
+        for note in notes:
             print(f"note: {note}", file=sys.stderr)
         if as_json:
-            print(json.dumps({"results": [_result(hit) for hit in found.hits], "notes": list(found.notes)}))
+            print(json.dumps({"results": [_result(hit) for hit in found.hits], "notes": notes}))
         elif found.hits:
             print("\n\n".join(_entry(number, hit) for number, hit in enumerate(found.hits, 1)))
         else:
@@ -146,6 +148,7 @@ def sources(
 
     def work() -> None:
         from stitchcuda.rag import index_store
+        from stitchcuda.rag.embedding import no_vectors
         from stitchcuda.rag.sources import discover
 
         here = discover()
@@ -163,8 +166,8 @@ def sources(
             print("no index yet: `stitchcuda docs build` makes one of", ", ".join(source.name for source in here.found))
         else:
             print_table(_table(parts))
-            by = f"vectors by {meaning.model}" if meaning else "no vectors yet (`stitchcuda docs build` makes them)"
-            print(f"{manifest.chunks:,} entries, made {manifest.created[:16].replace('T', ' ')}; {by}")
+            by = f"vectors by {meaning.model}" if meaning else f"no vectors: {no_vectors()}"
+            print(f"{counted(manifest.chunks, 'entry')}, made {manifest.created[:16].replace('T', ' ')}; {by}")
         for name, why in here.missing.items():
             print(f"not here: {name}: {why}")
         print("your own: stitchcuda docs add PATH_OR_URL, and stitchcuda docs remove SOURCE")
@@ -228,7 +231,7 @@ def _tell_built(built: Built, words: bool, as_json: bool) -> None:
         return
     parts = ", ".join(f"{library} {count:,}" for library, count in built.manifest.libraries.items())
     what = f"indexed in {built.words_s:.1f} s" if built.changed else f"nothing has changed (looked in {built.words_s:.1f} s)"
-    print(f"{built.manifest.chunks:,} entries {what}: {parts}")
+    print(f"{counted(built.manifest.chunks, 'entry')} {what}: {parts}")
     for part in built.manifest.parts:
         for note in part.notes[:5]:
             print(f"not read: {note}")
@@ -237,7 +240,7 @@ def _tell_built(built: Built, words: bool, as_json: bool) -> None:
     if built.manifest.notes:
         print(f"not here: {len(built.manifest.notes)} libraries (`stitchcuda docs sources` names them)")
     if built.without_meaning:
-        print(f"no search by meaning: {built.without_meaning}")
+        print(f"no vectors: {built.without_meaning}")
     elif built.meaning and not words:
         made = f", {built.meaning.embedded:,} of them new, in {built.meaning_s:.0f} s" if built.meaning_s > 1 else ""
         print(f"search by meaning: vectors by {built.meaning.model}{made}")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from stitchcuda.cli.console import FORM, AsJson, Debug, Place, print_table, run
+from stitchcuda.counts import counted
 from stitchcuda.errors import BadInput
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def export(
                 return
             if file.exists():
                 raise BadInput(f"{file} exists already: name a new file, or put two together with `stitchcuda memory merge`")
-            print(f"{counted(memory.export(file))} of {memory.where} written to {file}")
+            print(f"{counted(memory.export(file), 'lesson')} of {memory.where} written to {file}")
 
     run(work, debug)
 
@@ -77,7 +78,7 @@ def import_(
             if as_json:
                 print(json.dumps({"memory": memory.where, **done.model_dump()}))
             else:
-                print(f"{counted(done.added)} added to {memory.where}; {done.known} of {file} were there already")
+                print(f"{counted(done.added, 'lesson')} added to {memory.where}; {done.known} of {file} were there already")
 
     run(work, debug, as_json)
 
@@ -98,7 +99,7 @@ def merge(
             raise BadInput(f"{out} exists already: name a new file, or merge it too")
         lessons = each_once(lesson for file in files for lesson in exchange.read(file))
         exchange.write(out, exchange.text(lessons))
-        print(f"{counted(len(lessons))} written to {out}")
+        print(f"{counted(len(lessons), 'lesson')} written to {out}")
 
     run(work, debug)
 
@@ -148,7 +149,3 @@ def facts(experience: Experience) -> dict[str, Any]:
         "saving_high_ms": interval[1] if interval else None,
         "lessons": [{"id": lesson.id, **lesson.model_dump(mode="json")} for lesson in experience.lessons],
     }
-
-
-def counted(number: int) -> str:
-    return f"{number} lesson{'' if number == 1 else 's'}"

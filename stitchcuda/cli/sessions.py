@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from stitchcuda.cli.console import AsJson, Debug, Kept, Place, place, print_table, run
+from stitchcuda.counts import counted
 
 Name = Annotated[str, typer.Argument(metavar="SESSION", help="The session's name (see: stitchcuda sessions).")]
 To = Annotated[str | None, typer.Option("--to", metavar="NAME", help="Names the new session.")]
@@ -81,7 +82,7 @@ def fork(
         if as_json:
             print(made.outcome().model_dump_json())
         else:
-            print(f"{made.name}: forked from {session}, {len(made.attempts())} attempts taken over")
+            print(f"{made.name}: forked from {session}, {counted(len(made.attempts()), 'attempt')} taken over")
             print(f"next:    stitchcuda resume {made.name}{home.option}")
         return 0
 
@@ -109,7 +110,7 @@ def replay(
         if as_json:
             print(found.model_dump_json())
         else:
-            what = f"{found.attempts} of {found.of} attempts"
+            what = f"{found.attempts} of {counted(found.of, 'attempt')}"
             print(f"{found.session}: the same as {session} ({what})" if found.same else f"{found.session}: {found.parts}")
         return 0 if found.same else 1
 
@@ -134,7 +135,7 @@ def remove(
         elif swept.waits_for:
             print(f"removed; what nothing else uses goes with a later rm, since {swept.waits_for}")
         else:
-            print(f"removed, with {swept.artefacts:,} files that nothing else uses ({swept.bytes / 1e3:,.0f} kB)")
+            print(f"removed, with {counted(swept.artefacts, 'file')} that nothing else uses ({swept.bytes / 1e3:,.0f} kB)")
         return 0
 
     run(work, debug, as_json)
@@ -183,7 +184,7 @@ def import_(
         settings = made.record.settings
         models = dict.fromkeys((settings.model, *(model for models in settings.roles.values() for model in models)))
         where = f" at {settings.base_url}" if settings.base_url else ""
-        told = f"{made.name}: {made.status}, {len(made.attempts())} attempts; asks {', '.join(models)}{where}"
+        told = f"{made.name}: {made.status}, {counted(len(made.attempts()), 'attempt')}; asks {', '.join(models)}{where}"
         print(told, file=sys.stderr if as_json else sys.stdout)
         print(made.outcome().model_dump_json() if as_json else f"next:    stitchcuda show {made.name}{home.option}")
         return 0

@@ -16,6 +16,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from stitchcuda.compiler.regions.floor import Floor, floors
+from stitchcuda.counts import counted
 from stitchcuda.nodes.final_check import gone_on_from
 from stitchcuda.nodes.report_text import grounds, over_start, spent
 from stitchcuda.rag.excerpts import is_citation
@@ -232,7 +233,8 @@ def comparison_line(found: Comparison) -> str:
     """In what two sessions are the same, and in what they are not."""
     alike = "the records are the same" if found.parts is None else f"the records part at attempt {found.parts}"
     same = "the same reference" if found.reference else "made from different references"
-    files = f"{len(found.files)} files of the programs differ" if found.files else "the programs are the same"
+    differ = f"{counted(len(found.files), 'file')} of the programs {'differs' if len(found.files) == 1 else 'differ'}"
+    files = differ if found.files else "the programs are the same"
     return f"{same}; {alike}; {files}"
 
 

@@ -20,6 +20,7 @@ from stitchcuda.compiler.lower.value_flow import Flow
 from stitchcuda.compiler.printing.program import read_manifest, write_program
 from stitchcuda.compiler.regions import cost
 from stitchcuda.compiler.regions.operator_work import synchronises
+from stitchcuda.counts import counted
 from stitchcuda.engineers import Assignment, Brief, Draft, Files
 from stitchcuda.engineers.builtin_review import review_by_rule
 from stitchcuda.state import DeviceFacts, Evidence, Plan, Region, Review, Task
@@ -56,9 +57,10 @@ class BuiltinEngineer:
         if replay is not None:
             tasks.insert(0, replay)
         saved = sum(task.predicted_ms for task in tasks)
+        libraries = sum(region.kind == "library" for region in brief.regions)
         summary = (
-            f"{len(tasks)} tasks, predicted to save {saved:.3f} of {brief.baseline.predicted_ms:.3f} ms; "
-            f"{sum(region.kind == 'library' for region in brief.regions)} kinds of library operators stay."
+            f"{counted(len(tasks), 'task')}, predicted to save {saved:.3f} of {brief.baseline.predicted_ms:.3f} ms; "
+            f"{counted(libraries, 'kind')} of library operators {'stays' if libraries == 1 else 'stay'}."
         )
         return Plan(version=version, tasks=tuple(tasks), summary=" ".join([summary, *left_out]))
 
@@ -78,7 +80,7 @@ class BuiltinEngineer:
                 return Draft(files={}, exhausted=f"The built-in engineer cannot write {task.title}: {_why_not(region)}.")
             count = variants(lower(assignment.brief.graph, region))
             if variant >= count:
-                return Draft(files={}, exhausted=f"All {count} variants of this kernel were tried.")
+                return Draft(files={}, exhausted=f"All {counted(count, 'variant')} of this kernel were tried.")
             chosen[region.id] = variant
         foreign = [name for name in assignment.kept if name != CUDA_GRAPH and name not in regions]
         if foreign:
@@ -141,9 +143,11 @@ def _region_tasks(brief: Brief, predict: Predict) -> tuple[list[Task], list[str]
         )
     left_out = []
     if len(worth) > MOST_TASKS:
-        left_out.append(f"{len(worth) - MOST_TASKS} smaller regions wait for a later plan.")
+        left = len(worth) - MOST_TASKS
+        left_out.append(f"{counted(left, 'smaller region')} {'waits' if left == 1 else 'wait'} for a later plan.")
     if unwritable:
-        left_out.append(f"{unwritable} regions have been tried in every way the built-in engineer knows.")
+        have = "has" if unwritable == 1 else "have"
+        left_out.append(f"{counted(unwritable, 'region')} {have} been tried in every way the built-in engineer knows.")
     return tasks, left_out
 
 
@@ -159,12 +163,13 @@ def _replay_task(brief: Brief) -> Task | None:
         return None
     launches = sum(region.launches for region in brief.regions if region.id not in brief.kept)
     launches += sum(len(region.nodes) for region in brief.regions if region.id in brief.kept)
+    issued = "1 launch" if launches == 1 else f"{launches} launches one by one"
     return Task(
         id=CUDA_GRAPH,
         kind="host",
         title="CUDA graph replay",
         predicted_ms=saving,
-        why=f"The host issues {launches} launches one by one; a replay is one launch after {len(brief.graph.inputs)} copies.",
+        why=f"The host issues {issued}; a replay is one launch after {counted(len(brief.graph.inputs), 'copy')}.",
         strategy="capture once per input shape, copy the inputs in, replay",
     )
 
@@ -172,7 +177,7 @@ def _replay_task(brief: Brief) -> Task | None:
 def _why(region: Region, saving: float) -> str:
     own = len(region.nodes)
     bytes_text = f"{region.eager_bytes / 1e6:.2f} MB of memory traffic become {region.fused_bytes / 1e6:.2f} MB"
-    launch_text = f"{region.launches} launches become {own}"
+    launch_text = f"{counted(region.launches, 'launch')} {'becomes' if region.launches == 1 else 'become'} {own}"
     times = f" in {own} places" if own > 1 else ""
     if saving == 0.0:
         return f"{launch_text} and {bytes_text}{times}: no gain is predicted, but its bytes come under our own kernels."

@@ -6,6 +6,7 @@ estimate: what bounds a session is `engineers/budget.py`.
 
 from __future__ import annotations
 
+from stitchcuda.counts import counted
 from stitchcuda.engineers import Brief
 from stitchcuda.engineers.metered_chat import MeteredChat
 from stitchcuda.engineers.prices import cost_usd
@@ -34,5 +35,5 @@ def estimate(desks: dict[Role, MeteredChat], brief: Brief) -> str:
     money = "at prices that are not known"
     if len(known) == len(costs):
         money = f"${sum(known):.2f}; the cap is ${settings.budget_usd:.2f}"
-    calls = f"up to {attempts} attempts are about {sum(counts.values())} calls"
+    calls = f"up to {counted(attempts, 'attempt')}, about {counted(sum(counts.values()), 'call')}"
     return f"estimate: {calls}, {tokens[0]:,} tokens to read and {tokens[1]:,} to write, {money}"

@@ -6,6 +6,7 @@ Pure formatting: it judges nothing and leaves nothing out that was measured. Use
 
 from __future__ import annotations
 
+from stitchcuda.counts import counted
 from stitchcuda.state import BuildResult, CheckResult, Evidence, OutputError, ProfileResult, TimingResult
 
 
@@ -39,13 +40,13 @@ def _check(check: CheckResult) -> str:
     where = "on the CPU simulator" if check.tier == "simulated" else "on the GPU"
     if check.tier == "compiled":
         where = "(nothing ran)"
-    head = f"Check {where}, {check.seeds} secret input sets: {'correct' if check.ok else 'NOT correct'}."
+    head = f"Check {where}, {counted(check.seeds, 'secret input set')}: {'correct' if check.ok else 'NOT correct'}."
     lines = [head, *(f"- {reason}" for reason in check.reasons)]
     lines += [_output(output) for output in sorted(check.outputs, key=lambda output: (output.ok, -_excess(output)))]
     if check.own_share or check.vendor_share or check.framework_share:
         lines.append(
             f"Shares of work: own kernels {check.own_share:.0%}, vendor libraries {check.vendor_share:.0%}, "
-            f"framework {check.framework_share:.0%}; {check.launches} own launches a call."
+            f"framework {check.framework_share:.0%}; {counted(check.launches, 'own launch')} a call."
         )
     if check.deterministic is False:
         lines.append("Two runs on the same inputs differ: it is not deterministic.")

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from stitchcuda.compiler.syntax import parsed
+from stitchcuda.counts import counted
 from stitchcuda.engineers import Files
 from stitchcuda.engineers.tokens import TokenCounter, fit
 
@@ -101,7 +102,7 @@ def _about(path: str, text: str | bytes, files: Files) -> str:
         return f"binary, {len(text)} bytes; it stays"
     kernel = next((kernel for kernel in _manifest(files).get("kernels") or [] if path in kernel.get("files", ())), None)
     strategy = f"; {kernel['strategy']}" if kernel and path.endswith(".cu") and kernel.get("strategy") else ""
-    return f"{len(text.splitlines())} lines{strategy}"
+    return f"{counted(len(text.splitlines()), 'line')}{strategy}"
 
 
 def _manifest(files: Files) -> Mapping[str, Any]:

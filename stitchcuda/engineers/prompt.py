@@ -24,6 +24,7 @@ from stitchcuda.compiler.lower.lower import CannotLower, lower
 from stitchcuda.compiler.regions.contract import border
 from stitchcuda.compiler.regions.cost import saving_ms
 from stitchcuda.compiler.regions.floor import floors, program_floor
+from stitchcuda.counts import counted
 from stitchcuda.engineers import Assignment, Brief, Draft, Files
 from stitchcuda.engineers.attempt_history import line_of, milliseconds, recurring, tried
 from stitchcuda.engineers.diagnosis import diagnosis
@@ -129,7 +130,7 @@ def _planner(brief: Brief, room: PromptBudget) -> str:
     listed = [_region(region, saving_ms(region, device), lights[region.id].ms, lights[region.id].binds) for region in regions]
     views = len(brief.regions) - len(regions)
     if views:
-        listed.append(f"{views} regions of pure views are left out: they cost nothing.")
+        listed.append("Regions of pure views are left out: they cost nothing.")
     return _render(
         "planner",
         _common(brief, room)
@@ -206,7 +207,7 @@ def _verifier(assignment: Assignment, draft: Draft, evidence: Evidence, room: Pr
 def looked(seen: str, left: int, room: PromptBudget) -> str:
     """What a coder is shown after it has looked. Answers of tools share their tokens; files come whole, in the order in which
     they were asked for, as long as there is room: the first that does not fit ends where the room does, the others wait."""
-    more = f"You may look {left} more times." if left > 0 else "Now write: there are no looks left."
+    more = f"You may look {counted(left, 'more time')}." if left > 0 else "Now write: there are no looks left."
     parts = [part.strip().partition("\n") for part in seen.split(LOOKED)[1:]]
     tools = sum(not text.startswith("```") or not head.startswith("read ") for head, _, text in parts)
     share = replace(room, scale=room.scale * min(1.0, 3 / max(tools, 1)))
@@ -273,7 +274,7 @@ def _task_regions(graph: OpGraph, regions: Sequence[Region]) -> str:
 
 def _region(region: Region, saving: float, light_ms: float, binds: str) -> str:
     instances = f" × {len(region.nodes)} instances" if len(region.nodes) > 1 else ""
-    work = f"{region.launches} launches, {_scaled(region.eager_bytes, 'B')} → {_scaled(region.fused_bytes, 'B')}"
+    work = f"{counted(region.launches, 'launch')}, {_scaled(region.eager_bytes, 'B')} → {_scaled(region.fused_bytes, 'B')}"
     work += f", {_scaled(region.flops, 'FLOP')}"
     if light_ms:
         work += f"; floor {milliseconds(light_ms)}, bound by {binds}"

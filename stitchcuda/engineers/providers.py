@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import openai
 from langchain_core.language_models import BaseChatModel
 
+from stitchcuda import remedies
 from stitchcuda.engineers.chat import Options
 from stitchcuda.errors import BadInput, Unavailable
 
@@ -61,7 +62,7 @@ def chat_model(model: str, base_url: str | None, options: Options) -> BaseChatMo
         raise BadInput(f"--model {model!r} is not known: give PROVIDER:NAME, with one of {', '.join(PROVIDERS)}")
     if importlib.util.find_spec(provider.package.replace("-", "_")) is None:
         package = provider.package
-        raise Unavailable(f"{model} needs the package {package}: pip install {package}, or use another --model")
+        raise Unavailable(f"{model} needs the package {package}: {remedies.install(package)}, or use another --model")
     base_url = address(model, base_url)
     key = os.environ.get(provider.key, "").strip()
     elsewhere = {"AZURE_OPENAI_ENDPOINT": base_url, "OPENAI_API_VERSION": options.get("api_version")}

@@ -18,8 +18,10 @@ from pathlib import Path
 
 import tiktoken
 
+from stitchcuda.counts import counted
 from stitchcuda.engineers.prices import bare
 
+_LEFT_OUT = re.compile(r"^… \((\d+) lines? left out\)$")
 BYTES_PER_TOKEN = 2.4
 """Below every whole prompt that was measured: 30 prompts of planner, coder and verifier over the six examples have 2.97 to
 3.64 bytes a token with o200k_base, 2.98 to 3.66 with cl100k_base, 2.90 to 3.35 with DeepSeek V3's, and 2.54 or more with
@@ -136,7 +138,9 @@ def _kept(lines: list[str], chosen: Iterable[int]) -> str:
     for at in [*sorted(chosen), len(lines)]:
         gap = lines[end:at]
         if gap:
-            parts.append(f"… ({len(gap)} line{'' if len(gap) == 1 else 's'} left out)")
+            # a line that an earlier cut left stands for the lines that it counts
+            missing = sum(int(cut[1]) if (cut := _LEFT_OUT.match(line)) else 1 for line in gap)
+            parts.append(f"… ({counted(missing, 'line')} left out)")
             parts.append("" if gap[-1].splitlines() == [gap[-1]] else "\n")  # a text need not end with a line end
         parts += lines[at : at + 1]
         end = at + 1

@@ -15,7 +15,7 @@ from langgraph.types import Checkpointer
 from stitchcuda.graph import routes
 from stitchcuda.graph.candidates import fan_out
 from stitchcuda.graph.request import Opening, Request
-from stitchcuda.graph.runtime import RunContext, node
+from stitchcuda.graph.runtime import RunContext, entered, node
 from stitchcuda.nodes.baseline import baseline
 from stitchcuda.nodes.check import check
 from stitchcuda.nodes.coder import coder
@@ -64,7 +64,9 @@ def build_graph(checkpointer: Checkpointer = None) -> Graph:
         {routes.GO_ON: "search_docs", "replan": "planner", "done": "report"},
     )
     graph.add_edge("report", END)
-    return graph.compile(checkpointer, name="stitchcuda").with_config(recursion_limit=recursion_limit(Settings()))
+    compiled = graph.compile(checkpointer, name="stitchcuda")
+    compiled.nodes[START].mapper = entered  # LangGraph drops keys that the input does not have, and says nothing
+    return compiled.with_config(recursion_limit=recursion_limit(Settings()))
 
 
 def recursion_limit(settings: Settings) -> int:

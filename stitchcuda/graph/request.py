@@ -5,11 +5,13 @@ Defaults are those of `state.Settings`; what cannot be meant is refused in `grap
 
 from __future__ import annotations
 
-from typing import Annotated
+from difflib import get_close_matches
+from typing import Annotated, Any, get_type_hints
 
 from pydantic import Field
 from typing_extensions import TypedDict
 
+from stitchcuda.errors import BadInput
 from stitchcuda.state import Approval, Policy, Precision, Role, State
 
 
@@ -50,6 +52,16 @@ class Named(TypedDict, total=False):
 
 class Request(Named, RequestedSettings, total=False):
     """The graph's input. Only `reference` is needed."""
+
+
+def check_keys(given: Any) -> None:
+    """Raises BadInput for a graph's input with a key that is none of `Request`'s, naming the one that was probably meant."""
+    known = list(get_type_hints(Request))
+    unknown = next((key for key in given if key not in known), None) if isinstance(given, dict) else None
+    if unknown is not None:
+        near = get_close_matches(str(unknown), known, n=1)
+        meant = f"did you mean {near[0]!r}?" if near else f"it takes {', '.join(known)}"
+        raise BadInput(f"the graph's input has no key {unknown!r}: {meant}")
 
 
 class Opening(State, RequestedSettings, total=False):

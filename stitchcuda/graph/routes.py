@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from stitchcuda.counts import counted
 from stitchcuda.nodes.route_request import AttemptStanding, KeepDecision, RouteVerdict, Stop
 from stitchcuda.state import Evidence, Route, Settings, State, Task, Usage
 
@@ -95,7 +96,7 @@ def stop(
     if settings.goal is not None and speedup is not None and speedup >= settings.goal:
         return Stop(f"goal reached: {speedup:.2f}x")
     if attempts >= settings.max_attempts:
-        return Stop(f"budget spent: {attempts} attempts")
+        return Stop(f"budget spent: {counted(attempts, 'attempt')}")
     if spent:
         return Stop(f"budget spent: {spent}")
     if settings.max_minutes is not None and usage.wall_s >= 60 * settings.max_minutes:

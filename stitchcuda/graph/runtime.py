@@ -20,6 +20,7 @@ from stitchcuda.graph.approval import listening, wait
 from stitchcuda.graph.borrowed_context import FIRST, SIDE_BY_SIDE, as_asked, lent, refer
 from stitchcuda.graph.checkpoint_mirror import mirror
 from stitchcuda.graph.events import Streaming, streaming
+from stitchcuda.graph.request import check_keys
 from stitchcuda.nodes.context import Context
 from stitchcuda.state import State, Usage
 from stitchcuda.store.session_snapshot import with_tuples
@@ -61,6 +62,15 @@ def node(name: str, act: Callable[[State, Context], State], *, build: Callable[[
     run.__name__ = name
     run.__doc__ = act.__doc__ or act.__module__
     return run
+
+
+def entered(given: Any) -> Any:
+    """The graph's input as it was given. Raises BadInput for a key that the graph does not have."""
+    try:
+        check_keys(given)
+    except StitchError as error:
+        raise _for_servers(error) from error
+    return given
 
 
 def _act(name: str, act: Callable[[State, Context], State], state: State, context: Context) -> State:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from stitchcuda.counts import counted
 from stitchcuda.memory.experience import Experience, SimilarExperience
 from stitchcuda.memory.lesson import Situation, plain
 from stitchcuda.state import Tier
@@ -79,7 +80,7 @@ def record(experience: Experience) -> str:
     tried = len(experience.lessons)
     seen = {lesson.tier for lesson in experience.lessons}
     tiers = ", ".join(tier for tier in TIERS if tier in seen)
-    told = f"accepted {experience.accepted} of {tried} time{'s' if tried > 1 else ''}" + (f" ({tiers})" if tiers else "")
+    told = f"accepted {experience.accepted} of {counted(tried, 'time')}" + (f" ({tiers})" if tiers else "")
     if experience.accepted < tried and experience.reasons:
         told += f"; refuted: {'; '.join(reason.rstrip('.') for reason in experience.reasons[:SHOWN_REASONS])}"
     return told

@@ -5,6 +5,7 @@ It applies the rules of `graph/routes.py` to the state and decides nothing itsel
 
 from __future__ import annotations
 
+from stitchcuda.counts import counted
 from stitchcuda.nodes.brief import open_work
 from stitchcuda.nodes.context import Context
 from stitchcuda.nodes.lessons import for_plan, learn
@@ -52,8 +53,9 @@ def moved(rules: Rules, state: State, context: Context, route: Route, update: St
         # The built-in engineer has done what it can: the chat model goes on from there.
         changed = {"stage": "model", "started": after.get("attempts", 0), "unusable": 0}
         route, reason = "replan", None
-        context.emit("stage", text=f"{len(after.get('tasks_kept', ()))} tasks by the built-in engineer are verified; "
-                     f"{context.engineers.engineer.name} goes on from there")  # fmt: skip
+        kept = counted(len(after.get("tasks_kept", ())), "verified task")
+        text = f"the built-in engineer ends with {kept}; {context.engineers.engineer.name} goes on from there"
+        context.emit("stage", text=text)
     elif stop and stop.left_over and not after.get("halt") and not starting and _more_to_gain(after, context):
         route, reason = "replan", None     # the plan is done and paid: a chat model may see more in what is left
     elif stop and stop.left_over and not after.get("halt"):

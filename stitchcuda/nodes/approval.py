@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import PurePosixPath
 from typing import Any, TypeVar
 
+from stitchcuda.counts import counted
 from stitchcuda.engineers import Files
 from stitchcuda.engineers.reply import Malformed, program_path
 from stitchcuda.nodes.context import Context
@@ -56,7 +57,7 @@ def _settled(question: Question, context: Context, read: Callable[[Any], T]) -> 
 
 
 def plan_question(plan: Plan, digest: str, *, engineer: str, listens: bool) -> Question:
-    count = "1 task" if len(plan.tasks) == 1 else f"{len(plan.tasks)} tasks"
+    count = counted(len(plan.tasks), "task")
     return {
         "approve": "plan",
         "waiting_for": f"your word on plan {plan.version} ({count}, by {engineer})",

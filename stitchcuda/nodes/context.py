@@ -15,6 +15,7 @@ from typing import Any, Protocol, TypeVar
 from pydantic import TypeAdapter
 
 from stitchcuda.compiler.capture.op_graph import OpGraph
+from stitchcuda.counts import counted
 from stitchcuda.engineers import Engineer, Files
 from stitchcuda.engineers.selection import Engineers
 from stitchcuda.memory import Memory
@@ -151,7 +152,7 @@ class Context:
     def out_of_attempts(self, state: State) -> str | None:
         """Why no engineer may be asked any more. The rules end a session before that, unless its budget was lowered since."""
         own = self.own_attempts(state)
-        return f"{own} attempts of {self.settings.max_attempts}" if own >= self.settings.max_attempts else None
+        return f"{counted(own, 'attempt')} of {self.settings.max_attempts}" if own >= self.settings.max_attempts else None
 
     def once(self, name: str, look: Callable[[], str]) -> str:
         """What a look found the first time, kept under `name` with a chat model's session: a node that runs again sees the

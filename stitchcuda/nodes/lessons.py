@@ -20,11 +20,14 @@ FOR_A_DRAFT = 5
 
 
 def learn(state: State, context: Context, task: Task) -> tuple[str, ...]:
-    """Keeps the lesson of a task that is left, by the attempt that settled it; the notes with what went wrong, if anything."""
+    """Keeps the lesson of a task that is left, by the attempt that settled it; the notes with what went wrong, if anything.
+
+    A replay keeps none: its replies were given before, so what comes of them is no new evidence.
+    """
     notes = state.get("notes", ())
     tried = [attempt for attempt in at_task(context.history(state), task) if not attempt.beside]
     baseline = state["baseline"]
-    if context.memory is None or not tried or baseline is None:
+    if context.memory is None or context.engineers.recorded or not tried or baseline is None:
         return notes
     settled = next((attempt for attempt in reversed(tried) if attempt.kept), tried[-1])
     lesson = lesson_of(

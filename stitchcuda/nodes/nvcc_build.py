@@ -12,6 +12,7 @@ from stitchcuda.nodes.brief import at_task
 from stitchcuda.nodes.context import Context
 from stitchcuda.nodes.pick_candidate import gone_on_with
 from stitchcuda.state import Attempt, BuildResult, Evidence, State, Work
+from stitchcuda.tools.build.nvcc import NOTHING_TO_BUILD
 
 
 def nvcc_build(state: State, context: Context) -> State:
@@ -22,9 +23,11 @@ def nvcc_build(state: State, context: Context) -> State:
         return update | {"work": gone_on_with(drafts), "beside": ()}
     built = _built(written, context)
     notes = state
-    for build in built:
-        if build.build and build.build.skipped:
-            notes = notes | {"notes": context.note(notes, f"nvcc_build skipped: {build.build.skipped}")}
+    for work in built:
+        if work.build and work.build.skipped:
+            about = f"{work.task.id} #{work.ordinal}: " if work.build.skipped in NOTHING_TO_BUILD else ""
+            text = f"{about}nvcc_build skipped: {work.build.skipped}"
+            notes = notes | {"notes": context.note(notes, text)}
     different, twins = _different(built)
     for work, other in twins:
         text = f"{work.task.id} #{work.ordinal}: candidate {work.candidate + 1} does the same as {other.candidate + 1}; dropped"

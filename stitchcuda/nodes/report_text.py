@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from stitchcuda.counts import counted
 from stitchcuda.nodes.attempt_figures import missing
 from stitchcuda.nodes.final_check import gone_on_from
 from stitchcuda.nodes.prediction import Prediction, prediction
@@ -93,7 +94,7 @@ def grounds(final: Evidence, check: CheckResult, precision: str) -> str:
     worst = max(check.outputs, key=lambda output: output.max_error / (output.max_bound or 1.0), default=None)
     error = f", worst error {worst.max_error:.2g} of {worst.max_bound:.2g} allowed" if worst else ""
     return (
-        f"{check.seeds} fresh secret input sets against float64{error}; precision {precision}; own kernels hold "
+        f"{counted(check.seeds, 'fresh secret input set')} against float64{error}; precision {precision}; own kernels hold "
         f"{check.own_share:.0%} of {_work(check)}, tier {final.tier}"
     )
 
@@ -119,14 +120,15 @@ def spent(usage: Usage, history: Sequence[Attempt]) -> str:
     """Calls, tokens and money of chat models, and what each of their accepted tasks has cost."""
     writers = {attempt.engineer for attempt in history if attempt.engineer not in ("", "builtin")}
     accepted = len({attempt.task for attempt in history if attempt.kept and attempt.engineer in writers})
-    text = f"{usage.calls} calls, {usage.input_tokens:,} tokens read and {usage.output_tokens:,} written"
+    text = f"{counted(usage.calls, 'call')}, {usage.input_tokens:,} tokens read and {usage.output_tokens:,} written"
     if usage.usd is None:
         text += ", at a price that is not known"
         each = f"{(usage.input_tokens + usage.output_tokens) // accepted:,} tokens" if accepted else ""
     else:
         text += f", ${usage.usd:.2f}"
         each = f"${usage.usd / accepted:.2f}" if accepted else ""
-    return text + (f": {each} for each of {accepted} accepted tasks" if each else ": none of their tasks was accepted")
+    told = f"{each} for each of {counted(accepted, 'accepted task')}" if each else "none of their tasks was accepted"
+    return f"{text}: {told}"
 
 
 def _profiles(context: Context, baseline: Baseline, final: Evidence | None, history: tuple[Attempt, ...]) -> list[str]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from langchain_core.documents import Document
 
+from stitchcuda import remedies
 from stitchcuda.errors import BadInput, Unavailable
 from stitchcuda.rag import added_files
 from stitchcuda.rag.added_files import Addition
@@ -73,7 +74,7 @@ def _split(
     try:
         found = sections.chunks(documents, unread, library=library, version=version, within=source)
     except ImportError as error:
-        raise Unavailable(f"splitting {source} needs LangChain's splitters: pip install 'stitchcuda[documents]'") from error
+        raise Unavailable(f"splitting {source} needs LangChain's splitters: {remedies.extra('documents')}") from error
     if not found:
         why = "; ".join(unread) or f"{source} has no text to find: if it is pictures or made by a script, save its text first"
         raise BadInput(why)

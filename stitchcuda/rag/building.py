@@ -22,6 +22,7 @@ from typing import NamedTuple, TypeVar
 
 from pydantic import TypeAdapter
 
+from stitchcuda.counts import counted
 from stitchcuda.errors import BadInput, Unavailable
 from stitchcuda.rag import (
     added_files,
@@ -118,7 +119,7 @@ def _built(sources: Sources, model: str | None, tell: Callable[[BuildProgress], 
             shutil.rmtree(folder, ignore_errors=True)
             raise
     words_s = time.monotonic() - began
-    ready = f"{manifest.chunks:,} entries can be searched by name and words"
+    ready = f"{counted(manifest.chunks, 'entry')} can be searched by name and words"
     tell(BuildProgress("ready", ready, manifest.chunks, manifest.chunks))
     index_store.prune(place)
     meaning, why = index_store.meaning_of(index), ""

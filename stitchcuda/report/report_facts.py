@@ -10,6 +10,7 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from stitchcuda.counts import counted
 from stitchcuda.errors import StitchError
 from stitchcuda.nodes.prediction import Prediction, predictions
 from stitchcuda.nodes.report_text import facts as summed_up
@@ -63,7 +64,7 @@ def _attempts(session: Session, state: State, lost: list[str]) -> Sequence[Attem
         return walk
     whole = _read(lambda: session.home.store.whole(session.name).attempts, nothing, "the ledger", lost)
     found = whole or state.get("recent", ())
-    lost.append(f"{len(found)} attempts can be read, and are shown.")
+    lost.append(f"{counted(len(found), 'attempt')} can be read, and {'is' if len(found) == 1 else 'are'} shown.")
     return found
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shlex
 
+from stitchcuda.counts import counted
 from stitchcuda.sessions.outcome import Outcome
 from stitchcuda.sessions.session import Session
 
@@ -23,7 +24,7 @@ def gain(outcome: Outcome, device: str) -> str:
 
 def headline(outcome: Outcome) -> str:
     """How far the session is, or how it ended, in one sentence."""
-    done = f"{outcome.tasks_done} of {outcome.tasks_total} tasks, {outcome.attempts} attempts"
+    done = f"{outcome.tasks_done} of {counted(outcome.tasks_total, 'task')}, {counted(outcome.attempts, 'attempt')}"
     reason = f" ({outcome.stop_reason})" if outcome.stop_reason else ""
     if outcome.accepted:
         return f"accepted, tier {outcome.tier}, after {done}"

@@ -20,6 +20,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
+from stitchcuda.counts import counted
 from stitchcuda.state import Attempt, Call, Settings, Task, Usage
 
 Listener = Callable[[dict[str, Any]], None]
@@ -100,7 +101,7 @@ class Progress:
         line = f"session {event['session']} {'goes on' if event.get('resumed') else 'starts'} in {event['workspace']}"
         if event.get("best"):
             self.best = best_line(event["best"], kept)
-            line += f": {self.attempts} attempts, best so far: {self.best}"
+            line += f": {counted(self.attempts, 'attempt')}, best so far: {self.best}"
         return line
 
     def _node(self, event: dict[str, Any]) -> str:
@@ -136,7 +137,7 @@ class Progress:
         self.tasks = {name: task for name, task in self.tasks.items() if self.status.get(name) in ("kept", "not kept")}
         self.tasks |= {task.id: task for task in tasks}
         self.status |= {task.id: "open" for task in tasks}
-        return f"plan {event['version']}: " + (event["summary"] or f"{len(tasks)} tasks")
+        return f"plan {event['version']}: " + (event["summary"] or counted(len(tasks), "task"))
 
     def _attempt(self, attempt: Attempt, title: str) -> str:
         self.attempts += 1
@@ -241,12 +242,12 @@ class LiveView:
         if limits is None:
             return progress.elapsed()
         started = progress.attempts if progress.starting else progress.started
-        own = f"{progress.attempts - started}{_of(limits.max_attempts)} attempts"
+        own = f"{progress.attempts - started} of {counted(limits.max_attempts, 'attempt')}"
         parts = [f"{own} after the start's {started}" if started else own]
         parts.append(progress.elapsed(progress.begun) + (f"{_of(limits.max_minutes)} min" if limits.max_minutes else ""))
         asks = usage.calls > 0 or limits.model != "builtin" or bool(limits.roles)
         if asks:
-            parts.append(f"{usage.calls} calls")
+            parts.append(counted(usage.calls, "call"))
         if asks or limits.max_tokens:
             parts.append(f"{usage.input_tokens + usage.output_tokens:,}{_of(limits.max_tokens)} tokens")
         if asks:

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from stitchcuda.counts import counted
 from stitchcuda.errors import Damaged
 from stitchcuda.state import Attempt, Call, Digest, State, Work, lineage
 from stitchcuda.store import SessionRecord, Store, Workspace, remember, writing
@@ -101,7 +102,7 @@ def kept_of(seen: CheckedArtefacts, found: IntactRecords) -> tuple[IntactRecords
         elif attempt.parent is None or attempt.parent in whole:
             whole[attempt.id] = attempt
     if lost := len(found.attempts) - len(whole):
-        said.append(f"{_attempts(lost)} that stood on what is lost {'is' if lost == 1 else 'are'} made again")
+        said.append(f"{counted(lost, 'attempt')} that stood on what is lost {'is' if lost == 1 else 'are'} made again")
     calls: list[Call] = []
     for call in found.calls:
         if seen.has(call.reply):
@@ -159,7 +160,7 @@ def _back(
         if place != newest:
             saver.back_to(name, place)
             number = len(lineage(state.get("head"), known))
-            left = f", and takes over {_attempts(len(known) - number)} from its ledger" if len(known) > number else ""
+            left = f", and takes over {counted(len(known) - number, 'attempt')} from its ledger" if len(known) > number else ""
             yield f"{why}: session {name!r} goes on after {f'attempt {number}' if number else 'its baseline'}{left}"
         break
 
@@ -184,8 +185,5 @@ def lack_of(state: State, known: dict[str, Attempt], seen: CheckedArtefacts) -> 
 
 
 def _again(attempts: tuple[Attempt, ...]) -> str:
-    return f"it starts again and takes over {_attempts(len(attempts))} from its ledger" if attempts else "it starts again"
-
-
-def _attempts(number: int) -> str:
-    return "1 attempt" if number == 1 else f"{number} attempts"
+    taken = f" and takes over {counted(len(attempts), 'attempt')} from its ledger" if attempts else ""
+    return f"it starts again{taken}"

@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from stitchcuda.counts import counted
 from stitchcuda.errors import BadInput, Damaged, SessionBusy, SessionLost, StitchError
 from stitchcuda.sessions.outcome import Outcome, ended, outcome_of
 from stitchcuda.state import Approval, Attempt, Plan, Policy, Precision, Role, Settings, State, Status, lineage
@@ -341,7 +342,7 @@ class Session:
             attempts = 0 if found.state or self.home.store.owner(self.name) else len(self.home.store.attempts(self.name))
             if attempts:
                 gone = f"the checkpoints of session {self.name!r} are missing"
-                raise Damaged(f"{gone}, its ledger has {attempts} attempts: {_RESUME} takes them over")
+                raise Damaged(f"{gone}, its ledger has {counted(attempts, 'attempt')}: {_RESUME} takes over what it has")
             return found
 
         return self._once("standing", read)

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from stitchcuda.counts import counted
 from stitchcuda.errors import StitchError, Unavailable
 from stitchcuda.sandbox import command, digest_seal, limits
 from stitchcuda.simulator.headers import HERE, cuda_includes
@@ -156,7 +157,7 @@ def trimmed(log: str) -> str:
     if missing:
         lines = [f"undefined reference to {name}: not defined in the program, nor by the simulator" for name in missing]
     if len(lines) > _SHOWN_LINES:
-        lines = [*lines[:_SHOWN_LINES], f"... {len(lines) - _SHOWN_LINES} more lines"]
+        lines = [*lines[:_SHOWN_LINES], f"... {counted(len(lines) - _SHOWN_LINES, 'more line')}"]
     return "\n".join(lines)
 
 

@@ -11,6 +11,7 @@ import os
 from functools import cache
 from pathlib import Path
 
+from stitchcuda import remedies
 from stitchcuda.errors import Unavailable
 
 HERE = Path(__file__).resolve().parent
@@ -25,7 +26,7 @@ def cuda_includes() -> tuple[Path, ...]:
         if (folder / "cuda_runtime.h").is_file() and (folder / "cuda_fp16.h").is_file() and (folder / "crt").is_dir():
             return (folder, *(inner for inner in (folder / "cccl",) if inner.is_dir()))
     raise Unavailable(
-        "the simulator needs NVIDIA's CUDA headers and found none; pip install 'stitchcuda[toolkit]', or set CUDA_HOME"
+        f"the simulator needs NVIDIA's CUDA headers and found none; {remedies.extra('toolkit')}, or set CUDA_HOME"
     )
 
 
@@ -48,4 +49,4 @@ def tvm_ffi() -> tuple[tuple[Path, ...], Path]:
         library = root / "lib" / "libtvm_ffi.so"
         if library.is_file() and (root / "include" / "tvm").is_dir():
             return (root / "include",), library
-    raise Unavailable("apache-tvm-ffi is not installed; pip install 'apache-tvm-ffi[cpp]'")
+    raise Unavailable(f"apache-tvm-ffi is not installed; {remedies.install('apache-tvm-ffi[cpp]')}")

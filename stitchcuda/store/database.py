@@ -1,7 +1,7 @@
 """A PostgreSQL database by its URL: connecting, connecting again, making tables once, and saying what went wrong without the
 URL's password. A URL that can be read in two ways is not used, and nothing of it is shown.
 
-The packages are an extra (`stitchcuda[postgres]`), imported on first use. Tables are made under an advisory lock that is polled
+The packages are an extra (`postgres`), imported on first use. Tables are made under an advisory lock that is polled
 for, since waiting inside a statement would block the index that another process is building. It knows no tables: see
 `memory/postgres_memory.py` (lessons) and `store/postgres_store.py` (sessions).
 """
@@ -17,6 +17,7 @@ from itertools import count
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import unquote
 
+from stitchcuda import remedies
 from stitchcuda.errors import Unavailable
 
 SCHEMES = ("postgresql://", "postgres://")
@@ -134,7 +135,7 @@ class Database:
         except ImportError as error:
             raise Unavailable(
                 f"{self._what} {self} needs a package that is not installed ({error.name or 'libpq'}): "
-                f"pip install 'stitchcuda[postgres]', or {self._without}"
+                f"{remedies.extra('postgres')}, or {self._without}"
             ) from error
         return psycopg
 

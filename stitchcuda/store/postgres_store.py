@@ -2,8 +2,8 @@
 
 A session has one owner at a time: a row with a heartbeat and a token that grows with each owner (`store/lease.py`). Whatever
 belongs to a session is written in a transaction that checks the token first, so a former owner that wakes up writes nothing.
-Tables are made by whoever writes first; reading makes none. The package is an extra (`stitchcuda[postgres]`). Checkpoints are
-in the same database: see `store/postgres_checkpoints.py`.
+Tables are made by whoever writes first; reading makes none. The package is an extra (`postgres`). Checkpoints are in the same
+database: see `store/postgres_checkpoints.py`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The verdict of `stitchcuda verify`: correctness, policy, and on a GPU the speed-up, for one program and its reference.
 
 Policies: `stitched` wants own kernels to hold at least 5 % of the work, or a declared host-side task (then the verdict is
-labelled host-only); `strict` wants no framework compute at all. Could not judge is an error (`Unavailable`), never a
-verdict. Where to look next: `verify/client.py` (who runs what), `verify/judge/examination.py` (who decides on correctness).
+labelled "host-only", or "small own share" where an own kernel is needed); `strict` wants no framework compute at all. Could
+not judge is an error (`Unavailable`), never a verdict. Where to look next: `verify/client.py` (who runs what),
+`verify/judge/examination.py` (who decides on correctness).
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from stitchcuda.tools.build import nvcc
 from stitchcuda.tools.device import device
 from stitchcuda.tools.device.toolkit import user_cache
 from stitchcuda.verify.client import Judge
+from stitchcuda.verify.integrity.screen import LONGEST
 from stitchcuda.verify.integrity.snapshot import look, reading
 
 OWN_SHARE = 0.05                           # least share of own kernels under the policy "stitched"
@@ -63,7 +65,7 @@ class Verdict(Record):
     accepted: bool
     tier: Tier
     reasons: tuple[str, ...] = ()
-    label: str = ""                        # "host-only" when a host-side task carries the program
+    label: str = ""                        # of a program that a host-side task carries: "host-only" or "small own share"
     speedup: float | None = None           # over eager, timed tiers only
     max_error: float | None = None
     error_bound: float | None = None
@@ -135,12 +137,28 @@ def _need_program(program: Path) -> None:
     if not program.exists() or (program.is_dir() and not (program / "model_new.py").is_file()):
         raise BadInput(f"{program} is no program: give a folder with model_new.py, or a Python file with class ModelNew")
     look(program)
+    source = program / "model_new.py" if program.is_dir() else program
+    with reading(program):
+        if not _names_model(source):
+            raise BadInput(f"{source} defines no class ModelNew, so that nothing can be judged: give a program that does")
+
+
+def _names_model(source: Path) -> bool:
+    """Whether a Python file could define ModelNew. True where that cannot be read: the judge says what is wrong with it."""
+    if source.stat().st_size > LONGEST[".py"]:
+        return True
+    try:
+        nodes = list(ast.walk(ast.parse(source.read_bytes())))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return True
+    fields = ("name", "asname", "id", "attr", "value")      # "*" is what an import of all names has
+    return any(getattr(node, field, None) in ("ModelNew", "*") for node in nodes for field in fields)
 
 
 def policy_reasons(
     program: Path, policy: Policy, check: CheckResult, timing: TimingResult | None = None
 ) -> tuple[tuple[str, ...], str]:
-    """(why the policy refuses it, the label "host-only" or "").
+    """(why the policy refuses it, the label "host-only", "small own share" or "").
 
     A host-side task counts when program.json declares it, it was seen at work, and where time was measured it gains some.
     """
@@ -180,7 +198,7 @@ def policy_reasons(
         return (f"{short}: the host-side task it declares ({', '.join(declared)}) was not seen at work",), ""
     if timing is not None and slower:
         return (f"{short}: the host-side task it declares gains nothing ({timing.speedup:.2f}x)",), ""
-    return (), "host-only"
+    return (), "small own share" if any(kernel.role == "needed" for kernel in check.kernels) else "host-only"
 
 
 def host_tasks(program: Path) -> tuple[str, ...]:

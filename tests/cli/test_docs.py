@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -40,6 +41,34 @@ def test_a_search_as_json_is_one_object(small: Path) -> None:
     assert len(found["results"]) == 2
 
 
+def test_a_name_of_a_library_that_is_not_here_brings_how_to_have_it(small: Path) -> None:
+    stitchcuda("build", "--words")
+    asked = "cudnnBackendExecute"
+    (note,) = [line for line in stitchcuda("search", asked).stderr.splitlines() if "cuDNN is not on this machine" in line]
+    assert re.search(r"; install it with: .*pip install nvidia-cudnn-cu1[23], or name its root in CUDNN_PATH, then run: ", note)
+    assert note.endswith("stitchcuda docs build")
+    assert note.removeprefix("note: ") in json.loads(stitchcuda("search", asked, "--json").stdout)["notes"]
+    assert "not on this machine" not in stitchcuda("search", "cublasLtMatmul").stderr
+
+
+def test_cublaslt_is_told_where_its_headers_are_not_here_and_found_once_they_are(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What `.[toolkit]` brings has no cuBLAS; its package puts the headers beside the toolkit's."""
+    away = [(path, path.read_text()) for path in small.glob("cublas*.h")]
+    for path, _ in away:
+        path.unlink()
+    before = stitchcuda("search", "cublasLtMatmul")
+    said = r"note: cuBLAS is not on this machine .*pip install .*cublas.*, then run: stitchcuda docs build"
+    assert re.search(said, before.stderr)
+    for path, text in away:
+        path.write_text(text)
+    assert stitchcuda("build", "--words").exit_code == 0
+    after = stitchcuda("search", "cublasLtMatmul")
+    assert after.stdout.startswith("1. cublasLtMatmul (cuBLASLt 12.8.4, cublasLt.h)")
+    assert "not on this machine" not in after.stderr
+
+
 def test_build_says_what_is_indexed_and_that_nothing_has_changed(small: Path) -> None:
     first = stitchcuda("build", "--words")
     assert first.exit_code == 0
@@ -59,10 +88,10 @@ def test_sources_names_what_is_indexed_and_what_is_not_here(small: Path, tmp_pat
     assert stitchcuda("add", str(notes), "--library", "ours").exit_code == 0
     told = json.loads(stitchcuda("sources", "--json").stdout)
     assert {(part["name"], part["version"]) for part in told["sources"]} >= {("cuBLASLt", "12.8.4"), (str(notes), "")}
-    assert "install it with: pip install" in told["missing"]["cuDNN"]
+    assert "install it with: " in told["missing"]["cuDNN"]
     shown = stitchcuda("sources").stdout
     assert "not here: cuDNN: cuDNN is not on this machine" in shown
-    assert "no vectors yet (`stitchcuda docs build` makes them)" in shown
+    assert "no vectors: `stitchcuda docs build` makes them" in shown
     found = json.loads(stitchcuda("search", "odd projection", "--library", "ours", "--json").stdout)
     assert found["results"][0]["title"] == "Tiles"
 

@@ -59,7 +59,7 @@ def refused(command: str, *arguments: str | Path, at: Path, words: str) -> None:
 
 def test_diff(workspace: Path) -> None:
     text = told("diff", "one", "other", at=workspace)
-    assert "the same reference; the records part at attempt 2; 1 files of the programs differ" in " ".join(text.split())
+    assert "the same reference; the records part at attempt 2; 1 file of the programs differs" in " ".join(text.split())
     assert "-b saves 0.3\n" in text
     assert "+b saves 0.4\n" in text
     found = in_json("diff", "one@1", "other@1", at=workspace)

@@ -180,7 +180,7 @@ def test_a_cpu_tensor_is_refused(tmp_path: Path) -> None:
         module.onlycuda(*tensors.values())
 
 
-@pytest.mark.skipif(find_toolkit() is None, reason="needs nvcc (a CUDA toolkit, or `pip install stitchcuda[toolkit]`)")
+@pytest.mark.skipif(find_toolkit() is None, reason="needs nvcc (a CUDA toolkit, or `pip install -e '.[toolkit]'`)")
 def test_nvcc_takes_it_without_warnings_or_spills(tmp_path: Path) -> None:
     toolkit = find_toolkit()
     assert toolkit is not None

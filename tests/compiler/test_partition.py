@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 
 import pytest
 import torch
@@ -52,6 +53,43 @@ class Stack(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y: torch.Tensor = self.blocks(x)
         return y * 2
+
+
+class Rms(nn.Module):
+    def __init__(self, width: int = 32) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        wide = x.double()
+        return (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-6)).to(x.dtype) * self.weight
+
+
+class Layer(nn.Module):
+    """A module of which a kernel takes over a part only."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.out = Rms(), nn.Linear(32, 32)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        gate = self.out(self.norm(x))
+        y: torch.Tensor = ((gate.sigmoid() * x + gate.tanh()).exp() - x.abs()).sqrt().masked_fill(gate > 0, 0.0).clamp_min(0.1)
+        return y
+
+
+def test_kernels_have_names_that_a_person_can_read() -> None:
+    graph = captured(nn.Sequential(Layer(), Block()), randn(2, 6, 32))
+    regions = [region for region in partition(graph) if region.kind == "fusible"]
+    names = [lower(graph, region).name for region in regions]
+    assert names == [lower(graph, region).name for region in regions], "they are stable"
+    assert names[0] == f"rms_{regions[0].id}", "all that a module does is called after it"
+    assert names[1:4] == ["sigmoid_mul_tanh_residual_add_exp_r02", "mul_softmax_r09", "reshape_r12"]
+    for name, region in zip(names, regions, strict=True):
+        assert re.fullmatch(r"[a-z]\w*", name, re.ASCII)
+        assert len(name) <= 40
+        assert name.endswith(f"_{region.id}")
+        assert not re.search(r"\d+_more|operators", name)
 
 
 def test_a_transformer_block_becomes_few_kernels() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import threading
 from collections.abc import Iterator
@@ -31,6 +32,21 @@ from stitchcuda.store.session_snapshot import with_tuples
 from tests.graph.tiny import REFERENCE, SIM, Script, ScriptedEngineer, TinyHands, tiny_session
 
 SCRIPT: Script = {"a": ["wrong", "saves 0.2"], "b": ["saves 0.3"]}
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"referense": "model.py"}, "no key 'referense': did you mean 'reference'?"),
+        ({"reference": "model.py", "max_attemps": 3}, "no key 'max_attemps': did you mean 'max_attempts'?"),
+        ({"reference": "model.py", "xyz": 3}, "no key 'xyz': it takes reference, session, device, model, "),
+        ({"reference": "model.py", "notes": ()}, "no key 'notes': "),
+    ],
+)
+def test_a_key_that_the_input_does_not_have_is_said(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(BadInput, match=re.escape(said)) as raised:
+        build_graph().invoke(given)  # type: ignore[call-overload]
+    assert isinstance(raised.value, RuntimeError), "a server shows what it says"
 
 
 class Server:

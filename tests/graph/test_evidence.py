@@ -10,7 +10,8 @@ from stitchcuda.engineers.prompt import PromptBudget, planner_prompt
 from stitchcuda.engineers.tokens import TokenCounter
 from stitchcuda.nodes.attempt_figures import UNREAD
 from stitchcuda.sessions.session import Session
-from stitchcuda.state import Evidence, ProfileResult, SanitizerResult
+from stitchcuda.state import BuildResult, Evidence, ProfileResult, SanitizerResult
+from stitchcuda.tools.build.nvcc import NO_SOURCE
 from stitchcuda.tools.profile.kernel_profile import KernelProfile
 from stitchcuda.tools.profile.profiling import CountedKernels
 from stitchcuda.tools.profile.system_profile import SystemProfile
@@ -83,6 +84,19 @@ def test_without_counters_it_is_timed_and_says_why(tmp_path: Path) -> None:
     notes = session.state()["notes"]
     assert f"nsys_profile: cupti in place of nsys ({LESSER})" in notes
     assert "ncu_profile skipped: the driver keeps them" in notes
+
+
+def test_what_was_not_built_is_said_of_its_attempt_and_what_the_machine_lacks_once(tmp_path: Path) -> None:
+    class Hands(TinyHands):
+        def build(self, program: Path) -> BuildResult:
+            drafts = (program / "drafts.txt").read_text()
+            why = "no CUDA toolkit" if "c saves" in drafts else "" if "b saves" in drafts else NO_SOURCE
+            return BuildResult(ok=True, skipped=why)
+
+    script: Script = {name: ["saves 0.2"] for name in "abcd"}
+    session = tiny_session(tmp_path).run(engineer=ScriptedEngineer(script), hands=Hands())
+    said = [note for note in session.state()["notes"] if "nvcc_build skipped" in note]
+    assert said == [f"a #0: nvcc_build skipped: {NO_SOURCE}", "nvcc_build skipped: no CUDA toolkit"]
 
 
 def test_attempts_are_not_profiled_for_an_engineer_that_goes_by_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -132,9 +132,16 @@ def test_the_documented_client_says_what_a_thread_without_a_plan_waits_for(
         found["waiting"](SimpleNamespace(threads=threads), "t")
 
 
-def test_what_cannot_be_meant_is_told_in_one_sentence(client: Any) -> None:
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"reference": "nowhere.py"}, "there is no file nowhere.py: give a Python file with Model"),
+        ({"referense": "model.py"}, "the graph's input has no key 'referense': did you mean 'reference'?"),
+    ],
+)
+def test_what_cannot_be_meant_is_told_in_one_sentence(given: dict[str, str], said: str, client: Any) -> None:
     thread = client.threads.create()["thread_id"]
-    parts = list(client.runs.stream(thread, "stitchcuda", input={"reference": "nowhere.py"}, stream_mode="custom"))
+    parts = list(client.runs.stream(thread, "stitchcuda", input=given, stream_mode="custom"))
     (error,) = [part.data for part in parts if part.event == "error"]
     assert error["error"] == "BadInput"
-    assert error["message"].startswith("there is no file nowhere.py: give a Python file with Model")
+    assert error["message"].startswith(said)

@@ -64,6 +64,7 @@ def test_the_built_in_engineers_words() -> None:
     """What `fusion/` calls its schedules: rows and columns, tiles, one or several blocks, apart from the figures."""
     said = {
         "pointwise: 4 elements per access, 1 accesses per thread, 256 threads per block": ("vectorised",),
+        "pointwise: 1 element per access, 1 access per thread, 256 threads per block": ("vectorised",),
         "rows in registers: 128 threads per row, 1 rows side by side, 4 elements per access, 1 accesses per thread": (
             "block per row", "in registers", "vectorised",
         ),

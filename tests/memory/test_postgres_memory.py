@@ -77,5 +77,5 @@ def test_servers_that_cannot_be_had(url: str) -> None:
 
 def test_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    with pytest.raises(Unavailable, match=r"not installed \(psycopg\): pip install 'stitchcuda\[postgres\]'"):
+    with pytest.raises(Unavailable, match=r"not installed \(psycopg\): .*pip install .*'psycopg\[binary\]>=3.2', or unset"):
         Memory("postgresql://127.0.0.1/postgres").lessons()

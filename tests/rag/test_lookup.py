@@ -131,7 +131,7 @@ def test_a_librarys_headers_are_those_that_a_build_finds(small: Path) -> None:
 def test_a_library_that_is_not_there_is_missed(small: Path) -> None:
     said = documentation("cudnnCreate")
     assert said.startswith("nothing is called 'cudnnCreate' in the documentation of this machine; cuDNN is not on this mach")
-    assert "install it with: pip install" in said
+    assert "install it with: " in said
 
 
 def test_the_first_question_makes_an_index_and_later_ones_use_it_as_it_is(small: Path) -> None:

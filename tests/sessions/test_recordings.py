@@ -8,7 +8,7 @@ import pytest
 
 from stitchcuda.sessions.session import Session
 from stitchcuda.state import Attempt
-from stitchcuda.store import Workspace
+from stitchcuda.store import Workspace, get_tree
 from tests.marks import more_but
 from tests.replay import RecordedHands, Recording, engineers
 
@@ -28,9 +28,13 @@ def test_a_recorded_session_replays_to_the_same_ledger(path: Path, tmp_path: Pat
     session = Session(home, record).run(engineer=crew, hands=RecordedHands(recording))
     ledger = [one.model_dump(mode="json") for one in session.attempts()]
     assert [one["id"] for one in ledger] == [one["id"] for one in recording.ledger]
+    printed = {one: set(get_tree(home.store, one)) for one in (one["program"] for one in ledger)}
     for one, recorded in zip(ledger, recording.ledger, strict=True):
         other = Attempt.model_validate(recorded).model_dump(mode="json")  # with what attempts had not when it was recorded
-        del one["review"], other["review"]  # how much of a verifier's words is kept may change
+        kernels = {recording.in_words_of_now(path) for path in recording.data["programs"][other["program"]]}
+        assert printed[one["program"]] == kernels
+        for name in ("review", "evidence", "base", "program", *(["note"] if one["engineer"] == "builtin" else [])):
+            del one[name], other[name]  # how programs are printed may change, and how much of a verifier's words is kept
         assert one == {name: pytest.approx(value) if isinstance(value, float) else value for name, value in other.items()}
     assert {ask.role for ask in replies.asked} == {"planner", "coder", "verifier"}
     assert crew.transcript is not None

@@ -9,6 +9,7 @@ import pytest
 
 from stitchcuda.engineers.selection import Engineers
 from stitchcuda.errors import BadInput, Unavailable
+from stitchcuda.memory import open_memory
 from stitchcuda.sessions.fork import fork
 from stitchcuda.sessions.replay import replay
 from stitchcuda.sessions.session import Session
@@ -42,6 +43,15 @@ def test_a_chat_session_by_its_record(chatted: Session) -> None:
     assert [attempt.program for attempt in made.attempts()] == [attempt.program for attempt in chatted.attempts()]
     assert record(chatted) == before
     assert replay("tiny-replay-1", hands=WordHands(SIM), workspace=chatted.home, to="again").same, "a replay can be replayed"
+
+
+def test_a_replay_teaches_nothing(chatted: Session) -> None:
+    with open_memory(chatted.home.root) as memory:
+        before = memory.lessons()
+        assert sum(len(experience.lessons) for experience in before) == 3
+    assert replay("tiny", workspace=chatted.home).same
+    with open_memory(chatted.home.root) as memory:
+        assert memory.lessons() == before
 
 
 def test_where_the_tools_say_something_else_it_is_told(chatted: Session) -> None:

@@ -108,7 +108,7 @@ def test_fresh_seeds_for_the_last_word(judge: Judge, tmp_path: Path) -> None:
         ({"after": "out = out.half()"}, "has dtype float16 where the reference has float32"),
         ({"after": "out = out[:, :-1]"}, "has shape (48, 31) where the reference has (48, 32)"),
         ({"after": "return out, out"}, "2 tensors"),
-        ({"after": "return None"}, "returns nothing where the reference returns 1 tensors"),
+        ({"after": "return None"}, "returns nothing where the reference returns 1 tensor ("),
         ({"after": "return 'done'"}, "not a tensor"),
         ({"after": "x.add_(1)"}, "writes into its input 0"),
         ({"after": "self.scale.data.mul_(2)"}, "changes scale, which the reference leaves alone"),

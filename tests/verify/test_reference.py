@@ -115,7 +115,7 @@ def test_a_file_that_cannot_be_loaded_is_refused_in_one_sentence(change: tuple[s
 def test_a_module_of_ones_own_is_named_with_a_remedy(tmp_path: Path) -> None:
     said = refusal(reference(tmp_path, GOOD.replace("import torch\n", "import torch\nfrom my_layers import Wide\n", 1)))
     assert "ModuleNotFoundError: No module named 'my_layers'" in said
-    assert "a reference is one file" in said
+    assert "a reference is stored as one file" in said
 
 
 @pytest.mark.parametrize("given", ["torch.ones(3)", "[torch.ones(3)]", "{'start': torch.ones(3)}"])
@@ -341,3 +341,20 @@ def test_what_runs_other_functions_has_no_float64_form() -> None:
 
 def test_outputs_are_named_by_their_path() -> None:
     assert list(name_outputs({"x": [torch.ones(1), (torch.ones(1),)]})) == ["output.x.0", "output.x.1.0"]
+
+
+def test_a_reference_inside_a_package_is_told_what_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "project/gated_layers_of_mine"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (package / "layers.py").write_text("from torch import nn\n\n\nclass Gate(nn.Linear):\n    pass\n")
+    inside = GOOD.replace("nn.Linear(width, width)", "Gate(width, width)")
+    said = refusal(reference(package, f"from .layers import Gate\n{inside}", "model.py"))
+    assert "a reference is stored as one file: move what it imports from files of yours into it, or install " in said
+    assert "pip install -e FOLDER) and import from it by its name" in said
+    named = reference(tmp_path, f"from gated_layers_of_mine.layers import Gate\n{inside}", "copy.py")  # as a session has it
+    said = refusal(named)
+    assert said.endswith("pip install -e FOLDER).")
+    monkeypatch.syspath_prepend(tmp_path / "project")  # what an editable install does
+    loaded = load_reference(named)
+    assert type(loaded.module.linear).__name__ == "Gate"

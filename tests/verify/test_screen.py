@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import ast
 import builtins
+import re
 import textwrap
 import time
 from pathlib import Path
 
 import pytest
 
+from stitchcuda.compiler.printing.program import write_program
 from stitchcuda.verify.integrity.screen import screen
+from tests.compiler.pipeline import captured, case, stitched
+from tests.compiler.pipeline import write as write_files
 from tests.verify import programs
 
 REFUSED = {
@@ -231,8 +235,27 @@ def test_the_first_findings_of_a_file_are_said(tmp_path: Path) -> None:
     found = screen(tmp_path)
     assert [one.severity for one in found] == ["refused"] * 21 + ["noted"]
     assert found[0].sentence == "model_new.py line 2 looks through the modules of the process it runs in"
-    assert found[20].sentence == "model_new.py has 2480 more lines of the kind"
+    assert found[20].sentence == "model_new.py has 2,480 more lines of the kind"
     assert found[21].sentence == "model_new.py line 1 imports ctypes"
+
+
+def test_printed_programs_are_clean_and_their_loader_alone_may_use_threads(tmp_path: Path) -> None:
+    graph = captured(*case("reductions"))
+    written = write_program(graph, stitched(graph))
+    assert screen(write_files(written, tmp_path / "a")) == ()
+    text = str(written["model_new.py"])
+    assert "ThreadPoolExecutor() as pool" in text
+    for number, (old, new) in enumerate([
+        ("import torch\n", "import torch\nRUN = ThreadPoolExecutor().submit\n"),            # used elsewhere too
+        ("    with ThreadPoolExecutor() as pool:", "    held = 1\n    with ThreadPoolExecutor() as pool:"),
+        ("import ThreadPoolExecutor\n", "import ThreadPoolExecutor, thread\n"),
+        ("import torch\n", "import torch\nimport threading\n"),
+    ]):  # fmt: skip
+        changed = text.replace(old, new, 1)
+        assert changed != text
+        found = screen(write_files({**written, "model_new.py": changed}, tmp_path / str(number)))
+        assert [one.severity for one in found] == ["noted"], new
+        assert re.search(r"imports (concurrent|threading)$", found[0].sentence)
 
 
 def test_generated_programs_are_clean(tmp_path: Path) -> None:

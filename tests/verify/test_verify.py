@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from stitchcuda.errors import BadInput, Unavailable
-from stitchcuda.state import BuildResult, CheckResult, Policy, Settings
+from stitchcuda.state import BuildResult, CheckResult, KernelRole, Policy, Settings
 from stitchcuda.tools.build import nvcc
 from stitchcuda.tools.device import device
 from stitchcuda.tools.device.device import device_facts, resolve_target
 from stitchcuda.tools.profile import ncu, nsys
-from stitchcuda.verify.api import Verdict, host_tasks, policy_reasons, shortened, verdict_of, verify
+from stitchcuda.verify.api import Verdict, _need_program, host_tasks, policy_reasons, shortened, verdict_of, verify
 from stitchcuda.verify.client import Judge
 from tests.verify import programs
 from tests.verify.test_timing import timed_result
@@ -105,6 +105,32 @@ def test_a_host_side_task_counts_when_it_is_seen(tmp_path: Path, judge: Judge, c
     found = verdict(programs.host_program(tmp_path), judge, cache)
     assert found.accepted, found.reasons
     assert found.label == "host-only"
+
+
+def test_a_program_that_needs_its_own_small_kernel_is_not_called_host_only(tmp_path: Path) -> None:
+    (tmp_path / "program.json").write_text('{"host": ["cuda_graph"]}')
+    check = CheckResult(ok=True, tier="simulated", own_share=0.01, framework_share=0.9, host_seen=("cuda_graph",))
+    assert policy_reasons(tmp_path, "stitched", check) == ((), "host-only")
+    for role, label in (("idle", "host-only"), ("unused", "host-only"), ("needed", "small own share")):
+        kernels = (KernelRole.model_validate({"name": "gate_kernel", "role": role}),)
+        assert policy_reasons(tmp_path, "stitched", check.model_copy(update={"kernels": kernels})) == ((), label)
+
+
+@pytest.mark.parametrize("text", ["x = 1\n", "# ModelNew\nclass Model: ...\n", "class ModelNewer: ...\n"])
+def test_where_nothing_could_be_judged_it_is_no_verdict(text: str, tmp_path: Path, reference: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(text)
+    with pytest.raises(BadInput, match=r"program\.py defines no class ModelNew, so that nothing can be judged"):
+        verify(program, reference)
+
+
+@pytest.mark.parametrize("text", [
+    "class ModelNew: ...", "ModelNew = build()", "from parts import ModelNew", "from parts import Model as ModelNew",
+    "from parts import *", 'globals()["ModelNew"] = 1', "class ModelNew(", "x = 1\n" * 400_000,
+])  # fmt: skip
+def test_what_may_define_the_model_is_judged(text: str, tmp_path: Path) -> None:
+    (tmp_path / "model_new.py").write_text(text)
+    _need_program(tmp_path)
 
 
 def test_strict_wants_no_framework(tmp_path: Path, judge: Judge, cache: Path) -> None:

@@ -12,6 +12,7 @@ from stitchcuda.compiler.codegen.canonical_nest import CanonicalNest
 from stitchcuda.compiler.codegen.points import EmitRequest, Points, PointWriter, Writer, constants, decomposed
 from stitchcuda.compiler.codegen.source_file import KernelFunction, indented
 from stitchcuda.compiler.lower.ir import Argument
+from stitchcuda.counts import counted
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class PointSchedule:
     flat: bool
 
     def describe(self) -> str:
-        share = f"{self.width} elements per access, {self.vectors} accesses per thread"
+        share = f"{counted(self.width, 'element')} per access, {counted(self.vectors, 'access')} per thread"
         return f"pointwise: {share}, {self.threads} threads per block"
 
 

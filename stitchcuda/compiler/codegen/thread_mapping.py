@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from stitchcuda.compiler.codegen.canonical_nest import CanonicalNest
 from stitchcuda.compiler.codegen.points import Points
 from stitchcuda.compiler.codegen.row_passes import RowPasses, passes_of
+from stitchcuda.counts import counted
 
 
 @dataclass(frozen=True)
@@ -45,11 +46,12 @@ class RowSchedule:
 
     def describe(self) -> str:
         what = "column" if self.columns else "row"
-        share = f"{self.lanes} threads per {what}, {self.rows} {what}s side by side, {self.width} elements per access"
+        beside = f"{self.rows} {what}s side by side, " if self.rows > 1 else ""
+        share = f"{counted(self.lanes, 'thread')} per {what}, {beside}{counted(self.width, 'element')} per access"
         if self.splits > 1:
             return f"split {what}s: {self.splits} blocks per {what}, {share}"
         if self.chunks:
-            return f"{what}s in registers: {share}, {self.chunks} accesses per thread"
+            return f"{what}s in registers: {share}, {counted(self.chunks, 'access')} per thread"
         return f"looped {what}s{' cached in shared memory' if self.cached else ''}: {share}"
 
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from stitchcuda.compiler.capture.dependencies import base_name
+from stitchcuda.compiler.capture.dependencies import base_name, references
 from stitchcuda.compiler.capture.op_graph import Node, OpGraph
 from stitchcuda.compiler.lower import activations, data_movement, pointwise, reductions
 from stitchcuda.compiler.lower.call import OperatorCall, Rule
@@ -29,6 +29,10 @@ PERMUTATIONS = frozenset(
 )
 EXPANSIONS = frozenset({"expand", "expand_as", "broadcast_to", "broadcast_tensors"})
 CUTS = frozenset({"select", "slice", "narrow", "diagonal", "unfold"}) | MANY
+
+
+MOST_WORDS = 5                             # in a region's title
+LONGEST_NAME = 40                          # characters of a kernel's name
 
 
 def has_rule(node: Node) -> bool:
@@ -49,7 +53,55 @@ def lower(graph: OpGraph, region: Region) -> Kernel:
     if region.kind != "fusible":
         raise CannotLower(f"a {region.kind} region")
     flow = Flow(graph)
-    return lower_nodes(flow, region.nodes[0], name=identifier(f"{region.title}_{region.id}"), comment=region.title)
+    return lower_nodes(flow, region.nodes[0], name=kernel_name(flow, region), comment=region.title)
+
+
+def kernel_name(flow: Flow, region: Region) -> str:
+    """A C identifier of at most `LONGEST_NAME` characters that says what the region's kernel does, such as
+    "layer_norm_gelu_r05": its operators, or where they are many and all that a module does, that module. Names that would be
+    longer lose repeated operators and conversions first, then the last ones. The region's id keeps it apart from others."""
+    nodes = [flow.nodes[name] for name in region.nodes[0]]
+    words = words_of(flow, nodes)
+    if len(words) > MOST_WORDS and (module := _whole_module(flow, nodes)):
+        words = [module]
+
+    def joined() -> str:
+        return identifier("_".join([*words, region.id]))
+
+    if len(joined()) > LONGEST_NAME:
+        words = list(dict.fromkeys(word for word in words if word != "to"))
+    while len(joined()) > LONGEST_NAME and len(words) > 1:
+        words.pop()
+    return joined()
+
+
+def words_of(flow: Flow, nodes: Sequence[Node]) -> list[str]:
+    """What these nodes do one after the other, in words for people; views and constants only where there is nothing else."""
+    words: list[str] = []
+    for node in nodes:
+        if len(nodes) > 1 and (flow.is_view(node) or is_source(node)):
+            continue
+        word = base_name(node.op).strip("_")
+        if word == "add" and _adds_activations(flow, node):
+            word = "residual add"
+        if not words or words[-1] != word:
+            words.append(word)
+    return words
+
+
+def _adds_activations(flow: Flow, node: Node) -> bool:
+    """Whether an add joins two tensors of the result's shape, neither of them a parameter."""
+    state = {tensor.spec.name for tensor in flow.graph.state}
+    read = list(references(node.args))
+    return len(read) == 2 and all(flow.specs[value].shape == node.outputs[0].shape and value not in state for value in read)
+
+
+def _whole_module(flow: Flow, nodes: Sequence[Node]) -> str:
+    """The class of the module whose operators these are, all of them; "" where they are of several or only a part of one."""
+    scope, module = nodes[0].scope, nodes[0].scope_type
+    inside = {node.name for node in flow.graph.nodes if f"{node.scope}.".startswith(f"{scope}.")}
+    whole = scope and inside == {node.name for node in nodes}
+    return module if whole and module.isascii() and len(module) <= LONGEST_NAME // 2 else ""
 
 
 def bind(graph: OpGraph, region: Region, kernel: Kernel) -> tuple[tuple[str, ...], ...]:

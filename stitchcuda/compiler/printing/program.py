@@ -94,7 +94,7 @@ def _model(graph: OpGraph, units: Sequence[Unit], stitches: Sequence[Stitch], ho
         _imports(graph, stitches, host, forward + methods),
         *tables(graph, stitches),
         *[_part(part) for part in _needed_parts(graph, host)],
-        *([_loader()] if stitches else []),
+        *([loader()] if stitches else []),
         "\n".join([*constructor(graph, stitches, host, workspace), *indented(["", *forward, *methods])]),
     ]
     return "\n".join(line.rstrip() for line in "\n\n".join(chunks).splitlines()) + "\n"
@@ -213,7 +213,8 @@ def _prelude() -> Mapping[str, str]:
     return parts
 
 
-def _loader() -> str:
+def loader() -> str:
+    """Source text of `load_kernels`, the same in every program that has kernels."""
     return '''
 @functools.cache
 def load_kernels() -> SimpleNamespace:

@@ -15,7 +15,7 @@ from typing import Any
 from stitchcuda.compiler.capture.dependencies import base_name, references, writes
 from stitchcuda.compiler.capture.op_graph import Node, OpGraph, ValueRef
 from stitchcuda.compiler.lower.ir import Kernel
-from stitchcuda.compiler.lower.lower import CannotLower, has_rule, is_source, lower_nodes, same_text
+from stitchcuda.compiler.lower.lower import MOST_WORDS, CannotLower, has_rule, is_source, lower_nodes, same_text, words_of
 from stitchcuda.compiler.lower.value_flow import Flow
 from stitchcuda.compiler.regions.groups import Groups
 from stitchcuda.compiler.regions.kernel_traffic import kernel_bytes
@@ -25,7 +25,6 @@ from stitchcuda.state import Region, TensorSpec
 MOST_STEPS = 200
 MOST_ARGUMENTS = 40
 """Larger unions are left apart: their kernels would spill registers."""
-MOST_WORDS = 5  # in a title
 
 
 @dataclass(frozen=True)
@@ -251,16 +250,8 @@ def _scope(flow: Flow, nodes: Sequence[str]) -> str:
 
 
 def _title(flow: Flow, nodes: Sequence[Node]) -> str:
-    """What a region does, for people: its operators, repetitions and conversions left out."""
-    words: list[str] = []
-    for node in nodes:
-        if len(nodes) > 1 and (flow.is_view(node) or is_source(node)):
-            continue
-        word = base_name(node.op).strip("_")
-        if word == "add" and _adds_activations(flow, node):
-            word = "residual add"
-        if not words or words[-1] != word:
-            words.append(word)
+    """What a region does, for people: its operators, or the module where they are many and all of one."""
+    words = words_of(flow, nodes)
     if len(words) > MOST_WORDS:
         homes = {(node.scope, node.scope_type) for node in nodes}
         scope, module = next(iter(homes))
@@ -268,13 +259,6 @@ def _title(flow: Flow, nodes: Sequence[Node]) -> str:
             return f"{module} ({len(nodes)} operators)"
         words = [*words[: MOST_WORDS - 1], f"{len(words) - MOST_WORDS + 1} more"]
     return " + ".join(words)
-
-
-def _adds_activations(flow: Flow, node: Node) -> bool:
-    """Whether an add joins two tensors of the result's shape, neither of them a parameter."""
-    state = {tensor.spec.name for tensor in flow.graph.state}
-    read = list(references(node.args))
-    return len(read) == 2 and all(flow.specs[value].shape == node.outputs[0].shape and value not in state for value in read)
 
 
 def _opaque(graph: OpGraph) -> Region:

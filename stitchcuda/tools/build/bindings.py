@@ -13,6 +13,7 @@ import re
 import sysconfig
 from pathlib import Path
 
+from stitchcuda import remedies
 from stitchcuda.errors import Unavailable
 from stitchcuda.state import Record
 from stitchcuda.tools.build import torch_front
@@ -33,7 +34,7 @@ class Binding(Record):
 @functools.cache
 def tvm() -> Binding:
     """tvm-ffi's own defaults and what generated programs add to them."""
-    missing = "the package apache-tvm-ffi is not installed; install it with: pip install 'apache-tvm-ffi[cpp]'"
+    missing = f"the package apache-tvm-ffi is not installed; install it with: {remedies.install('apache-tvm-ffi[cpp]')}"
     folder = _package("tvm_ffi", missing)
     return Binding(
         version=importlib.metadata.version("apache-tvm-ffi"),

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from stitchcuda.counts import counted
 from stitchcuda.state import KernelUsage
 from stitchcuda.tools.build.kernel_names import demangled
 
@@ -45,7 +46,7 @@ def trimmed(log: str, root: Path, elsewhere: tuple[Path, ...] = ()) -> str:
         return log[-_MOST_CHARACTERS:].strip()
     kept = [_with_source(block, root) for block in dict.fromkeys(errors[:_MOST_BLOCKS])]
     if len(errors) > _MOST_BLOCKS:
-        kept.append(f"({len(errors) - _MOST_BLOCKS} further errors)")
+        kept.append(f"({counted(len(errors) - _MOST_BLOCKS, 'further error')})")
     return "\n".join(kept)[:_MOST_CHARACTERS].strip()
 
 

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from stitchcuda import remedies
 from stitchcuda.errors import BadInput, Unavailable
 from stitchcuda.sandbox import command
 from stitchcuda.tools.device import toolkit
@@ -24,8 +25,7 @@ _BYTES = 16                                # of one instruction, from Volta on
 _ELF = b"\x7fELF"
 _KNOWN = (_ELF, b"\x50\xed\x55\xba", b"!<ar")   # and a fat binary, a static library
 _CUDA_MACHINE = 190                        # EM_CUDA in an ELF header: a cubin, not a host's object or library
-_EMPTY = "does not contain device code"
-_REMEDY = "install one with: pip install nvidia-cuda-nvdisasm nvidia-cuda-cuobjdump"
+_EMPTY = ("does not contain device code", "No ELF file found to extract")  # the latter: PTX alone
 
 
 class Instruction(NamedTuple):
@@ -77,7 +77,7 @@ def _cubins(binary: Path, scratch: Path) -> list[Path]:
     said = ""
     for tool in _tools("cuobjdump", binary):
         finished = _run(tool, ("-xelf", "all"), binary, scratch)
-        if _EMPTY in finished.output:
+        if any(empty in finished.output for empty in _EMPTY):
             return []
         taken = sorted(scratch.glob("*.cubin"))
         number = finished.output.count("Extracting ELF file")
@@ -105,7 +105,8 @@ def _read(cubin: Path, scratch: Path) -> list[SassFunction]:
 def _tools(name: str, binary: Path) -> list[Path]:
     found = find(name)
     if not found:
-        raise Unavailable(f"no disassembler for {binary.name}: no {name} in toolkit, PATH or packages; {_REMEDY}")
+        remedy = f"install one with: {remedies.install('nvidia-cuda-nvdisasm', 'nvidia-cuda-cuobjdump')}"
+        raise Unavailable(f"no disassembler for {binary.name}: no {name} in toolkit, PATH or packages; {remedy}")
     return found
 
 

@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from pydantic import Field
 
+from stitchcuda import remedies
 from stitchcuda.simulator.source import masked
 from stitchcuda.state import Record
 from stitchcuda.tools.build import kernel_names
@@ -295,8 +296,8 @@ def _sentence(family: Family, where: Places) -> str:
 
 def _remedy(family: Family, where: Places) -> str:
     major, minor = (*where.version.split("."), "0")[:2]
-    package = f'"cuda-toolkit[{family.extra}]=={major}.{minor}.*"'
+    packages = [f"cuda-toolkit[{family.extra}]=={major}.{minor}.*"]
     if not family.extra or int(major) < 13:
-        package = family.package.format(major)
+        packages = family.package.format(major).split()
     named = f", or name its root in {family.variables[0]}" if family.variables else ""
-    return f"install it with: pip install {package}{named}"
+    return f"install it with: {remedies.install(*packages)}{named}"

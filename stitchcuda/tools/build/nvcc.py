@@ -48,6 +48,9 @@ from stitchcuda.tools.device.toolkit import Toolkit
 _HEAVY = "<tvm/ffi/"                       # headers whose two readings by nvcc are worth doing at once
 _SECONDS = 300.0                           # for one source; the slowest seen, CUTLASS-sized templates, takes half of it
 _BLAMES_SOURCE = re.compile(r"(\(\d+\)|:\d+:\d+): (fatal )?error")
+NO_SOURCE = "the program has no CUDA source"
+INLINE = "its CUDA is inline and is built when it is loaded"
+NOTHING_TO_BUILD = (NO_SOURCE, INLINE)     # what `skipped` says of one program, and not of the machine
 _ABSENT = re.compile(r"fatal error: .*: No such file|cannot open source file")    # which may be installed later
 
 
@@ -94,8 +97,7 @@ def build(program: Path, *, arch: str, cache: Path, link: bool, machine: bool = 
         return BuildResult(ok=False, log=said)
     cuda = [path for path in sources if path.suffix == ".cu"]
     if not cuda:
-        inline = "its CUDA is inline and is built when it is loaded"
-        return BuildResult(ok=True, skipped=inline if program_sources.has_inline(program) else "the program has no CUDA source")
+        return BuildResult(ok=True, skipped=INLINE if program_sources.has_inline(program) else NO_SOURCE)
     kit = toolkit.find_toolkit()
     if kit is None:
         return BuildResult(ok=True, skipped=toolkit.missing())

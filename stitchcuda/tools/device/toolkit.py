@@ -16,6 +16,7 @@ import site
 import sys
 from pathlib import Path
 
+from stitchcuda import remedies
 from stitchcuda.errors import Unavailable
 from stitchcuda.state import Record
 from stitchcuda.tools.device.probe_command import ask
@@ -70,7 +71,7 @@ def _looked() -> tuple[Toolkit | None, tuple[str, ...], str]:
 def _search(path: str, cuda_home: str, cuda_path: str) -> tuple[Toolkit | None, tuple[str, ...], str]:
     """The toolkit, or where none was found and why, and the remedy."""
     looked: list[str] = []
-    remedy = "install one with: pip install 'stitchcuda[toolkit]'"
+    remedy = f"install one with: {remedies.extra('toolkit')}"
     if shutil.which("g++", path=path) is None:
         return None, ("nvcc needs the host compiler g++, which is not on the PATH",), "install g++ first"
     on_path = shutil.which("nvcc", path=path)

@@ -13,6 +13,7 @@ import shutil
 import sys
 from pathlib import Path
 
+from stitchcuda import remedies
 from stitchcuda.state import Record
 from stitchcuda.tools.device.toolkit import Toolkit, find_toolkit
 from stitchcuda.tools.doctor.finding import Check, numbers, said, tried
@@ -159,10 +160,11 @@ def _nvcc_gpu(driver: Driver, toolkit: Toolkit) -> Check:
 def _torch_gpu(driver: Driver, torch: Torch) -> Check:
     name = "torch and gpu"
     if torch.cuda is None:
-        remedy = f'pip uninstall -y torch && pip install "torch=={torch.version.partition("+")[0]}"'
+        removal, plain = f"{remedies.pip()} uninstall -y torch", torch.version.partition("+")[0]
+        remedy = f"{removal} && {remedies.install(f'torch=={plain}')}"
         if driver.cuda and driver.cuda[0] < _PLAIN_TORCH:
             which = f"the build for CUDA {driver.cuda[0]}.x, with the line that pytorch.org/get-started/locally gives"
-            remedy = f"pip uninstall -y torch, then install {which}"
+            remedy = f"{removal}, then install {which}"
         detail = f"torch {torch.version} is a CPU build and does not see the GPU"
         return Check(name=name, ok=False, detail=detail, remedy=remedy)
     ok, text = said(sys.executable, "-c", _TRIAL, seconds=_TRIAL_S)

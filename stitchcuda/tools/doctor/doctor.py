@@ -15,6 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from stitchcuda import remedies
 from stitchcuda.sandbox import command
 from stitchcuda.sandbox.protections import PROTECTIONS, WITHOUT
 from stitchcuda.tools.device.toolkit import Toolkit, find_toolkit, missing, user_cache
@@ -62,7 +63,7 @@ def examine(workspace: Path | None = None, proc: Path = PROC) -> list[Check]:
 def _torch() -> Check:
     found = cuda.find_torch()
     if found is None:
-        return Check(name="torch", ok=False, detail="not installed, or not whole", remedy='pip install "torch>=2.8"')
+        return Check(name="torch", ok=False, detail="not installed, or not whole", remedy=remedies.install("torch>=2.8"))
     build = f"built for CUDA {found.cuda}" if found.cuda else "CPU build"
     return Check(name="torch", ok=True, detail=f"{found.version}, {build}; Python {sys.version.split()[0]}")
 
@@ -118,7 +119,8 @@ def _tvm_ffi() -> Check:
     if "ninja" in lacking and shutil.which("ninja") is not None:
         lacking.remove("ninja")
     detail = f"not installed: {', '.join(lacking)}" if lacking else "installed, with ninja"
-    return Check(name="tvm-ffi", ok=not lacking, detail=detail, remedy='pip install "apache-tvm-ffi[cpp]"' if lacking else "")
+    remedy = remedies.install("apache-tvm-ffi[cpp]") if lacking else ""
+    return Check(name="tvm-ffi", ok=not lacking, detail=detail, remedy=remedy)
 
 
 def _simulator() -> Check:
@@ -128,7 +130,7 @@ def _simulator() -> Check:
     whole, why = said(sys.executable, "-c", "import torch", seconds=TRIAL_S)
     if not whole:
         detail = f"torch cannot be imported: {(why.splitlines() or ['no output'])[-1][:200]}"
-        return Check(name="simulator", ok=False, detail=detail, remedy='pip install --force-reinstall "torch>=2.8"')
+        return Check(name="simulator", ok=False, detail=detail, remedy=remedies.install("--force-reinstall", "torch>=2.8"))
     remedy = "fix what else is not ok first; else set TMPDIR to a folder with room that is not mounted noexec"
     return Check(name="simulator", ok=False, detail=text[-300:], remedy=remedy)
 

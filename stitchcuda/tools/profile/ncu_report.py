@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from stitchcuda import remedies
 from stitchcuda.errors import Unavailable
 from stitchcuda.tools.build import kernel_names
 from stitchcuda.tools.profile import ncu_figures
@@ -24,7 +25,6 @@ from stitchcuda.tools.profile.ncu_command import find_ncu
 from stitchcuda.tools.profile.source_path import own_path
 
 Given = TypeVar("Given")
-INSTALL = "pip install 'ncu-report>=2025.3'"
 _MAGIC = b"NVR\0"
 _MOST_LINES = 8
 _FINE, _NO_OPINION = 1, (0, 4)             # MsgType: OK; NONE, and ERROR: the rule itself failed
@@ -111,7 +111,8 @@ def _interface() -> Any:
             continue                       # built for another Python; the sentence below covers it
         finally:
             sys.path.remove(str(folder))
-    raise Unavailable(f"Nsight Compute's reports cannot be read ({first}); install NVIDIA's reader with: {INSTALL}")
+    remedy = f"install NVIDIA's reader with: {remedies.extra('profile')}"
+    raise Unavailable(f"Nsight Compute's reports cannot be read ({first}); {remedy}")
 
 
 def _beside_ncu() -> Iterator[Path]:

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from typing import Literal
 
+from stitchcuda.counts import counted
 from stitchcuda.state import Record
 from stitchcuda.tools.build.kernel_names import base_name
 from stitchcuda.verify.compare.bound import Bound
@@ -54,8 +55,8 @@ class AblationResult(Record):
     def reasons(self) -> tuple[str, ...]:
         """Why the program is refused."""
         return (*((self.died,) if self.died else ()), *(
-            f"the kernel {one.name} changes nothing: it is launched {one.launches} times in a call and the outputs are right "
-            "without it; remove it, or let it do work that the program needs"
+            f"the kernel {one.name} changes nothing: it is launched {counted(one.launches, 'time')} in a call and the outputs "
+            "are right without it; remove it, or let it do work that the program needs"
             for one in self.kernels
             if one.status == "idle"
         ))

@@ -12,6 +12,7 @@ import secrets
 
 import torch
 
+from stitchcuda.counts import counted
 from stitchcuda.verify.compare import bound
 from stitchcuda.verify.compare.bound import Bound
 from stitchcuda.verify.inputs.secret_inputs import Ask, ReferenceLost, SecretInputs
@@ -65,7 +66,7 @@ def _why(
     if len(values) > 1 and all(_same(name, values[1][1], one, allowed) for one in values[:1]):
         return "is the same for different inputs"
     if reweighed is not None and bound.eps(own.dtype) and _same(name, reweighed, values[0], allowed):
-        return f"does not depend on the reference's {parameters} parameters"
+        return f"does not depend on the reference's {counted(parameters, 'parameter')}"
     return ""
 
 

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch._C import _profiler
 
+from stitchcuda import counts
 from stitchcuda.tools.build.kernel_names import base_name, classify, in_library
 
 # Taken before a program is imported: what it puts into these modules later changes nothing here.
@@ -252,7 +253,8 @@ def borrowed(seen: Mapping[str, int], counted: Mapping[str, int]) -> tuple[str, 
     for name, count in seen.items():
         device[base_name(name)] = device.get(base_name(name), 0) + count
     return tuple(
-        f"the device ran {count} kernels named {name}, the program launched its own of that name {switches[name]} times"
+        f"the device ran {counts.counted(count, 'kernel')} named {name}, the program launched its own of that name "
+        f"{counts.counted(switches[name], 'time')}"
         for name, count in device.items()
         if name in switches and count > switches[name]
     )

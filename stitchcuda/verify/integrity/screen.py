@@ -10,12 +10,15 @@ binaries that are not in the source), never at how the author names things. Pyth
 from __future__ import annotations
 
 import ast
+import functools
 import importlib.util
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
+from stitchcuda.compiler.printing.program import loader
+from stitchcuda.counts import counted
 from stitchcuda.state import Record
 from stitchcuda.verify.integrity import screen_native
 from stitchcuda.verify.integrity.scopes import scopes
@@ -24,7 +27,7 @@ from stitchcuda.verify.integrity.screen_expressions import folded, inert, own_mo
 _BINARY = (".so", ".o", ".a", ".cubin", ".fatbin", ".ptx", ".pyc", ".pkl", ".bin")
 _SOURCES = (".cu", ".cuh", ".cc", ".cpp", ".cxx", ".c", ".h", ".hpp", ".inl", ".inc")
 _BLOB = re.compile(r"(?<![!-~])[!-~]{1500,}")  # one word of that length: base64, base85, hexadecimal
-_LONGEST = {".py": 2 * 2**20}              # bytes that a source may have: reading it must not take all of the judge's time
+LONGEST = {".py": 2 * 2**20}               # bytes that a source may have: reading it must not take all of the judge's time
 _LONG, _LONG_ALL = 8 * 2**20, 64 * 2**20   # of other sources, and of all together
 _LONGEST_ORIGIN = 250                      # characters of a dotted name that starts at an import
 _MOST_FOUND = 20                           # findings of one kind in a file that are said one by one
@@ -90,7 +93,7 @@ def screen(program: Path) -> tuple[ScreenFinding, ...]:
         if path.suffix in _BINARY:
             found.append(_refused(name, 0, "is not source: a program is built from its sources only"))
         elif path.suffix == ".py" or path.suffix in _SOURCES:
-            if (size := path.stat().st_size) > (most := _LONGEST.get(path.suffix, _LONG)):
+            if (size := path.stat().st_size) > (most := LONGEST.get(path.suffix, _LONG)):
                 found.append(_refused(name, 0, f"is longer ({size / 2**20:.1f} MiB) than a source may be ({most >> 20} MiB)"))
             else:
                 texts[name] = path.read_text(errors="replace")
@@ -112,11 +115,11 @@ def screen(program: Path) -> tuple[ScreenFinding, ...]:
 def _first(found: list[ScreenFinding], name: str) -> list[ScreenFinding]:
     """What was found in one file, as far as anybody reads on: of refusals and of notes the first few each."""
     kept: list[ScreenFinding] = []
-    for severity, counted in (("refused", _refused), ("noted", _noted)):
+    for severity, found_as in (("refused", _refused), ("noted", _noted)):
         those = list(dict.fromkeys(one for one in found if one.severity == severity))
         kept += those[:_MOST_FOUND]
         if len(those) > _MOST_FOUND:
-            kept.append(counted(name, 0, f"has {len(those) - _MOST_FOUND} more lines of the kind"))
+            kept.append(found_as(name, 0, f"has {counted(len(those) - _MOST_FOUND, 'more line')} of the kind"))
     return kept
 
 
@@ -148,6 +151,7 @@ class _Reader:
         self._unfolded: set[int] = set()           # sums that are no strings made of constants
         self._inert = inert(tree)
         self._own_modules = own_modules(tree)
+        self._threads_load = _only_load(tree)
         self._bind()
 
     def findings(self) -> Iterator[ScreenFinding]:
@@ -210,6 +214,8 @@ class _Reader:
                 yield "refused", f"imports {origin}, which replaces functions that are not its own"
             elif top in _SPAWNS:
                 yield "noted", f"imports {top}; a program can neither start processes nor reach a network"
+            elif origin == "concurrent.futures.ThreadPoolExecutor" and self._threads_load:
+                continue
             elif top in ("ctypes", "cffi", "threading", "_thread", "concurrent", "atexit", "signal", "weakref"):
                 yield "noted", f"imports {top}"
 
@@ -355,6 +361,19 @@ def _is_new(module: str) -> bool:
         return module.isidentifier() and importlib.util.find_spec(module) is None
     except (ImportError, ValueError):
         return False
+
+
+def _only_load(tree: ast.Module) -> bool:
+    """Whether ThreadPoolExecutor is used in the function by which printed programs build their kernels, word for word as it is
+    printed, and nowhere else."""
+    named = {id(node) for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id == "ThreadPoolExecutor"}
+    printed = [node for node in tree.body if isinstance(node, ast.FunctionDef) and ast.dump(node) == _printed_loader()]
+    return bool(printed) and named <= {id(node) for function in printed for node in ast.walk(function)}
+
+
+@functools.cache
+def _printed_loader() -> str:
+    return ast.dump(ast.parse(loader()).body[0])
 
 
 def _names_aten(node: ast.AST) -> bool:

@@ -10,6 +10,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from stitchcuda.counts import counted
 from stitchcuda.state import CheckResult, OutputError
 from stitchcuda.verify.compare.bound import Bound
 from stitchcuda.verify.inputs.secret_inputs import GIVEN, InputSet, SecretInputs
@@ -132,8 +133,8 @@ def _traced(shares: dict[str, Any]) -> list[str]:
         reasons.append(f"work in another stream goes on after the call returned ({what}): join it to the caller's stream")
     if shares["again"] < shares["launches"]:
         reasons.append(
-            f"it launches {shares['launches']} kernels of its own for new inputs and {shares['again']} for the same ones "
-            "again: results of earlier calls are remembered"
+            f"it launches {counted(shares['launches'], 'kernel')} of its own for new inputs and {shares['again']} for the same "
+            "ones again: results of earlier calls are remembered"
         )
     return reasons
 

@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 
+from stitchcuda.counts import counted
 from stitchcuda.simulator import loaded_runtime
 from stitchcuda.state import Target
 from stitchcuda.verify.inputs import rotation
@@ -391,7 +392,8 @@ def _constructed(model: type[torch.nn.Module], args: tuple[Any, ...], kwargs: di
             inspect.signature(model).bind()
         except TypeError:
             raise ProgramError(
-                f"ModelNew{inspect.signature(model)} cannot be called with the reference's {len(args) + len(kwargs)} arguments"
+                f"ModelNew{inspect.signature(model)} cannot be called with the reference's "
+                f"{counted(len(args) + len(kwargs), 'argument')}"
             ) from None
         return model()
     return model(*args, **kwargs)

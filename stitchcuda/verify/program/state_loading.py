@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from stitchcuda.counts import counted
 from stitchcuda.verify.inputs.reseeding import constant
 from stitchcuda.verify.program.failures import OtherState, ProgramError
 
@@ -42,7 +43,9 @@ class StateLoading:
         if strict and (absent or own.keys() - values.keys()):
             raise ProgramError(_sentence(absent, [name for name in own if name not in values]))
         if not own and message["parameters"] and not strict:  # ones and zeros of the known seed would be as good as left out
-            raise ProgramError(f"the program has no state, and the reference's {len(message['parameters'])} parameters matter")
+            parameters = counted(len(message["parameters"]), "parameter")
+            matter = "matters" if len(message["parameters"]) == 1 else "matter"
+            raise ProgramError(f"the program has no state, and the reference's {parameters} {matter}")
         same = {name: name for name in values if name in own and own[name].shape == values[name].shape}
         self._handed |= same
         self._places |= same

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from stitchcuda.counts import counted
 from stitchcuda.sandbox.limits import Limits
 from stitchcuda.sandbox.protections import Protections
 from stitchcuda.state import OutputError, Precision, Target, Tier
@@ -155,7 +156,7 @@ class Trial:
             state = wire.read_tensors(paths["state_after"], limit_bytes=2 * self._exam.state.stat().st_size + 2**20)
             names = wire.named_tensors(answer.get("structure"), range(len(outputs)))
             if len(state) < len(self.state_names):
-                raise WireError(f"{len(state)} of {len(self.state_names)} parameters and buffers came back")
+                raise WireError(f"{len(state)} of {len(self.state_names)} tensors of its state came back")
             self._held = names if hold else self._held
             values = {name: outputs[position] for name, position in names.items()}
         except (WireError, OSError) as error:
@@ -400,7 +401,7 @@ def count(said: dict[str, Any], name: str) -> int:
 def _listed(names: Any) -> str:
     listed = list(names)
     first = ", ".join(name[:_MOST_NAMED] for name in listed[:4])
-    return f"{len(listed)} tensors ({first}{', …' if len(listed) > 4 else ''})" if listed else "nothing"
+    return f"{counted(len(listed), 'tensor')} ({first}{', …' if len(listed) > 4 else ''})" if listed else "nothing"
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,8 @@ from typing import Any
 
 from torch import nn
 
+from stitchcuda.counts import counted
+
 
 def misfit(given: tuple[tuple[Any, ...], dict[str, Any]], by: str, taker: Callable[..., Any], name: str, path: Path) -> str:
     """"get_inputs() gives 3 values, but forward takes (x, y) (line 9 of model.py)"; "" where they fit or nobody can tell.
@@ -40,7 +42,7 @@ def misfit(given: tuple[tuple[Any, ...], dict[str, Any]], by: str, taker: Callab
 
 
 def _counted(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    parts = [f"{len(args)} value{'s' if len(args) != 1 else ''}"] if args or not kwargs else []
+    parts = [counted(len(args), "value")] if args or not kwargs else []
     return " and ".join([*parts, *([f"values for {', '.join(kwargs)}"] if kwargs else [])])
 
 

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from stitchcuda import remedies
 from stitchcuda.errors import BadInput
 from stitchcuda.verify.messages import out_of_memory
 from stitchcuda.verify.messages.shared_tensors import extent, is_dense, remade
@@ -200,11 +201,19 @@ def _executed(path: Path, source: str) -> ModuleType:
     try:
         exec(compiled, module.__dict__)
     except ImportError as error:
-        remedy = "a reference is one file: move what it imports from files of yours into it, or install that as a package"
-        raise BadInput(f"Importing {path.name} raises {told(path, error)}; {remedy}.") from error
+        raise BadInput(f"Importing {path.name} raises {told(path, error)}; {_one_file(error)}.") from error
     except (Exception, SystemExit) as error:
         raise BadInput(f"Importing {path.name} raises {told(path, error)}.") from error
     return module
+
+
+def _one_file(error: ImportError) -> str:
+    """What to do about a reference that imports from files which are not stored with it."""
+    named = " and import from it by its name" if "relative import" in str(error) else ""
+    return (
+        "a reference is stored as one file: move what it imports from files of yours into it, or install their package "
+        f"({remedies.install('-e', 'FOLDER')}){named}"
+    )
 
 
 def _arguments(given: Any, path: Path, function: str) -> Inputs:

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from statistics import median
 
+from stitchcuda.counts import counted
 from stitchcuda.sandbox.limits import Limits
 from stitchcuda.state import TimingResult
 from stitchcuda.tools.device.interval import median_of
@@ -393,7 +394,7 @@ def _longest_row(call_ms: float, size: int) -> int:
 def _grown(before: int | None, after: int | None) -> list[str]:
     if before is None or after is None or after <= before:
         return []
-    return [f"the program's process has {after} threads after the timed calls and had {before} before them"]
+    return [f"the program's process has {counted(after, 'thread')} after the timed calls and had {before} before them"]
 
 
 def _is_time(value: object) -> bool:

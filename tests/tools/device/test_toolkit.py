@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from stitchcuda import remedies
 from stitchcuda.errors import Unavailable
 from stitchcuda.tools.build import nvcc
 from stitchcuda.tools.device import toolkit
@@ -71,7 +72,7 @@ def test_nothing_at_all_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(toolkit, "_wheels", lambda: None)
     assert toolkit.find_toolkit() is None
     assert "no nvcc among the Python packages" in toolkit.missing()
-    assert "pip install 'stitchcuda[toolkit]'" in toolkit.missing()
+    assert toolkit.missing().endswith(f"install one with: {remedies.extra('toolkit')}")
 
 
 @pytest.mark.parametrize(

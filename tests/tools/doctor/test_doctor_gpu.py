@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from stitchcuda import remedies
 from stitchcuda.tools.doctor import cuda as doctor_cuda
 from stitchcuda.tools.doctor.cuda import Driver
 from stitchcuda.tools.doctor.finding import Check
@@ -152,12 +153,15 @@ def test_what_is_left_of_a_torch_is_none(tmp_path: Path, monkeypatch: pytest.Mon
     code = "from stitchcuda.tools.doctor import doctor, doctor_cuda as d; print(d.find_torch(), doctor._torch().remedy)"
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.stdout.strip() == 'None pip install "torch>=2.8"', done.stderr
+    assert done.stdout.strip() == f"None {remedies.install('torch>=2.8')}", done.stderr
 
 
 @pytest.mark.parametrize(
     ("cuda", "remedy"),
-    [("13.0", 'pip uninstall -y torch && pip install "torch==2.11.0"'), ("12.4", "CUDA 12.x, with the line that pytorch.org")],
+    [
+        ("13.0", f"pip uninstall -y torch && {remedies.install('torch==2.11.0')}"),
+        ("12.4", "CUDA 12.x, with the line that pytorch.org"),
+    ],
 )
 def test_a_torch_for_the_cpu_beside_a_gpu(tools: Path, tmp_path: Path, cuda: str, remedy: str) -> None:
     driver(tools, cuda=f"CUDA Version: {cuda}")
