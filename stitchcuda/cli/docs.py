@@ -19,13 +19,13 @@ import typer
 
 from stitchcuda.cli.console import FORM, AsJson, Debug, print_table, run
 from stitchcuda.counts import counted
-from stitchcuda.errors import BadInput, Unavailable
+from stitchcuda.errors import BadInput
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from stitchcuda.rag.building import BuildProgress, Built
-    from stitchcuda.rag.index import Docs, Hit
+    from stitchcuda.rag.index import Hit
 
 app = typer.Typer(**FORM, help="Finds what CUDA's, cuBLASLt's and cuDNN's headers, manuals and our playbook say.")
 
@@ -122,12 +122,17 @@ def search(
     def work() -> int:
         if mode not in _MODES:
             raise BadInput(f"--mode {mode!r} is none: take {', '.join(_MODES)}")
+        from stitchcuda.rag import lookup
+
         asked = " ".join(query)
-        with closing(_opened()) as docs:
+        docs, notes = lookup.open_or_make(_note)
+        for note in notes:
+            _note(note)
+        with closing(docs):
             found = docs.search(asked, k, libraries=library or (), version=version, mode=mode)  # type: ignore[arg-type]
             notes = [*(f"{note}, then run: stitchcuda docs build" for note in docs.lacking(asked)), *found.notes]
         for note in notes:
-            print(f"note: {note}", file=sys.stderr)
+            _note(note)
         if as_json:
             print(json.dumps({"results": [_result(hit) for hit in found.hits], "notes": notes}))
         elif found.hits:
@@ -175,6 +180,10 @@ def sources(
     run(work, debug, as_json)
 
 
+def _note(sentence: str) -> None:
+    print(f"note: {sentence}", file=sys.stderr)
+
+
 def _model(named: str | None) -> str:
     """The model that is named, a folder wherever we are; else the one that the index has, else the carried one."""
     from stitchcuda.rag import building, embedding
@@ -184,22 +193,6 @@ def _model(named: str | None) -> str:
     return building.known_model() or embedding.CARRIED
 
 
-def _opened() -> Docs:
-    """The index of what is here; names and words are made at once where there is none."""
-    from stitchcuda.rag import building
-    from stitchcuda.rag.index import open_docs
-    from stitchcuda.rag.sources import place_here
-
-    place = place_here()
-    try:
-        docs, notes = open_docs(place)
-    except Unavailable as error:
-        print(f"note: {error}; names and words are indexed now", file=sys.stderr)
-        building.build(model=None)
-        docs, notes = open_docs(place)
-    for note in notes:
-        print(f"note: {note}", file=sys.stderr)
-    return docs
 
 
 @contextmanager

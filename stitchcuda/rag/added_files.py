@@ -31,7 +31,7 @@ def write(addition: Addition, chunks: Sequence[Chunk]) -> None:
     lines = "\n".join(record.model_dump_json() for record in (addition, *chunks))
     try:
         _folder().mkdir(parents=True, exist_ok=True)
-        index_store.written(_path(addition.source), lines)
+        index_store.write_text(_path(addition.source), lines)
     except OSError as error:
         why = f"{_folder()} cannot be written to ({error.strerror})"
         raise Unavailable(f"{why}: set STITCHCUDA_DOCS to a folder you may write to") from error

@@ -14,7 +14,7 @@ import shutil
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -40,7 +40,8 @@ from stitchcuda.rag.embedding import Embedder
 from stitchcuda.rag.headers import chunks as header_chunks
 from stitchcuda.rag.headers import places, reading
 from stitchcuda.rag.index_store import Manifest, MeaningOf, Part
-from stitchcuda.rag.sources import Source, Sources, contents, discover, place_here, state_of
+from stitchcuda.rag.sources import Source, Sources, digests_of, discover, place_here, state_of
+from stitchcuda.state import Digest
 
 Kept = TypeVar("Kept")
 
@@ -51,7 +52,7 @@ _TABLE = "parsed (key TEXT PRIMARY KEY, chunks BLOB, notes TEXT)"
 class BuildProgress(NamedTuple):
     """What a build tells while it works."""
 
-    step: str                              # wait, read, words, ready, meaning
+    step: str                              # wait, note, read, words, ready, meaning
     text: str = ""
     done: int = 0
     total: int = 0
@@ -98,23 +99,29 @@ def known_model() -> str | None:
     return meaning.model if meaning else None
 
 
-def state_now(sources: Sources, unread: list[str]) -> str:
-    """What an index of these sources would be made of, by content. Files that cannot be read are added to `unread`."""
-    return hashlib.sha256(f"{_readers()}\0{query_phrases.texts()}\0{state_of(sources.found, unread)}".encode()).hexdigest()
+def is_current(manifest: Manifest) -> bool:
+    """Whether a build now would make the same index. Reads all sources."""
+    sources = discover()
+    return manifest.state == _state(sources, digests_of(sources.found))
+
+
+def _state(sources: Sources, digests: Mapping[Path, Digest]) -> Digest:
+    """A digest of all that an index is made of: the sources, our phrases, and the code that reads them."""
+    return hashlib.sha256(f"{_readers()}\0{query_phrases.texts()}\0{state_of(sources.found, digests)}".encode()).hexdigest()
 
 
 def _built(sources: Sources, model: str | None, tell: Callable[[BuildProgress], None]) -> Built:
     began = time.monotonic()
     place = sources.place
-    unread: list[str] = []
     tell(BuildProgress("read", "looking at what there is"))
-    state = state_now(sources, unread)
+    digests = digests_of(sources.found)
+    state = _state(sources, digests)
     index, manifest = _current(place, state)
     changed = index is None
     if index is None or manifest is None:
         folder = index_store.begun(place)
         try:
-            index, manifest = _words(sources, state, folder, tell)
+            index, manifest = _words(sources, digests, state, folder, tell)
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
@@ -137,10 +144,13 @@ def _current(place: Path, state: str) -> tuple[Path | None, Manifest | None]:
     return None, None
 
 
-def _words(sources: Sources, state: str, folder: Path, tell: Callable[[BuildProgress], None]) -> tuple[Path, Manifest]:
+def _words(
+    sources: Sources, digests: Mapping[Path, Digest], state: Digest, folder: Path, tell: Callable[[BuildProgress], None]
+) -> tuple[Path, Manifest]:
+    """Parses what is new, writes the names and words of everything to `folder` and publishes it."""
     chunks: list[Chunk] = []
     parts: list[Part] = []
-    with _Kept(index_store.home() / "parsed.db") as kept:
+    with _Kept(index_store.home() / "parsed.db", digests) as kept:
         for source in sources.found:
             tell(BuildProgress("read", source.name))
             found, notes = kept.parsed(source)
@@ -212,17 +222,19 @@ def _meaning(
             caches.remove(cache)
             embedded = vectors.build(chunks, phrases, embedder, cache, made, progress)
         found = MeaningOf(model=model, id=embedder.id, digest="", embedded=embedded)
-        index_store.with_vectors(index, made, found)
+        return index_store.add_vectors(index, made, found), ""
     finally:
         made.unlink(missing_ok=True)
-    return index_store.meaning_of(index), ""
 
 
 class _Kept:
-    """Parsed sources by content: one SQLite file for all indexes of a user. A damaged one is made anew."""
+    """Parsed sources by content: one SQLite file for all indexes of a user. A damaged one is made anew.
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    `digests`: of the sources' files; a file without one cannot be read.
+    """
+
+    def __init__(self, path: Path, digests: Mapping[Path, Digest]) -> None:
+        self._path, self._digests = path, digests
 
     def __enter__(self) -> _Kept:
         self._store = self._whole(lambda: caches.opened(self._path, _TABLE))
@@ -234,11 +246,9 @@ class _Kept:
     def parsed(self, source: Source) -> tuple[list[Chunk], list[str]]:
         """A source's chunks, and what could not be read of it."""
         if source.kind == "playbook":
-            return playbook_pages.chunks(playbook_pages.pages()), []
+            return playbook_pages.chunks(), []
         if source.kind == "headers":
-            unread: list[str] = []
-            key = "\n".join(f"{name} {digest}" for name, digest in contents(source, unread))
-            return self._of(f"headers\n{key}", lambda: _headers(source))
+            return self._of(f"headers\n{state_of([source], self._digests)}", lambda: _headers(source))
         try:
             return [chunk for file in source.files for chunk in added_files.chunks(file.path)], []
         except (OSError, ValueError) as error:

@@ -59,7 +59,7 @@ class Docs:
 
     def __init__(self, index: Path, manifest: Manifest) -> None:
         """Opens a whole index. Raises what its parts raise when they cannot be read: `open_docs` goes on to another one."""
-        self.path, self.manifest = index, manifest
+        self.manifest = manifest
         self.names = SymbolTable(index / "chunks.db")
         self._words = Words(index)
         self.meaning = index_store.meaning_of(index)

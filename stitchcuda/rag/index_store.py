@@ -22,6 +22,7 @@ from pydantic import Field, ValidationError
 
 from stitchcuda.errors import Unavailable
 from stitchcuda.state import Digest, Record
+from stitchcuda.store.files import replace_file
 from stitchcuda.tools.device.toolkit import user_cache
 
 FORMAT = 1
@@ -142,12 +143,12 @@ def publish(place: Path, folder: Path, manifest: Manifest) -> tuple[Path, Manife
     """Makes what was built in `folder` the current index, and removes what is older than the one before. Raises OSError."""
     files = {str(path.relative_to(folder)): path for path in sorted(folder.rglob("*")) if path.is_file()}
     for path in files.values():
-        _flushed(path)
+        _flush(path)
     whole = manifest.model_copy(update={"files": {name: digest_of(path) for name, path in files.items()}})
-    written(folder / _MANIFEST, whole.model_dump_json(indent=1))
+    write_text(folder / _MANIFEST, whole.model_dump_json(indent=1))
     target = place / f"index-{time.time_ns()}-{folder.name.removeprefix('new-')}"
     os.rename(folder, target)
-    written(place / _CURRENT, target.name)
+    write_text(place / _CURRENT, target.name)
     keep = {target.name, *[one.name for one in indexes(place)][: KEPT]}
     for old in place.glob("index-*"):
         if old.name not in keep:
@@ -155,12 +156,13 @@ def publish(place: Path, folder: Path, manifest: Manifest) -> tuple[Path, Manife
     return target, whole
 
 
-def with_vectors(index: Path, made: Path, meaning: MeaningOf) -> None:
-    """Adds vectors to a published index. Raises OSError."""
-    _flushed(made)
+def add_vectors(index: Path, made: Path, meaning: MeaningOf) -> MeaningOf:
+    """Moves the vectors in the file `made` into a published index. Returns `meaning` with their digest. Raises OSError."""
+    _flush(made)
     whole = meaning.model_copy(update={"digest": digest_of(made)})
     os.replace(made, index / VECTORS)
-    written(index / _MEANING, whole.model_dump_json())
+    write_text(index / _MEANING, whole.model_dump_json())
+    return whole
 
 
 def indexes(place: Path) -> list[Path]:
@@ -169,15 +171,8 @@ def indexes(place: Path) -> list[Path]:
         current = (place / _CURRENT).read_text().strip()
     except OSError:
         current = ""
-    found = [one for one in place.glob("index-*") if _is_whole(one)]
-    return sorted(found, key=lambda one: (one.name == current, one.name), reverse=True)
-
-
-def _is_whole(index: Path) -> bool:
-    try:
-        return (index / _MANIFEST).is_file()
-    except OSError:                        # of another user: none for us
-        return False
+    found = [index for index in place.glob("index-*") if os.access(index / _MANIFEST, os.R_OK)]
+    return sorted(found, key=lambda index: (index.name == current, index.name), reverse=True)
 
 
 def manifest_of(index: Path) -> Manifest | None:
@@ -239,15 +234,12 @@ def prune(keep: Path) -> None:
                     shutil.rmtree(old, ignore_errors=True)
 
 
-def written(path: Path, text: str) -> None:
-    """All of `text` or the file as it was. Raises OSError."""
-    made = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    made.write_text(text, encoding="utf-8")
-    _flushed(made)
-    os.replace(made, path)
+def write_text(path: Path, text: str) -> None:
+    """Writes all of `text`, or leaves the file as it was. Raises OSError."""
+    replace_file(path, text.encode(), 0o644)       # other users may search an index of a shared folder
 
 
-def _flushed(path: Path) -> None:
+def _flush(path: Path) -> None:
     with path.open("rb") as file:
         os.fsync(file.fileno())
 

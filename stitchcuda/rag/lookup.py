@@ -1,18 +1,17 @@
-"""The documentation of this machine, open for one process: made at the first question if it is not there, names and words only.
+"""Opens this machine's documentation index, makes one of names and words where there is none, answers a session's questions.
 
-A session asks here. Nothing is downloaded, no vectors are made (`stitchcuda docs build` makes them), and where there is nothing
-to read it says so once. The libraries that search are loaded at the first question. Where to look next: `rag/index.py`,
-`rag/building.py`.
+Nothing is downloaded, and no vectors are made (`stitchcuda docs build` makes them). faiss, bm25s and numpy are imported at the
+first question. Where to look next: `rag/index.py`, `rag/building.py`.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from stitchcuda.errors import StitchError
+from stitchcuda.errors import StitchError, Unavailable
 from stitchcuda.rag import index_store
 from stitchcuda.rag.chunk import Chunk
 from stitchcuda.rag.excerpts import Count, fitted
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
 LOOK = 4                                   # entries of one look
 LINES = 5                                  # further titles
-PATIENCE_S = 60.0                          # for names and words of another process' first build; they take some seconds
+PATIENCE_S = 60.0                          # for the names and words of another process' build; they take some seconds
 
 
 class DocsQuery(NamedTuple):
@@ -71,33 +70,37 @@ def forget() -> None:
 
 def _open() -> Opened:
     """Raises nothing: what is wrong is a note. An index that is there is used as it is, also where sources have changed."""
+    made: list[str] = []
     try:
-        index_store.home()                       # switched off, it is not looked for
-        from stitchcuda.rag import building
-        from stitchcuda.rag.sources import discover
-
-        docs, notes = _there()
+        docs, notes = open_or_make(made.append)
     except (StitchError, OSError) as error:
         return Opened(None, (f"documentation cannot be searched: {error}",))
     try:
-        if building.state_now(discover(), []) != docs.manifest.state:
+        from stitchcuda.rag import building
+
+        if not made and not building.is_current(docs.manifest):
             notes.append("documentation has changed since its index was made (`stitchcuda docs build` brings it up to date)")
     except (StitchError, OSError) as error:
         notes.append(f"it cannot be told whether the documentation index is up to date: {error}")
     return Opened(docs, tuple(notes))
 
 
-def _there() -> tuple[Docs, list[str]]:
-    """The index of what is here; one of names and words is made where there is none. Raises `StitchError`."""
+def open_or_make(say: Callable[[str], None]) -> tuple[Docs, list[str]]:
+    """Opens this machine's index. Where none can be opened it `say`s so and makes one of names and words, or waits for another
+    process that is making one. Returns the index, and a sentence for each thing that is wrong with it. Raises `StitchError`."""
+    index_store.home()                           # raises where documentation is switched off, before anything is looked for
     from stitchcuda.rag import building
     from stitchcuda.rag.index import open_docs
     from stitchcuda.rag.sources import place_here
 
     place = place_here()
-    if not index_store.indexes(place):
-        until = time.monotonic() + PATIENCE_S
-        while building.build(model=None, wait=False) is None and not index_store.indexes(place) and time.monotonic() < until:
-            time.sleep(0.2)                # another process makes the first one
+    try:
+        return open_docs(place)
+    except Unavailable as error:
+        say(f"{error}; names and words are indexed now")
+    until = time.monotonic() + PATIENCE_S
+    while building.build(model=None, wait=False) is None and not index_store.indexes(place) and time.monotonic() < until:
+        time.sleep(0.2)
     return open_docs(place)
 
 

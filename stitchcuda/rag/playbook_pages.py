@@ -1,7 +1,7 @@
 """Our own pages on techniques, a Markdown file each in `playbook/`: a chunk for each page's head and each of its sections.
 
 They belong to the package and need no toolkit.
-Where to look next: `rag/playbook/` (the pages), `rag/documents/__init__.py` (other people's pages).
+Where to look next: `rag/playbook/` (the pages), `rag/loaders.py` (other people's pages).
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ def pages() -> dict[str, str]:
     return {one.name.removesuffix(".md"): one.read_text("utf-8") for one in found}
 
 
-def chunks(found: dict[str, str]) -> list[Chunk]:
-    """A page's first chunk is its introduction; `names` of each are the page's slug and the symbols that its text shows."""
-    return [chunk for slug, text in found.items() for chunk in _page(slug, text)]
+def chunks() -> list[Chunk]:
+    """A chunk for each section of each page. The first of a page is its introduction and has the page's slug as a name;
+    `inside` holds the symbols that a section's text shows."""
+    return [chunk for slug, text in pages().items() for chunk in _page(slug, text)]
 
 
 def _page(slug: str, text: str) -> Iterator[Chunk]:

@@ -41,34 +41,21 @@ def read(text: str) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
     return [(symbols, tuple(phrases)) for symbols, phrases in blocks]
 
 
-def by_symbol(found: Mapping[str, str]) -> dict[str, list[str]]:
-    """Symbol → its phrases in all files."""
-    known: dict[str, list[str]] = defaultdict(list)
-    for text in found.values():
+def of(chunks: Sequence[Chunk]) -> list[tuple[int, str]]:
+    """(index into `chunks`, phrase) for every phrase that people ask for a chunk by: the phrases of its names; for a section of
+    a document its title and first sentence."""
+    known: dict[str, list[str]] = defaultdict(list)        # symbol → its phrases in all files
+    for text in texts().values():
         for symbols, phrases in read(text):
             for symbol in symbols:
                 known[symbol] += phrases
-    return known
-
-
-def of(chunks: Sequence[Chunk]) -> list[tuple[int, str]]:
-    """(place of a chunk, phrase): those of any of its own names, not of a type's fields. Of a document's section its title and
-    its first sentence stand for what people ask."""
-    known = by_symbol(texts())
-    return [
-        (at, phrase)
-        for at, chunk in enumerate(chunks)
-        for phrase in dict.fromkeys(_phrases(chunk, known))
-    ]
+    return [(at, phrase) for at, chunk in enumerate(chunks) for phrase in dict.fromkeys(_phrases(chunk, known))]
 
 
 def _phrases(chunk: Chunk, known: Mapping[str, Sequence[str]]) -> list[str]:
     if chunk.kind == "section":
         return [chunk.title, *([chunk.brief] if chunk.brief else [])]
-    return [phrase for name in own_names(chunk) for phrase in known.get(name, ())]
-
-
-def own_names(chunk: Chunk) -> tuple[str, ...]:
-    """What a chunk is about. Of a name in a namespace only the whole, since others may end alike."""
     title = chunk.title.partition(" (")[0]
-    return tuple(dict.fromkeys(name for name in (title, *chunk.names) if "::" not in title or "::" in name))
+    # Of a name in a namespace only the whole counts: names of other namespaces may end alike.
+    names = dict.fromkeys(name for name in (title, *chunk.names) if "::" not in title or "::" in name)
+    return [phrase for name in names for phrase in known.get(name, ())]

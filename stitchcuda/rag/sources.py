@@ -6,13 +6,15 @@ It lists files and hashes them; nobody has parsed anything yet. Where to look ne
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from stitchcuda.rag import added_files, index_store, playbook_pages
 from stitchcuda.rag.headers import places
+from stitchcuda.state import Digest
 from stitchcuda.tools.device.toolkit import find_toolkit, missing
 
 Kind = Literal["headers", "document", "playbook"]
@@ -66,27 +68,29 @@ def discover() -> Sources:
     return Sources(tuple(found), lacking)
 
 
-def state_of(sources: Iterable[Source], notes: list[str]) -> str:
-    """A digest of all that is to be read, by content. Files that cannot be read are noted and left out."""
-    digest = hashlib.sha256()
+def digests_of(sources: Iterable[Source]) -> dict[Path, Digest]:
+    """The SHA-256 of each file's content. Files that cannot be read are left out; whoever parses them says why."""
+    found: dict[Path, Digest] = {}
     for source in sources:
-        digest.update(f"{source.kind}\0{source.name}\0".encode())
-        for name, content in contents(source, notes):
-            digest.update(f"{name}\0{content}\0".encode("utf-8", "surrogateescape"))
-    return digest.hexdigest()
+        if source.kind == "playbook":
+            for file, text in zip(source.files, playbook_pages.pages().values(), strict=True):
+                found[file.path] = hashlib.sha256(text.encode()).hexdigest()
+            continue
+        for file in source.files:
+            with contextlib.suppress(OSError):
+                found[file.path] = index_store.digest_of(file.path)
+    return found
 
 
-def contents(source: Source, notes: list[str]) -> Iterator[tuple[str, str]]:
-    """(name with library and version, SHA-256 of its content) of each file."""
-    if source.kind == "playbook":
-        for slug, text in playbook_pages.pages().items():
-            yield slug, hashlib.sha256(text.encode()).hexdigest()
-        return
-    for file in source.files:
-        try:
-            yield f"{file.name}|{file.library}|{file.version}", index_store.digest_of(file.path)
-        except OSError as error:
-            notes.append(f"{file.path} cannot be read ({error.strerror or error})")
+def state_of(sources: Iterable[Source], digests: Mapping[Path, Digest]) -> str:
+    """One digest of these sources: of each file its name, library, version and content."""
+    whole = hashlib.sha256()
+    for source in sources:
+        whole.update(f"{source.kind}\0{source.name}\0".encode())
+        for file in source.files:
+            line = f"{file.name}|{file.library}|{file.version}\0{digests.get(file.path, '')}\0"
+            whole.update(line.encode("utf-8", "surrogateescape"))
+    return whole.hexdigest()
 
 
 def _headers(lacking: dict[str, str]) -> list[Source]:

@@ -45,7 +45,7 @@ _MEANS = {                                 # what NVIDIA's names and people abbr
     "elem": "element", "elems": "element", "err": "error", "func": "function", "gemm": "matmul", "idx": "index",
     "init": "initialize", "initialise": "initialize", "lib": "library", "max": "maximum", "mem": "memory",
     "memcpy": "copy", "min": "minimum",
-    "mma": "mma", "mul": "multiply", "num": "number", "occ": "occupancy", "param": "parameter", "params": "parameter",
+    "mul": "multiply", "num": "number", "occ": "occupancy", "param": "parameter", "params": "parameter",
     "perf": "performance", "pref": "preference", "prio": "priority", "prop": "property", "props": "property", "ptr": "pointer",
     "ptrs": "pointer", "rand": "random", "reg": "register", "regs": "register", "sched": "schedule", "shmem": "shared",
     "smem": "shared", "str": "string", "sync": "synchronize", "synchronise": "synchronize", "synchronous": "synchronize",
@@ -89,11 +89,11 @@ def _of_word(word: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def head_of(chunk: Chunk) -> str:
+def _head(chunk: Chunk) -> str:
     return f"{chunk.title} {' '.join(chunk.names[:6])} {chunk.brief} {chunk.inside}"
 
 
-def body_of(chunk: Chunk) -> str:
+def _body(chunk: Chunk) -> str:
     return f"{chunk.title} {chunk.library} {' '.join(chunk.names)} {chunk.inside} {chunk.comment} {chunk.text}"
 
 
@@ -101,8 +101,8 @@ def build(chunks: Sequence[Chunk], asked: Sequence[tuple[int, str]], folder: Pat
     """Writes one index for each field below `folder`. `asked`: (place of a chunk, phrase). Raises OSError."""
     each = list(enumerate(chunks))
     names = [(at, name.rpartition("::")[2]) for at, chunk in each for name in chunk.names[:8] if chunk.kind in DECLARED]
-    _index(folder / "head", [(at, tokens(head_of(chunk))) for at, chunk in each])
-    _index(folder / "body", [(at, tokens(body_of(chunk))) for at, chunk in each])
+    _index(folder / "head", [(at, tokens(_head(chunk))) for at, chunk in each])
+    _index(folder / "body", [(at, tokens(_body(chunk))) for at, chunk in each])
     _index(folder / "asked", [(at, tokens(phrase)) for at, phrase in asked])
     _index(folder / "near", [(at, pieces(name)) for at, name in names], k1=0.2, b=0.9)
 

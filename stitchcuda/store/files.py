@@ -29,21 +29,30 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """All of `data` or the file as it was, whatever happens: temporary file, fsync, rename, fsync of the folder."""
+    """All of `data` or the file as it was, whatever happens. Makes the folder. Raises as `writing` says."""
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=UNFINISHED)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
-        except BaseException:
-            with suppress(FileNotFoundError):
-                os.unlink(temporary)
-            raise
-        sync_folder(path.parent)
+        replace_file(path, data)
+
+
+def replace_file(path: Path, data: bytes, mode: int = 0o600) -> None:
+    """Writes `data` to a temporary file in the same folder, then renames it to `path`; both are on disk when it returns.
+
+    `mode`: who may read the file. Raises OSError; `path` is then as it was.
+    """
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=UNFINISHED)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            os.fchmod(handle, mode)
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        with suppress(FileNotFoundError):
+            os.unlink(temporary)
+        raise
+    sync_folder(path.parent)
 
 
 def sync_folder(folder: Path) -> None:

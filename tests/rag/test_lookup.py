@@ -8,9 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from stitchcuda.rag import lookup
+from stitchcuda.rag import index_store, lookup
 from stitchcuda.rag.index import Docs
 from stitchcuda.rag.lookup import DocsQuery
+from stitchcuda.rag.sources import place_here
 from stitchcuda.tools.device import toolkit
 
 TOKENS = 1100
@@ -142,6 +143,15 @@ def test_the_first_question_makes_an_index_and_later_ones_use_it_as_it_is(small:
     assert documentation("cublasLtRows") == first
     (note,) = lookup.of_this_machine().notes
     assert note == "documentation has changed since its index was made (`stitchcuda docs build` brings it up to date)"
+
+
+def test_a_damaged_index_with_none_before_it_is_made_anew(small: Path) -> None:
+    first = documentation("cublasLtRows")
+    lookup.forget()                        # as in another process
+    (index,) = index_store.indexes(place_here())
+    (index / "chunks.db").write_bytes(b"")
+    assert documentation("cublasLtRows") == first
+    assert lookup.of_this_machine().notes == ()
 
 
 def test_switched_off_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -92,7 +92,10 @@ def family(name: str) -> str:
 
 
 def _aliases(by_name: Mapping[_Key, Sequence[Entry]]) -> dict[_Key, list[_Key]]:
-    """Names that only stand for another of the same library: `#define cuMemAlloc cuMemAlloc_v2`, `typedef enum E E_t;`."""
+    """Names that only stand for another of the same library: `#define cuMemAlloc cuMemAlloc_v2`, `typedef enum E E_t;`.
+
+    Key: what they stand for. What stands for one of them keeps a chunk of its own.
+    """
     stands_for: dict[_Key, _Key] = {}
     for (library, full), group in by_name.items():
         targets = {_target(entry) for entry in group}
@@ -100,13 +103,9 @@ def _aliases(by_name: Mapping[_Key, Sequence[Entry]]) -> dict[_Key, list[_Key]]:
         if target and target != full and (library, target) in by_name:
             stands_for[library, full] = (library, target)
     found: dict[_Key, list[_Key]] = defaultdict(list)
-    for key in stands_for:
-        end, seen = stands_for[key], {key}
-        while end in stands_for and end not in seen:
-            seen.add(end)
-            end = stands_for[end]
-        if end not in seen:                # of a circle each keeps its own chunk
-            found[end].append(key)
+    for key, known in stands_for.items():
+        if known not in stands_for:
+            found[known].append(key)
     return found
 
 
