@@ -92,3 +92,15 @@ def runs_of(docs: Docs) -> set[str]:
 def runs(text: str) -> set[str]:
     words = [word for word in (re.sub(r"\W+", "", one) for one in text.lower().split()) if word]
     return {" ".join(words[at : at + 10]) for at in range(len(words) - 9)}
+
+
+def test_the_room_verify_can_be_called_as_the_public_function(tmp_path: Path) -> None:
+    """Importing anything below `stitchcuda.verify` puts the package where the function of the public API was."""
+    code = (
+        "import stitchcuda, stitchcuda.verify.client; from pathlib import Path\n"
+        "from stitchcuda.errors import BadInput\n"
+        "try: stitchcuda.verify(Path('nothing.py'), Path('reference.py'))\n"
+        "except BadInput as error: print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=True)
+    assert "nothing.py" in done.stdout
