@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ast
 import importlib.metadata
-import json
 import os
 import re
 import shlex
@@ -22,7 +21,6 @@ from typing import Any
 
 import pytest
 import typer
-from typer.testing import CliRunner
 
 from stitchcuda import remedies
 from stitchcuda.cli.app import app
@@ -30,7 +28,7 @@ from stitchcuda.cli.model_flags import choose_model
 from stitchcuda.engineers.prices import TABLE, shipped, users_table
 from stitchcuda.engineers.providers import PROVIDERS, address
 from stitchcuda.memory import location
-from stitchcuda.rag import index_store, listing
+from stitchcuda.rag import index_store
 from stitchcuda.sandbox import limits
 from stitchcuda.simulator import compile as simulator_compile
 from stitchcuda.simulator import headers
@@ -187,7 +185,6 @@ VARIABLES: dict[str, Shown] = {
     "OPENAI_BASE_URL": lambda path: address("openai:x", None) == str(path),
     "STITCHCUDA_CHECKPOINT": refused,
     "STITCHCUDA_DOCS": lambda path: index_store.home() == path,
-    "STITCHCUDA_DOCS_LIST": lambda path: listing.path() == path,
     "STITCHCUDA_MEMORY": lambda path: location(path.parent) == str(path),
     "STITCHCUDA_RUNTIME_CACHE": lambda path: toolkit.runtime_cache() == path,
     "STITCHCUDA_WORKSPACE": lambda path: Workspace().root == path,
@@ -316,7 +313,7 @@ def test_packages_of_the_system() -> None:
     names = [*nsys_command._LIBRARIES.values(), *profilers._PACKAGES.values()]
     assert all(re.fullmatch(r"lib[a-z0-9][a-z0-9.+-]*", name) for name in names)
     given = defaultdict(set)
-    for node in ast.walk(ast.parse((PACKAGE / "tools/doctoring/doctor_profilers.py").read_text())):
+    for node in ast.walk(ast.parse((PACKAGE / "tools/doctor/profilers.py").read_text())):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and re.fullmatch(r"cuda-[a-z-]+", node.value):
             given["NVIDIA"].add(node.value)
     assert given["NVIDIA"] == {"cuda-nsight-systems", "cuda-nsight-compute", "cuda-sanitizer"}
@@ -346,11 +343,3 @@ def test_doctor_debug_shows_where_a_check_failed(tmp_path: Path, monkeypatch: py
     assert "stitchcuda doctor --debug shows where it failed" in " ".join(done.stdout.split())
     assert "ZeroDivisionError: division by zero" in done.stderr
     assert "Traceback" in done.stderr
-
-
-def test_docs_sources_edit_makes_the_list_that_docs_build_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STITCHCUDA_DOCS_LIST", str(tmp_path / "list.toml"))
-    done = CliRunner().invoke(app, ["docs", "sources", "--edit", "--json"])
-    assert done.exit_code == 0, done.output
-    assert json.loads(done.stdout) == {"list": str(tmp_path / "list.toml")}
-    assert listing.read().pages, "which --download would fetch"

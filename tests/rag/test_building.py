@@ -120,8 +120,8 @@ def test_a_killed_build_leaves_the_old_index(small: Path, moment: str) -> None:
     built()
     (small / "cublasLt.h").write_text(LT.replace("cublasLtRows", "cublasLtColumns"))
     dying = {
-        "before the manifest": "from stitchcuda.rag import shelf; "
-        "shelf._flush = lambda path: os.kill(os.getpid(), 9)",
+        "before the manifest": "from stitchcuda.rag import index_store; "
+        "index_store._flush = lambda path: os.kill(os.getpid(), 9)",
         "before it is current": "os.rename = lambda *paths: os.kill(os.getpid(), 9)",
         "while parsing": "from stitchcuda.rag.headers import reading; reading.read = lambda *_: os.kill(os.getpid(), 9)",
         "while embedding": "from stitchcuda.rag.embedding import Embedder as E; E.texts = lambda *_: os.kill(os.getpid(), 9)",

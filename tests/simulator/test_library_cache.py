@@ -27,7 +27,7 @@ KERNEL = '__global__ void k(int* x) { *x = 5; }\nextern "C" int value() { int x 
 DIES = """
 import os, signal, sys, time
 from pathlib import Path
-from stitchcuda.simulator import homes
+from stitchcuda.simulator import library_cache as homes
 place = homes.home(Path(sys.argv[1]), "v")
 def make(place):
     (place / "objects" / "building-x").mkdir()
@@ -40,7 +40,7 @@ homes.made(make, place, place)
 HOLDS = """
 import sys, time
 from pathlib import Path
-from stitchcuda.simulator import homes
+from stitchcuda.simulator import library_cache as homes
 homes.home(Path(sys.argv[1]), sys.argv[2])
 print("held", flush=True)
 sys.stdin.read()

@@ -71,7 +71,7 @@ def with_torch(folder: Path, cuda: str | None, body: str = "") -> list[Check]:
     (folder / "torch/version.py").write_text(f"__version__ = '2.11.0'\ncuda: Optional[str] = {cuda!r}\n")
     (folder / "torch/__init__.py").write_text(body)
     code = (
-        "import json; from stitchcuda.tools.doctor import doctor_cuda as d; "
+        "import json; from stitchcuda.tools.doctor import cuda as d; "
         "print(json.dumps([c.model_dump() for c in d.fits(d.look()[0])]))"
     )
     environment = os.environ | {"PYTHONPATH": str(folder)}
@@ -150,7 +150,7 @@ def test_a_gpu_that_nvcc_does_not_know(tools: Path) -> None:
 def test_what_is_left_of_a_torch_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "torch").mkdir()
     (tmp_path / "torch/__init__.py").write_text("")
-    code = "from stitchcuda.tools.doctor import doctor, doctor_cuda as d; print(d.find_torch(), doctor._torch().remedy)"
+    code = "from stitchcuda.tools.doctor import doctor, cuda as d; print(d.find_torch(), doctor._torch().remedy)"
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stdout.strip() == f"None {remedies.install('torch>=2.8')}", done.stderr

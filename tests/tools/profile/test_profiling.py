@@ -19,9 +19,8 @@ from stitchcuda.tools.profile.profile_report import ProfileReport
 from stitchcuda.tools.profile.profiling import CountedKernels
 from stitchcuda.tools.profile.runner import Runner
 from stitchcuda.tools.profile.system_profile import grouped
-from tests.tools.profile.test_cupti_trace import (
-    Trace,  # a fixture
-)
+from tests.tools.profile.test_cupti_trace import Trace
+from tests.tools.profile.test_cupti_trace import trace as trace  # a fixture
 from tests.tools.profile.test_ncu_command import fake
 from tests.tools.profile.test_nsys_command import fake as fake_nsys
 from tests.tools.profile.test_nsys_command import sample
