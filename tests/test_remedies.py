@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import importlib.metadata
+import json
 import os
 import re
 import shlex
@@ -16,6 +17,7 @@ import tomllib
 import urllib.request
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,7 @@ import typer
 from stitchcuda import remedies
 from stitchcuda.cli.app import app
 from stitchcuda.cli.model_flags import choose_model
-from stitchcuda.engineers.prices import TABLE, shipped, users_table
+from stitchcuda.engineers.prices import price_of
 from stitchcuda.engineers.providers import PROVIDERS, address
 from stitchcuda.memory import location
 from stitchcuda.rag import index_store
@@ -169,9 +171,10 @@ def refused(path: Path) -> bool:
 
 def prices_are(path: Path) -> bool:
     table = path / "prices.json"
-    table.write_text(TABLE.read_text())
+    table.write_text(json.dumps({"models": {"ours": {"input": 1.5, "output": 3.0}}}))
     os.environ["STITCHCUDA_PRICES"] = str(table)
-    return users_table() == shipped()
+    price = price_of("ours")
+    return price is not None and price.usd(1_000_000, 1_000_000) == Decimal("4.5")
 
 
 DOCUMENTED: dict[str, Shown] = {"STITCHCUDA_PRICES": prices_are}  # by the documentation, not by messages
