@@ -14,7 +14,6 @@ import shlex
 import subprocess
 import sys
 import tomllib
-import urllib.request
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from decimal import Decimal
@@ -37,7 +36,6 @@ from stitchcuda.simulator import headers
 from stitchcuda.store import Workspace
 from stitchcuda.tools.build.libraries import FAMILIES
 from stitchcuda.tools.device import toolkit
-from stitchcuda.tools.doctor import profilers
 from stitchcuda.tools.profile import nsys_command
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -70,7 +68,7 @@ def found(pattern: str, given: list[str]) -> set[str]:
 # ---- commands of ours
 
 COMMANDS = {                               # as messages name them, with arguments that make them whole
-    "docs build": "", "docs build --download": "", "docs search": "WORDS", "docs sources": "", "docs sources --edit": "",
+    "docs add": "PATH", "docs build": "", "docs remove": "SOURCE", "docs search": "WORDS", "docs sources": "",
     "doctor --debug": "", "export": "SESSION", "fork": "SESSION", "memory export": "FILE", "memory merge": "A B --out C",
     "resume": "SESSION", "resume --device": "cuda SESSION", "sessions": "", "show": "SESSION",
     "verify --reference": "REF PROGRAM",
@@ -125,12 +123,14 @@ def test_commands_of_the_documentation_are_there(page: Path) -> None:
 # ---- flags
 
 OURS = {
-    "--accept": "resume", "--add": "docs build", "--all": "show", "--base-url": "optimize", "--budget-usd": "resume",
+    "--accept": "resume", "--all": "show", "--base-url": "optimize", "--budget-usd": "resume",
     "--candidates": "optimize", "--checkpoint": "optimize", "--comment": "resume", "--counters": "profile", "--debug": "doctor",
-    "--device": "resume", "--download": "docs build", "--edit": "resume", "--goal": "optimize", "--help": "optimize",
-    "--json": "profile", "--max-attempts": "resume", "--max-gpu-seconds": "resume", "--max-minutes": "resume",
+    "--device": "resume", "--edit": "resume", "--goal": "optimize", "--help": "optimize",
+    "--json": "profile", "--loader": "docs add", "--max-attempts": "resume", "--max-gpu-seconds": "resume",
+    "--max-minutes": "resume",
     "--max-tokens": "resume", "--mode": "docs search", "--model": "optimize", "--model-option": "optimize",
-    "--output": "report", "--reference": "verify", "--wait": "resume", "--words": "docs build", "--workspace": "optimize",
+    "--output": "report", "--precision": "optimize", "--predict-for": "optimize", "--reference": "verify",
+    "--wait": "resume", "--words": "docs build", "--workspace": "optimize",
 }  # fmt: skip
 OTHERS = {                                 # flags of other programs
     "--cap-add": "docker run", "--gpus": "docker run", "--no-deps": "pip install", "--pause": "dcgmi profile",
@@ -177,19 +177,20 @@ def prices_are(path: Path) -> bool:
     return price is not None and price.usd(1_000_000, 1_000_000) == Decimal("4.5")
 
 
-DOCUMENTED: dict[str, Shown] = {"STITCHCUDA_PRICES": prices_are}  # by the documentation, not by messages
+DOCUMENTED: dict[str, Shown] = {           # by the documentation, not by messages
+    "OPENAI_BASE_URL": lambda path: address("openai:x", None) == str(path),
+    "STITCHCUDA_RUNTIME_CACHE": lambda path: toolkit.runtime_cache() == path,
+}
 VARIABLES: dict[str, Shown] = {
     "CUDA_HOME": lambda path: headers._candidates()[0] == path / "include",
     "CUDA_PATH": lambda path: headers._candidates()[0] == path / "include",
     "CUDA_VISIBLE_DEVICES": lambda path: limits.clean_environment({})["CUDA_VISIBLE_DEVICES"] == str(path),
     "CXX": compiler_is,
-    "HTTPS_PROXY": lambda path: urllib.request.getproxies()["https"] == str(path),
     "OPENAI_API_KEY": lambda path: choose_model(None, None)[0].startswith("openai:"),
-    "OPENAI_BASE_URL": lambda path: address("openai:x", None) == str(path),
     "STITCHCUDA_CHECKPOINT": refused,
     "STITCHCUDA_DOCS": lambda path: index_store.home() == path,
     "STITCHCUDA_MEMORY": lambda path: location(path.parent) == str(path),
-    "STITCHCUDA_RUNTIME_CACHE": lambda path: toolkit.runtime_cache() == path,
+    "STITCHCUDA_PRICES": prices_are,
     "STITCHCUDA_WORKSPACE": lambda path: Workspace().root == path,
     "TMPDIR": lambda path: subprocess.check_output([sys.executable, "-c", "import tempfile as t; print(t.gettempdir())"])
     == f"{path}\n".encode(),
@@ -197,7 +198,8 @@ VARIABLES: dict[str, Shown] = {
 }
 NO_VARIABLES = {                           # macros, statuses and constants that sentences name
     "AT_PER_OPERATOR_HEADERS", "CAP_PERFMON", "CAP_SYS_ADMIN", "CONFIG_SECCOMP_FILTER", "CUPTI_ERROR", "ERR_NVGPUCTRPERM",
-    "HOST_TASKS", "M_PI", "PATH", "STITCHCUDA_MASKS", "STITCHSIM_BEGIN_SHARED", "SYS_ADMIN", "TORCH_EXTENSION_NAME",
+    "HOST_TASKS", "M_PI", "PATH", "PATH_OR_URL", "STITCHCUDA_MASKS", "STITCHSIM_BEGIN_SHARED", "SYS_ADMIN",
+    "TORCH_EXTENSION_NAME",
     "TVM_FFI_DLL_EXPORT_TYPED_FUNC", "TVM_FFI_THROW", "WORKSPACE_CHECK",
 }  # fmt: skip
 
@@ -313,7 +315,7 @@ def test_extras_of_the_documentation_are_there() -> None:
 
 def test_packages_of_the_system() -> None:
     assert found(r"apt(?:-get)? install ([^,;)]+)", TEXTS) == {"g++", "{}", "{}-{}-{} (from NVIDIA's apt repository"}
-    names = [*nsys_command._LIBRARIES.values(), *profilers._PACKAGES.values()]
+    names = list(nsys_command._LIBRARIES.values())
     assert all(re.fullmatch(r"lib[a-z0-9][a-z0-9.+-]*", name) for name in names)
     given = defaultdict(set)
     for node in ast.walk(ast.parse((PACKAGE / "tools/doctor/profilers.py").read_text())):
