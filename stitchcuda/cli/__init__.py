@@ -1,4 +1,6 @@
-"""The command line. Each group of commands is a file; `cli/app.py` mounts them.
+"""The command line: each group of commands is a file, and `cli/app.py` mounts them.
+
+Each group of commands is a file; `cli/app.py` mounts them.
 
 Commands parse, call and print; every decision is made in the rooms below.
 Where to look next: `cli/app.py`, then `cli/console.py` (what the commands share).

@@ -1,4 +1,6 @@
-"""The command line: parses, calls, prints. Every decision is made below it.
+"""The main commands: optimize, resume, show, sessions, verify, profile and doctor.
+
+Every decision is made below it.
 
 `--json` prints exactly one JSON object on stdout; all else goes to stderr. Exit codes: 0 accepted or nothing to do, 1
 ended without (or refused), 2 bad input or unavailable, 3 parked, 130 interrupted, 143 by SIGTERM, 129 by SIGHUP. An error for

@@ -1,4 +1,4 @@
-"""What all commands share: options, how one is run and ends, how an error is told, how a table is shown.
+"""What all commands share: common options, how errors and exit codes come about, how tables are printed.
 
 `--json` prints exactly one JSON object on stdout; all else goes to stderr. An error for people is one sentence; `--debug` adds
 the traceback and changes nothing else. SIGTERM and SIGHUP stop a command as Ctrl-C does, with exit codes of their own (143 and

@@ -1,4 +1,4 @@
-"""`stitchcuda docs`: the documentation index built, searched, and its sources listed.
+"""`stitchcuda docs`: builds and searches the documentation index, adds and removes documents, lists sources.
 
 Parses, calls, prints; what is indexed and how it is found is decided in `rag/`. `--json` prints one JSON object on stdout.
 `cli/app.py` mounts `app`; what its commands share with the others is in `cli/console.py`.

@@ -1,4 +1,4 @@
-"""`stitchcuda memory`: what earlier sessions have taught, listed, and carried between workspaces as export files.
+"""`stitchcuda memory`: lists lessons of earlier sessions, exports and merges them.
 
 Parses, calls, prints; what a memory is and how files are merged is decided in `memory/`. `--json` prints one JSON object on
 stdout. `cli/app.py` mounts `app`; what its commands share with the others is in `cli/console.py`.

@@ -1,4 +1,4 @@
-"""Chat models as a person names them on the command line: `--model`, `--model-option`, and the choice where none is named.
+"""Parses `--model` and `--model-option`, and chooses the model where none is named.
 
 It asks no model and imports no provider; what becomes of the names is in `engineers/selection.py`.
 """

@@ -1,4 +1,4 @@
-"""`stitchcuda report`: a session as one HTML file that opens offline, or two sessions side by side.
+"""`stitchcuda report`: writes a session's HTML report, or the page that compares two sessions.
 
 Parses, calls, writes, prints; what is shown is decided in `report/` and gathered in `report/report_facts.py`. `--json` prints
 one JSON object on stdout. `cli/app.py` mounts `report`.

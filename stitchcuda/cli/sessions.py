@@ -1,4 +1,6 @@
-"""The commands for sessions that are there: diff, fork, replay, rm, export, import. Parses, calls, prints.
+"""The commands for existing sessions: diff, fork, replay, rm, export, import.
+
+Parses, calls, prints.
 
 Everything is decided in `keeping/`. `optimize`, `resume`, `sessions` and `show` are in `cli/app.py`.
 """

@@ -1,4 +1,4 @@
-"""What a session, a verdict and a machine came to, told to a person: tables for rich, and a few lines at the end.
+"""Prints what a session, a verdict and a machine came to: tables, and a few lines at the end.
 
 A speed-up is printed for the tiers measured and timed only; anything else is called a prediction. Nothing here computes a
 result: the figures are the session's own.

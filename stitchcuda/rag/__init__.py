@@ -1,4 +1,4 @@
-"""Documentation that answers: CUDA, cuBLASLt and cuDNN by name, by words and by meaning, with citations.
+"""Documentation search: CUDA, cuBLASLt and cuDNN by name, by words and by meaning, with citations.
 
     from stitchcuda.rag import DocsRetriever, add_documents
 

@@ -1,4 +1,4 @@
-"""What a user has added to the documentation, on disk beside the indexes: one file for each source, read again by every build.
+"""Keeps the documents that a user has added, one file for each source, read again by every build of the index.
 
 A file's first line is its `Addition`, every other line one chunk, all as JSON. It splits and indexes nothing.
 Where to look next: `rag/additions.py` (who writes), `rag/sources.py` and `rag/building.py` (who read).

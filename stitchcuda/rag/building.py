@@ -1,4 +1,4 @@
-"""Builds the index of what is on this machine: names and words first, which can be searched at once, then vectors.
+"""Builds the documentation index: names and words first, which can be searched at once, then vectors.
 
 What did not change is not read again: parsed sources and embeddings are kept by content. One build at a time; the index before
 stays in use until the new one is whole. Where to look next: `rag/sources.py`, `rag/index_store.py`, `rag/vectors.py`.

@@ -1,4 +1,4 @@
-"""SQLite files of what can be made again: opened, told apart from damaged ones, removed.
+"""Opens SQLite caches that can be made again, and removes damaged ones.
 
 Only damage is a reason to remove one: a disk that is full and another process at work are not. It holds nothing itself.
 Where to look next: `rag/building.py` (parsed sources), `rag/vectors.py` (embeddings).

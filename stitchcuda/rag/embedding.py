@@ -1,4 +1,4 @@
-"""Sentence embeddings on the CPU: the model that the user names, else the small one that a Python package carries.
+"""Computes sentence embeddings on the CPU, with the user's model or the small one that a Python package carries.
 
 It never touches a GPU, where programs are being timed, and asks no hub for the carried model. torch is imported when the first
 text is embedded, not before. Where to look next: `rag/vectors.py`, which keeps and searches what comes of it.

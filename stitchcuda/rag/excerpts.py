@@ -1,4 +1,4 @@
-"""Hits as text that fits a budget of tokens: whole declarations first, then what is said of them, then the rest.
+"""Fits search results into a budget of tokens: declarations first, then what is said of them.
 
 Nothing is cut inside a declaration: one that does not fit is left out, and its title says that it exists. It counts with
 whatever counter it is given. Where to look next: `engineers/tokens.py`.

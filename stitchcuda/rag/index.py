@@ -1,4 +1,4 @@
-"""An opened index of documentation: exact names, words and meaning, fused into one ranking with citations.
+"""Searches an opened index by names, words and meaning, fused into one ranking with citations.
 
 It reads what `rag/building.py` has published and changes nothing. Without vectors or without a model it goes by names and words
 and says so. Where to look next: `rag/ranking.py` (how rankings become one), `rag/excerpts.py` (how hits are shown).

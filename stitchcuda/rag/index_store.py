@@ -1,4 +1,4 @@
-"""Where indexes lie and how one takes another's place: whole folders, published by renaming one small file.
+"""Stores indexes as whole folders and publishes a new one by renaming one small file.
 
 A reader finds an index that is whole or the one before it, never half of one; whoever builds holds a lock. It knows nothing of
 what is inside. Where to look next: `rag/building.py`, which writes; `rag/index.py`, which opens.

@@ -1,4 +1,4 @@
-"""LangChain documents of a file, a folder or a URL, read by the loaders of langchain-community (extra `documents`).
+"""Loads a file, a folder or a URL as LangChain documents, by langchain-community's loaders (extra `documents`).
 
 Nothing else in `rag/` reads a user's files or touches a network, and this does so only for `stitchcuda docs add`.
 Where to look next: `rag/additions.py` (what becomes of the documents), `rag/sections.py` (how they are split).

@@ -1,4 +1,4 @@
-"""Our own pages on techniques, a Markdown file each in `playbook/`: a chunk for each page's head and each of its sections.
+"""Reads our own pages on techniques (`rag/playbook/*.md`) into chunks, one for each section.
 
 They belong to the package and need no toolkit.
 Where to look next: `rag/playbook/` (the pages), `rag/loaders.py` (other people's pages).

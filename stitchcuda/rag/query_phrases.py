@@ -1,4 +1,4 @@
-"""What people ask when a symbol is the answer, in our own words: `phrases/*.txt`, read into symbol → phrases.
+"""Reads the phrases that people ask for a symbol by: `rag/phrases/*.txt` as symbol → phrases.
 
 Headers say little in the words that people use. A file has blocks: a line of symbols that answer alike, the main one first,
 then a line `- phrase` each; `playbook:SLUG` stands for a page. It finds nothing itself. Where to look next: `rag/words.py`,

@@ -1,4 +1,4 @@
-"""Several rankings made one: reciprocal rank fusion, and of chunks that say the same only the first.
+"""Fuses several rankings into one by reciprocal rank, and drops chunks that say the same.
 
 Pure functions. Source of the formula: Cormack, Clarke and Büttcher, "Reciprocal Rank Fusion outperforms Condorcet and
 individual rank learning methods" (SIGIR 2009). Where to look next: `rag/index.py`, which ranks.

@@ -1,4 +1,4 @@
-"""The index as a LangChain retriever, for chains and agents of the user's own.
+"""A LangChain retriever over the documentation index, for a user's own chains and agents.
 
     from stitchcuda.rag import DocsRetriever
     DocsRetriever(k=4, libraries=("cublas",)).invoke("which alignment does the workspace need?")

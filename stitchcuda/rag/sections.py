@@ -1,4 +1,4 @@
-"""LangChain documents as chunks: Markdown and HTML by their headings, all of it by length, with what a citation shows.
+"""Splits LangChain documents into chunks: by headings, then by length, with what a citation shows.
 
 HTML becomes Markdown first: the HTML splitters of langchain-text-splitters change the order of words and the lines of code,
 and drop anchors. Where to look next: `rag/additions.py`, which keeps the chunks.

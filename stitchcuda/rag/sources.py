@@ -1,4 +1,4 @@
-"""What there is to read on this machine: headers, the documents that the user has added, and our playbook.
+"""Lists what there is to index on this machine: headers, the user's documents, and our playbook.
 
 It lists files and hashes them; nobody has parsed anything yet. Where to look next: `rag/added_files.py` (what was added),
 `rag/headers/places.py` (which headers), `rag/building.py` (what becomes of them).

@@ -1,4 +1,4 @@
-"""Statuses that a message tells as numbers, by their names: "cublasLtMatmul returned 7" is CUBLAS_STATUS_INVALID_VALUE.
+"""Translates status numbers in a message to names: "cublasLtMatmul returned 7" is CUBLAS_STATUS_INVALID_VALUE.
 
 The names come from the index' own enums. It reads messages and decides nothing. Where to look next: `rag/lookup.py`.
 """

@@ -1,4 +1,4 @@
-"""Chunks on disk and the table of their names: one read-only SQLite file.
+"""Looks up chunks by exact symbol name in a read-only SQLite file.
 
 A name is found as it is written, else whatever its capitals; `cg::reduce`, `BlockReduce<float, 128>::Sum` and PTX's
 `cp.async.bulk` are understood. It ranks nothing by words. Where to look next: `rag/index.py`.

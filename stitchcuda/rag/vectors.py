@@ -1,4 +1,4 @@
-"""Chunks by meaning: exact search over their embeddings with FAISS, and the cache from which only new texts are embedded.
+"""Searches chunks by meaning with FAISS, and caches embeddings so that only new texts are embedded.
 
 An index is a plain FAISS file, a row for each chunk and each phrase that people ask it by; the cache is one SQLite file for
 all indexes of a user. It loads no model to open an index. Where to look next: `rag/embedding.py` (the model), `rag/building.py`

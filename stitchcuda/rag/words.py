@@ -1,4 +1,4 @@
-"""Words of documentation and of queries, and the index that finds chunks by them (BM25, by bm25s).
+"""Searches chunks by words (BM25): how identifiers and abbreviations are split into words.
 
 Identifiers are cut where their parts begin, so `cublasLtMatmulDescSetAttribute` is found by "set the attribute of a matmul
 descriptor"; abbreviations count as what they stand for. It knows nothing of meaning: see `rag/vectors.py`.

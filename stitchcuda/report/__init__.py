@@ -1,4 +1,4 @@
-"""The report of a session: one HTML file that opens offline, and a page that sets two sessions side by side.
+"""The report of a session as one HTML file that opens offline, and a page that compares two sessions.
 
 It reads records and writes text; it runs nothing, changes nothing in a workspace and judges nothing. Every figure states what
 it rests on, and what nothing timed is called a prediction. Where to look next: `report/gathering.py` (what is read),

@@ -1,4 +1,4 @@
-"""What the program stands beside, as a few bars on the card: baselines where it was timed, else the prediction's figures.
+"""Draws the program's time beside its baselines as bars; the prediction's figures where nothing was timed.
 
 Everything timed is told as times over eager, each in turns with eager in its own process, so bars of different processes can be
 compared; milliseconds of different processes could not. Where to look next: `report/figures.py` (figures over attempts).

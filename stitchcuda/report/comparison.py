@@ -1,4 +1,4 @@
-"""Two sessions beside each other: settings that differ, tasks, best times in one figure, a diff of their programs.
+"""Makes the page that compares two sessions: settings, tasks, best times, and a diff of their programs.
 
 Pure functions of findings, but for the programs' files, which are read from the stores. It says of neither session that it is
 better: times of different devices are not compared, and tasks of different references are not matched.

@@ -1,4 +1,4 @@
-"""What an attempt has changed: its program's files against those of the program that it started from, line by line.
+"""Computes what an attempt has changed: the diff of its program against the one that it started from.
 
 Files are compared by digest first, so only what differs is read. It trims nothing (see `report/trimming.py`) and writes
 nothing.

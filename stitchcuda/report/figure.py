@@ -1,4 +1,4 @@
-"""A figure as a page draws it: plotly's traces and layout as plain data, the same figures as a table, and a sentence on it.
+"""The record of a figure: plotly traces and layout as plain data, the same numbers as a table, and a caption.
 
 Colours are named by what they stand for ("@own"): the page's style knows them, for light and for dark. Text of others goes
 through `foreign.label` before it gets in here, since plots understand a little HTML. A figure without data says why in `empty`.

@@ -1,4 +1,4 @@
-"""Figures of attempts and tasks: the best time over attempts, predicted against measured savings, shares of work by origin.
+"""Makes the figures of attempts and tasks: best time, predicted against measured savings, shares of work by origin.
 
 Pure functions of findings. What nothing timed is called a prediction, in the figure itself. Where to look next:
 `report/profile_figures.py` (kernels), `report/figure.py` (the record).

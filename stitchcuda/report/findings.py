@@ -1,4 +1,6 @@
-"""What a report shows of a session, as frozen records. Nothing is read or decided here.
+"""The records of everything that a report shows of a session.
+
+Nothing is read or decided here.
 
 Where to look next: `report/gathering.py` (who fills them in), `report/report_facts.py` (the card's words), `report/page.py`
 (who shows them).

@@ -1,4 +1,6 @@
-"""From a session's state, its attempts and the store to all that a report shows of it. Pure reading.
+"""Gathers everything that a report shows from a session's state, attempts and artefacts.
+
+Pure reading.
 
 What is missing or damaged becomes a sentence in `lost`, never an error: a report is made of what is there. Nothing is added to
 what the session has found but sums and floors. Where to look next: `report/report_facts.py` (who calls this),

@@ -1,4 +1,4 @@
-"""A report as one HTML file that opens offline: findings through templates, with everything that it needs inside.
+"""Renders a report as one self-contained HTML file from findings and templates.
 
 What models and compilers wrote is escaped by the templates, and nothing in the page runs but its own script, whose hash its
 policy names; nothing is loaded from anywhere. Long texts are trimmed to the room there is, and say so. It reads no session and

@@ -1,4 +1,4 @@
-"""Figures of what profilers saw: where the time of a call goes before and after, how close kernels come to the device's limits.
+"""Makes the figures of profiles: where the time of a call goes, and how close kernels come to the device's limits.
 
 Pure functions of findings; where nobody looked, the figure says why. Where to look next: `report/figures.py` (attempts and
 tasks).

@@ -1,4 +1,4 @@
-"""What a report needs of a session, gathered where sessions are known: its card in the words of the summary, and its findings.
+"""Reads a session into the findings of a report: its headline, facts and settings; damage becomes a sentence.
 
 Reading only, and of whatever is there: what is damaged becomes a sentence in the findings. Where to look next:
 `report/gathering.py` (the rest), `sessions/outcome_text.py` (whose words these are), `cli/report.py` (who asks).

@@ -1,4 +1,4 @@
-"""The way a session took through the graph, as its record tells it: how often each edge was taken, and the steps in order.
+"""Counts how often a session took each edge of the graph, and lists its steps in order.
 
 Steps that ended without a draft are in no record and are not counted. Nothing is decided here: the graph is wired in
 `graph/graph.py`.

@@ -1,4 +1,4 @@
-"""Room for long texts: which lines of diffs and logs a page shows, so that it stays small, and how many it leaves out.
+"""Decides which lines of diffs and logs a page shows, so that it stays small, and counts the rest.
 
 Small texts stay whole; what is large shares the room that is left evenly. What is left out is counted, so that the page can say
 so. Sizes are bytes as they stand in the page, escaped.

@@ -1,4 +1,4 @@
-"""Text that models, compilers and programs have written, made harmless to look at: nothing in it acts, nothing in it hides.
+"""Makes text from models, compilers and programs harmless to show: no control characters, no hidden direction marks.
 
 Escaping for HTML is the template's doing; this takes what escaping leaves: control characters, terminal colours, marks that
 turn the direction of writing, and the little HTML that plots understand. It cuts nothing off without saying so.

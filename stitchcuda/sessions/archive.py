@@ -1,4 +1,4 @@
-"""A session as one file, to be carried to another workspace or another kind of store: `export` writes it, `import_` reads it.
+"""Exports a session as one file, and imports it into another workspace or another kind of store.
 
     session.json  ledger.jsonl  transcript.jsonl  checkpoints.sqlite  artefacts/SHA-256  files/report.md
 

@@ -1,4 +1,4 @@
-"""Two sessions side by side: what was asked differently, what each came to, and the difference of their programs.
+"""Compares two sessions: different settings, what each came to, and the diff of their programs.
 
 Pure reading. A side is a session, or `SESSION@N` for its program as it was after attempt N, 0 for the start.
 """

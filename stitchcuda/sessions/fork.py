@@ -1,4 +1,4 @@
-"""A fork: a new session that goes on from an attempt of another one, with other settings if they are given.
+"""Forks a session: a new one that starts from an attempt of another, with other settings if they are given.
 
 The record up to that attempt is the new session's too, and what its models were told and answered until then; nothing that came
 later is. The graph's state is taken from the checkpoint that was kept for the attempt. The session that is forked stays as it

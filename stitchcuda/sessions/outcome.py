@@ -1,4 +1,4 @@
-"""What a session came to, or stands at, in the fields of `--json`: read from its state and record, nothing is judged anew here.
+"""Computes a session's outcome: the fields of `--json`, read from its state and record; nothing is judged anew.
 
 `sessions/session.py` reads a session and asks for this; `cli/summary.py` and `report/report_facts.py` tell it to people.
 """

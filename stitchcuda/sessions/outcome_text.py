@@ -1,4 +1,4 @@
-"""What a session came to, in sentences: how it ended, what may be said of its speed-up, and which commands go on from there.
+"""Says in sentences how a session ended, what may be claimed of its speed-up, and which commands come next.
 
 A speed-up is said for the tiers measured and timed only; anything else is called a prediction.
 Where to look next: `sessions/outcome.py` (the figures), `cli/summary.py` and `report/report_facts.py` (who shows them).

@@ -1,4 +1,4 @@
-"""A session seen from a terminal while it runs: a live panel where there is one, plain lines where there is not.
+"""Shows a running session: a live panel in a terminal, plain lines elsewhere.
 
 Both are fed with a session's events (see `nodes/context.py`) and write to stderr, so stdout stays clean. Nothing here
 changes or decides anything.

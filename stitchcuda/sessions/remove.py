@@ -1,4 +1,4 @@
-"""Removing sessions, and sweeping out what no session refers to any more.
+"""Removes sessions, and artefacts that no session refers to any more.
 
 What is referred to is found as a garbage collector finds it that knows no types: every run of 64 hexadecimal digits in a
 session's record, ledger, transcript and checkpoints, and in the artefacts they name, counts as a digest. So nothing that is in

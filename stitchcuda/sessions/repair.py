@@ -1,5 +1,6 @@
-"""Before a session goes on: what it rests on is looked at, and where something is missing or damaged it goes back to the last
-step at which all was whole, and says what was lost. What it rests on is known here for archives too.
+"""Repairs a session before it goes on: goes back to the last step at which nothing was missing or damaged.
+
+What it rests on is known here for archives too.
 
 Nothing is thrown away: a ledger that is cut and a checkpoint file that cannot be read stay beside the new ones. What was not
 damaged is not done again: attempts that the ledger has are taken over, replies come from the transcript.

@@ -1,5 +1,4 @@
-"""A replay: a session run again from its record, by what its models replied and people answered then, and held against what it
-came to.
+"""Replays a session from its recorded replies and compares what comes of it with what the session came to.
 
 Nobody is asked and nobody is waited for: where the record ends, the replay ends. What the tools find is found anew.
 """

@@ -1,4 +1,4 @@
-"""Runs a session: takes it over, mends what is damaged, drives the graph from where it stands until it ends or waits.
+"""Runs a session: locks it, repairs damage, and drives the graph until it ends or waits.
 
 What a session is, and how it is read, is in `sessions/session.py`; this module imports the graph and all that nodes need, so it
 is imported when something runs.

@@ -1,4 +1,4 @@
-"""A session: the public way to run the graph on a reference, to go on with it later, and to read what came out.
+"""The public `Session`: starts the graph on a reference, resumes it, and reads what came out.
 
 `optimize` starts one, `resume` goes on with one, `sessions` lists them. A session is checkpointed after every node, so a
 crash, Ctrl-C or a move to another machine loses nothing but the node under way. This module decides nothing about programs:

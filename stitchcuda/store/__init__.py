@@ -1,4 +1,4 @@
-"""The workspace: where sessions live, and how what they rest on is kept whole.
+"""Stores sessions and everything they rest on: artefacts by digest, ledgers, checkpoints, locks.
 
 `store/workspace.py` is one workspace, `store/store.py` what its two stores (`store/folder_store.py`, `store/postgres_store.py`)
 have in common, `store/session_record.py` what a session was asked to do. It never decides anything about attempts and knows no

@@ -1,4 +1,4 @@
-"""The default saver: one SQLite file per session, thinned to one checkpoint per attempt once its verdict is stored.
+"""Saves a session's graph checkpoints in one SQLite file, thinned to one per attempt once its verdict is stored.
 
 SQLite writes the whole state at every step, so without thinning 500 attempts of eight nodes cost tens of megabytes. Write-ahead
 logging with synchronous=NORMAL: a killed process loses no committed step, and after a power cut the ledger, which is fsynced

@@ -1,5 +1,6 @@
-"""A PostgreSQL database by its URL: connecting, connecting again, making tables once, and saying what went wrong without the
-URL's password. A URL that can be read in two ways is not used, and nothing of it is shown.
+"""Connects to a PostgreSQL database by its URL, reconnects, makes tables once, and reports errors without the password.
+
+A URL that can be read in two ways is not used, and nothing of it is shown.
 
 The packages are an extra (`postgres`), imported on first use. Tables are made under an advisory lock that is polled
 for, since waiting inside a statement would block the index that another process is building. It knows no tables: see

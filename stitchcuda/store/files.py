@@ -1,5 +1,6 @@
-"""Writing so that a file is whole or as it was, and a failed write is a sentence for people. Knows nothing of what is
-written."""
+"""Writes a file so that after a crash it is either complete or as it was; a failed write is a sentence for people.
+
+Knows nothing of what is written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The store of a workspace that is one folder: artefacts by digest, and a folder for each session.
+"""Stores a workspace in one folder: artefacts by digest, and a folder for each session with its ledger and lock.
 
     WORKSPACE/artefacts/ab/cdef…          any bytes, named by their SHA-256, verified when read
     WORKSPACE/sessions/NAME/session.json  what was asked for           .../ledger.jsonl       attempts, append-only

@@ -1,4 +1,4 @@
-"""Who owns a session in a database that several machines share: a row with a heartbeat, and a token that grows with each owner.
+"""Decides which machine owns a session in a shared database: a row with a heartbeat, and a token that grows with each owner.
 
 A lock alone has no lease: it stays with a machine that is paused, and goes from one whose network was away for a moment. Here
 an owner that gives no sign of life for `LEASE_S` may be replaced, and each of its writes checks in its own transaction that it

@@ -1,4 +1,4 @@
-"""An append-only file of records, one checksummed JSON line each: the form of a session's ledger and of its transcript.
+"""Reads and appends checksummed JSON lines: the file format of a session's ledger and of its transcript.
 
 A record is there when its line is whole: a line torn by a crash is cut off by the next writer and never counts. The first
 record with an id stays; the file is read again when another process has added to it. It knows nothing of what the records

@@ -1,4 +1,4 @@
-"""Checkpoints in the database that keeps the sessions (`store/postgres_store.py`), thinned to one per attempt as in SQLite.
+"""Saves a session's graph checkpoints in PostgreSQL, thinned to one per attempt as in SQLite.
 
 Each write is in a transaction that first checks that this process still owns the session; it is written once more, to the same
 end, where the connection was lost. LangGraph's own tables; what a value was between two attempts goes with the checkpoints that

@@ -1,4 +1,4 @@
-"""The store of a workspace that several machines share: sessions, artefacts, ledgers and transcripts in PostgreSQL.
+"""Stores a workspace that several machines share in PostgreSQL: sessions, artefacts, ledgers and transcripts.
 
 A session has one owner at a time: a row with a heartbeat and a token that grows with each owner (`store/lease.py`). Whatever
 belongs to a session is written in a transaction that checks the token first, so a former owner that wakes up writes nothing.

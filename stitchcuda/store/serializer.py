@@ -1,4 +1,4 @@
-"""How checkpoints hold values, in a file or a database, and what is said where they cannot be read or written.
+"""Encodes and decodes the values in checkpoints, and turns damaged or unreadable ones into a sentence.
 
 Only our own records are read back (strict msgpack), since a workspace may come from another machine, and each value with a
 checksum of its own: what is not what was written is told as damage, never taken for a state.

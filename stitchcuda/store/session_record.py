@@ -1,4 +1,4 @@
-"""What a session was asked to do, as its record says."""
+"""The record of what a session was asked to do: reference, settings, device, when."""
 
 from __future__ import annotations
 

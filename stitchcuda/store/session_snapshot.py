@@ -1,4 +1,4 @@
-"""Where a session stands, read from its newest checkpoint without the graph: quick to import, for whoever only looks.
+"""Reads from the newest checkpoint where a session stands, without importing the graph.
 
 What tasks of the step under way have handed in already counts as done. Who goes on from there is `sessions/running.py`.
 """

@@ -1,4 +1,4 @@
-"""Where sessions live: what a folder and a database have in common, and programs as trees of artefacts.
+"""Defines what the folder store and the PostgreSQL store have in common: artefacts, ledgers, and programs as trees of files.
 
 Two stores keep it: `store/folder_store.py` and `store/postgres_store.py`. Nothing here knows what a session means.
 """

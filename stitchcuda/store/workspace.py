@@ -1,4 +1,4 @@
-"""The workspace: one relocatable folder for sessions, or that folder beside a database that several machines share.
+"""A workspace: one relocatable folder with sessions, or that folder beside a database that several machines share.
 
     WORKSPACE/cache/                      builds; may be deleted at any time
     WORKSPACE/memory.sqlite               lessons of its sessions

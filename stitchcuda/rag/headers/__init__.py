@@ -1,1 +1,3 @@
-"""Headers by symbol: what they declare and what their comments say. Where to look next: `rag/headers/reading.py`."""
+"""Reads CUDA's headers by symbol: what they declare and what their comments say.
+
+Where to look next: `rag/headers/reading.py`."""

@@ -1,4 +1,4 @@
-"""Chunks from the entries of headers: overloads put together, types with their members, values under the names people use.
+"""Turns header entries into chunks: overloads together, types with their members, values under the names people use.
 
 Nothing that a header declares gets lost: what has no chunk of its own is a name of another's. It reads no files. Where to look
 next: `rag/headers/reading.py` (entries), `rag/index.py` (what becomes of them).

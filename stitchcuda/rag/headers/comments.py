@@ -1,4 +1,4 @@
-"""A comment of NVIDIA's headers in plain words: doxygen's and reStructuredText's markup taken off, formulas made readable.
+"""Turns a header's comment into plain words: doxygen and reStructuredText markup removed, formulas made readable.
 
 What it does comes first, then parameters, notes, details and what is returned: a text cut short keeps what a caller needs. Left
 out are lists of related functions, notes that stand on every function, and remarks for NVIDIA's own tools. It knows nothing of

@@ -1,4 +1,4 @@
-"""What a C or C++ header declares, with the comments that stand beside it: functions, types, their members, values, macros.
+"""Parses what a C or C++ header declares, with the comments beside it: functions, types, members, values, macros.
 
 It reads text, as a person would: nothing is preprocessed, of the branches of a condition each counts, and where a header is too
 clever something is missed rather than made up. Where to look next: `rag/headers/tokens.py` (its text),

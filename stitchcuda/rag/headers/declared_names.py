@@ -1,4 +1,4 @@
-"""Which names one declaration of C or C++ declares, from its text alone: a function's among macros, attributes and templates.
+"""Finds the names that one C or C++ declaration declares, from its text alone.
 
 It compiles nothing, and what it cannot make out it leaves out. Where to look next: `rag/headers/declarations.py`, which cuts
 headers into declarations.

@@ -1,4 +1,4 @@
-"""Which headers of this machine are read, what library each belongs to, and that library's version.
+"""Finds the headers on this machine, which library each belongs to, and that library's version.
 
 The toolkit's own, cooperative groups, CUB and libcu++, and those of NVIDIA's libraries, from where a build would take them: the
 system or Python's packages. It opens only what states a version. Where to look next: `rag/headers/reading.py`, which reads them

@@ -1,4 +1,4 @@
-"""All that the headers declare and say, one entry a declaration: comments in plain words, macros of qualifiers read through.
+"""Reads all headers into entries, one for each declaration, with the comment in plain words.
 
 It reads text and keeps nothing; what is not public (details, private parts) is left out. Where to look next:
 `rag/headers/declarations.py` and `rag/headers/comments.py`, which read one header; `rag/headers/chunks.py`, which puts entries

@@ -1,4 +1,4 @@
-"""A header's text as tokens: comments, directives, literals, marks and code; where a body ends; what is put right beforehand.
+"""Splits a header's text into tokens: comments, directives, literals, marks and code.
 
 It knows nothing of declarations. Where to look next: `rag/headers/declarations.py`, which reads the tokens.
 """

@@ -1,4 +1,4 @@
-"""nvcc's target for a GPU: its own machine code where the toolkit knows it, else PTX that the driver compiles.
+"""Chooses nvcc's target for a GPU: its own machine code where the toolkit knows it, else PTX that the driver compiles.
 
 The suffix `a` (`sm_90a`) costs nothing where nobody uses what it brings: nvcc 13.0 made the same instructions as for `sm_90` of
 ten different kernels. Without it wgmma does not assemble. Such code runs on that one generation only, which is the one that a

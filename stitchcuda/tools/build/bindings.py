@@ -1,4 +1,4 @@
-"""What a program's sources are compiled and linked against on a GPU: tvm-ffi, or torch as its extensions are.
+"""Decides what a program is compiled and linked against on a GPU: tvm-ffi, or torch as an extension is.
 
 Only facts: folders, flags, libraries. It runs no compiler and imports neither of the two. Where to look next:
 `tools/build/nvcc.py`.

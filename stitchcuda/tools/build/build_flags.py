@@ -1,4 +1,4 @@
-"""Which compiler flags a program may ask for: those that say how its own code is compiled, by a list of what is known.
+"""Decides which compiler flags a program may ask for, by a list of allowed ones.
 
 Anything that loads or runs something, reads or writes elsewhere, or that nobody asked for so far is refused with one sentence.
 It runs nothing. Where to look next: `verify/program/builder_worker.py`, which hands the answers to the compilers without any

@@ -1,4 +1,4 @@
-"""Many programs built at once: as many compilers as the machine bears, nothing twice, one program's errors its own.
+"""Builds many programs at once: as many compilers as the machine bears, nothing twice, one program's errors its own.
 
 It runs nothing of what it builds and gives no verdicts; it fills the cache from which a judge's builder is served.
 Where to look next: `tools/build/nvcc.py` (one program), `tools/build/compilers.py` (turns).

@@ -1,4 +1,4 @@
-"""A fingerprint of a program's sources: two programs that have the same one need not both be checked and timed.
+"""Computes a fingerprint of a program's sources without comments: equal programs need not both be checked and timed.
 
 C++ and CUDA count without comments and with one blank for each run of white space, Python by its syntax tree, other files byte
 by byte. Programs that do the same may have different fingerprints. Programs that have the same one do the same, unless they act

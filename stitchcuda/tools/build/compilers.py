@@ -1,4 +1,4 @@
-"""The host's compiler; how many compilers of this process run at once, and that no two of ours make the same file.
+"""Finds the host compiler, limits how many compilers run at once, and keeps two from making the same file.
 
 The number is per process; one maker per file holds among all processes that share a cache. It compiles nothing itself.
 Where to look next: `tools/build/nvcc.py` (who asks for turns), `tools/build/build_pool.py` (who sets the number).

@@ -1,4 +1,4 @@
-"""Machine code as instructions: finds NVIDIA's disassemblers, runs them in the sandbox, reads what they print.
+"""Disassembles a binary into SASS instructions: finds NVIDIA's disassemblers and runs them in the sandbox.
 
 Cubins, and those that `cuobjdump` takes out of an object or a library, go to `nvdisasm`, whose JSON names every part of an
 instruction. It counts and judges nothing. Where to look next: `tools/build/sass.py`.

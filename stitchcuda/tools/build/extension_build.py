@@ -1,4 +1,4 @@
-"""Compiles one source in torch-extension style faster than torch does: with a light front, and nvcc's halves side by side.
+"""Compiles a torch-extension source faster than torch does: a lighter header, and host and device passes side by side.
 
 A source that does not compile with the front is compiled with torch's headers as they are, and the errors are those. How much
 is won: `benchmarks/extension_builds.py`. It caches nothing. nvcc's own front ends could keep headers precompiled, but their

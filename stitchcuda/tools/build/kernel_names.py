@@ -1,4 +1,5 @@
-"""Names of the kernels that a built library holds, from its own tables: what a program's text says of itself decides nothing.
+"""Lists the kernels that a built library holds, from the binary's own tables, and classifies a kernel's name by origin.
+
 And whose a kernel is that a profiler names.
 
 `in_library` reads the device code that lies in the file (cubins, ELF files within the ELF file); where that is compressed, the

@@ -1,4 +1,4 @@
-"""NVIDIA's libraries that a program's sources include: where their headers and shared libraries are, and what to link.
+"""Finds NVIDIA's libraries that a program's sources include: headers, shared libraries, and what to link.
 
 It reads include lines and looks for files; it compiles nothing, installs nothing, and a program has no say in where is
 looked. Static libraries are never taken: their kernels could not be told from the program's own. Where to look next:

@@ -1,4 +1,4 @@
-"""Rewrites CUDA sources so that each kernel can be switched off and counted: the "masked" build of a program on a GPU.
+"""Rewrites CUDA sources so that each kernel can be switched off and counted on a GPU (for ablation).
 
 Every `__global__` body begins with `if (skipped(k)) return;`, where `skipped` reads a switch in device memory (so that graph
 replays obey it too) and counts the launch. The library then exports the weak variable `stitchcuda_masks`, a list with one entry

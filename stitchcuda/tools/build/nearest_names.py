@@ -1,4 +1,4 @@
-"""Which names are nearest to one that does not exist, for whoever made it up; and a compiler's errors with such names added.
+"""Adds the nearest existing names to a compiler's errors about names that do not exist.
 
 What language models make up has the words of real names in another order, one too many, in an old form, or with another API's
 prefix. Pieces of three characters find these where edit distances do not, in some milliseconds for thousands of names.

@@ -1,4 +1,4 @@
-"""Runs nvcc's own passes for one object beside each other: the host's half and the device's half need nothing of one another.
+"""Runs nvcc's host and device passes for one object side by side, from the commands of nvcc's dry run.
 
 nvcc runs six programs in a row; a dry run prints them as a shell would take them. The two halves are put into one script, in
 which they run at once: about a third less time on two cores and more. What they read, print and make is the same. A dry

@@ -1,4 +1,4 @@
-"""Keeps the host compiler's reading of headers: what nvcc hands it begins with the same hundred thousand lines each time.
+"""Caches the precompiled headers that nvcc's generated host code begins with.
 
 That file is the text of all headers, then the program. The first part, up to the first line of a file of the program's, is kept
 as a precompiled header under the digest of its text and of the compiler's flags, so it means what the text means; gcc checks

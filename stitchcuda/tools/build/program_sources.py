@@ -1,4 +1,4 @@
-"""Which files of a program are built, and what belongs together: looked up, never changed or compiled.
+"""Lists which files of a program are built, and which belong together.
 
 Where to look next: `tools/build/nvcc.py` (one program's build), `tools/build/build_pool.py` (many).
 """

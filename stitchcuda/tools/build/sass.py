@@ -1,4 +1,4 @@
-"""What the compiler really made of each kernel: widths of its memory accesses, units it uses, local memory, loops.
+"""Reads from a kernel's machine code what the compiler made of it: access widths, units used, local memory, loops.
 
 Counts are of instructions as they stand in the code, not of executions. It needs no GPU and knows nothing of time: what a
 profiler measures is explained by this, never replaced. Where to look next: `tools/build/disassembly.py` (who reads the machine

@@ -1,4 +1,4 @@
-"""A light front for sources that include all of torch: the same declarations, only those that the source can mean.
+"""A lighter header in place of torch's for one source: only the declarations that the source can mean.
 
 `torch/types.h` comes to 370,000 lines, of which a kernel's host code means a hundred; nvcc reads them three times. The front
 stands in its place while one source is compiled: torch's own `ATen/core/Tensor.h`, the operators whose names occur in the

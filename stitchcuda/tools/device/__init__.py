@@ -1,4 +1,4 @@
-"""What this machine is: its GPU and toolkit, the ceilings that were measured on it, and whose turn it is on the GPU.
+"""What this machine is: its GPU and toolkit, the bandwidth and rates measured on it, and the lock for timing on the GPU.
 
 It knows no program and imports no other room of the tools. Start at `tools/device/device.py`, then `tools/device/toolkit.py`
 and `tools/device/ceilings.py`.

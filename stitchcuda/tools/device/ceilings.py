@@ -1,5 +1,4 @@
-"""The ceilings that this machine's GPU reaches, measured once and kept:
-`python -m stitchcuda.tools.device.ceilings [--again]`.
+"""Keeps the bandwidth and FLOP rates that this GPU reaches, measured once: `python -m stitchcuda.tools.device.ceilings`.
 
 Measured in a process of its own (`tools/device/ceilings_worker.py`), so whoever asks needs no torch and holds no CUDA context.
 Kept as JSON in the user's cache under GPU, driver, torch and its CUDA. What lies outside of the GPU's data sheet is refused and

@@ -1,5 +1,4 @@
-"""Measures what the first GPU reaches, in this process: `python -m stitchcuda.tools.device.ceilings_worker` prints JSON
-(torch).
+"""Measures the bandwidth and FLOP rates of the first GPU, in this process, and prints them as JSON (torch).
 
 Copies far larger than L2, torch's own matrix products, the host's time for one operator; device events, warm-up, medians. It
 keeps nothing and judges nothing. On a CPU the same code runs with other clocks, for tests. Where to look next:

@@ -1,4 +1,4 @@
-"""What vendors' data sheets say of GPUs: the frame that a measured ceiling must lie in, and what nominal figures are made of.
+"""Data-sheet figures of GPUs: the bounds for measured ceilings, and the source of nominal ones.
 
 Dense rates without sparsity, fp32 accumulation, at boost clock. No program reaches them, so no floor is computed from them
 directly. Where to look next: `tools/device/device.py` (nominal ceilings), `tools/device/ceilings.py` (measured ones).

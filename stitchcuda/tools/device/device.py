@@ -1,4 +1,4 @@
-"""Which device a session is for, and what it can do: asks nvidia-smi, never torch.
+"""Decides which device a session is for and what it can do: asks nvidia-smi, never torch.
 
 Ceilings are the ones that programs reach, not the data sheet's: a floor computed from peak numbers promises savings that do
 not exist. What was measured on this machine counts (`tools/device/ceilings.py`); else the figures are nominal, marked as such,

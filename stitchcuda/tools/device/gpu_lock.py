@@ -1,4 +1,6 @@
-"""Whose turn it is on a GPU: one timing alone, or any number of other uses together. A lock between processes of a machine.
+"""A lock per GPU between processes: one timing alone, or any number of other uses together.
+
+A lock between processes of a machine.
 
 Two sessions that time on one device at once measure each other. The lock is a file per user and device in the folder for
 temporary files; it is advisory and binds only our own processes. Where to look next: `verify/judge/judge_resources.py`.

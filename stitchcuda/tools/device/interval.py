@@ -1,4 +1,4 @@
-"""The median of repeated figures with its interval from order statistics: nothing is assumed about how they are spread.
+"""The median of repeated measurements with its confidence interval from order statistics.
 
 Pure functions; nothing is measured here. Where to look next: `tools/device/ceilings_worker.py` and
 `verify/reference/baselines_worker.py`, which measure.

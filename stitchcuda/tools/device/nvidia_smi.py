@@ -1,4 +1,4 @@
-"""Which GPU is here, as the driver's own nvidia-smi says: no CUDA context, no torch.
+"""Asks nvidia-smi which GPU is here: no CUDA context, no torch.
 
 It knows no ceilings and takes no decision. Where to look next: `tools/device/device.py`.
 """

@@ -1,4 +1,4 @@
-"""Asking a program that may be broken: it gets no input, some seconds and a bounded number of bytes, and never an exception.
+"""Runs a command that may be broken: no input, a time limit, a bounded output, never an exception.
 
 A program that hangs or prints without end is killed with all that it started. Nothing here knows what was asked. Where to look
 next: `tools/device/nvidia_smi.py` and `tools/device/toolkit.py`, which ask, and doctor.

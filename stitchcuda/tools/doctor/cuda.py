@@ -1,4 +1,4 @@
-"""Doctor's look at the GPU: the driver, and whether driver, toolkit, torch and GPU fit each other.
+"""Doctor's checks of the GPU: do driver, toolkit, torch and GPU fit each other?
 
 Where there is no GPU it says so in two lines, and the checks that only a GPU makes meaningful are left out. It changes no
 setting of the device; torch's check puts 64 numbers on it. Where to look next: `tools/doctor/doctor.py`,

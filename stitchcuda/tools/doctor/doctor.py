@@ -1,4 +1,4 @@
-"""What this machine can do: one check for each thing that a user may have to mend, with a remedy where it is missing.
+"""Runs all checks of `stitchcuda doctor`, one for each thing that a user may have to mend, each with a remedy.
 
 It only looks: nothing is installed, no setting is changed, no key is shown or sent; what a trial of the simulator builds
 stays in the user's cache. The simulator and the sandbox are really tried, and torch where there is a GPU; elsewhere torch's

@@ -1,5 +1,6 @@
-"""What doctor's checks are made of: one record, asking a command, and a check that fails itself. See
-`tools/doctor/doctor.py`."""
+"""The record of one check, how a command is asked, and what becomes of a check that fails itself.
+
+See `tools/doctor/doctor.py`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Doctor's look at what shows where time goes: nsys and its importer, ncu and the counters, the sanitizer.
+"""Doctor's checks of the profilers: nsys and its importer, ncu and access to counters, compute-sanitizer.
 
 No program is profiled here: whether counters may be read is told from the driver's settings and this process's capabilities.
 Where to look next: `tools/doctor/doctor.py`, `tools/doctor/cuda.py`.

@@ -1,4 +1,4 @@
-"""When the nodes of CUDA graphs were captured, and by which thread: clones are traced back to what they are clones of.
+"""Finds when and by which thread each node of a CUDA graph was captured, following clones of nodes.
 
 A launch runs the nodes of an instance, which are clones of those that a capture made, or clones of clones. What a file says of
 nodes may lead in circles or to nothing: then nothing is known. It reads no file.

@@ -1,4 +1,4 @@
-"""Which of nested ranges is the innermost at a time: NVTX ranges of a thread, say, which are pushed and popped.
+"""Finds the innermost of nested ranges (NVTX push and pop) at a given time.
 
 Where to look next: `tools/profile/timeline.py`, which asks in which call and region a kernel was launched.
 """

@@ -1,4 +1,4 @@
-"""What hardware counters say of one kernel, as records, with the decision what bounds it written down.
+"""The record of one kernel's hardware counters, and the rule that decides what bounds the kernel.
 
 A figure that was not measured is None, never 0: older and newer versions of Nsight Compute know different counters. Nothing is
 read or run here. Where to look next: `tools/profile/ncu_report.py` (fills these records), `tools/profile/kernel_text.py` (says

@@ -1,4 +1,6 @@
-"""A kernel's profile in words: one sentence, a few lines for a model, a page for a person. It measures and decides nothing.
+"""Describes a kernel's profile in words: a sentence, a few lines for a model, a page for a person.
+
+It measures and decides nothing.
 
 Where to look next: `tools/profile/kernel_profile.py` (the records and the decision).
 """

@@ -1,4 +1,4 @@
-"""What a session keeps of compute-sanitizer's findings in a program that it is about to hand out.
+"""Runs compute-sanitizer on a program that a session will hand over, and decides which findings are errors.
 
 Memory and barriers used wrongly in its kernels are errors: such a program is not handed out, right as its answers may be.
 Races and reads of what nothing wrote can be meant (flags, padding), and calls of CUDA's API that fail are handled by somebody:

@@ -1,4 +1,4 @@
-"""What a session keeps of the kernels' view of a program: a sentence on the first, lines on each, all profiles beside them.
+"""Profiles a program's kernels for a session: a sentence, lines for each kernel, and the whole profiles.
 
 Where to look next: `tools/profile/profiling.py` (how it is measured), `tools/profile/kernel_profile.py` (what is decided),
 `tools/profile/kernel_text.py` (the words).

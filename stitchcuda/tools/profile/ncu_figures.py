@@ -1,4 +1,4 @@
-"""From Nsight Compute's counters to a kernel profile: which metric means what, and what follows from several of them.
+"""Maps Nsight Compute's metrics to a kernel profile: which metric means what.
 
 It knows metrics by name only; where they come from is the caller's. A metric that is missing leaves None.
 Where to look next: `tools/profile/kernel_profile.py` (the records), `tools/profile/ncu_command.py` (which of these are asked

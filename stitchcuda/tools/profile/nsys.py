@@ -1,4 +1,4 @@
-"""What a session keeps of the system's view of a program: a sentence, a few lines, and the whole profile beside them.
+"""Profiles a whole program for a session: a sentence, a few lines, and the whole profile.
 
 Where to look next: `tools/profile/profiling.py` (how it is measured, and with what), `tools/profile/profile_text.py` (the
 words), `tools/profile/ncu.py`.

@@ -1,4 +1,4 @@
-"""Nsight Systems as a command: where it is, how it is called, and what its output means.
+"""Finds and runs Nsight Systems, and says in a sentence why it could not record.
 
 `under` is put in front of a program's command line, `recorded` says where the report is or why there is none, `exported` makes
 the SQLite file of it. A person gets one sentence with the remedy. It reads no report. Where to look next:

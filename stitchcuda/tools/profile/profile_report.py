@@ -1,4 +1,4 @@
-"""What `stitchcuda profile` shows: where the time of a reference goes, or of a program beside its reference, against the floor.
+"""Makes what `stitchcuda profile` shows: where the time of a reference or a program goes, against the speed of light.
 
 One judge, one GPU, figures of one sitting; nothing is judged. The words and columns are `tools/profile/profile_text.py`'s and
 `tools/profile/profile_table.py`'s. Where to look next: `tools/profile/profiling.py` (how it is measured), `cli/app.py`.

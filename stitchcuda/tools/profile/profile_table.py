@@ -1,4 +1,4 @@
-"""A `SystemProfile` in columns, alone or beside another: before and after, by region and by kernel, at most 100 columns wide.
+"""Prints a `SystemProfile` as a table, alone or before and after, by region and by kernel.
 
 Pure functions, plain text, no colours: it goes into terminals, logs and prompts alike. Where to look next:
 `tools/profile/profile_text.py` (the same in sentences), `tools/profile/system_profile.py`.

@@ -1,4 +1,4 @@
-"""A `SystemProfile` in words: what limits a call, in one sentence, and a few lines for a person or a model.
+"""Describes a `SystemProfile` in words: what limits a call, in one sentence and in a few lines.
 
 Pure functions; what they say is in the profile. Where to look next: `tools/profile/system_profile.py`,
 `tools/profile/profile_table.py` (in columns).

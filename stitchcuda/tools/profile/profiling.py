@@ -1,4 +1,4 @@
-"""Profiles of the reference or of a program on this machine's GPU, by the best means that work here: one tier after the other.
+"""Chooses how to profile on this machine: Nsight Systems, else CUPTI, else CUDA events; Nsight Compute for counters.
 
 System: Nsight Systems; else CUPTI through torch.profiler inside the process; else CUDA events, which know the time of a call
 and nothing more. Kernels: Nsight Compute or nothing. Each profile says why nothing better could be had. Everything runs as a

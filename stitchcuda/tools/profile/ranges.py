@@ -1,4 +1,4 @@
-"""The texts of the NVTX ranges by which a profile is read: who makes them and who looks for them say the same.
+"""The names of the NVTX ranges that profiled calls are wrapped in.
 
 Where to look next: `verify/program/profiled_process.py`, `verify/reference/module_ranges.py` (who make them),
 `tools/profile/nsys_export.py`, `tools/profile/cupti_trace.py` (who look for them).

@@ -1,4 +1,4 @@
-"""Reads a report of Nsight Compute in a process of its own, in the sandbox: it was written beside a program's own code.
+"""Reads an Nsight Compute report in a sandboxed process, since a program's own code ran beside its writing.
 
 NVIDIA's reader is a native library that was not made for files of strangers; here it can crash or worse and harm nobody.
 Where to look next: `tools/profile/ncu_report.py`, which does the reading.

@@ -1,4 +1,4 @@
-"""What profiling needs of the judge: that it calls the reference or a program behind a profiler's command.
+"""The protocol by which profiling has a reference or a program called behind a profiler's command.
 
 Where to look next: `tools/profile/profiling.py`, which asks; `verify/client.py`, whose `Judge` is one.
 """

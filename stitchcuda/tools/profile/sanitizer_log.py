@@ -1,4 +1,4 @@
-"""Reads what compute-sanitizer prints, in the wording of CUDA 11 to 13; equal findings become one with a count.
+"""Parses what compute-sanitizer prints (CUDA 11 to 13); equal findings become one with a count.
 
 Text, not `--xml`: it says the same in every version, also when the run was cut off. Lines of the program itself, which come in
 between, are passed over; one that looks like the tool's gives a finding at worst. Where to look next:

@@ -1,4 +1,4 @@
-"""A source file as its program's author knows it: libraries are built from copies, and tools name the copy's path.
+"""Translates the path of a built copy back to the program's own source file.
 
 Where to look next: `tools/profile/ncu_report.py` and `tools/profile/sanitizer_log.py`, which read such paths.
 """

@@ -1,4 +1,4 @@
-"""What a program does with the device and the host in one call: the record that every way of profiling fills in.
+"""The record of what a program does with the device and the host in one call, filled in by every profiler.
 
 Nsight Systems fills in all of it, CUPTI inside the program less, events only the time of a call: what is not known is None or
 empty, never zero, and `why` says why there is no better source. It runs nothing, reads no file and says nothing to anybody.

@@ -1,4 +1,4 @@
-"""From what was recorded, each thing with its times, to a `SystemProfile`: of which call and which region every work is.
+"""Turns recorded events with their times into a `SystemProfile`: assigns each kernel and copy to its call and region.
 
 Work on the device belongs where it was launched: to the call during which any thread of the process launched it, and to the
 innermost region that this thread was in. What a CUDA graph launches belongs to the region in which it was captured, whenever

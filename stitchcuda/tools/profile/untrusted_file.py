@@ -1,4 +1,4 @@
-"""Opens a file in a folder that a program can write, for a process that must neither wait nor be led elsewhere by it.
+"""Opens a file that a program may have written: only a regular file of bounded size, without waiting on it.
 
 What lies there under the expected name may be a pipe, a link to one of the user's files, a device, or endless: only a regular
 file of at most so many bytes is opened. Where to look next: `tools/profile/profiling.py`, `tools/profile/cupti_trace.py`,
