@@ -250,7 +250,7 @@ def svg(house: Mapping[str, Module]) -> str:
         '<path d="M0 0 8 4 0 8z" fill="context-stroke"/></marker></defs>',
         f'<rect width="{WIDTH}" height="{top}" fill="#fff"/>',
     ]
-    for pair in sorted(found, key=lambda pair: _needed(pair, found)):
+    for pair in sorted(found, key=lambda pair: (_needed(pair, found), pair)):
         parts.append(_arrow(pair, at, "#345" if _needed(pair, found) else "#ccd5dd"))
     for room, (x, y) in at.items():
         size = f"{len(files[room])} files, {sum(module.lines for module in files[room]):,} lines"
