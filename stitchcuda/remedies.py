@@ -29,4 +29,4 @@ def extra(name: str) -> str:
     """The command that installs what StitchCUDA's extra `name` stands for."""
     marker = re.compile(rf"extra\s*==\s*['\"]{name}['\"]")
     listed = importlib.metadata.requires("stitchcuda") or []
-    return install(*(one.partition(";")[0].strip() for one in listed if marker.search(one)))
+    return install(*(requirement.partition(";")[0].strip() for requirement in listed if marker.search(requirement)))

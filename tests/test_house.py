@@ -91,11 +91,13 @@ def _prose(text: str) -> list[str]:
     return [*found, *re.findall(r"(?:^|\s)#\s(.*)$", text, re.MULTILINE)]
 
 
-@pytest.mark.parametrize("name", sorted(MODULES))
+@pytest.mark.parametrize("name", sorted(set(MODULES) - {"compiler.printing.prelude"}))  # its text is that of programs
 def test_no_name_has_to_be_told(name: str) -> None:
     tree = ast.parse(MODULES[name].path.read_text(encoding="utf-8"))
     named = {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
-    named |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    fields = {id(node.target) for node in ast.walk(tree) if isinstance(node, ast.AnnAssign)}  # what is stored keeps its names
+    bound = (node for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
+    named |= {node.id for node in bound if id(node) not in fields}
     named |= {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
     assert named & NO_NAMES == set()
 

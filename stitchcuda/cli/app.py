@@ -265,7 +265,7 @@ def verify(
 
 @app.command()
 def profile(
-    of: Annotated[Path, typer.Argument(metavar="REF_OR_PROGRAM", help="A reference's file, or a program's folder or file.")],
+    subject: Annotated[Path, typer.Argument(metavar="REF_OR_PROGRAM", help="A reference, or a program (file or folder).")],
     reference: Annotated[Path | None, typer.Option("--reference", help="The reference of a program: both are shown.")] = None,
     counters: Annotated[bool, typer.Option("--counters", help="Also read hardware counters of the longest kernels.")] = False,
     device: Device = "auto",
@@ -283,19 +283,19 @@ def profile(
         from stitchcuda.verify.api import builds
         from stitchcuda.verify.client import Judge
 
-        for path in filter(None, (of, reference)):
+        for path in filter(None, (subject, reference)):
             if not is_there(path, "file"):
                 raise BadInput(f"there is no {path}: give the path of a reference, or of a program and --reference")
-        if reference is None and is_program(of):
-            raise BadInput(f"{of} is a program: add --reference REF, the file that it was made from")
+        if reference is None and is_program(subject):
+            raise BadInput(f"{subject} is a program: add --reference REF, the file that it was made from")
         if resolve_target(device) != "cuda":
             raise Unavailable("a profile needs an NVIDIA GPU; the simulator has no time to show")
-        program = of if reference else None
+        program = subject if reference else None
         settings, facts = Settings(target="cuda", precision=precision), device_facts("cuda", measure=True)
-        with Judge(reference or of, settings, cache=builds(), arch=facts.arch) as judge:
+        with Judge(reference or subject, settings, cache=builds(), arch=facts.arch) as judge:
             graph = OpGraph.model_validate_json(judge.baseline().capture)
             report = profile_report.profile(
-                judge, graph, program, name=of.name, device=facts, precision=precision, counters=counters
+                judge, graph, program, name=subject.name, device=facts, precision=precision, counters=counters
             )
         print(report.model_dump_json() if as_json else profile_report.text(report))
         return 0

@@ -207,13 +207,13 @@ def _told() -> Iterator[Callable[[BuildProgress], None]]:
     with Bars(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
         bar: TaskID | None = None
 
-        def tell(one: BuildProgress) -> None:
+        def tell(progress: BuildProgress) -> None:
             nonlocal bar
-            if one.step == "meaning":
-                bar = bars.add_task(one.text, total=one.total) if bar is None else bar
-                bars.update(bar, completed=one.done)
-            elif one.text:
-                console.print(one.text, style="dim" if console.is_terminal else None, soft_wrap=True)
+            if progress.step == "meaning":
+                bar = bars.add_task(progress.text, total=progress.total) if bar is None else bar
+                bars.update(bar, completed=progress.done)
+            elif progress.text:
+                console.print(progress.text, style="dim" if console.is_terminal else None, soft_wrap=True)
 
         yield tell
 

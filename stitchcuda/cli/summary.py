@@ -45,7 +45,8 @@ def summary(session: Session) -> str:
     lines += _kept(session)
     if final is not None and final.check is not None:
         lines.append(f"rests on: {grounds(final, final.check, session.settings.precision)}")
-    if final is not None and final.timing is not None and gone_on_from([one for one in session.attempts() if one.kept]):
+    kept = [attempt for attempt in session.attempts() if attempt.kept]
+    if final is not None and final.timing is not None and gone_on_from(kept):
         lines.append(over_start(final.timing))
     if outcome.usage.calls:
         lines.append(f"spent:   {spent(outcome.usage, session.attempts())}")
@@ -224,8 +225,8 @@ def comparison_table(found: Comparison) -> Table:
     ]
     for name, told in rows:
         _add(sides, name, told(found.a), told(found.b))
-    for name, (one, other) in found.settings.items():
-        _add(sides, name, one, other)
+    for name, (first, other) in found.settings.items():
+        _add(sides, name, first, other)
     return sides
 
 

@@ -40,16 +40,20 @@ def tried(earlier: Sequence[tuple[Attempt, Review]]) -> str:
     if not earlier:
         return ""
     lines = []
-    timed = sorted((one.program_ms, one.ordinal, one.note) for one, _ in earlier if one.correct and one.program_ms is not None)
+    timed = sorted(
+        (attempt.program_ms, attempt.ordinal, attempt.note)
+        for attempt, _ in earlier
+        if attempt.correct and attempt.program_ms is not None
+    )
     if len(timed) > 1:
         lines.append("Correct variants, fastest first: say to yourself why the first is faster than the next.")
         lines += [f"- {milliseconds(ms)}: #{ordinal} {note or 'no note'}" for ms, ordinal, note in timed[:5]]
     if len(earlier) > LAST:
         lines.append("Before the last four:")
-        lines += [f"- #{one.ordinal}: {_outcome(one)}. {one.note}".rstrip() for one, _ in earlier[:-LAST]]
-    for one, review in earlier[-LAST:]:
+        lines += [f"- #{attempt.ordinal}: {_outcome(attempt)}. {attempt.note}".rstrip() for attempt, _ in earlier[:-LAST]]
+    for attempt, review in earlier[-LAST:]:
         reading = f" Read as: {review.bottleneck} Then suggested: {review.suggestion}" if review.bottleneck else ""
-        lines.append(f"- #{one.ordinal}: {_outcome(one)}. {one.note}{reading}")
+        lines.append(f"- #{attempt.ordinal}: {_outcome(attempt)}. {attempt.note}{reading}")
     return "\n".join(" ".join(line.split()) for line in lines)
 
 

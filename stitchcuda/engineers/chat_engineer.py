@@ -178,7 +178,7 @@ def _look(assignment: Assignment, reply: DraftReply, files: Files) -> Callable[[
     """What the coder wanted to see, to be found out when it is wanted."""
 
     def seen() -> str:
-        found = [_seen(assignment, one, files) for one in reply.looks[:MOST_LOOKED_AT]]
+        found = [_seen(assignment, look, files) for look in reply.looks[:MOST_LOOKED_AT]]
         if len(reply.looks) > MOST_LOOKED_AT:
             found.append(("the rest", f"{MOST_LOOKED_AT} things are looked at, at once: ask for the others in another look."))
         return "\n\n".join(f"{LOOKED}{head}\n{text}" for head, text in found)

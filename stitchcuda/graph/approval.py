@@ -83,14 +83,14 @@ class Question(NamedTuple):
 
 def questions(interrupts: Iterable[Interrupt | Interrupted]) -> tuple[Question, ...]:
     """Of the interrupts of a state those that ask a person; others wait for a reply or a device."""
-    return tuple(Question(one.id, one.value) for one in interrupts if "approve" in one.value)
+    return tuple(Question(interrupt.id, interrupt.value) for interrupt in interrupts if "approve" in interrupt.value)
 
 
 def commanded(waiting: Sequence[Question], answer: Any) -> Command[Any]:
     """The command that hands `answer` in: to everything that waits, or by `{id: answer}` to some of it. Raises BadInput."""
     if not waiting:
         raise BadInput("nothing waits for a word of yours here: resume without one")
-    ids = {one.id for one in waiting}
+    ids = {question.id for question in waiting}
     by_id = isinstance(answer, Mapping) and bool(answer) and answer.keys() <= ids
     if not by_id and len(waiting) > 1 and answer != ACCEPT:
         raise BadInput(f"{len(waiting)} drafts wait, and one answer does not fit them all: give {{id: answer}} for each")
@@ -104,19 +104,20 @@ def typed(waiting: Sequence[Question], *, accept: bool, edited: Sequence[Path], 
         raise BadInput("nothing waits for a word of yours here: resume without --accept, --edit and --comment")
     answers: dict[str, Any] = {}
     for path in edited:
-        named = [one for one in waiting if one.name == path.resolve().name] or (list(waiting) if len(waiting) == 1 else [])
+        named = [question for question in waiting if question.name == path.resolve().name]
+        named = named or (list(waiting) if len(waiting) == 1 else [])
         if len(named) != 1:
-            names = ", ".join(one.name for one in waiting)
+            names = ", ".join(question.name for question in waiting)
             raise BadInput(f"--edit {path}: several things wait, so its name has to be that of one of them: {names}")
         if named[0].id in answers:
             raise BadInput(f"--edit {path}: {named[0].name} is answered twice, give one file or folder for it")
         answers[named[0].id] = named[0].answer(path)
-    for one in waiting:
-        if comment and one.kind == "plan" and one.id not in answers:
-            answers[one.id] = {"comment": comment}
+    for question in waiting:
+        if comment and question.kind == "plan" and question.id not in answers:
+            answers[question.id] = {"comment": comment}
         elif accept:
-            answers.setdefault(one.id, ACCEPT)
-    if comment and any(one.kind == "plan" and answers.get(one.id) != {"comment": comment} for one in waiting):
+            answers.setdefault(question.id, ACCEPT)
+    if comment and any(question.kind == "plan" and answers.get(question.id) != {"comment": comment} for question in waiting):
         raise BadInput("--comment asks for another plan, and --edit is one: give one of them")
     if not answers or (comment and {"comment": comment} not in answers.values()):
         raise BadInput("--comment goes to a plan, and none waits for one: give --accept or --edit")
@@ -128,20 +129,21 @@ def lay_out(waiting: Sequence[Question], folder: Path, store: Store) -> None:
     place = folder / FOLDER
     if place.is_symlink():
         raise BadInput(f"{place} leads somewhere else, where nothing may be removed: remove the link, then resume the session")
-    names = {one.name for one in waiting}
+    names = {question.name for question in waiting}
     for path in place.glob("*"):
         if path.name not in names:
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
-    for one in waiting:
-        path = place / one.name
+    for question in waiting:
+        path = place / question.name
         if path.exists():
             continue
-        if one.kind == "code":
-            materialise(store, one.about["program"], path)
+        if question.kind == "code":
+            materialise(store, question.about["program"], path)
             continue
         with writing(path):
             place.mkdir(exist_ok=True)
-            path.write_text(json.dumps({"tasks": one.about["tasks"]}, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+            plan = json.dumps({"tasks": question.about["tasks"]}, indent=2, ensure_ascii=False)
+            path.write_text(plan + "\n", encoding="utf-8")
 
 
 def _plan(path: Path) -> dict[str, Any]:

@@ -130,5 +130,5 @@ def plain(operator: str) -> str:
     return name.removeprefix("aten.").strip("_") or operator
 
 
-def _digest(of: object) -> str:
-    return hashlib.sha256(json.dumps(of).encode()).hexdigest()[:32]
+def _digest(value: object) -> str:
+    return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:32]

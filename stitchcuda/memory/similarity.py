@@ -31,15 +31,15 @@ BOTTLENECKS: dict[str, re.Pattern[str]] = {
 """In this order: "bound by launch latency" is about launches."""
 
 
-def similarity(one: Situation, other: Situation) -> float:
+def similarity(first: Situation, other: Situation) -> float:
     """From 0 (no operator in common) to 1."""
-    alike = _operators(one, other)
+    alike = _operators(first, other)
     if not alike:
         return 0.0
-    alike *= _shapes(one, other)
-    for equal in (_dtype(one) == _dtype(other), one.arch == other.arch, one.precision == other.precision):
+    alike *= _shapes(first, other)
+    for equal in (_dtype(first) == _dtype(other), first.arch == other.arch, first.precision == other.precision):
         alike *= 1.0 if equal else OTHER
-    return alike * _bottlenecks(one, other)
+    return alike * _bottlenecks(first, other)
 
 
 def bottleneck(text: str) -> str:
@@ -48,8 +48,8 @@ def bottleneck(text: str) -> str:
     return next((kind for kind, pattern in BOTTLENECKS.items() if pattern.search(lowered)), "")
 
 
-def _operators(one: Situation, other: Situation) -> float:
-    first, second = _shares(one), _shares(other)
+def _operators(mine: Situation, other: Situation) -> float:
+    first, second = _shares(mine), _shares(other)
     pairs = [(first.get(name, 0.0), second.get(name, 0.0)) for name in sorted(first.keys() | second.keys())]
     larger = sum(max(pair) for pair in pairs)
     return sum(min(pair) for pair in pairs) / larger if larger else 0.0
@@ -63,10 +63,10 @@ def _shares(situation: Situation) -> dict[str, float]:
     return shares
 
 
-def _shapes(one: Situation, other: Situation) -> float:
-    pairs = list(zip(one.tensors, other.tensors, strict=False))
+def _shapes(first: Situation, other: Situation) -> float:
+    pairs = list(zip(first.tensors, other.tensors, strict=False))
     if not pairs:
-        return 1.0 if one.tensors == other.tensors else OTHER
+        return 1.0 if first.tensors == other.tensors else OTHER
     apart = [sum(abs(a - b) for a, b in zip(x.extent, y.extent, strict=True)) for x, y in pairs]
     return sum(math.exp2(-distance / 2) for distance in apart) / len(apart)
 
@@ -75,8 +75,8 @@ def _dtype(situation: Situation) -> str:
     return situation.tensors[0].dtype if situation.tensors else ""
 
 
-def _bottlenecks(one: Situation, other: Situation) -> float:
-    first, second = bottleneck(one.bottleneck), bottleneck(other.bottleneck)
+def _bottlenecks(mine: Situation, other: Situation) -> float:
+    first, second = bottleneck(mine.bottleneck), bottleneck(other.bottleneck)
     if not first or not second:
         return UNKNOWN_BOTTLENECK
     return 1.0 if first == second else OTHER_BOTTLENECK

@@ -14,15 +14,16 @@ def check(state: State, context: Context) -> State:
     work, previous = state["work"], state["program"]
     assert work is not None
     assert previous is not None
-    works = sorted((work, *state.get("beside", ())), key=lambda one: one.candidate)
-    open_ = [one for one in works if one.program and one.build and (one.build.ok or one.build.skipped) and not one.check]
+    works = sorted((work, *state.get("beside", ())), key=lambda draft: draft.candidate)
+    built = [draft for draft in works if draft.program and draft.build and (draft.build.ok or draft.build.skipped)]
+    open_ = [draft for draft in built if not draft.check]
     if not open_:
         return {}
-    folders = [context.program_folder(one.program) for one in open_ if one.program]
-    found = dict(zip((one.id for one in open_), context.hands.check_many(folders, context.settings.seeds), strict=True))
-    judged = [_timed(one, found[one.id], state, context) if one.id in found else one for one in works]
+    folders = [context.program_folder(draft.program) for draft in open_ if draft.program]
+    found = dict(zip((draft.id for draft in open_), context.hands.check_many(folders, context.settings.seeds), strict=True))
+    judged = [_timed(draft, found[draft.id], state, context) if draft.id in found else draft for draft in works]
     chosen = gone_on_with(judged)
-    return {"work": chosen, "beside": tuple(one for one in judged if one.id != chosen.id)}
+    return {"work": chosen, "beside": tuple(draft for draft in judged if draft.id != chosen.id)}
 
 
 def _timed(work: Work, found: CheckResult, state: State, context: Context) -> Work:

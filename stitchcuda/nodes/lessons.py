@@ -67,12 +67,12 @@ def _kept(state: State, context: Context, situations: Sequence[Sequence[Region]]
     except StitchError as error:
         context.note(state, f"the lessons of earlier sessions are not read: {error}")
         return None
-    others = [one for one in known if any(lesson.session != context.name for lesson in one.lessons)]
+    others = [experience for experience in known if any(lesson.session != context.name for lesson in experience.lessons)]
     found: dict[str, SimilarExperience] = {}
     for regions in situations:
-        for one in fitting(others, situation_of(regions, baseline, context.settings), limit):
-            if one.experience.key not in found or found[one.experience.key].score < one.score:
-                found[one.experience.key] = one
-    best = sorted(found.values(), key=lambda one: -one.score)[:limit]
+        for experience in fitting(others, situation_of(regions, baseline, context.settings), limit):
+            if experience.experience.key not in found or found[experience.experience.key].score < experience.score:
+                found[experience.experience.key] = experience
+    best = sorted(found.values(), key=lambda experience: -experience.score)[:limit]
     lines = as_text(best, notes=True).splitlines()
     return context.workspace.store.put("\n".join(line.removeprefix("- ") for line in lines).encode()) if lines else None

@@ -146,15 +146,16 @@ def _profiles(context: Context, baseline: Baseline, final: Evidence | None, hist
         why = f" (in place of {profile.tool}: {profile.why})" if profile.why else ""
         lines += [f"- {what}, by {profile.source}{why}: {profile.bottleneck}", *(f"  - {line}" for line in profile.lines)]
     if not final:
-        lines += [f"- programs: {one}" for one in missing(context.load(Evidence, one.evidence) for one in history)]
+        lines += [f"- programs: {entry}" for entry in missing(context.load(Evidence, entry.evidence) for entry in history)]
     found = final.sanitizer if final else None
     if found is not None:
         told = [
-            *(f"found by {one}" for one in (*found.errors, *found.warnings)), *(f"note on {one}" for one in found.notes),
-            *(f"skipped: {one}" for one in found.skipped),
+            *(f"found by {entry}" for entry in (*found.errors, *found.warnings)),
+            *(f"note on {entry}" for entry in found.notes),
+            *(f"skipped: {entry}" for entry in found.skipped),
         ]  # fmt: skip
         clean = f"- compute-sanitizer ({', '.join(found.tools)}): nothing wrong" if found.clean else "- compute-sanitizer:"
-        lines += [clean, *(f"  - {one}" for one in told)]
+        lines += [clean, *(f"  - {entry}" for entry in told)]
     return ["## Where the time goes", "", *lines, ""] if lines else []
 
 

@@ -60,7 +60,7 @@ def _nothing_written(rules: Rules, state: State, context: Context, work: Work) -
 
 
 def _judged(rules: Rules, state: State, context: Context, work: Work) -> State:
-    for other in sorted(state.get("beside", ()), key=lambda one: one.candidate):
+    for other in sorted(state.get("beside", ()), key=lambda draft: draft.candidate):
         beside = context.workspace.store.append(context.name, _beside(state, context, other))
         state = state | {"head": beside.id, "attempts": state.get("attempts", 0) + 1}
         context.emit("attempt", attempt=beside, title=other.task.title)

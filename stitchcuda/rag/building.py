@@ -288,7 +288,7 @@ def _headers(source: Source) -> tuple[list[Chunk], list[str]]:
     files = {file.name: file.path for file in source.files}
     unread: list[str] = []
     entries = reading.read(files, unread)
-    return header_chunks.chunks(entries, places.versions(files)), [f"{one} could not be read" for one in unread]
+    return header_chunks.chunks(entries, places.versions(files)), [f"{header} could not be read" for header in unread]
 
 
 @functools.cache

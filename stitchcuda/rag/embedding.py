@@ -141,13 +141,13 @@ def _quiet() -> Iterator[None]:
     before = {name: os.environ.get(name) for name in ("TQDM_DISABLE", "HF_HUB_DISABLE_PROGRESS_BARS", "TOKENIZERS_PARALLELISM")}
     os.environ.update({"TQDM_DISABLE": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "TOKENIZERS_PARALLELISM": "false"})
     loud = [logging.getLogger(name) for name in ("sentence_transformers", "transformers", "huggingface_hub")]
-    levels = [one.level for one in loud]
-    for one in loud:
-        one.setLevel(logging.ERROR)
+    levels = [logger.level for logger in loud]
+    for logger in loud:
+        logger.setLevel(logging.ERROR)
     try:
         yield
     finally:
-        for one, level in zip(loud, levels, strict=True):
-            one.setLevel(level)
+        for logger, level in zip(loud, levels, strict=True):
+            logger.setLevel(level)
         for name, value in before.items():
             os.environ.pop(name, None) if value is None else os.environ.update({name: value})

@@ -26,7 +26,7 @@ def fitted(chunks: Sequence[Chunk], tokens: int, count: Count, about: str = "") 
         head = f"[{chunk.citation}]"
         declared = chunk.text if chunk.kind in DECLARED else ""
         tries = ("\n".join(part for part in (head, text) if part) for text in (declared, _first(declared), ""))
-        part = next((one for one in tries if count(one) + 2 <= left), None)
+        part = next((candidate for candidate in tries if count(candidate) + 2 <= left), None)
         if part is None:
             break
         shown.append([part])

@@ -95,7 +95,7 @@ class Docs:
             notes.append(f"the query has {len(query):,} characters: of its words and meaning the first {len(cut):,} counted")
         if mode != "meaning":
             unknown = [] if whole else self.names.unknown(cut)[:_UNKNOWN]
-            near = [at for name in unknown for one in self.near(name) for at in self.names.whole(one)]
+            near = [at for name in unknown for item in self.near(name) for at in self.names.whole(item)]
             rankings["near"] = [at for at in dict.fromkeys(near) if _fits(allowed, at)]
             rankings |= self._words.ranked(cut, DEEP, allowed)
         if mode == "meaning" or (mode == "hybrid" and not whole):
@@ -106,12 +106,12 @@ class Docs:
         scored = ranking.fused(rankings, WEIGHTS, self._priors.__getitem__)
         if whole:
             first = {at: _FIRST * self._priors[at] for at in whole}
-            scored = sorted(((at, score + first.get(at, 0.0)) for at, score in scored), key=lambda one: -one[1])
+            scored = sorted(((at, score + first.get(at, 0.0)) for at, score in scored), key=lambda item: -item[1])
         return Found(tuple(self._distinct(scored, k, rankings)), tuple(notes))
 
     def near(self, name: str) -> tuple[str, ...]:
         """At most three names that are spelled like one that does not exist, the nearest first."""
-        alike = [one for at in self._words.near(name, _ALIKE) for one in self.names.chunk(at).names[:8]]
+        alike = [name_ for at in self._words.near(name, _ALIKE) for name_ in self.names.chunk(at).names[:8]]
         return nearest(name, dict.fromkeys(alike))
 
     def lacking(self, query: str) -> tuple[str, ...]:

@@ -88,7 +88,7 @@ def place_of(roots: Sequence[str]) -> Path:
 def other_formats() -> list[str]:
     """Formats of indexes that other versions of stitchcuda have left, such as "v2"."""
     try:
-        return sorted(one.name for one in home().iterdir() if one.name.startswith("v") and one.name != f"v{FORMAT}")
+        return sorted(path.name for path in home().iterdir() if path.name.startswith("v") and path.name != f"v{FORMAT}")
     except OSError:
         return []
 
@@ -149,7 +149,7 @@ def publish(place: Path, folder: Path, manifest: Manifest) -> tuple[Path, Manife
     target = place / f"index-{time.time_ns()}-{folder.name.removeprefix('new-')}"
     os.rename(folder, target)
     write_text(place / _CURRENT, target.name)
-    keep = {target.name, *[one.name for one in indexes(place)][: KEPT]}
+    keep = {target.name, *[indexe.name for indexe in indexes(place)][: KEPT]}
     for old in place.glob("index-*"):
         if old.name not in keep:
             shutil.rmtree(old, ignore_errors=True)
@@ -227,7 +227,7 @@ def prune(keep: Path) -> None:
         return 0.0
 
     with contextlib.suppress(OSError):
-        others = sorted((one for one in keep.parent.iterdir() if one != keep and one.is_dir()), key=built, reverse=True)
+        others = sorted((path for path in keep.parent.iterdir() if path != keep and path.is_dir()), key=built, reverse=True)
         for old in others[PLACES - 1 :]:
             with building(old, None) as alone:
                 if alone:

@@ -138,15 +138,15 @@ def searched(asked: Sequence[DocsQuery]) -> Searched:
     found: dict[str, Chunk] = {}
     named: dict[str, Chunk] = {}
     notes = dict.fromkeys(opened.notes)
-    for one in asked:
-        if not one.query.replace("\x00", " ").strip():
+    for query in asked:
+        if not query.query.replace("\x00", " ").strip():
             continue
-        known = [library for library in one.libraries if library in docs.manifest.libraries]
-        answer = docs.search(one.query, one.most, libraries=known)
+        known = [library for library in query.libraries if library in docs.manifest.libraries]
+        answer = docs.search(query.query, query.most, libraries=known)
         notes |= dict.fromkeys(answer.notes)
         for hit in answer.hits:
             found.setdefault(hit.chunk.citation, hit.chunk)
-            if one.error and {"names", "statuses", "near"} & set(hit.by):
+            if query.error and {"names", "statuses", "near"} & set(hit.by):
                 named.setdefault(hit.chunk.citation, hit.chunk)
     return Searched(tuple(found.values()), tuple(named.values()), tuple(notes))
 

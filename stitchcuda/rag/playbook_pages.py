@@ -23,8 +23,8 @@ _BRIEF = 160
 def pages() -> dict[str, str]:
     """Slug → Markdown."""
     folder = importlib.resources.files("stitchcuda.rag") / "playbook"
-    found = sorted((one for one in folder.iterdir() if one.name.endswith(".md")), key=lambda one: one.name)
-    return {one.name.removesuffix(".md"): one.read_text("utf-8") for one in found}
+    found = sorted((path for path in folder.iterdir() if path.name.endswith(".md")), key=lambda page: page.name)
+    return {page.name.removesuffix(".md"): page.read_text("utf-8") for page in found}
 
 
 def chunks() -> list[Chunk]:

@@ -19,8 +19,8 @@ from stitchcuda.rag.chunk import Chunk
 def texts() -> dict[str, str]:
     """File name → text."""
     folder = importlib.resources.files("stitchcuda.rag") / "phrases"
-    found = sorted((one for one in folder.iterdir() if one.name.endswith(".txt")), key=lambda one: one.name)
-    return {one.name: one.read_text("utf-8") for one in found}
+    found = sorted((path for path in folder.iterdir() if path.name.endswith(".txt")), key=lambda file: file.name)
+    return {file.name: file.read_text("utf-8") for file in found}
 
 
 def read(text: str) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:

@@ -27,7 +27,7 @@ def fused(
     for name, ranking in rankings.items():
         for rank, at in enumerate(ranking, 1):
             scores[at] += weights[name] / (DAMPING + rank)
-    return sorted(((at, score * prior(at)) for at, score in scores.items()), key=lambda one: (-one[1], one[0]))
+    return sorted(((at, score * prior(at)) for at, score in scores.items()), key=lambda pair: (-pair[1], pair[0]))
 
 
 def together(texts: Iterable[tuple[int, float]], most: int) -> list[int]:

@@ -41,8 +41,8 @@ def write(chunks: Sequence[Chunk], asked: Container[int], path: Path) -> None:
             store.executemany(
                 "INSERT INTO chunk VALUES (?, ?, ?, ?, ?)",
                 (
-                    (at, one.library, one.version, prior(one, at in asked), one.model_dump_json())
-                    for at, one in enumerate(chunks)
+                    (at, chunk.library, chunk.version, prior(chunk, at in asked), chunk.model_dump_json())
+                    for at, chunk in enumerate(chunks)
                 ),
             )
             store.executemany("INSERT INTO name VALUES (?, ?, ?, ?)", _names(chunks))
@@ -51,8 +51,8 @@ def write(chunks: Sequence[Chunk], asked: Container[int], path: Path) -> None:
 
 
 def _names(chunks: Sequence[Chunk]) -> Iterable[tuple[str, str, int, int]]:
-    for at, one in enumerate(chunks):
-        for place, name in enumerate(one.names):
+    for at, chunk in enumerate(chunks):
+        for place, name in enumerate(chunk.names):
             yield name, name.lower(), place, at
 
 
@@ -95,7 +95,7 @@ class SymbolTable:
         if "." in asked:
             parts = re.split(r"::|\.", asked)[:_PARTS]
             tries = ["_".join(parts[:count]) for count in range(len(parts), 1, -1)]
-            return next((hits for one in tries if (hits := self._inside(one, ["ptx"]))), [])
+            return next((hits for spelling in tries if (hits := self._inside(spelling, ["ptx"]))), [])
         *outer, name = asked.split("::")
         return self._inside(asked, []) or self._inside(name, outer)
 

@@ -53,7 +53,7 @@ def build(
         have = {key for (key,) in store.execute("SELECT key FROM embedding WHERE model = ?", (embedder.id,))}
         wanted = {key: text for key, text in zip(keys, texts, strict=True) if key not in have}
         # Texts of one length together: a batch is padded to its longest.
-        todo = sorted(wanted.items(), key=lambda one: len(one[1]))
+        todo = sorted(wanted.items(), key=lambda pair: len(pair[1]))
         done = len(known) - len(todo)
         progress(done, len(known))
         for start in range(0, len(todo), BATCH):

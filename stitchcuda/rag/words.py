@@ -142,7 +142,7 @@ class _Field:
         count = min(TEXTS * most, len(scores))
         first = np.argpartition(-scores, count - 1)[:count]
         ordered = first[np.lexsort((first, -scores[first]))]
-        return together(((int(self.owners[one]), float(scores[one])) for one in ordered if scores[one] > 0), most)
+        return together(((int(self.owners[place]), float(scores[place])) for place in ordered if scores[place] > 0), most)
 
 
 class Words:

@@ -25,7 +25,7 @@ class Setting(Record):
     """One setting of both."""
 
     name: str
-    one: str
+    first: str
     other: str
 
 
@@ -34,7 +34,7 @@ class Pair(Record):
 
     id: str
     title: str                             # "" where each has a title of its own
-    one: TaskFate | None
+    first: TaskFate | None
     other: TaskFate | None
 
 
@@ -45,32 +45,32 @@ class Changes(Record):
     why: str = ""
 
 
-def settings(one: Findings, other: Findings) -> tuple[Setting, ...]:
+def settings(first: Findings, other: Findings) -> tuple[Setting, ...]:
     """Those that differ; one that a session does not know is empty."""
-    first, second = dict(one.card.settings), dict(other.card.settings)
-    pairs = {name: (first.get(name, ""), second.get(name, "")) for name in {**first, **second}}
-    return tuple(Setting(name=name, one=a, other=b) for name, (a, b) in pairs.items() if a != b)
+    left, right = dict(first.card.settings), dict(other.card.settings)
+    pairs = {name: (left.get(name, ""), right.get(name, "")) for name in {**left, **right}}
+    return tuple(Setting(name=name, first=a, other=b) for name, (a, b) in pairs.items() if a != b)
 
 
-def one_reference(one: Findings, other: Findings) -> bool:
+def same_reference(first: Findings, other: Findings) -> bool:
     """Whether both are sessions of the same source, by its digest; a file may have been renamed."""
-    first, second = (dict(found.card.settings).get("reference", "").rpartition(", ")[2] for found in (one, other))
-    return first == second
+    digests = [dict(found.card.settings).get("reference", "").rpartition(", ")[2] for found in (first, other)]
+    return digests[0] == digests[1]
 
 
-def tasks(one: Findings, other: Findings) -> tuple[Pair, ...]:
+def tasks(first: Findings, other: Findings) -> tuple[Pair, ...]:
     """Of one reference, by id. Ids number the regions of a reference, so those of different references are not matched."""
-    if not one_reference(one, other):
+    if not same_reference(first, other):
         return ()
-    first, second = _by_id(one), _by_id(other)
-    pairs = ((name, first.get(name), second.get(name)) for name in {**first, **second})
-    return tuple(Pair(id=name, title=_common_title(a, b), one=a, other=b) for name, a, b in pairs)
+    left, right = _by_id(first), _by_id(other)
+    pairs = ((name, left.get(name), right.get(name)) for name in {**left, **right})
+    return tuple(Pair(id=name, title=_common_title(a, b), first=a, other=b) for name, a, b in pairs)
 
 
-def best_times(one: Findings, other: Findings) -> Figure:
+def best_times(first: Findings, other: Findings) -> Figure:
     """The best program's ms over attempts, of both."""
     title = "best time of a call over attempts, both sessions"
-    both = [found for found in (one, other) if found.attempts and found.baseline]
+    both = [found for found in (first, other) if found.attempts and found.baseline]
     if not both:
         return Figure(id="best", title=title, empty="Neither session has judged an attempt yet.")
     traces, rows = [], []
@@ -81,18 +81,18 @@ def best_times(one: Findings, other: Findings) -> Figure:
         colour = _COLOURS[found is other]
         traces.append({
             "type": "scatter", "mode": "lines+markers", "name": name, "x": list(range(len(levels))), "y": levels,
-            "line": {"shape": "hv", "color": colour, "width": 3, "dash": "solid" if found is one else "dash"},
-            "marker": {"color": colour, "size": 7, "symbol": "circle" if found is one else "diamond"},
+            "line": {"shape": "hv", "color": colour, "width": 3, "dash": "solid" if found is first else "dash"},
+            "marker": {"color": colour, "size": 7, "symbol": "circle" if found is first else "diamond"},
             "hovertemplate": "after attempt %{x}: %{y:.4g} ms<extra></extra>",
         })  # fmt: skip
         rows += [(found.card.session, str(number), kind, f"{level:.4f}") for number, level in enumerate(levels)]
     notes = []
     if any(not found.timed for found in both):
         notes.append(f"Called a prediction: {NOTHING_TIMED}.")
-    if not one_reference(one, other):
+    if not same_reference(first, other):
         notes.append("They are sessions of different references.")
-    if one.device and other.device and one.device.key != other.device.key:
-        notes.append(f"Not of one machine, so not to be compared: {one.device.key} and {other.device.key}.")
+    if first.device and other.device and first.device.key != other.device.key:
+        notes.append(f"Not of one machine, so not to be compared: {first.device.key} and {other.device.key}.")
     return Figure(
         id="best",
         title=title,
@@ -109,12 +109,12 @@ def best_times(one: Findings, other: Findings) -> Figure:
     )
 
 
-def program_changes(one: Findings, other: Findings, store: Store) -> Changes:
+def program_changes(first: Findings, other: Findings, store: Store) -> Changes:
     """What turns the first session's best program into the second's."""
-    if not one.program or not other.program:
+    if not first.program or not other.program:
         return Changes(why="One of the sessions has no program yet.")
     try:
-        return Changes(files=changes(store, one.program, other.program))
+        return Changes(files=changes(store, first.program, other.program))
     except (StitchError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         return Changes(why=f"The programs cannot be compared: {sentence(error)}")
 
@@ -123,8 +123,8 @@ def _ends(levels: Sequence[float]) -> str:
     return f"{ms(levels[0])} to {ms(levels[-1])}"
 
 
-def _common_title(one: TaskFate | None, other: TaskFate | None) -> str:
-    titles = {fate.task.title for fate in (one, other) if fate}
+def _common_title(first: TaskFate | None, other: TaskFate | None) -> str:
+    titles = {fate.task.title for fate in (first, other) if fate}
     return titles.pop() if len(titles) == 1 else ""
 
 

@@ -72,8 +72,8 @@ def best_time(found: Findings) -> Figure:
         },
         columns=("attempt", "task", "result", "ms of a call", f"{what}, ms"),
         rows=tuple(
-            (str(one.number), one.attempt.task, one.result, _number(one.attempt.program_ms), _number(level))
-            for one, level in zip(found.attempts, levels[1:], strict=True)
+            (str(attempt.number), attempt.attempt.task, attempt.result, _number(attempt.attempt.program_ms), _number(level))
+            for attempt, level in zip(found.attempts, levels[1:], strict=True)
         ),
         notes=notes,
     )
@@ -83,11 +83,12 @@ def levels_of(found: Findings) -> list[float]:
     """The best program's ms after each attempt, the reference's first; predicted where nothing was timed."""
     assert found.baseline is not None
     if not found.timed:
-        return [found.baseline.predicted_ms, *(one.predicted_ms or found.baseline.predicted_ms for one in found.attempts)]
-    timings = [one.evidence.timing for one in found.attempts if one.evidence and one.evidence.timing]
+        start = found.baseline.predicted_ms
+        return [start, *(attempt.predicted_ms or start for attempt in found.attempts)]
+    timings = [attempt.evidence.timing for attempt in found.attempts if attempt.evidence and attempt.evidence.timing]
     levels = [found.baseline.eager_ms or (timings[0].reference_ms if timings else found.baseline.predicted_ms)]
-    for one in found.attempts:
-        timed = one.attempt.program_ms if one.attempt.kept else None
+    for attempt in found.attempts:
+        timed = attempt.attempt.program_ms if attempt.attempt.kept else None
         levels.append(levels[-1] if timed is None else timed)
     return levels
 
@@ -154,16 +155,18 @@ def shares(found: Findings) -> Figure:
         origins: tuple[Origin, ...] = ("own", "vendor", "framework", "copy", "graph")
         rows.append(("reference", {origin: reference.share_of(origin) for origin in origins}))
     kept = [
-        (one, one.evidence.check) for one in found.attempts if one.result == "kept" and one.evidence and one.evidence.check
+        (attempt, attempt.evidence.check)
+        for attempt in found.attempts
+        if attempt.result == "kept" and attempt.evidence and attempt.evidence.check
     ]
-    rows += [(f"{one.number}: {one.attempt.task}", _shares(check)) for one, check in kept[-_KEPT:]]
+    rows += [(f"{attempt.number}: {attempt.attempt.task}", _shares(check)) for attempt, check in kept[-_KEPT:]]
     if found.final and found.final.check:
         rows.append(("final program", _shares(found.final.check)))
     rows = [(name, parts) for name, parts in rows if sum(parts.values()) > 0]
     if not rows:
         return Figure(id="shares", title=title, empty="No program was kept whose work could be told apart.")
     on_gpu = any(check.tier in ("measured", "timed") for _, check in kept)
-    of = "device time" if on_gpu else "bytes moved, on the simulator"
+    attempt = "device time" if on_gpu else "bytes moved, on the simulator"
     names = places(name for name, _ in rows)
     traces = [
         bars(
@@ -179,14 +182,14 @@ def shares(found: Findings) -> Figure:
     own = rows[-1][1].get("own", 0.0)
     return Figure(
         id="shares",
-        title=f"{title}, of {of}",
-        says=f"Own kernels hold {own:.0%} of {of} in the last program.",
+        title=f"{title}, of {attempt}",
+        says=f"Own kernels hold {own:.0%} of {attempt} in the last program.",
         traces=tuple(traces),
         layout={
             "height": height(len(rows)),
             "barmode": "stack",
             "yaxis": names_axis(names),
-            "xaxis": axis(f"percent of {of}", range=[0, 100]),
+            "xaxis": axis(f"percent of {attempt}", range=[0, 100]),
         },
         columns=("program", *ORIGINS.values()),
         rows=tuple((name, *(f"{100 * parts.get(origin, 0.0):.1f} %" for origin in ORIGINS)) for name, parts in rows),
@@ -202,13 +205,13 @@ def _marks(attempts: Sequence[AttemptFindings], levels: Sequence[float], predict
     """A mark for each attempt, by what came of it."""
     traces: list[dict[str, Any]] = []
     for result, (name, colour, symbol) in _MARKS.items():
-        own = [one for one in attempts if one.result == result]
-        timed = [None if prediction else one.attempt.program_ms for one in own]
+        own = [attempt for attempt in attempts if attempt.result == result]
+        timed = [None if prediction else attempt.attempt.program_ms for attempt in own]
         if own:
             traces.append({
-                "type": "scatter", "mode": "markers", "name": name, "x": [one.number for one in own],
-                "y": [levels[one.number] if took is None else took for one, took in zip(own, timed, strict=True)],
-                "text": [label(f"{one.number}: {one.attempt.task} {one.title}") for one in own],
+                "type": "scatter", "mode": "markers", "name": name, "x": [attempt.number for attempt in own],
+                "y": [levels[attempt.number] if took is None else took for attempt, took in zip(own, timed, strict=True)],
+                "text": [label(f"{attempt.number}: {attempt.attempt.task} {attempt.title}") for attempt in own],
                 "hovertemplate": "%{text}<br>" + name + ", %{y:.4g} ms<extra></extra>",
                 "marker": {"color": colour, "symbol": symbol, "size": 10, "line": {"width": 2, "color": colour}},
             })  # fmt: skip

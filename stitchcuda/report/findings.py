@@ -103,4 +103,4 @@ class Findings(Record):
 
     @property
     def timed(self) -> bool:
-        return any(one.attempt.program_ms is not None for one in self.attempts)
+        return any(attempt.attempt.program_ms is not None for attempt in self.attempts)

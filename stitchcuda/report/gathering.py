@@ -146,21 +146,21 @@ def _fates(
             lights = floors(_REGIONS.validate_json(reader.store.get(baseline.regions)), baseline.device, precision)
         except (StitchError, OSError, ValueError) as error:
             reader.lose("the floors of the tasks", error)
-    order = dict.fromkeys([one.attempt.task for one in tried] + list(tasks))
+    order = dict.fromkeys([entry.attempt.task for entry in tried] + list(tasks))
     fates = []
     for name in order:
-        own = [one for one in tried if one.attempt.task == name]
+        own = [entry for entry in tried if entry.attempt.task == name]
         task = tasks.get(name) or Task(id=name, kind="region", title="", predicted_ms=own[0].attempt.predicted_ms)
         light = [lights[region] for region in task.regions if region in lights]
-        binds = " and ".join(dict.fromkeys(one.binds for one in light))
+        binds = " and ".join(dict.fromkeys(entry.binds for entry in light))
         kept, done = name in state.get("tasks_kept", ()), name in state.get("tasks_done", ())
         fates.append(
             TaskFate(
                 task=task,
                 claimed=name in claimed,
                 fate="kept" if kept else "not kept" if done else "open",
-                attempts=tuple(one.number for one in own),
-                floor=f"{sum(one.ms for one in light):.4f} ms, {binds}" if light else "",
+                attempts=tuple(entry.number for entry in own),
+                floor=f"{sum(entry.ms for entry in light):.4f} ms, {binds}" if light else "",
                 **_measured(own, kept),
             )
         )
@@ -169,16 +169,16 @@ def _fates(
 
 def _measured(own: Sequence[AttemptFindings], kept: bool) -> dict[str, float | None]:
     """What a task saved: by its kept attempts one after the other, or by the best of those that were not kept."""
-    timed = [one for one in own if one.attempt.saving_ms is not None]
-    chosen = [one for one in timed if one.attempt.kept] if kept else []
+    timed = [entry for entry in own if entry.attempt.saving_ms is not None]
+    chosen = [entry for entry in timed if entry.attempt.kept] if kept else []
     if not chosen and timed:
-        chosen = [max(timed, key=lambda one: one.attempt.saving_ms or 0.0)]
+        chosen = [max(timed, key=lambda entry: entry.attempt.saving_ms or 0.0)]
     if not chosen:
         return {}
-    timings = [one.evidence.timing for one in chosen if one.evidence and one.evidence.timing]
+    timings = [entry.evidence.timing for entry in chosen if entry.evidence and entry.evidence.timing]
     whole = len(timings) == len(chosen)
     return {
-        "measured_ms": sum(one.attempt.saving_ms or 0.0 for one in chosen),
+        "measured_ms": sum(entry.attempt.saving_ms or 0.0 for entry in chosen),
         "low_ms": sum(timing.saving_low_ms for timing in timings) if whole else None,
         "high_ms": sum(timing.saving_high_ms for timing in timings) if whole else None,
     }
@@ -187,7 +187,7 @@ def _measured(own: Sequence[AttemptFindings], kept: bool) -> dict[str, float | N
 def _seen(reader: _Reader, state: State, tried: Sequence[AttemptFindings]) -> tuple[TimeProfile, ...]:
     baseline, final = state.get("baseline"), state.get("final")
     found: list[tuple[str, ProfileResult | None]] = [("reference", baseline.system if baseline else None)]
-    found += [(_titled(one), one.evidence.system) for one in tried if one.result == "kept" and one.evidence]
+    found += [(_titled(entry), entry.evidence.system) for entry in tried if entry.result == "kept" and entry.evidence]
     if final:
         found.append(("final program", final.system))
     return tuple(_profiled(reader, title, result) for title, result in found)
@@ -207,8 +207,8 @@ def _counters(reader: _Reader, state: State, tried: Sequence[AttemptFindings]) -
     """Of the last verification, or of the newest kept attempt that has some; else why there are none."""
     final = state.get("final")
     found = [("final program", final.kernels)] if final and final.kernels else []
-    newest = [one for one in reversed(tried) if one.result == "kept" and one.evidence]
-    found += [(_titled(one), one.evidence.kernels) for one in newest if one.evidence and one.evidence.kernels]
+    newest = [entry for entry in reversed(tried) if entry.result == "kept" and entry.evidence]
+    found += [(_titled(entry), entry.evidence.kernels) for entry in newest if entry.evidence and entry.evidence.kernels]
     why = ""
     for title, result in found:
         assert result is not None
@@ -219,15 +219,15 @@ def _counters(reader: _Reader, state: State, tried: Sequence[AttemptFindings]) -
     return Counters(why=why or "no hardware counters were read")
 
 
-def _titled(one: AttemptFindings) -> str:
-    return f"attempt {one.number}: {one.attempt.task}"
+def _titled(found: AttemptFindings) -> str:
+    return f"attempt {found.number}: {found.attempt.task}"
 
 
 def _citations(tried: Sequence[AttemptFindings]) -> tuple[tuple[str, tuple[int, ...]], ...]:
     """What reviews cite of documentation, most cited first."""
     found: dict[str, list[int]] = {}
-    for one in tried:
-        for citation in dict.fromkeys(one.review.citations if one.review else ()):
+    for entry in tried:
+        for citation in dict.fromkeys(entry.review.citations if entry.review else ()):
             if is_citation(citation):
-                found.setdefault(citation, []).append(one.number)
+                found.setdefault(citation, []).append(entry.number)
     return tuple((text, tuple(numbers)) for text, numbers in sorted(found.items(), key=lambda item: -len(item[1])))

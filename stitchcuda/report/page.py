@@ -62,13 +62,13 @@ def session_page(found: Findings) -> bytes:
     return _page("report.html.j2", drawn, texts=_texts(found.attempts, max(_LEAST, LARGEST - len(bare))), **content)
 
 
-def comparison_page(one: Findings, other: Findings, store: Store) -> bytes:
+def comparison_page(first: Findings, other: Findings, store: Store) -> bytes:
     """Two sessions of one workspace side by side."""
-    changed = comparison.program_changes(one, other, store)
-    drawn = (comparison.best_times(one, other),)
+    changed = comparison.program_changes(first, other, store)
+    drawn = (comparison.best_times(first, other),)
     content = {
-        "one": one, "other": other, "bars": (standing(one), standing(other)), "settings": comparison.settings(one, other),
-        "matched": comparison.one_reference(one, other), "tasks": comparison.tasks(one, other),
+        "one": first, "other": other, "bars": (standing(first), standing(other)), "settings": comparison.settings(first, other),
+        "matched": comparison.same_reference(first, other), "tasks": comparison.tasks(first, other),
         "why": changed.why, "program": other.program,
     }  # fmt: skip
     bare = _page("comparison.html.j2", drawn, files=trimmed(changed.files, 0), **content)
@@ -85,14 +85,14 @@ def _plotly() -> tuple[str, str]:
 
 def _texts(attempts: Sequence[AttemptFindings], room: int) -> Mapping[int, Written]:
     """Diffs and logs by the attempt's number. Small ones stay whole; large ones share the room that is left."""
-    logs = {one.number: one.evidence.build.log if one.evidence else "" for one in attempts}
-    diffs = {one.number: sum(size(file.lines) + FILE for file in one.files) for one in attempts}
+    logs = {attempt.number: attempt.evidence.build.log if attempt.evidence else "" for attempt in attempts}
+    diffs = {attempt.number: sum(size(file.lines) + FILE for file in attempt.files) for attempt in attempts}
     sizes = {number: diffs[number] + size(log.splitlines()) for number, log in logs.items()}
     most = share(list(sizes.values()), room)
     written = {}
-    for one in attempts:
-        log = shown(logs[one.number], max(most // _LOG, most - diffs[one.number]))
-        written[one.number] = Written(files=trimmed(one.files, most - size(log.lines)), log=log)
+    for attempt in attempts:
+        log = shown(logs[attempt.number], max(most // _LOG, most - diffs[attempt.number]))
+        written[attempt.number] = Written(files=trimmed(attempt.files, most - size(log.lines)), log=log)
     return written
 
 

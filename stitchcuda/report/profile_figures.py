@@ -31,12 +31,12 @@ _NO_ORDER = (
 
 def timeline(found: Findings) -> Figure:
     """One row for each program that was profiled: its kernels end to end, then the time in which the device was idle."""
-    seen = _chosen([one for one in found.seen if one.profile])
-    gone = [_why(one) for one in found.seen if one.why and one.title in ("reference", "final program")]
+    seen = _chosen([shown for shown in found.seen if shown.profile])
+    gone = [_why(shown) for shown in found.seen if shown.why and shown.title in ("reference", "final program")]
     if not seen:
         return Figure(id="timeline", title=_TIMELINE, empty=" ".join(dict.fromkeys(gone)) or "No program was profiled yet.")
-    names = places(one.title for one in seen)
-    segments = [(name, *part) for name, one in zip(names, seen, strict=True) for part in _segments(one.profile)]
+    names = places(shown.title for shown in seen)
+    segments = [(name, *part) for name, shown in zip(names, seen, strict=True) for part in _segments(shown.profile)]
     traces = []
     for origin, said in ORIGINS.items():
         own = [segment for segment in segments if segment[1] == origin]
@@ -57,10 +57,10 @@ def timeline(found: Findings) -> Figure:
                     marker={"color": f"@{origin}", "line": {"color": "@paper", "width": 1}},
                 )
             )
-    spans = [one.profile.span_ms for one in seen if one.profile]
+    spans = [shown.profile.span_ms for shown in seen if shown.profile]
     says = f"First to last work on the device: {ms(spans[0])} ({seen[0].title})"
     says += f", then {ms(spans[-1])} ({seen[-1].title})." if len(seen) > 1 else "."
-    kernels = [(one.title, kernel) for one in seen if one.profile for kernel in one.profile.by_name()]
+    kernels = [(shown.title, kernel) for shown in seen if shown.profile for kernel in shown.profile.by_name()]
     return Figure(
         id="timeline",
         title=_TIMELINE,
@@ -82,15 +82,15 @@ def roofline(found: Findings) -> Figure:
     """Arithmetic rate against flop per byte of the kernels that take the time, below the device's ceilings."""
     title = "roofline of the longest kernels"
     kernels, why = _counted(found)
-    placed = [one for one in kernels if one.roofline.intensity and one.roofline.flops]
+    placed = [kernel for kernel in kernels if kernel.roofline.intensity and kernel.roofline.flops]
     if not kernels:
         return Figure(id="roofline", title=title, empty=why)
-    rows = tuple(_figures(one) for one in kernels)
+    rows = tuple(_figures(kernel) for kernel in kernels)
     columns = ("kernel", "whose", "share", "time", "flop/byte", "Tflop/s", "memory", "multiprocessors", "bound", "limited by")
     if not placed or found.device is None:
         reason = "Counters do not see the arithmetic of tensor cores, and all of these kernels use them: see shares of peak."
         return Figure(id="roofline", title=title, empty=reason, columns=columns, rows=rows)
-    intensities = [one.roofline.intensity or 1.0 for one in placed]
+    intensities = [kernel.roofline.intensity or 1.0 for kernel in placed]
     seen = [value * beside for value in intensities for beside in (0.25, 4.0)] + [2 * ridge for ridge in _ridges(found.device)]
     low, high = min(0.05, *seen), max(200.0, *seen)
     left_out = len(kernels) - len(placed)
@@ -102,7 +102,7 @@ def roofline(found: Findings) -> Figure:
         id="roofline",
         title=title,
         says=f"{counted(len(placed), 'kernel')} below the ceilings of {found.device.name}; the table has the figures.",
-        traces=(*_ceilings(found.device, low, high), *(_point(one) for one in placed)),
+        traces=(*_ceilings(found.device, low, high), *(_point(kernel) for kernel in placed)),
         layout={
             "height": 440,
             "xaxis": axis("flop per byte of device memory", type="log", dtick=1),
@@ -118,14 +118,17 @@ def peaks(found: Findings) -> Figure:
     """How busy the memory system, the multiprocessors and the tensor cores were, as percent of what each can do."""
     title = "shares of peak of the longest kernels"
     kernels, why = _counted(found)
-    kernels = [one for one in kernels if one.roofline.memory_percent is not None or one.roofline.sm_percent is not None]
+    kernels = [
+        kernel for kernel in kernels
+        if kernel.roofline.memory_percent is not None or kernel.roofline.sm_percent is not None
+    ]
     if not kernels:
         return Figure(id="peaks", title=title, empty=why or "The two throughputs were not measured.")
-    names = places(base_name(one.name) for one in kernels)
+    names = places(base_name(kernel.name) for kernel in kernels)
     units = (
-        ("memory system", "@vendor", [one.roofline.memory_percent for one in kernels]),
-        ("multiprocessors", "@own", [one.roofline.sm_percent for one in kernels]),
-        ("tensor cores", "@framework", [one.tensor_percent for one in kernels]),
+        ("memory system", "@vendor", [kernel.roofline.memory_percent for kernel in kernels]),
+        ("multiprocessors", "@own", [kernel.roofline.sm_percent for kernel in kernels]),
+        ("tensor cores", "@framework", [kernel.tensor_percent for kernel in kernels]),
     )
     busiest = kernels[0]
     return Figure(
@@ -146,10 +149,11 @@ def peaks(found: Findings) -> Figure:
         columns=("kernel", *(unit for unit, *_ in units), "occupancy", "bound by", "limited by"),
         rows=tuple(
             (
-                base_name(one.name), _percent(one.roofline.memory_percent), _percent(one.roofline.sm_percent),
-                _percent(one.tensor_percent), _percent(one.occupancy.achieved), one.bound or "-", one.limiter or "-",
+                base_name(kernel.name), _percent(kernel.roofline.memory_percent), _percent(kernel.roofline.sm_percent),
+                _percent(kernel.tensor_percent), _percent(kernel.occupancy.achieved),
+                kernel.bound or "-", kernel.limiter or "-",
             )
-            for one in kernels
+            for kernel in kernels
         ),
         notes=(f"Of the {found.counters.title}, under the profiler with a cold cache.",),
     )  # fmt: skip
@@ -199,8 +203,8 @@ def _name(kernel: KernelTime) -> str:
 
 
 def _sources(seen: Sequence[TimeProfile]) -> list[str]:
-    lesser = [one for one in seen if one.profile and one.profile.why]
-    return [f"{one.title}: seen by {one.profile.source}, since {one.profile.why}." for one in lesser if one.profile]
+    lesser = [shown for shown in seen if shown.profile and shown.profile.why]
+    return [f"{shown.title}: seen by {shown.profile.source}, since {shown.profile.why}." for shown in lesser if shown.profile]
 
 
 def _counted(found: Findings) -> tuple[list[KernelProfile], str]:
@@ -236,25 +240,25 @@ def _ceilings(device: DeviceFacts, low: float, high: float) -> list[dict[str, An
     return traces
 
 
-def _point(one: KernelProfile) -> dict[str, Any]:
-    name = label(base_name(one.name), 30)
-    colour = f"@{one.origin}" if one.origin in ORIGINS else "@ink"
-    rate, size = (one.roofline.flops or 0.0) / 1e12, 10 + 26 * (one.share or 0.2) ** 0.5
+def _point(kernel: KernelProfile) -> dict[str, Any]:
+    name = label(base_name(kernel.name), 30)
+    colour = f"@{kernel.origin}" if kernel.origin in ORIGINS else "@ink"
+    rate, size = (kernel.roofline.flops or 0.0) / 1e12, 10 + 26 * (kernel.share or 0.2) ** 0.5
     return {
-        "type": "scatter", "mode": "markers", "name": name, "x": [one.roofline.intensity], "y": [rate],
+        "type": "scatter", "mode": "markers", "name": name, "x": [kernel.roofline.intensity], "y": [rate],
         "marker": {"color": colour, "size": size, "opacity": 0.85, "line": {"color": "@paper", "width": 1}},
-        "text": [f"{name}: {rate:.2f} Tflop/s, {one.roofline.intensity:.2f} flop/byte"],
+        "text": [f"{name}: {rate:.2f} Tflop/s, {kernel.roofline.intensity:.2f} flop/byte"],
         "hovertemplate": "%{text}<extra></extra>",
     }  # fmt: skip
 
 
-def _figures(one: KernelProfile) -> tuple[str, ...]:
-    line = one.roofline
+def _figures(kernel: KernelProfile) -> tuple[str, ...]:
+    line = kernel.roofline
     return (
-        base_name(one.name), one.origin or "-", _percent(None if one.share is None else 100 * one.share),
-        "-" if one.duration_us is None else f"{one.duration_us:.2f} µs",
+        base_name(kernel.name), kernel.origin or "-", _percent(None if kernel.share is None else 100 * kernel.share),
+        "-" if kernel.duration_us is None else f"{kernel.duration_us:.2f} µs",
         "-" if line.intensity is None else f"{line.intensity:.2f}", "-" if line.flops is None else f"{line.flops / 1e12:.2f}",
-        _percent(line.memory_percent), _percent(line.sm_percent), one.bound or "-", one.limiter or "-",
+        _percent(line.memory_percent), _percent(line.sm_percent), kernel.bound or "-", kernel.limiter or "-",
     )  # fmt: skip
 
 

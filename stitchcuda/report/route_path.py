@@ -51,8 +51,8 @@ def _taken(attempts: Sequence[AttemptFindings], begun: bool, ended: bool) -> Ite
     if begun:
         yield "baseline", "planner"
     version = None
-    for place, one in enumerate(attempts):
-        attempt = one.attempt
+    for place, found in enumerate(attempts):
+        attempt = found.attempt
         if version != attempt.plan_version:
             if version is not None:
                 yield "verifier", "planner"
@@ -62,11 +62,11 @@ def _taken(attempts: Sequence[AttemptFindings], begun: bool, ended: bool) -> Ite
             yield "verifier", "search_docs"
         yield "search_docs", "coder"
         yield "coder", "nvcc_build"
-        if one.result == "not built":
+        if found.result == "not built":
             yield "nvcc_build", "verifier"
             continue
         yield "nvcc_build", "check"
-        if one.result == "wrong":
+        if found.result == "wrong":
             yield "check", "verifier"
             continue
         yield "check", "nsys_profile"
@@ -78,10 +78,10 @@ def _taken(attempts: Sequence[AttemptFindings], begun: bool, ended: bool) -> Ite
 
 def _steps(attempts: Sequence[AttemptFindings]) -> Iterator[RouteStep]:
     version = None
-    for one in attempts:
-        attempt = one.attempt
+    for found in attempts:
+        attempt = found.attempt
         yield RouteStep(
-            number=one.number, task=attempt.task, ordinal=attempt.ordinal, result=one.result,
+            number=found.number, task=attempt.task, ordinal=attempt.ordinal, result=found.result,
             route="beside another candidate" if attempt.beside else attempt.route,
             plan=attempt.plan_version if attempt.plan_version != version else None,
         )  # fmt: skip

@@ -45,7 +45,7 @@ def call(name: str, *arguments: Any) -> int:
     """A system call by name. Integers go as 64 bits; anything else as ctypes takes it."""
     if column() < 0:
         raise OSError(38, f"{name}: not known for {os.uname().machine}")
-    given = [ctypes.c_long(one) if isinstance(one, int) else one for one in arguments]
+    given = [ctypes.c_long(argument) if isinstance(argument, int) else argument for argument in arguments]
     return _checked(name, _LIBC.syscall(ctypes.c_long(_NUMBERS[name][column()]), *given))
 
 

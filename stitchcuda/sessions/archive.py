@@ -51,7 +51,7 @@ def export(name: str, path: Path | None = None, *, workspace: Place = None) -> P
 
     Raises Unavailable where something that it rests on is missing or damaged: an archive is whole.
     """
-    home = Workspace.of(workspace, create=False)
+    home = Workspace.at(workspace, create=False)
     record = home.record(name).model_copy(update={"reference_path": ""})  # a path of this machine
     target = path or Path(f"{name}{SUFFIX}")
     if target.is_dir():
@@ -94,7 +94,7 @@ def import_(path: Path, *, to: str | None = None, workspace: Place = None) -> Se
     with tempfile.TemporaryDirectory(prefix="stitchcuda-import-") as place:
         folder = Path(place)
         record = _unpacked(path, folder)
-        home = Workspace.of(workspace)
+        home = Workspace.at(workspace)
         home.check_free(to or record.name)
         with home.store.adding():
             carried = FolderStore(folder)
@@ -170,7 +170,7 @@ def _lack(
     checkpoints lie in `folder`, its artefacts where `seen` looks. Raises Damaged for checkpoints that are not as written."""
     with Checkpoints(folder) as saver:
         saver.look()
-        threads = {str(one.config["configurable"]["thread_id"]) for one in saver.list(None)}  # so each can be read
+        threads = {str(saved.config["configurable"]["thread_id"]) for saved in saver.list(None)}  # so each can be read
         state = standing(saver, record.name).state
     if other := sorted(threads - {record.name}):
         return f"its record is of session {record.name!r}, its checkpoints are of session {other[0]!r}"

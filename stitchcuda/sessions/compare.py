@@ -39,17 +39,17 @@ class Comparison(Record):
 
 def compare(a: str, b: str, *, workspace: Place = None) -> Comparison:
     """Raises BadInput for a session or an attempt that is not there."""
-    home = Workspace.of(workspace, create=False)
-    one, other = _Moment(home, a), _Moment(home, b)
-    here, there = (side.session.record.settings.model_dump() for side in (one, other))
+    home = Workspace.at(workspace, create=False)
+    first, other = _Moment(home, a), _Moment(home, b)
+    here, there = (side.session.record.settings.model_dump() for side in (first, other))
     settings = {name: (str(value), str(there[name])) for name, value in here.items() if value != there[name]}
     return Comparison(
-        a=one.side(),
+        a=first.side(),
         b=other.side(),
-        reference=one.session.record.reference == other.session.record.reference,
+        reference=first.session.record.reference == other.session.record.reference,
         settings=settings,
-        parts=_parting(one.walk, other.walk),
-        files=_differences(one.files(), other.files(), a, b),
+        parts=_parting(first.walk, other.walk),
+        files=_differences(first.files(), other.files(), a, b),
     )
 
 
@@ -94,18 +94,18 @@ class _Moment:
         )  # fmt: skip
 
 
-def _parting(one: tuple[Attempt, ...], other: tuple[Attempt, ...]) -> int | None:
+def _parting(first: tuple[Attempt, ...], other: tuple[Attempt, ...]) -> int | None:
     """The number of the first attempt in which two records differ."""
-    for number, (a, b) in enumerate(zip(one, other, strict=False), 1):
+    for number, (a, b) in enumerate(zip(first, other, strict=False), 1):
         if (a.task, a.program, a.kept, a.route) != (b.task, b.program, b.kept, b.route):
             return number
-    return None if len(one) == len(other) else min(len(one), len(other)) + 1
+    return None if len(first) == len(other) else min(len(first), len(other)) + 1
 
 
-def _differences(one: Mapping[str, bytes], other: Mapping[str, bytes], a: str, b: str) -> dict[str, str]:
+def _differences(first: Mapping[str, bytes], other: Mapping[str, bytes], a: str, b: str) -> dict[str, str]:
     found = {}
-    for path in sorted({*one, *other}):
-        before, after = one.get(path), other.get(path)
+    for path in sorted({*first, *other}):
+        before, after = first.get(path), other.get(path)
         if before == after:
             continue
         try:

@@ -35,7 +35,7 @@ def fork(
     last. `to` names the new session (default: `NAME-fork-` and a number), `settings` are those of `state.Settings` that change.
     Raises BadInput for an attempt that the record does not have.
     """
-    home = Workspace.of(workspace, create=False)
+    home = Workspace.at(workspace, create=False)
     with home.store.adding():              # what is taken over stays, even if the session that is forked is removed now
         source = Session(home, home.record(name))
         walk = source.attempts()

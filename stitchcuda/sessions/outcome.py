@@ -79,7 +79,7 @@ def outcome_of(session: Readable, status: Status, why: str | None) -> Outcome:
     program, report = session.program, state.get("report")
     predicted, unpredicted = _predicted(session)
     root, get = session.home.root, session.home.store.get
-    evidence = (Evidence.model_validate_json(get(one.evidence)) for one in session.attempts())
+    evidence = (Evidence.model_validate_json(get(attempt.evidence)) for attempt in session.attempts())
     return Outcome(
         session=session.name,
         status=status,

@@ -33,7 +33,7 @@ class RemovedArtefacts(Record):
 def remove(names: Iterable[str], *, workspace: Place = None) -> RemovedArtefacts:
     """Removes sessions with all that only they have used; damaged ones too. Raises BadInput for a name that is not there, and
     SessionBusy for one that runs, before anything is removed."""
-    home = Workspace.of(workspace, create=False)
+    home = Workspace.at(workspace, create=False)
     wanted = list(dict.fromkeys(names))
     known = home.store.names()
     for name in wanted:

@@ -42,7 +42,7 @@ def replay(
 
     `engineer` and `hands` (the tools) take the place of the record's replies and of what this machine has.
     """
-    home = Workspace.of(workspace, create=False)
+    home = Workspace.at(workspace, create=False)
     source = Session(home, home.record(name))
     record = source.record.anew(to or f"{name}-replay-", source.record.settings)
     with home.store.adding():
@@ -86,16 +86,16 @@ class _Over(BaseException):
 
 def _parting(before: tuple[Attempt, ...], now: tuple[Attempt, ...], ended: str) -> str:
     """Where two records part, one sentence; "" where they do not."""
-    for number, (one, other) in enumerate(zip_longest(before, now), 1):
-        if one is None:
+    for number, (first, other) in enumerate(zip_longest(before, now), 1):
+        if first is None:
             return f"the replay made more attempts than the record has: {number} is {other.task} #{other.ordinal}"
         if other is None:
             return f"the replay ended after attempt {number - 1} of {len(before)}" + (f": {ended}" if ended else "")
         for what, was, is_ in (
-            ("works on", f"{one.task} #{one.ordinal}", f"{other.task} #{other.ordinal}"),
-            ("has the program", one.program[:12], other.program[:12]),
-            ("is", "correct" if one.correct else "wrong", "correct" if other.correct else "wrong"),
-            ("goes on with", one.route, other.route),
+            ("works on", f"{first.task} #{first.ordinal}", f"{other.task} #{other.ordinal}"),
+            ("has the program", first.program[:12], other.program[:12]),
+            ("is", "correct" if first.correct else "wrong", "correct" if other.correct else "wrong"),
+            ("goes on with", first.route, other.route),
         ):
             if was != is_:
                 return f"attempt {number} {what} {is_}, in the record {was}"

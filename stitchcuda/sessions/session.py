@@ -82,7 +82,7 @@ def optimize(
     from stitchcuda.graph.opening import open_record
     from stitchcuda.sessions.progress import shown
 
-    home = Workspace.of(workspace)
+    home = Workspace.at(workspace)
     settings = {
         "model": model, "roles": {role: tuple(models) for role, models in (roles or {}).items()},
         "options": dict(options or {}), "base_url": base_url, "from_scratch": from_scratch, "candidates": candidates,
@@ -137,7 +137,7 @@ def resume(
     from stitchcuda.graph.opening import check_unchanged, checked_settings
     from stitchcuda.sessions.progress import shown
 
-    home = Workspace.of(workspace, create=False)
+    home = Workspace.at(workspace, create=False)
     record = home.record(name)
     check_unchanged(home, record)
     with shown(progress, on_event) as told:
@@ -176,13 +176,13 @@ def _wait(home: Workspace, name: str, on_event: Listener | None) -> None:
 
 def sessions(workspace: Place = None) -> tuple[Session, ...]:
     """All sessions of a workspace, oldest first."""
-    home = Workspace.of(workspace, create=False)
+    home = Workspace.at(workspace, create=False)
     return tuple(Session(home, record) for record in home.sessions())
 
 
 def outcomes(workspace: Place = None) -> tuple[list[tuple[Session, Outcome]], dict[str, str]]:
     """All sessions with what each came to, oldest first, and by name what is wrong with those that cannot be read."""
-    home = Workspace.of(workspace, create=False)
+    home = Workspace.at(workspace, create=False)
     damaged = dict(home.unreadable())
     found = []
     for session in sessions(home):
@@ -204,7 +204,7 @@ class Session:
     @classmethod
     def open(cls, name: str, workspace: Place = None) -> Session:
         """Raises BadInput for a session that the workspace does not have."""
-        home = Workspace.of(workspace, create=False)
+        home = Workspace.at(workspace, create=False)
         return cls(home, home.record(name))
 
     @property

@@ -109,7 +109,7 @@ def rewrite_with_headers(
     _above: tuple[Path, ...] = (),
 ) -> str:
     """`text` rewritten, with includes of the program's own headers pointing at their rewritten copies in the cache."""
-    roots = (file.parent, *(one.parent for one in _above), *include_dirs, *within)
+    roots = (file.parent, *(above.parent for above in _above), *include_dirs, *within)
 
     def redirect(match: re.Match[str]) -> str:
         places = (Path(folder) / match["name"] for folder in (file.parent, *include_dirs))
@@ -211,7 +211,7 @@ def _compile(units: Sequence[CompileUnit], cache: Path) -> list[Path]:
 
 def _link(objects: Sequence[Path], folder: Path, name: str, flags: Sequence[str], libraries: Sequence[Path]) -> Path:
     path, version = compiler()
-    inputs = [str(one) for one in (*objects, *libraries)]
+    inputs = [str(file) for file in (*objects, *libraries)]
     target = folder / f"{name}-{digest(*inputs, *flags, path, version)[:16]}.so"
     if digest_seal.state(target) == "intact":
         return target
@@ -220,6 +220,6 @@ def _link(objects: Sequence[Path], folder: Path, name: str, flags: Sequence[str]
     with tempfile.TemporaryDirectory(dir=folder, prefix="linking-") as scratch:
         made = Path(scratch) / target.name
         order = [path, "-shared", "-pthread", "-o", str(made), *inputs, *places, *flags]
-        run_compiler(order, name, scratch=Path(scratch), read=[one.parent for one in (*objects, *libraries)])
+        run_compiler(order, name, scratch=Path(scratch), read=[file.parent for file in (*objects, *libraries)])
         digest_seal.put(made, target)
     return target

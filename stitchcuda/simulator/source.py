@@ -49,7 +49,7 @@ def masked(text: str, *, literals: bool = True) -> str:
 def apply(text: str, edits: list[Edit]) -> str:
     """Makes the edits; each replacement is padded so that the number of lines stays the same."""
     pieces, at = [], 0
-    for edit in sorted(edits, key=lambda one: (one.start, one.end)):
+    for edit in sorted(edits, key=lambda change: (change.start, change.end)):
         lost = text.count("\n", edit.start, edit.end) - edit.text.count("\n")
         pieces += [text[at : edit.start], edit.text, "\n" * max(lost, 0)]
         at = edit.end

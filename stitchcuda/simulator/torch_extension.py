@@ -135,7 +135,7 @@ def _flags(torch: Path) -> tuple[str, ...]:
         *FLAGS,
         f"-I{INCLUDE / 'torch_cuda'}",
         *base_includes(),
-        *(part for one in folders for part in ("-isystem", str(one))),
+        *(part for folder in folders for part in ("-isystem", str(folder))),
     )
     return (*own, _STANDARD, "-DTORCH_API_INCLUDE_EXTENSION_H")
 

@@ -57,15 +57,15 @@ def carry(
         return value
 
     found = source.list({"configurable": {"thread_id": name, "checkpoint_ns": ""}})
-    for one in reversed([one for one in found if one.checkpoint["id"] < before]):
-        values = {channel: renamed(channel, value) for channel, value in one.checkpoint["channel_values"].items()}
+    for saved in reversed([saved for saved in found if saved.checkpoint["id"] < before]):
+        values = {channel: renamed(channel, value) for channel, value in saved.checkpoint["channel_values"].items()}
         place: RunnableConfig = {"configurable": {"thread_id": to, "checkpoint_ns": ""}}
-        if one.parent_config:
-            place["configurable"]["checkpoint_id"] = one.parent_config["configurable"]["checkpoint_id"]
-        checkpoint = one.checkpoint.copy() | {"channel_values": values}
-        stored = target.put(place, cast(Checkpoint, checkpoint), one.metadata, one.checkpoint["channel_versions"])
+        if saved.parent_config:
+            place["configurable"]["checkpoint_id"] = saved.parent_config["configurable"]["checkpoint_id"]
+        checkpoint = saved.checkpoint.copy() | {"channel_values": values}
+        stored = target.put(place, cast(Checkpoint, checkpoint), saved.metadata, saved.checkpoint["channel_versions"])
         by_task: dict[str, list[tuple[str, Any]]] = {}
-        for task, channel, value in one.pending_writes or ():
+        for task, channel, value in saved.pending_writes or ():
             by_task.setdefault(task, []).append((channel, renamed(channel, value)))
         for task, writes in by_task.items():
             target.put_writes(stored, writes, task)

@@ -57,7 +57,7 @@ def _read(url: str) -> _Url | None:
         return None
     options = dict(option.split("=") for option in (found["options"] or "").split("&") if option)
     said = (found["password"] or "", *(value for name, value in options.items() if "password" in name or "secret" in name))
-    secrets = {one for secret in said for one in (secret, unquote(secret)) if one}
+    secrets = {part for secret in said for part in (secret, unquote(secret)) if part}
     return _Url(found["user"] or "", found["place"], tuple(sorted(secrets, key=len, reverse=True)))
 
 

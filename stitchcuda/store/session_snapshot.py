@@ -36,7 +36,7 @@ class SessionSnapshot(NamedTuple):
 
     def waits_for(self, root: Path) -> str:
         """For people; "" where nothing is waited for."""
-        return " and ".join(dict.fromkeys(told(one.value, root) for one in self.interrupts))
+        return " and ".join(dict.fromkeys(told(interrupt.value, root) for interrupt in self.interrupts))
 
 
 def standing(saver: BaseCheckpointSaver[Any], session: str, checkpoint: str = "") -> SessionSnapshot:
@@ -64,7 +64,8 @@ def standing(saver: BaseCheckpointSaver[Any], session: str, checkpoint: str = ""
         error = error or str(writes.get(_ERROR, ""))  # of this run or an earlier one: see `Session.status`
         if _INTERRUPT in writes:
             put = writes[_INTERRUPT]
-            interrupts += [Interrupted(one.id, one.value) for one in (put if isinstance(put, list | tuple) else [put])]
+            waiting = put if isinstance(put, list | tuple) else [put]
+            interrupts += [Interrupted(interrupt.id, interrupt.value) for interrupt in waiting]
     return SessionSnapshot(with_tuples(values), tuple(interrupts), error)
 
 
@@ -76,7 +77,7 @@ def with_tuples(state: Any) -> State:
 
 def _named(key: str, value: Any) -> Any:
     several = isinstance(value, list | tuple)
-    if isinstance(value, dict) or (several and any(isinstance(one, dict) for one in value)):
+    if isinstance(value, dict) or (several and any(isinstance(item, dict) for item in value)):
         kinds = _kinds()
         return kinds[key].validate_python(value) if key in kinds else value
     return tuple(value) if several else value

@@ -63,7 +63,7 @@ class Workspace:
             self.store = FolderStore(self.root)
 
     @classmethod
-    def of(cls, place: Workspace | Path | str | None, *, create: bool = True) -> Workspace:
+    def at(cls, place: Workspace | Path | str | None, *, create: bool = True) -> Workspace:
         """The workspace itself, or the one at this folder."""
         return place if isinstance(place, Workspace) else cls(place, create=create)
 

@@ -157,7 +157,7 @@ class Walk:
         for group in keys.values():
             key, tensor = group[0], tensors[group[0]]
             name = named.get(key, f"state_{key}".replace(".", "_"))
-            stored = any(one in persistent for one in group)
+            stored = any(key in persistent for key in group)
             state.append(
                 StateTensor(
                     spec=self._adopt(name, tensor),
@@ -327,8 +327,8 @@ def _names(record: Node) -> list[str]:
     return list(dict.fromkeys(reads(record)))
 
 
-def _same_memory(one: Tensor, other: Tensor) -> bool:
-    return bool(one.untyped_storage()._cdata == other.untyped_storage()._cdata)
+def _same_memory(first: Tensor, other: Tensor) -> bool:
+    return bool(first.untyped_storage()._cdata == other.untyped_storage()._cdata)
 
 
 def _shared(result: Tensor, record: Node, live: dict[str, Tensor]) -> str | None:

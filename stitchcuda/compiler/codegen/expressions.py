@@ -197,11 +197,11 @@ def _arithmetic(step: Step, args: list[str], kind: str) -> str:
         return f"{args[0]} {sign} {args[1]}"
     floating = kind in ("float32", "float64")
     suffix = "f" if kind == "float32" else ""
-    one = literal(1, kind)
+    unity = literal(1, kind)
     if fn == "reciprocal":
-        return f"{one} / {args[0]}"
+        return f"{unity} / {args[0]}"
     if fn == "sigmoid":
-        return f"{one} / ({one} + exp{suffix}(-{args[0]}))"
+        return f"{unity} / ({unity} + exp{suffix}(-{args[0]}))"
     if fn == "rsqrt":
         return f"rsqrtf({args[0]})" if suffix else f"1.0 / sqrt({args[0]})"
     if fn == "pow":

@@ -110,9 +110,9 @@ def _operator(node: Node, names: Variables, position: int, known: dict[str, Tens
     bound = names.place(position, node)
     if in_place(node) or not bound or all(name == "_" for name in bound):
         return [written], []
-    one = len(bound) == 1
+    single = len(bound) == 1
     left = ", ".join(bound)
-    if one and _is_list(node):
+    if single and _is_list(node):
         left += ","
     return [f"{left} = {written}"], [name for name in bound if name != "_"]
 

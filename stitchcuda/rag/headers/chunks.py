@@ -176,11 +176,12 @@ def _chunk(
 
 
 def _members(held: Sequence[Entry]) -> str:
-    lines = {(one.name.rpartition(".")[0], f"  {one.text.rstrip(';')}{f' - {said}' if (said := _said(one)) else ''}"): None
-             for one in held}  # fmt: skip
+    lines = {(member.name.rpartition(".")[0],
+              f"  {member.text.rstrip(';')}{f' - {said}' if (said := _said(member)) else ''}"): None
+             for member in held}  # fmt: skip
     text = "\n".join(("", *(line for _, line in lines)))
     if len(text) > _MEMBERS:
-        text = "\n" + ", ".join(dict.fromkeys(one.name for one in held))
+        text = "\n" + ", ".join(dict.fromkeys(member.name for member in held))
     return text if held else ""
 
 

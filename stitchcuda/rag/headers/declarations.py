@@ -53,16 +53,16 @@ def read(source: str) -> Header:
     """Everything in the header that is not in a namespace for details or in a private part. Any text will do."""
     reader = _Reader(tokens.prepared(source))
     reader.run()
-    current = {one.name for one in reader.found if not one.outdated}
+    current = {declaration.name for declaration in reader.found if not declaration.outdated}
     shown = []
-    for one in reader.found:
-        *outer, last = one.inside.split("::")
-        if one.outdated and one.name in current:
+    for declaration in reader.found:
+        *outer, last = declaration.inside.split("::")
+        if declaration.outdated and declaration.name in current:
             continue
-        if one.hidden and one.name in reader.exported and last in _DETAILS:
-            shown.append(replace(one, inside="::".join(outer), hidden=False))
-        elif not one.hidden:
-            shown.append(one)
+        if declaration.hidden and declaration.name in reader.exported and last in _DETAILS:
+            shown.append(replace(declaration, inside="::".join(outer), hidden=False))
+        elif not declaration.hidden:
+            shown.append(declaration)
     return Header(shown, reader.macros)
 
 
@@ -149,17 +149,18 @@ class _Reader:
                     self.comment, self.comment_end = f"{self.comment}{between}{text}".strip(), end
         elif self.last_end and "\n" not in between and not between.strip(" \t,;"):
             self.column = column
-            for one in self.last:          # to the right of a function it is about the last parameter
-                both = [one.comment, text] if _is_doc(one.comment) else [text, one.comment]    # the other may be a headline
-                if one.kind != "function" and (_is_doc(text) or not one.comment):
-                    one.comment = "\n\n".join(both).strip()
+            for declaration in self.last:          # to the right of a function it is about the last parameter
+                # a comment that is no documentation may be a headline: it goes last
+                both = [declaration.comment, text] if _is_doc(declaration.comment) else [text, declaration.comment]
+                if declaration.kind != "function" and (_is_doc(text) or not declaration.comment):
+                    declaration.comment = "\n\n".join(both).strip()
         elif self.column == column and text.startswith("//") and between.count("\n") == 1 + self.lines:
             self.lines += 1
-            for one in self.last:
-                one.comment = f"{one.comment}\n{text}" if one.comment else ""
+            for declaration in self.last:
+                declaration.comment = f"{declaration.comment}\n{text}" if declaration.comment else ""
         elif _BESIDE.match(text):
-            for one in self.last:
-                one.comment = f"{one.comment}\n{text}" if one.comment else text
+            for declaration in self.last:
+                declaration.comment = f"{declaration.comment}\n{text}" if declaration.comment else text
         elif text.startswith("//") and self.comment.startswith("//") and self._follows(start):
             self.comment, self.comment_end = f"{self.comment}\n{text}", end
         elif _is_doc(text) or not _is_doc(self.comment) or not self._follows(start):
@@ -251,8 +252,8 @@ class _Reader:
         names = aliases(tail)
         names = list(dict.fromkeys([*names, scope.name] if typedef else [scope.name or "".join(names[:1])]))
         name = next(iter(names), "")
-        for one in self.found[scope.first:]:
-            one.inside = self._inside("::".join(part for part in (name, one.inside) if part))
+        for declaration in self.found[scope.first:]:
+            declaration.inside = self._inside("::".join(part for part in (name, declaration.inside) if part))
         if name:
             head = " ".join(scope.head.split())
             text = f"{head} {{...}} {tail}".strip() if typedef or not scope.name else f"{head} {{...}}"
@@ -285,15 +286,15 @@ class _Reader:
                     self._add(Declaration(name, kind if in_type or kind != "field" else "variable", f"{text};", comment), at)
                     self.last = [*together, *self.last]
 
-    def _add(self, one: Declaration, at: int, place: int | None = None) -> None:
+    def _add(self, declaration: Declaration, at: int, place: int | None = None) -> None:
         self.last, self.last_end, self.column, self.lines = [], at, -1, 0
         if not any(scope.private for scope in self.scopes):
-            one.inside = self._inside("")
+            declaration.inside = self._inside("")
             spaces = [part for scope in self.scopes if scope.kind == "namespace" for part in scope.name.split("::")]
-            one.outdated = self.outdated
-            one.hidden = any(part in _DETAILS or part.startswith("_") for part in spaces)
-            self.found.insert(len(self.found) if place is None else place, one)
-            self.last = [one]
+            declaration.outdated = self.outdated
+            declaration.hidden = any(part in _DETAILS or part.startswith("_") for part in spaces)
+            self.found.insert(len(self.found) if place is None else place, declaration)
+            self.last = [declaration]
 
     def _inside(self, within: str) -> str:
         """With the namespaces in front; a type that is not complete yet will add itself and them later."""

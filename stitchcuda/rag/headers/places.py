@@ -92,7 +92,7 @@ def headers(kit: Toolkit) -> Headers:
         for name in _names(folder):
             if any(pattern.fullmatch(name) for pattern in wanted) or (folder in kit.includes and _OWN.fullmatch(name)):
                 files.setdefault(name, folder / name)
-    for folder in dict.fromkeys((*kit.includes, *(one / "cccl" for one in kit.includes), *found.includes)):
+    for folder in dict.fromkeys((*kit.includes, *(include / "cccl" for include in kit.includes), *found.includes)):
         for path in _below(folder):
             files.setdefault(str(path.relative_to(folder)), path)
     repeated = [name for name in files if _REPEATED.match(name) and _REPEATED.sub(r"\1.h", name) in files]

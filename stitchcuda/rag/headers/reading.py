@@ -81,24 +81,24 @@ def read(headers: Mapping[str, Path], unread: list[str]) -> tuple[Entry, ...]:
 
 def _entries(declared: Iterable[declarations.Declaration], header: str) -> Iterator[Entry]:
     around = next((space for start, space in _NAMESPACES if header.startswith(start)), "")
-    for one in declared:
-        inside = one.inside
+    for declaration in declared:
+        inside = declaration.inside
         if around:                         # macros of theirs open namespaces, and name what is none of a program's business
-            if one.kind == "macro" or one.name.startswith("_"):
+            if declaration.kind == "macro" or declaration.name.startswith("_"):
                 continue
             if not f"{inside}::".startswith(f"{around}::"):
                 inside = f"{around}::{inside}" if inside else around
         else:                              # where QNX has C's functions
             inside = re.sub(r"^std(?:::|$)", "", inside)
         inside = _TILE.sub("cooperative_groups::thread_block_tile", inside)
-        if one.name.strip("_") not in ("", "func"):
-            said = comments.plain(one.comment) if one.comment else comments.NOTHING
-            if "\n" in said.text and _HEADLINE.fullmatch(said.brief) and one.name in said.brief:
+        if declaration.name.strip("_") not in ("", "func"):
+            said = comments.plain(declaration.comment) if declaration.comment else comments.NOTHING
+            if "\n" in said.text and _HEADLINE.fullmatch(said.brief) and declaration.name in said.brief:
                 text = said.text.partition("\n")[2]
                 said = comments.Comment(comments.cut(text.splitlines()[0], comments.BRIEF_CHARS), text)
-            text, deprecated = _DEPRECATED.subn("", one.text) if one.kind == "value" else (one.text, 0)
+            text, deprecated = _DEPRECATED.subn("", declaration.text) if declaration.kind == "value" else (declaration.text, 0)
             text += " (deprecated)" * deprecated
-            yield Entry(one.name, inside, header, one.kind, text, said.brief, said.text, one.also)
+            yield Entry(declaration.name, inside, header, declaration.kind, text, said.brief, said.text, declaration.also)
 
 
 def _wrapper(found: re.Match[str]) -> str:

@@ -26,7 +26,7 @@ def flags(kit: Toolkit, arch: str, *, cubin: bool) -> tuple[str, ...]:
     number = arch.removeprefix("sm_")
     known = _known(kit.nvcc)
     if known and (generation := int(re.sub(r"\D", "", number))) not in known:
-        older = [one for one in known if one < generation]
+        older = [target for target in known if target < generation]
         if not older:
             oldest = f"the oldest is sm_{min(known)}"
             raise Unavailable(f"nvcc {kit.version} does not build for {arch} any more, {oldest}; install an older CUDA toolkit")
@@ -41,4 +41,4 @@ def flags(kit: Toolkit, arch: str, *, cubin: bool) -> tuple[str, ...]:
 def _known(nvcc: Path) -> tuple[int, ...]:
     """Generations that it builds for, without suffixes; none if it does not say."""
     said = command.run((str(nvcc), "--list-gpu-code"), seconds=60)
-    return tuple(int(one) for one in re.findall(r"\bsm_(\d+)", said.output)) if said.code == 0 else ()
+    return tuple(int(number) for number in re.findall(r"\bsm_(\d+)", said.output)) if said.code == 0 else ()

@@ -64,11 +64,11 @@ def torch(name: str) -> Binding:
     places = (headers, headers / "torch/csrc/api/include", python)
     return Binding(
         version=f"torch {version} {sysconfig.get_python_version()} {torch_front.VERSION}",
-        includes=tuple(part for one in places for part in ("-isystem", str(one))),
+        includes=tuple(part for place in places for part in ("-isystem", str(place))),
         cuda_flags=(*common, *(f"-D__CUDA_NO_{what}__" for what in narrow), "--expt-relaxed-constexpr", standard),
         cxx_flags=(*common, standard),
         # A CPU build of torch has no CUDA libraries; what it cannot link is missing when the library is loaded.
-        link=(f"-L{folder / 'lib'}", *(f"-l{one}" for one in libraries if (folder / "lib" / f"lib{one}.so").is_file())),
+        link=(f"-L{folder / 'lib'}", *(f"-l{library}" for library in libraries if (folder / "lib" / f"lib{library}.so").is_file())),
         folders=(folder, python),
         torch=headers,
     )

@@ -144,7 +144,7 @@ class Flags:
             return [part for piece in pieces for part in ("-Xptxas", piece)]
         if name in ("Xcompiler", "compiler-options"):
             given = (value or _following(flag, rest)).strip("'\"")
-            return [part for one in self.host(re.split(r"[,\s]+", given)) for part in ("-Xcompiler", one)]
+            return [part for option in self.host(re.split(r"[,\s]+", given)) for part in ("-Xcompiler", option)]
         if name == "Xcudafe":
             given = (value or _following(flag, rest)).strip("'\"")
             if not re.fullmatch(r"(?:--?(?:diag_suppress|diag_warning|diag_error)=[\w,]+|--display_error_number)", given):
@@ -164,7 +164,7 @@ def _words(flags: Sequence[str]) -> list[str]:
     for flag in flags:
         if re.search(r"[\0\r\n]", flag):
             _refuse(flag)
-        passed_on = (words and words[-1] in _WHOLE) or flag.startswith(tuple(f"{one}=" for one in _WHOLE))
+        passed_on = (words and words[-1] in _WHOLE) or flag.startswith(tuple(f"{prefix}=" for prefix in _WHOLE))
         if passed_on or (flag.startswith("-D") and not re.match(r"-D\S+\s+-", flag)):
             words.append(flag.strip())
             continue

@@ -131,12 +131,12 @@ def _from_json(text: str) -> Iterator[SassFunction]:
     """nvdisasm's list: facts about the file, then one list of functions. Instructions have no addresses, but one size."""
     try:
         _, *lists = json.loads(text[text.index("[") :])
-        for one in (function for part in lists for function in part):
-            parts = one["sass-instructions"]
+        for entry in (function for part in lists for function in part):
+            parts = entry["sass-instructions"]
             code = [
                 Instruction(place * _BYTES, str(part.get("predicate", "")), str(part["opcode"]), str(part.get("operands", "")))
                 for place, part in enumerate(parts)
             ]
-            yield SassFunction(str(one["function-name"]), code)
+            yield SassFunction(str(entry["function-name"]), code)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise BadInput(f"nvdisasm printed what is no list of functions: {text[:200]!r}") from error

@@ -160,34 +160,34 @@ def find(headers: Iterable[str], where: Places, *, ldflags: Sequence[str] = ()) 
     """What these headers, and the libraries that a program's own linker flags name, need."""
     names = sorted(headers)
     wanted = {family.name: [name for name in names if family.headers.fullmatch(name)] for family in FAMILIES}
-    named = {flag for family in FAMILIES for one in _linkable(family) if (flag := f"-l{one}") in ldflags}
+    named = {flag for family in FAMILIES for member in _linkable(family) if (flag := f"-l{member}") in ldflags}
     found: dict[str, _Found] = {}
     missing: dict[str, str] = {}
     through_torch = any(name.startswith("ATen/cuda/") for name in names)
     for family in FAMILIES:
-        above = [one for one in FAMILIES if wanted[one.name]]
-        below = any(family.name in one.needs for one in above)
-        beside = any(family.name in one.headers_of for one in above) or (through_torch and family.name in _TORCHS)
-        asked = [one for one in _linkable(family) if f"-l{one}" in named]
+        above = [member for member in FAMILIES if wanted[member.name]]
+        below = any(family.name in member.needs for member in above)
+        beside = any(family.name in member.headers_of for member in above) or (through_torch and family.name in _TORCHS)
+        asked = [member for member in _linkable(family) if f"-l{member}" in named]
         if wanted[family.name] or below or beside or asked:
-            libraries = [*asked, *(one for header in wanted[family.name] for one in _needed(family, header))]
+            libraries = [*asked, *(member for header in wanted[family.name] for member in _needed(family, header))]
             libraries += _linkable(family) if below else []
             place = _place(family, tuple(dict.fromkeys(libraries)), where)
             if place is None:
                 missing[family.name] = _sentence(family, where)
             else:
                 found[family.name] = place
-    new = [folder for one in found.values() for folder in one.includes if folder not in (*where.included, *_DEFAULT)]
+    new = [folder for member in found.values() for folder in member.includes if folder not in (*where.included, *_DEFAULT)]
     return Libraries(
         names=tuple(found),
         includes=tuple(dict.fromkeys(new)),
         cuda_flags=tuple(flag for family in FAMILIES if family.name in found for flag in family.cuda_flags),
-        link=tuple(dict.fromkeys(flag for one in found.values() for flag in one.link)),
-        replaced=tuple(sorted(f"-l{library}" for one in found.values() for library in one.libraries)),
-        folders=tuple(dict.fromkeys(folder for one in found.values() for folder in one.folders)),
-        version=" ".join(f"{name} {one.version}" for name, one in found.items()),
+        link=tuple(dict.fromkeys(flag for member in found.values() for flag in member.link)),
+        replaced=tuple(sorted(f"-l{library}" for member in found.values() for library in member.libraries)),
+        folders=tuple(dict.fromkeys(folder for member in found.values() for folder in member.folders)),
+        version=" ".join(f"{name} {member.version}" for name, member in found.items()),
         missing=missing,
-        unlinked={library: said for one in found.values() for library, said in one.unlinked.items()},
+        unlinked={library: said for member in found.values() for library, said in member.unlinked.items()},
     )
 
 
@@ -206,7 +206,7 @@ def bound(binding: Binding, found: Libraries) -> Binding:
 def explained(log: str, found: Libraries, where: Places) -> str:
     """The compiler's errors; in front of them, if a library's header is what they lack, which one and how to get it."""
     absent = [name["name"] for name in _ABSENT.finditer(log)]
-    families = [one for one in FAMILIES if any(one.headers.fullmatch(name) for name in absent) and one.name not in found.names]
+    families = [family for family in FAMILIES if any(family.headers.fullmatch(name) for name in absent) and family.name not in found.names]
     return "\n".join((*(_sentence(family, where) for family in families), log))
 
 
@@ -231,21 +231,21 @@ def _place(family: Family, libraries: tuple[str, ...], where: Places) -> _Found 
     """The first place that has headers and libraries; else the first with headers, which says what it lacks."""
     first: _Found | None = None
     for root in _roots(family, where):
-        include = next((root / one for one in family.includes if (root / one / family.probe).is_file()), None)
+        include = next((root / name for name in family.includes if (root / name / family.probe).is_file()), None)
         if include is None:
             continue
-        headers = (include, *(root / one for one in family.also if (root / one).is_dir()))
-        files = {one: file for one in libraries if (file := _library(root, one)) is not None}
-        lacking = [one for one in libraries if one not in files]
+        headers = (include, *(root / name for name in family.also if (root / name).is_dir()))
+        files = {library: file for library in libraries if (file := _library(root, library)) is not None}
+        lacking = [name for name in libraries if name not in files]
         lacks = f"{include} has {family.name}'s headers, but lib{{}}.so is not with them; {_remedy(family, where)}"
         found = _Found(
             includes=headers,
             libraries=tuple(files),
-            link=tuple(dict.fromkeys(flag for one, file in files.items() for flag in _link(one, file))),
+            link=tuple(dict.fromkeys(flag for name, file in files.items() for flag in _link(name, file))),
             folders=tuple(dict.fromkeys((*headers, *(file.parent for file in files.values())))),
             version=f"{hashlib.sha256((include / (family.version or family.probe)).read_bytes()).hexdigest()[:12]} "
             f"{','.join(str(file) for file in files.values())}",
-            unlinked={one: lacks.replace("{}", one) for one in lacking},
+            unlinked={name: lacks.replace("{}", name) for name in lacking},
         )
         if not lacking:
             return found
@@ -256,13 +256,13 @@ def _place(family: Family, libraries: tuple[str, ...], where: Places) -> _Found 
 def _roots(family: Family, where: Places) -> list[Path]:
     major = where.version.partition(".")[0]
     named = [Path(where.variables[name]) for name in family.variables if name in where.variables]
-    wheels = [root / one.format(major) for root in where.packages for one in family.wheels]
+    wheels = [root / wheel.format(major) for root in where.packages for wheel in family.wheels]
     return [*named, *where.toolkit, *wheels, *where.system]
 
 
 def _library(root: Path, name: str) -> Path | None:
     """The shared library below `root`: the developer's link to it, else the highest version."""
-    for folder in (root / one for one in _FOLDERS):
+    for folder in (root / relative for relative in _FOLDERS):
         if (link := folder / f"lib{name}.so").is_file():
             return link
         versions = [file for file in folder.glob(f"lib{name}.so.*") if re.fullmatch(r"[\d.]+", file.name.partition(".so.")[2])]
@@ -279,7 +279,7 @@ def _link(name: str, file: Path) -> tuple[str, ...]:
 
 
 def _linkable(family: Family) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(one for _, libraries in family.links for one in libraries))
+    return tuple(dict.fromkeys(library for _, libraries in family.links for library in libraries))
 
 
 def _needed(family: Family, header: str) -> tuple[str, ...]:

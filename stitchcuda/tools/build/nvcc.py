@@ -104,15 +104,15 @@ def build(program: Path, *, arch: str, cache: Path, link: bool, machine: bool = 
     plain = _Place(kit, arch, cache, root, bindings.tvm())
     if link:
         made = [library(group, arch=arch, cache=cache, root=root) for group in program_sources.groups(sources)]
-        known = tuple(usage for one in made for usage in one.kernels)
-        binaries = [one.path for one in made if one.path is not None]
+        known = tuple(usage for part in made for usage in part.kernels)
+        binaries = [part.path for part in made if part.path is not None]
         kernels, notes = sass.told(known, binaries) if machine else (known, ())
-        ok = all(one.path is not None for one in made)
+        ok = all(part.path is not None for part in made)
         return BuildResult(
             ok=ok,
             seconds=time.monotonic() - started,
-            cached=all(one.cached for one in made),
-            log="\n".join(one.log for one in made if one.log),
+            cached=all(part.cached for part in made),
+            log="\n".join(part.log for part in made if part.log),
             kernels=kernels,
             notes=notes,
             code=code_fingerprint.fingerprint(root) if ok and machine else "",
@@ -120,15 +120,15 @@ def build(program: Path, *, arch: str, cache: Path, link: bool, machine: bool = 
     place, found = _with_libraries(plain, cuda)
     with _writing(cache):
         objects = _together(lambda source: _cuda(source, place, cubin=True), cuda)
-    failed = "\n".join(one.log for one in objects if one.path is None)
-    known = tuple(usage for one in objects if one.path is not None for usage in compiler_log.usage(one.log))
-    binaries = [one.path for one in objects if one.path is not None]
+    failed = "\n".join(part.log for part in objects if part.path is None)
+    known = tuple(usage for part in objects if part.path is not None for usage in compiler_log.usage(part.log))
+    binaries = [part.path for part in objects if part.path is not None]
     kernels, notes = sass.told(known, binaries) if machine else (known, ())
-    ok = not failed and all(one.path is not None for one in objects)
+    ok = not failed and all(part.path is not None for part in objects)
     return BuildResult(
         ok=ok,
         seconds=time.monotonic() - started,
-        cached=all(one.cached for one in objects),
+        cached=all(part.cached for part in objects),
         log=_explained(failed, place, found) if failed else "",
         kernels=kernels,
         notes=notes,
@@ -176,10 +176,10 @@ def library(
 
     with _writing(plain.cache):
         objects = _together(compiled, [*sorted(sources), *ours])
-    failed = "\n".join(one.log for one in objects if one.path is None)
-    if failed or any(one.path is None for one in objects):
+    failed = "\n".join(part.log for part in objects if part.path is None)
+    if failed or any(part.path is None for part in objects):
         return Library(path=None, log=_explained(failed, place, found), seconds=time.monotonic() - started)
-    binaries = [one.path for one in objects if one.path is not None]
+    binaries = [part.path for part in objects if part.path is not None]
     if unlinked := libraries.unlinked(found, binaries):
         return Library(path=None, log=f"error: linking failed\n{unlinked}", seconds=time.monotonic() - started)
     with _writing(plain.cache):
@@ -188,8 +188,8 @@ def library(
     return Library(
         path=linked.path,
         log=compiler_log.trimmed(said, root, place.elsewhere),
-        kernels=tuple(usage for one in objects for usage in compiler_log.usage(one.log)),
-        cached=linked.cached and all(one.cached for one in objects),
+        kernels=tuple(usage for part in objects for usage in compiler_log.usage(part.log)),
+        cached=linked.cached and all(part.cached for part in objects),
         seconds=time.monotonic() - started,
     )
 
@@ -376,8 +376,8 @@ def _together(make: Callable[[Path], _Object], sources: Sequence[Path]) -> list[
     pool = ThreadPoolExecutor(max(1, min(len(sources), os.cpu_count() or 1)))
     try:
         made = {source: pool.submit(make, source) for source in sorted(sources, key=lambda source: source.suffix != ".cu")}
-        cuda = [one.result() for source, one in made.items() if source.suffix == ".cu"]
-        return cuda if any(one.path is None for one in cuda) else [made[source].result() for source in sources]
+        cuda = [part.result() for source, part in made.items() if source.suffix == ".cu"]
+        return cuda if any(part.path is None for part in cuda) else [made[source].result() for source in sources]
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
 

@@ -160,12 +160,12 @@ def balanced(text: str) -> bool:
             if kind == "poison" or not depths["options"]:
                 return False
             continue
-        of = "options" if kind.endswith("_options") else kind
+        group = "options" if kind.endswith("_options") else kind
         push, pop = ("push" in f"{kind}{pragma['rest']}"), ("pop" in f"{kind}{pragma['rest']}")
-        if not push and not pop and not depths[of] and not re.fullmatch(r"\s*\(\s*\)\s*", pragma["rest"]):
+        if not push and not pop and not depths[group] and not re.fullmatch(r"\s*\(\s*\)\s*", pragma["rest"]):
             return False
-        depths[of] += push - pop
-        if depths[of] < 0:
+        depths[group] += push - pop
+        if depths[group] < 0:
             return False
     return not any(depths.values())
 

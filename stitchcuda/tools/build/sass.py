@@ -76,19 +76,19 @@ def facts(binary: Path) -> tuple[SassFacts, ...]:
 
     Raises `Unavailable` without a disassembler (the sentence has the remedy), `BadInput` for what is no such file.
     """
-    return tuple(facts_of(one) for one in functions(binary))
+    return tuple(facts_of(function) for function in functions(binary))
 
 
 def facts_of(function: SassFunction) -> SassFacts:
     """The same for one function that was read already."""
     code = _without_padding(function.code)
-    bases = Counter(one.opcode.partition(".")[0] for one in code)
+    bases = Counter(instruction.opcode.partition(".")[0] for instruction in code)
 
     def count(*names: str) -> int:
         return sum(bases[name] for name in names)
 
     def widths(*names: str) -> Widths:
-        found = Counter(_width(one.opcode) for one in code if one.opcode.partition(".")[0] in names)
+        found = Counter(_width(instruction.opcode) for instruction in code if instruction.opcode.partition(".")[0] in names)
         return dict(sorted(found.items(), reverse=True))
 
     return SassFacts(
@@ -104,8 +104,8 @@ def facts_of(function: SassFunction) -> SassFacts:
         local_stores=count("STL"),
         tensor={name: number for name, number in sorted(bases.items()) if _TENSOR.fullmatch(name)},
         fp32=count(*_FP32),
-        packed=sum(_is_packed(one) for one in code),
-        fp64=sum(_is_double(one) for one in code),
+        packed=sum(_is_packed(instruction) for instruction in code),
+        fp64=sum(_is_double(instruction) for instruction in code),
         special=count("MUFU"),
         barriers=count("BAR"),
         mbarriers=count("SYNCS"),
@@ -130,7 +130,7 @@ def told(kernels: Sequence[KernelUsage], binaries: Iterable[Path]) -> tuple[tupl
 @lru_cache(maxsize=512)
 def _lines(binary: Path, digest: str) -> tuple[tuple[str, str], ...]:
     """(name, line) of its functions. Programs of a session share most of their kernels, and a disassembler takes its time."""
-    return tuple((one.name, line(one).partition(": ")[2]) for one in facts(binary))
+    return tuple((fact.name, line(fact).partition(": ")[2]) for fact in facts(binary))
 
 
 def line(facts: SassFacts) -> str:
@@ -179,42 +179,42 @@ def _width(opcode: str) -> int:
     """Bits for one thread; a matrix load or store moves 1, 2 or 4 words of 32 bits for each."""
     base, *modifiers = opcode.split(".")
     if base in ("LDSM", "STSM"):
-        return 32 * next((int(one) for one in reversed(modifiers) if one in ("2", "4")), 1)
-    return next((_WIDTHS[one] for one in modifiers if one in _WIDTHS), 32)
+        return 32 * next((int(part) for part in reversed(modifiers) if part in ("2", "4")), 1)
+    return next((_WIDTHS[modifier] for modifier in modifiers if modifier in _WIDTHS), 32)
 
 
-def _is_packed(one: Instruction) -> bool:
+def _is_packed(instruction: Instruction) -> bool:
     """HFMA2 of zero with zero only loads a constant: `HFMA2.MMA R2,-RZ,RZ,0,0`."""
-    return one.opcode.partition(".")[0] in _PACKED and ",-RZ,RZ," not in one.operands
+    return instruction.opcode.partition(".")[0] in _PACKED and ",-RZ,RZ," not in instruction.operands
 
 
-def _is_double(one: Instruction) -> bool:
-    base, *modifiers = one.opcode.split(".")
+def _is_double(instruction: Instruction) -> bool:
+    base, *modifiers = instruction.opcode.split(".")
     return base in _FP64 or "F64" in modifiers or any(modifier.endswith("64H") for modifier in modifiers)
 
 
 def _without_padding(code: Sequence[Instruction]) -> list[Instruction]:
     """Without NOPs, what never runs (`@!PT`), and the jump to itself that the compiler puts behind the end."""
-    return [one for one in code if one.opcode != "NOP" and one.predicate != "@!PT" and _target(one) != one.address]
+    return [instruction for instruction in code if instruction.opcode != "NOP" and instruction.predicate != "@!PT" and _target(instruction) != instruction.address]
 
 
 def _subroutines(code: Sequence[Instruction]) -> tuple[str, ...]:
-    called = (_SLOW.search(one.operands) for one in code if one.opcode.startswith("CALL"))
+    called = (_SLOW.search(instruction.operands) for instruction in code if instruction.opcode.startswith("CALL"))
     return tuple(sorted({found["name"] for found in called if found is not None}))
 
 
-def _target(one: Instruction) -> int | None:
-    found = _TARGET.search(one.operands) if one.opcode.partition(".")[0] == "BRA" else None
+def _target(instruction: Instruction) -> int | None:
+    found = _TARGET.search(instruction.operands) if instruction.opcode.partition(".")[0] == "BRA" else None
     return int(found[1], 16) if found is not None else None
 
 
 def _innermost(code: Sequence[Instruction]) -> tuple[SassLoop, ...]:
     """Loops without another one inside. A jump back is a loop's only if forward steps lead from its target to the jump:
     code that is seldom needed lies behind the end and jumps back as well."""
-    place = {one.address: number for number, one in enumerate(code)}
+    place = {instruction.address: number for number, instruction in enumerate(code)}
     spans: dict[int, int] = {}
-    for number, one in enumerate(code):
-        head = place.get(target) if (target := _target(one)) is not None else None
+    for number, instruction in enumerate(code):
+        head = place.get(target) if (target := _target(instruction)) is not None else None
         if head is not None and head <= number and _reaches(code, place, head, number):
             spans[head] = max(number, spans.get(head, number))
     inner = [
@@ -233,26 +233,26 @@ def _reaches(code: Sequence[Instruction], place: dict[int, int], start: int, end
             if at == end:
                 return True
             seen.add(at)
-            one = code[at]
-            target = _target(one)
+            instruction = code[at]
+            target = _target(instruction)
             to = place.get(target) if target is not None else None
             if to is not None and to > at:
                 waiting.append(to)
-            ends = (one.opcode == "BRA" and "," not in one.operands) or one.opcode.partition(".")[0] in ("EXIT", "RET")
-            if ends and one.predicate in ("", "@PT"):
+            ends = (instruction.opcode == "BRA" and "," not in instruction.operands) or instruction.opcode.partition(".")[0] in ("EXIT", "RET")
+            if ends and instruction.predicate in ("", "@PT"):
                 break
             at += 1
     return False
 
 
 def _loop(body: Sequence[Instruction]) -> SassLoop:
-    bases = [one.opcode.partition(".")[0] for one in body]
+    bases = [instruction.opcode.partition(".")[0] for instruction in body]
     return SassLoop(
         instructions=len(body),
         global_loads=sum(base in ("LDG", "LD", "LDGSTS") for base in bases),
         shared_loads=sum(base in ("LDS", "LDSM") for base in bases),
         arithmetic=sum(
-            base in _FP32 or base in _FP64 or _TENSOR.fullmatch(base) is not None or _is_packed(one)
-            for base, one in zip(bases, body, strict=True)
+            base in _FP32 or base in _FP64 or _TENSOR.fullmatch(base) is not None or _is_packed(instruction)
+            for base, instruction in zip(bases, body, strict=True)
         ),
     )

@@ -118,8 +118,9 @@ def sound(reached: MeasuredCeilings, sheet: DataSheet | None) -> MeasuredCeiling
     """The measurement less the rates that cannot be, each with a note. Raises `Unavailable` for what is always needed."""
     bandwidth = reached.bandwidth_gbs
     needed = {"copy bandwidth": bandwidth, "operator's time": reached.operator_us}
-    needed |= {name: one for name, one in (("kernel's time", reached.kernel_us), ("L2 bandwidth", reached.l2_gbs)) if one}
-    wrong = next((why for name, one in needed.items() if (why := _impossible(name, one))), "")
+    optional = (("kernel's time", reached.kernel_us), ("L2 bandwidth", reached.l2_gbs))
+    needed |= {name: figure for name, figure in optional if figure}
+    wrong = next((why for name, figure in needed.items() if (why := _impossible(name, figure))), "")
     wrong = wrong or ("" if reached.sm_count > 0 else f"{reached.sm_count} SMs cannot be")
     wrong = wrong or _unsteady("copy bandwidth", bandwidth)
     wrong = wrong or (objection("a copy bandwidth in GB/s", bandwidth.value, sheet.bandwidth_gbs) if sheet else "")

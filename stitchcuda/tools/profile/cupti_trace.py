@@ -32,7 +32,7 @@ def read_trace(path: Path, *, own: Iterable[str] = (), why: str) -> SystemProfil
     try:
         with open_foreign(path) as file:
             events = json.loads(file.read(MOST_BYTES))["traceEvents"]
-        complete = [one for one in events if one.get("ph") == "X"]
+        complete = [event for event in events if event.get("ph") == "X"]
         recording = _recording(complete, frozenset(own))
         profile = profile_of(recording, source="cupti", why=why)
     except (OSError, ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
@@ -46,15 +46,15 @@ def read_trace(path: Path, *, own: Iterable[str] = (), why: str) -> SystemProfil
 
 
 def _recording(events: Sequence[Mapping[str, Any]], own: frozenset[str]) -> Recording:
-    ranges = [_range(one) for one in events if one.get("cat") == "user_annotation"]
+    ranges = [_range(event) for event in events if event.get("cat") == "user_annotation"]
     return Recording(
-        calls=[one for one in ranges if one.name == CALL_RANGE],
-        traced=[one for one in ranges if one.name == TRACED_RANGE],
+        calls=[item for item in ranges if item.name == CALL_RANGE],
+        traced=[item for item in ranges if item.name == TRACED_RANGE],
         regions=[
-            one._replace(name=one.name.removeprefix(REGION_PREFIX)) for one in ranges if one.name.startswith(REGION_PREFIX)
+            item._replace(name=item.name.removeprefix(REGION_PREFIX)) for item in ranges if item.name.startswith(REGION_PREFIX)
         ],
-        api=[_api(one) for one in events if one.get("cat") in ("cuda_runtime", "cuda_driver")],
-        work=[_work(one, own) for one in events if one.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")],
+        api=[_api(item) for item in events if item.get("cat") in ("cuda_runtime", "cuda_driver")],
+        work=[_work(item, own) for item in events if item.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")],
     )
 
 

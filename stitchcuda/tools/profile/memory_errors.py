@@ -23,20 +23,20 @@ def sanitize(program: Path, judge: Runner) -> SanitizerResult:
     `clean` is None where nothing was found, but no tool ran, or one that did came to no good end: `notes` say so.
     """
     found = profiling.sanitized(judge, program)
-    ran = [one for one in found if not one.skipped]
-    findings = [finding for one in ran for finding in one.findings if finding.severity != "info"]
+    ran = [result for result in found if not result.skipped]
+    findings = [finding for result in ran for finding in result.findings if finding.severity != "info"]
     errors = [finding for finding in findings if finding.tool in _ERRORS and finding.kernel]
     return SanitizerResult(
-        clean=False if findings else True if ran and all(one.clean for one in ran) else None,
-        tools=tuple(one.tool for one in ran),
+        clean=False if findings else True if ran and all(result.clean for result in ran) else None,
+        tools=tuple(result.tool for result in ran),
         errors=tuple(map(str, errors)),
         warnings=tuple(str(finding) for finding in findings if finding not in errors),
-        notes=_shared({one.tool: one.note for one in ran if one.note}),
-        skipped=tuple(f"{one.tool}: {one.skipped}" for one in found if one.skipped),
+        notes=_shared({result.tool: result.note for result in ran if result.note}),
+        skipped=tuple(f"{result.tool}: {result.skipped}" for result in found if result.skipped),
     )
 
 
 def _shared(notes: Mapping[str, str]) -> tuple[str, ...]:
     """"TOOLS: note", each note once."""
     said = dict.fromkeys(notes.values())
-    return tuple(f"{', '.join(tool for tool, one in notes.items() if one == note)}: {note}" for note in said)
+    return tuple(f"{', '.join(tool for tool, text in notes.items() if text == note)}: {note}" for note in said)

@@ -238,7 +238,7 @@ def _rules(action: Any) -> tuple[RuleResult, ...]:
             speedup_percent=float(estimate["speedup"]) if estimate else None,
             scope=_SCOPES.get(int(estimate["type"])) if estimate else None,
         ))  # fmt: skip
-    return tuple(sorted(results, key=lambda one: (one.scope != "kernel", -(one.speedup_percent or 0.0))))
+    return tuple(sorted(results, key=lambda result: (result.scope != "kernel", -(result.speedup_percent or 0.0))))
 
 
 def _lines(action: Any, root: Path | None) -> tuple[SourceLine, ...]:

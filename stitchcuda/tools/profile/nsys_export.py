@@ -119,7 +119,7 @@ class _File:
         if lacking := [column for column in columns if column not in here]:
             unknown = "this version of Nsight Systems is not known here"
             raise Unavailable(f"{self.path}: {table} has no {', '.join(lacking)}: {unknown}")
-        chosen = [*(f'"{column}"' for column in columns), *(f'"{one}"' if one in here else "NULL" for one in optional)]
+        chosen = [*(f'"{column}"' for column in columns), *(f'"{name}"' if name in here else "NULL" for name in optional)]
         kinds = [str if column in _WORDS else int for column in (*columns, *optional)]
         return self._checked(table, kinds, self._ask(f'SELECT {", ".join(chosen)} FROM "{table}"'))
 
@@ -145,9 +145,9 @@ class _File:
 def _recording(file: _File, call: str, traced: str, prefix: str, own: frozenset[str]) -> Recording:
     ranges, captured = list(_ranges(file)), _captured(file)
     return Recording(
-        calls=[one for one in ranges if one.name == call],
-        traced=[one for one in ranges if one.name == traced],
-        regions=[one._replace(name=one.name.removeprefix(prefix)) for one in ranges if one.name.startswith(prefix)],
+        calls=[item for item in ranges if item.name == call],
+        traced=[item for item in ranges if item.name == traced],
+        regions=[item._replace(name=item.name.removeprefix(prefix)) for item in ranges if item.name.startswith(prefix)],
         api=list(_api(file)),
         work=[*_kernels(file, own, captured), *_graphs(file), *_copies(file, captured)],
     )

@@ -117,9 +117,9 @@ def _figures(before: SystemProfile, after: SystemProfile) -> Iterable[str]:
         ("CUDA graph launches", before.graph_launches, after.graph_launches, count),
         ("copied", moved(before), moved(after), amount),
     ]
-    for name, one, other, said in figures:
-        if one is not None and other is not None and (one or other):
-            yield _row(name, (said(one), said(other), _change(one, other)))
+    for name, was, other, said in figures:
+        if was is not None and other is not None and (was or other):
+            yield _row(name, (said(was), said(other), _change(was, other)))
 
 
 def _change(before: float, after: float) -> str:
@@ -144,14 +144,14 @@ def _paired(
 ) -> Iterable[str]:
     nothing = (0.0, 0.0)
     both = [(name, before.get(name, nothing), after.get(name, nothing)) for name in {**before, **after}]
-    both = [one for one in both if one[1] != nothing or one[2] != nothing]
-    both.sort(key=lambda one: -max(one[1][0], one[2][0]))
+    both = [pair for pair in both if pair[1] != nothing or pair[2] != nothing]
+    both.sort(key=lambda pair: -max(pair[1][0], pair[2][0]))
 
     def row(name: str, some: Sequence[tuple[str, tuple[float, float], tuple[float, float]]]) -> str:
-        (old, was), (new, now) = ([sum(part) for part in zip(*(one[side] for one in some), strict=True)] for side in (1, 2))
+        (old, was), (new, now) = ([sum(part) for part in zip(*(pair[side] for pair in some), strict=True)] for side in (1, 2))
         cells = (_ms(old) if was else _NONE, _ms(new) if now else _NONE, f"{new - old:+.3f}", f"{_many(was)} -> {_many(now)}")
         return _row(name, cells)
 
-    yield from (row(one[0], [one]) for one in _head(both, rows))
+    yield from (row(pair[0], [pair]) for pair in _head(both, rows))
     yield from _rest(both, rows, row)
     yield row("all", both)

@@ -53,7 +53,7 @@ def _device_bound(profile: SystemProfile) -> str:
     if not regions or regions[0].share < kernel.share:
         return f"{_titled(kernel)}: {_share(kernel.ms, kernel.share)}, in {plural(kernel.launches, 'launch', 'launches')}"
     region = regions[0]
-    inside = next((one for one in profile.kernels if one.region == region.name), None)
+    inside = next((found for found in profile.kernels if found.region == region.name), None)
     mostly = f"; mostly {_titled(inside)}, {ms(inside.ms)}" if inside and inside.ms > 0.5 * region.device_ms else ""
     launches = plural(region.launches, "launch", "launches")
     return f"{region.name}: {_share(region.device_ms, region.share)}, in {launches}{mostly}"
@@ -90,8 +90,8 @@ def lines(profile: SystemProfile) -> tuple[str, ...]:
 
 
 def _source(profile: SystemProfile) -> str:
-    of = "one call" if profile.calls == 1 else f"mean of {profile.calls} calls"
-    return f"{SOURCES[profile.source]}, {of}" + (f" ({profile.why})" if profile.why else "")
+    scope = "one call" if profile.calls == 1 else f"mean of {profile.calls} calls"
+    return f"{SOURCES[profile.source]}, {scope}" + (f" ({profile.why})" if profile.why else "")
 
 
 def _device(profile: SystemProfile) -> list[str]:
@@ -147,8 +147,8 @@ def count(number: float) -> str:
     return f"{number:.0f}" if abs(number - round(number)) < 0.05 else f"{number:.1f}"
 
 
-def plural(number: float, one: str, many: str) -> str:
-    return f"{count(number)} {one if count(number) == '1' else many}"
+def plural(number: float, singular: str, many: str) -> str:
+    return f"{count(number)} {singular if count(number) == '1' else many}"
 
 
 def amount(size: float) -> str:

@@ -82,7 +82,7 @@ def kernel_profiles(judge: Runner, program: Path | None, system: SystemProfile) 
             reports = [read_apart(report, shares=shares, origins=origins, root=program) for report in done.reports]
         except Unavailable as reason:
             return CountedKernels(skipped=str(reason))
-    found = sorted((one for report in reports for one in report), key=lambda one: -(one.share or 0.0))
+    found = sorted((kernel for report in reports for kernel in report), key=lambda kernel: -(kernel.share or 0.0))
     missed = [f"no counters of {name}: other kernels used up the limit of launches" for name in done.missed]
     return CountedKernels(kernels=tuple(found), notes=(*done.notes, *missed))
 
@@ -97,7 +97,7 @@ def sanitized(judge: Runner, program: Path, tools: Sequence[Tool] = TOOLS) -> tu
         with _folder() as folder:
             rehearsed = _Rehearsed(judge, program, folder, how="plain", calls=1, warm=0)
             try:
-                pool = max((one.pool for one in found), default=0)
+                pool = max((result.pool for result in found), default=0)
                 found.append(
                     sanitizer.sanitize([], tool, run=rehearsed, kernels=kernels, seconds=_SANITIZING_S, root=program, pool=pool)
                 )

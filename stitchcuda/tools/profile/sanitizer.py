@@ -67,7 +67,7 @@ class Sanitized(Record):
     @property
     def clean(self) -> bool:
         """It ran to its end and found nothing that is the program's doing."""
-        return not self.skipped and self.ended and all(one.severity == "info" for one in self.findings)
+        return not self.skipped and self.ended and all(finding.severity == "info" for finding in self.findings)
 
 
 def find_sanitizer() -> Path | None:
@@ -108,8 +108,8 @@ def sanitize(
         if finished.timed_out or not _IN_CAPTURE.search(finished.output):
             break
     findings = tuple(
-        one for one in sanitizer_log.findings(finished.output, tool, root)
-        if tool not in _WHOLE or not kernels or not one.kernel or any(name in one.kernel for name in kernels)
+        finding for finding in sanitizer_log.findings(finished.output, tool, root)
+        if tool not in _WHOLE or not kernels or not finding.kernel or any(name in finding.kernel for name in kernels)
     )  # fmt: skip
     errors = sanitizer_log.errors(finished.output)
     why = "" if errors is not None or findings else _explain(finished, tool)

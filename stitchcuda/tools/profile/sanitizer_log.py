@@ -92,7 +92,7 @@ def findings(log: str, tool: Tool, root: Path | None = None) -> tuple[SanitizerF
         key = (found.kind, found.severity, found.kernel, found.file, found.line, found.space, found.size, offset)
         same = merged.get(key)
         merged[key] = found if same is None else same.model_copy(update={"count": same.count + found.count})
-    return tuple(sorted(merged.values(), key=lambda one: -one.count))
+    return tuple(sorted(merged.values(), key=lambda finding: -finding.count))
 
 
 def errors(log: str) -> int | None:

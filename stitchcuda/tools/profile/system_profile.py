@@ -114,9 +114,9 @@ class SystemProfile(Record):
             each[0].model_copy(
                 update={
                     "region": each[0].region if len(each) == 1 else f"{len(each)} regions",
-                    "launches": sum(one.launches for one in each),
-                    "ms": sum(one.ms for one in each),
-                    "share": sum(one.share for one in each),
+                    "launches": sum(launch.launches for launch in each),
+                    "ms": sum(launch.ms for launch in each),
+                    "share": sum(launch.share for launch in each),
                 }
             )
             for each in groups.values()
@@ -135,14 +135,14 @@ def grouped(profile: SystemProfile, depth: int = 2) -> SystemProfile:
     sums = [
         RegionTime(
             name=name,
-            device_ms=sum(one.device_ms for one in each),
-            host_ms=None if any(one.host_ms is None for one in each) else sum(one.host_ms or 0.0 for one in each),
-            launches=sum(one.launches for one in each),
-            share=sum(one.share for one in each),
+            device_ms=sum(part.device_ms for part in each),
+            host_ms=None if any(part.host_ms is None for part in each) else sum(part.host_ms or 0.0 for part in each),
+            launches=sum(part.launches for part in each),
+            share=sum(part.share for part in each),
         )
         for name, each in groups.items()
     ]
-    return profile.model_copy(update={"regions": tuple(sorted(sums, key=lambda one: -one.device_ms))})
+    return profile.model_copy(update={"regions": tuple(sorted(sums, key=lambda part: -part.device_ms))})
 
 
 def short_name(kernel: str) -> str:

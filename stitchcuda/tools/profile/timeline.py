@@ -111,8 +111,8 @@ def profile_of(
     told = range(len(timed), len(calls)) if recording.traced else timed
     within, inside = _covers(calls), _by_thread(recording.regions)
     placed, lost = _place(recording, within, inside)
-    work = [one for call in told for one in placed[call]]
-    api = [one for one in recording.api if within[one.process].at(one.start) in timed]
+    work = [entry for call in told for entry in placed[call]]
+    api = [entry for entry in recording.api if within[entry.process].at(entry.start) in timed]
     named = _named(work, _host_times([calls[call] for call in told], inside), max(1, len(told)))
     facts: dict[str, Any] = {"source": source, "why": why, "notes": (*notes, *_doubts(work, lost))}
     return SystemProfile(**facts, **_timing([placed[call] for call in timed], api), **named)
@@ -141,8 +141,8 @@ def _place(
     """Work by call, and how much of it has no launch that was recorded. What ran before the first call is of none."""
     began = min((call.start for call in (*recording.calls, *recording.traced)), default=0)
     launches: dict[tuple[int, int], ApiCall] = {}
-    for one in sorted(recording.api, key=lambda call: call.start):
-        launches.setdefault((one.process, one.correlation), one)
+    for entry in sorted(recording.api, key=lambda call: call.start):
+        launches.setdefault((entry.process, entry.correlation), entry)
     placed, lost = defaultdict[int, list[_Placed]](list), 0
     for work in recording.work:
         launch = launches.get((work.process, work.correlation))
@@ -175,11 +175,11 @@ def _host_times(calls: Sequence[Range], inside: defaultdict[tuple[int, int], Inn
 
 def _named(work: Sequence[_Placed], host: dict[str, int], calls: int) -> dict[str, Any]:
     """Kernels and regions of a profile."""
-    total = sum(one.work.end - one.work.start for one in work) or 1
+    total = sum(entry.work.end - entry.work.start for entry in work) or 1
     kernels, regions = defaultdict[tuple[str, Origin, str], list[int]](list), defaultdict[str, list[int]](list)
-    for one in work:
-        kernels[one.work.name, one.work.origin, one.region].append(one.work.end - one.work.start)
-        regions[one.region].append(one.work.end - one.work.start)
+    for entry in work:
+        kernels[entry.work.name, entry.work.origin, entry.region].append(entry.work.end - entry.work.start)
+        regions[entry.region].append(entry.work.end - entry.work.start)
     return {
         "kernels": tuple(
             KernelTime(
@@ -209,11 +209,11 @@ def _named(work: Sequence[_Placed], host: dict[str, int], calls: int) -> dict[st
 
 def _timing(calls: Sequence[Sequence[_Placed]], api: Sequence[ApiCall]) -> dict[str, Any]:
     """Times, gaps, streams, copies and what the host did, means of `calls`."""
-    many, placed = max(1, len(calls)), [one for call in calls for one in call]
+    many, placed = max(1, len(calls)), [entry for call in calls for entry in call]
     busy = span = elapsed = 0
     gaps: list[tuple[int, str]] = []
     for call in filter(None, calls):
-        ordered = sorted((one.work for one in call), key=lambda work: work.start)
+        ordered = sorted((entry.work for entry in call), key=lambda work: work.start)
         now = first = ordered[0].start
         for work in ordered:
             if work.start > now:
@@ -221,10 +221,10 @@ def _timing(calls: Sequence[Sequence[_Placed]], api: Sequence[ApiCall]) -> dict[
             busy += max(0, work.end - max(now, work.start))
             now = max(now, work.end)
         span += now - first
-        elapsed += now - min(one.launched for one in call)
+        elapsed += now - min(entry.launched for entry in call)
     longest = max(gaps, default=(0, ""))
-    kernels = [one for one in placed if one.work.kind == "kernel"]
-    syncs = [one for one in api if _SYNC.match(one.name)]
+    kernels = [entry for entry in placed if entry.work.kind == "kernel"]
+    syncs = [entry for entry in api if _SYNC.match(entry.name)]
     return {
         "calls": len(calls),
         "span_ms": span / _NS / many,
@@ -238,13 +238,13 @@ def _timing(calls: Sequence[Sequence[_Placed]], api: Sequence[ApiCall]) -> dict[
             before=short_name(longest[1]),
         ),
         "launches": len(kernels) / many,
-        "host_launches": sum(bool(_LAUNCH.match(one.name)) for one in api) / many,
-        "graph_launches": sum("GraphLaunch" in one.name for one in api) / many,
-        "graph_share": sum(one.of_graph for one in kernels) / len(kernels) if kernels else None,
-        "streams": len({one.work.stream for one in placed}),
-        "overlap_ms": (sum(one.work.end - one.work.start for one in placed) - busy) / _NS / many,
+        "host_launches": sum(bool(_LAUNCH.match(entry.name)) for entry in api) / many,
+        "graph_launches": sum("GraphLaunch" in entry.name for entry in api) / many,
+        "graph_share": sum(kernel.of_graph for kernel in kernels) / len(kernels) if kernels else None,
+        "streams": len({entry.work.stream for entry in placed}),
+        "overlap_ms": (sum(entry.work.end - entry.work.start for entry in placed) - busy) / _NS / many,
         "syncs": len(syncs) / many,
-        "sync_ms": sum(one.end - one.start for one in syncs) / _NS / many,
+        "sync_ms": sum(sync.end - sync.start for sync in syncs) / _NS / many,
         "host": _host_calls(api, many),
         "copies": _copies(placed, many),
     }
@@ -252,17 +252,17 @@ def _timing(calls: Sequence[Sequence[_Placed]], api: Sequence[ApiCall]) -> dict[
 
 def _host_calls(api: Sequence[ApiCall], calls: int) -> tuple[HostCall, ...]:
     times = defaultdict[str, list[int]](list)
-    for one in api:
-        times[one.name].append(one.end - one.start)
+    for entry in api:
+        times[entry.name].append(entry.end - entry.start)
     ranked = sorted(times.items(), key=lambda item: -sum(item[1]))
     return tuple(HostCall(name=name, calls=len(took) / calls, ms=sum(took) / _NS / calls) for name, took in ranked)
 
 
 def _copies(placed: Sequence[_Placed], calls: int) -> tuple[CopyTime, ...]:
     kinds = defaultdict[str, list[DeviceWork]](list)
-    for one in placed:
-        if one.work.kind == "copy":
-            kinds[one.work.name.removeprefix("copy ")].append(one.work)
+    for entry in placed:
+        if entry.work.kind == "copy":
+            kinds[entry.work.name.removeprefix("copy ")].append(entry.work)
     times = [
         CopyTime(
             kind=kind,
@@ -279,6 +279,6 @@ def _doubts(work: Sequence[_Placed], lost: int) -> list[str]:
     said = []
     if lost:
         said.append(f"left out: kernels and copies whose launch was not recorded, {lost} in all")
-    if any(one.work.kind == "graph" for one in work):
+    if any(entry.work.kind == "graph" for entry in work):
         said.append("CUDA graphs were recorded as wholes: record with --cuda-graph-trace=node to see the kernels in them")
     return said
