@@ -48,7 +48,7 @@ def test_calls_behind_a_profiler(what: str, judge: Judge, profiler: Path, tmp_pa
     assert kernels == ()
     assert done.code == 0, done.output
     assert json.loads(done.output.splitlines()[-1]) == {"calls": 3}
-    assert "profiled.py" in (out / "report").read_text()
+    assert "profiled_process.py" in (out / "report").read_text()
     assert os.listdir(out) == ["report"]   # the order is gone
 
 

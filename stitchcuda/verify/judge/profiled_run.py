@@ -29,7 +29,7 @@ from stitchcuda.verify.processes.worker import Worker
 from stitchcuda.verify.program.trial import Trial
 
 _PACKAGE = Path(stitchcuda.__file__).resolve().parent
-_SCRIPT = str(_PACKAGE / "tools" / "running" / "profiled.py")
+_SCRIPT = str(_PACKAGE / "verify" / "program" / "profiled_process.py")
 _TAIL = 20_000                             # characters of output that are passed on
 
 
