@@ -55,7 +55,7 @@ class BuilderWorker:
         self._inline = self._cache / "inline"
         self._arch = arch
         self._home = home
-        for folder in handed_out(cache):
+        for folder in shared_folders(cache):
             folder.mkdir(parents=True, exist_ok=True)
 
     def build(self, order: Mapping[str, Any], root: Path) -> dict[str, Any]:
@@ -190,7 +190,7 @@ class BuilderWorker:
         given = {"cuda.cu": order.cuda, "main.cpp": order.cpp}.get(file.name, ())
         if not order.inline or file.parent.parent != self._inline or not given:
             return refusal
-        found = inline_places.place(file.read_text(encoding="utf-8"), refusal.line, given, root, order.name)
+        found = inline_places.find_place(file.read_text(encoding="utf-8"), refusal.line, given, root, order.name)
         return Unsupported(refusal.construct, *found) if found else refusal
 
     def _forget(self, sources: list[Path]) -> None:
@@ -204,7 +204,7 @@ class BuilderWorker:
         return log.replace(f"{root}/", "")
 
 
-def handed_out(cache: Path, home: Path | None = None) -> tuple[Path, ...]:
+def shared_folders(cache: Path, home: Path | None = None) -> tuple[Path, ...]:
     """The folders that every program worker sees: our own libraries. Those of programs are lent
     (`verify/processes/file_grants.py`)."""
     places = (cache.resolve() / "simulator", *((home,) if home is not None else ()))

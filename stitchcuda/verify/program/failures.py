@@ -17,7 +17,7 @@ from stitchcuda.verify.messages import out_of_memory
 from stitchcuda.verify.messages.build_orders import BuildFailed
 from stitchcuda.verify.messages.wire import WireError
 from stitchcuda.verify.program import simulated_device
-from stitchcuda.verify.reference.float64_truth import higher_order
+from stitchcuda.verify.reference.float64_truth import higher_order_operator
 from stitchcuda.verify.timing.timed_calls import NotPlain
 
 _FRAMES = 3
@@ -39,7 +39,7 @@ class OtherState(Exception):
         self.held = held                   # numbers of its own that are nothing of the reference's
 
 
-def failure(error: BaseException, folder: Path) -> dict[str, Any]:
+def describe_failure(error: BaseException, folder: Path) -> dict[str, Any]:
     """The answer that says what went wrong; `folder` holds the program, whose lines are named."""
     text = str(error).strip() or type(error).__name__
     if isinstance(error, ProgramError):
@@ -70,10 +70,10 @@ def failure(error: BaseException, folder: Path) -> dict[str, Any]:
 
 def _unjudged(text: str) -> dict[str, Any]:
     """The answer for what says nothing about the program, or nothing."""
-    if operator := higher_order(text):
+    if operator := higher_order_operator(text):
         told = f"it uses torch's operator {operator}, which runs other functions: what these do cannot be watched"
         return {"error": f"{told}; write the choice or the loop in plain Python", "kind": "unwatched"}
-    if simulated_device.installed() and (found := _ONE_BACKEND.search(text)):
+    if simulated_device.is_installed() and (found := _ONE_BACKEND.search(text)):
         told = f"the operator {found[1]} has a kernel for CUDA tensors only, and on the simulator these are host memory"
         return {"error": told, "kind": "refused"}
     return {}

@@ -14,7 +14,7 @@ from pathlib import Path
 _LONGEST = 2 * 2**20                       # bytes of a Python file that is read for this
 
 
-def place(written: str, line: int, given: tuple[str, ...], root: Path, name: str) -> tuple[str, int] | None:
+def find_place(written: str, line: int, given: tuple[str, ...], root: Path, name: str) -> tuple[str, int] | None:
     """(file, line) as the author knows them, for a line of a file that was `written` around the texts that were `given`.
 
     None where the line is none of theirs. `root` is the program's folder, `name` the library's.

@@ -27,7 +27,7 @@ class Switches(Protocol):
     def skip(self, kernels: Collection[str]) -> None:
         """From now on these kernels return at once and all others run."""
 
-    def take(self) -> dict[str, int]:
+    def take_launches(self) -> dict[str, int]:
         """Launches by kernel since the last time, skipped ones included."""
 
 
@@ -49,7 +49,7 @@ class SimulatedSwitches:
             library.stitchsim_skip(name.encode(), 1)
         self._skipped = frozenset(kernels)
 
-    def take(self) -> dict[str, int]:
+    def take_launches(self) -> dict[str, int]:
         library = loaded_runtime.library()
         if library is None:
             return {}
@@ -84,7 +84,7 @@ class MaskedSwitches:
         if left:
             raise RuntimeError(f"no loaded library has a switch for {', '.join(sorted(left))}")
 
-    def take(self) -> dict[str, int]:
+    def take_launches(self) -> dict[str, int]:
         taken: dict[str, int] = {}
         for entry, names in self._entries():
             counts = (ctypes.c_ulonglong * len(names))()

@@ -33,7 +33,7 @@ from stitchcuda.verify.messages.wire import Channel
 from stitchcuda.verify.program import simulated_device
 from stitchcuda.verify.program.buffer_restoring import BufferRestoring
 from stitchcuda.verify.program.build_interceptor import Interceptor
-from stitchcuda.verify.program.failures import ProgramError, failure
+from stitchcuda.verify.program.failures import ProgramError, describe_failure
 from stitchcuda.verify.program.kernel_switches import switches
 from stitchcuda.verify.program.state_loading import StateLoading
 from stitchcuda.verify.timing import timed_calls
@@ -118,7 +118,7 @@ class ProgramWorker:
             torch.manual_seed(message["init_seed"])
             program = _constructed(model, args, kwargs).to(self._device)
             if self._target == "sim":
-                simulated_device.take_over(program)
+                simulated_device.move_to_device(program)
         program.train(bool(message["training"]))
         self._program = program
         given = dict(zip(message["state_names"], wire.read_tensors(Path(message["state"]), device=self._device), strict=True))
@@ -133,8 +133,8 @@ class ProgramWorker:
             "missing": self._adopted.missing,
             "elsewhere": self._adopted.elsewhere,
             "guessed": self._adopted.guessed,
-            "spare": self._adopted.room(),
-            "alike": self._adopted.resembled(),
+            "spare": self._adopted.spare_sizes(),
+            "alike": self._adopted.names_of_alike(),
         }
 
     def call(self, message: dict[str, Any]) -> dict[str, Any]:
@@ -236,7 +236,7 @@ class ProgramWorker:
 
     def skip(self, message: dict[str, Any]) -> dict[str, Any]:
         """Leave these kernels out of the calls that follow; says how often each was launched since the last time."""
-        launches = self._switches.take()
+        launches = self._switches.take_launches()
         self._switches.skip(message["kernels"])
         self._skipping = bool(message["kernels"])
         poison_as("nan")
@@ -275,7 +275,7 @@ class ProgramWorker:
 
         def make() -> TimedCalls:
             assert self._clock is not None
-            kept = BufferRestoring(program, *self._adoption().changing(message["restore"]))
+            kept = BufferRestoring(program, *self._adoption().tensors_to_restore(message["restore"]))
             return TimedCalls(message, program, self._clock, device=self._device, restore=kept.apply)
 
         with torch.no_grad(), interceptor.running():
@@ -375,7 +375,7 @@ def main(channel: Channel, scratch: Path, target: Target) -> None:
         except KeyboardInterrupt:
             raise
         except BaseException as error:
-            answer = failure(error, worker._folder)
+            answer = describe_failure(error, worker._folder)
         if message["do"] in ("load", "call", "repeat") or message.get("mode") == "release":  # not those under the clock
             told = [one for teller in tellers for one in teller()]
             answer = answer | {"tampered": [*answer.get("tampered", []), *told]}

@@ -119,7 +119,7 @@ def _on_device(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.clone() if loaded_runtime.outside(tensor.data_ptr()) else tensor
 
 
-def take_over(program: torch.nn.Module) -> None:
+def move_to_device(program: torch.nn.Module) -> None:
     """Parameters and buffers that were made of the host's memory move to the device, as `.to("cuda")` moves them."""
     for tensor in (*program.parameters(), *program.buffers()):
         tensor.data = _on_device(tensor.data)
@@ -167,7 +167,7 @@ def _set_states(states: Iterable[torch.Tensor]) -> None:
         torch.default_generator.set_state(state)
 
 
-def installed() -> bool:
+def is_installed() -> bool:
     """Whether this process has the simulator's device."""
     return vars(torch.cuda).get("CUDAGraph") is SimulatedGraph
 

@@ -85,11 +85,11 @@ class StateLoading:
                 self._instead = {key: _disturbed(self._values[self._handed[key]].reshape(self._shapes[key]))}
                 self.load(self._values)
 
-    def resembled(self) -> list[str]:
+    def names_of_alike(self) -> list[str]:
         """Whose value of the reference's those have that are alike."""
         return [self._handed[key] for key in self.alike]
 
-    def changing(self, names: Sequence[str]) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+    def tensors_to_restore(self, names: Sequence[str]) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
         """(what was loaded, what the program holds now), by the program's own names, of those of the reference's `names`."""
         own = _tensors(self._program) if names else {}
         places = {self._places[name]: name for name in names if name in self._places}
@@ -111,9 +111,9 @@ class StateLoading:
         spare = [key for key, was in free.items() if key not in self._handed and _plain(was)]
         self.spare = [(own[key], before[key]) for key in spare]
         if not set(self.missing) <= set(message["kept"]):
-            raise OtherState(_sentence(self.missing, spare), self.missing, sum(self.room()))
+            raise OtherState(_sentence(self.missing, spare), self.missing, sum(self.spare_sizes()))
 
-    def room(self) -> list[int]:
+    def spare_sizes(self) -> list[int]:
         """How many numbers of its own each spare tensor has, whatever its shape says: what shares memory counts once."""
         counted: dict[int, int] = {}       # by memory: how many are counted
         found = []

@@ -61,7 +61,7 @@ class Trial:
         self.state = built.state
         self.state_names = built.state_names
         self.notes: list[str] = []
-        self.asked: dict[str, Any] = {}    # what the worker was told for that
+        self.load_message: dict[str, Any] = {}    # what the worker was told for that
         self.loaded: dict[str, Any] = {}
         self.own_launches: dict[str, int] = {}  # of own kernels by full name, as the device's trace has them (GPU)
         self.traced: dict[str, Any] = {}   # what the profiler recorded, and whose names are the program's own (GPU)
@@ -78,7 +78,7 @@ class Trial:
         # Only a foreign program may lack some of the reference's state, and then of what was kept as constructed.
         kept = set(self._exam.kept if self._exam.renewed else self.built.state_names) if program.is_file() else set()
         with lent(self._worker.desk, self.built.init, self._exam.state) as (init, state):
-            self.asked = {
+            self.load_message = {
                 "program": str(program),
                 "cache": str(cache),
                 "arch": arch,
@@ -98,7 +98,7 @@ class Trial:
                 "backwards": self._exam.backwards != masked,
             }
             doing = "building and constructing ModelNew"
-            self.loaded = self._worker.ask("load", seconds=self._limits.start_s, doing=doing, **self.asked)
+            self.loaded = self._worker.ask("load", seconds=self._limits.start_s, doing=doing, **self.load_message)
         self._tell_tampering(self.loaded)
         self.notes += [str(note) for one in self._worker.built for note in one.get("notes", ())]
         self._note_state(kept, program)
@@ -252,7 +252,7 @@ class Trial:
             values = wire.named_tensors(delivery.structure, delivery.outputs)
         except WireError as error:
             return [f"the outputs cannot be read: {error}"]
-        return self.judged(given, ProgramAnswer(values, delivery.inputs, None, {}), exam.bounds(len(exam.sets)), exam)[1]
+        return self.compare(given, ProgramAnswer(values, delivery.inputs, None, {}), exam.bounds(len(exam.sets)), exam)[1]
 
     def profile(self, given: InputSet) -> dict[str, Any]:
         """Device time by kernel of one call (GPU only). Raises `WorkerFailed`.
@@ -292,7 +292,7 @@ class Trial:
     def beyond(self, given: InputSet, bounds: dict[str, Bound]) -> str:
         """What becomes of inputs in a layout that `get_inputs()` never gives, as a note: no program promises to take them."""
         try:
-            wrong = self.judged(given, self.call(given, same_addresses=False), bounds)[1]
+            wrong = self.compare(given, self.call(given, same_addresses=False), bounds)[1]
         except WorkerFailed as failure:
             if failure.kind == "tampering":
                 raise
@@ -309,7 +309,7 @@ class Trial:
                     names=self.built.state_names,
                 )  # fmt: skip
             given = other.sets[0]
-            wrong = self.judged(given, self.call(given, same_addresses=False), other.bounds(1))[1]
+            wrong = self.compare(given, self.call(given, same_addresses=False), other.bounds(1))[1]
         except WorkerFailed as failure:
             if failure.kind == "tampering":
                 raise
@@ -330,7 +330,7 @@ class Trial:
 
     def right(self, given: InputSet, bounds: dict[str, Bound]) -> bool:
         """Whether a call passes. Raises `WorkerFailed`."""
-        return all(one.ok for one in self.judged(given, self.call(given, same_addresses=False), bounds)[0])
+        return all(one.ok for one in self.compare(given, self.call(given, same_addresses=False), bounds)[0])
 
     def needs(self, number: int, given: InputSet, bounds: dict[str, Bound]) -> bool:
         """Whether the program is wrong, or does not even run, with some other numbers in this one of its tensors: the spare
@@ -340,7 +340,7 @@ class Trial:
             try:
                 self._worker.ask("disturb", seconds=self._limits.call_s, doing="taking other parameters", number=number)
                 changed = True
-                if self.right(given, bounds):
+                if self.is_correct(given, bounds):
                     return False
             except WorkerFailed as failure:
                 if failure.kind == "tampering":
@@ -391,9 +391,9 @@ def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
     return torch.equal(*(tensor.contiguous().reshape(-1).view(torch.uint8) for tensor in (one, other)))
 
 
-def count(said: dict[str, Any], name: str) -> int:
+def read_count(reply: dict[str, Any], name: str) -> int:
     """A number that a worker said, or 0 where it is none."""
-    value = said.get(name, 0)
+    value = reply.get(name, 0)
     return value if type(value) is int and 0 < value < 2**63 else 0
 
 
