@@ -280,10 +280,10 @@ class Wrong:
 
     spare = (40,)
 
-    def right(self, *_: Any) -> bool:
+    def is_correct(self, *_: Any) -> bool:
         return False
 
-    def needs(self, *_: Any) -> bool:
+    def needs_tensor(self, *_: Any) -> bool:
         return True
 
 
