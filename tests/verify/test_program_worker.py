@@ -79,7 +79,7 @@ def test_nothing_says_who_started_the_process(bench: Bench, tmp_path: Path) -> N
     with bench.seat(programs.model(tmp_path, after=after)) as seat:
         answer = seat.trial.call(given, same_addresses=True)
         assert seat.trial.compare(given, answer, bench.exam.bounds(1))[1] == []
-    code = "from stitchcuda.verify import nursery; nursery._rename(); print(open('/proc/self/cmdline').read())"
+    code = "from stitchcuda.verify.processes import forkserver; forkserver._rename(); print(open('/proc/self/cmdline').read())"
     told = subprocess.run([sys.executable, "-c", code, "a word"], capture_output=True, text=True, check=True).stdout
     assert told.strip("\0\n") == sys.executable
 

@@ -317,7 +317,7 @@ class Trial:
         """The sandbox's protections that are in force around the program."""
         return self._worker.child.protections
 
-    def beyond(self, given: InputSet, bounds: dict[str, Bound]) -> str:
+    def try_other_layout(self, given: InputSet, bounds: dict[str, Bound]) -> str:
         """Calls the program on inputs in a layout that `get_inputs()` never gives. Returns a note where it is wrong, else "": a
         program need not take them. Raises `WorkerFailed` for tampering only."""
         try:
@@ -328,7 +328,7 @@ class Trial:
             return f"limited: {given.variant} inputs are not taken: {str(failure)[:200]}"
         return f"limited: {given.variant} inputs are read wrongly; pass them as get_inputs() lays them out" if wrong else ""
 
-    def with_other_parameters(self, other: SecretInputs) -> str:
+    def try_other_parameters(self, other: SecretInputs) -> str:
         """Loads other parameters after the first calls and calls the program. Returns a note where it is wrong, else "".
 
         From then on the trial compares with `other`, so this is the last request to a worker. Raises `WorkerFailed` for
