@@ -19,7 +19,7 @@ from stitchcuda.tools.profile.profiling import CountedKernels
 from stitchcuda.tools.profile.system_profile import SystemProfile
 from stitchcuda.verify.api import policy_reasons
 from stitchcuda.verify.client import Judge, ReferenceFacts
-from stitchcuda.verify.reference.baselines import BaselineTimes, baselines
+from stitchcuda.verify.reference.baselines import BaselineTimes, time_baselines
 
 
 class LocalTools:
@@ -76,7 +76,7 @@ class LocalTools:
         return sanitize(program, self._the_judge())
 
     def baselines(self) -> BaselineTimes:
-        return baselines(self._reference, precision=self._settings.precision)
+        return time_baselines(self._reference, precision=self._settings.precision)
 
     def close(self) -> None:
         if self._judge is not None:

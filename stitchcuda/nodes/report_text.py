@@ -54,7 +54,7 @@ def summary(state: State, context: Context, history: tuple[Attempt, ...]) -> str
         ]
         if digest := state.get("baselines"):
             found = context.load(BaselineTimes, digest)
-            lines += ["## Baselines", "", "```", baselines.text(found).rstrip(), "```", ""]
+            lines += ["## Baselines", "", "```", baselines.format_table(found).rstrip(), "```", ""]
     lines += _profiles(context, baseline, final, history)
     notes = state.get("notes", ())
     if notes:

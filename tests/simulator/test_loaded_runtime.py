@@ -152,7 +152,7 @@ def test_kernels_get_a_copy_of_what_is_the_hosts(tmp_path: Path) -> None:
 array = np.ones(8, dtype=np.float32)
 layer = torch.nn.Linear(8, 1)
 layer.weight.data = torch.from_numpy(array.reshape(1, 8))
-simulated_device.take_over(layer)
+simulated_device.move_to_device(layer)
 with simulated_device.SimulatedDevice():
     moved = torch.from_numpy(array).to("cuda"), torch.from_numpy(array).cuda(), layer.weight
     kept = torch.from_numpy(array)

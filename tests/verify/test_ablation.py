@@ -150,7 +150,7 @@ def test_what_the_worker_counts_below_python(bench: Bench, tmp_path: Path) -> No
     for name, make in makers.items():
         with bench.seat(make(tmp_path / name)) as seat:
             for given in bench.exam.sets[:2]:
-                said = seat.trial.call(given, same_addresses=True).said
+                said = seat.trial.call(given, same_addresses=True).reply
                 assert said["tampered"] == []
             assert said["replays"] == (name == "graph")
             assert (said["own"] > 0.2) == (name != "plain")
@@ -163,6 +163,6 @@ def test_a_tensor_that_no_launch_is_given_is_nobodys_work(bench: Bench, tmp_path
     shares = {}
     for name, text in {"honest": programs.KERNEL, "empty": kernel}.items():
         with bench.seat(programs.kernel_program(tmp_path / name, kernel=text)) as seat:
-            shares[name] = seat.trial.call(bench.exam.sets[0], same_addresses=True).said["own"]
+            shares[name] = seat.trial.call(bench.exam.sets[0], same_addresses=True).reply["own"]
     assert shares["honest"] > 0.2
     assert shares["empty"] == 0.0

@@ -14,8 +14,8 @@ import pytest
 import torch
 
 from stitchcuda.errors import BadInput, Unavailable
-from stitchcuda.verify.reference.baselines import BaselineTime, BaselineTimes, _kept, baselines, text
-from stitchcuda.verify.reference.baselines_worker import HostClock, in_turns, timed
+from stitchcuda.verify.reference.baselines import BaselineTime, BaselineTimes, _read_cached, format_table, time_baselines
+from stitchcuda.verify.reference.baselines_worker import HostClock, time_in_turns, time_mode
 from stitchcuda.verify.reference.trusted_reference import TrustedReference
 from tests.verify.references import source
 
@@ -36,8 +36,8 @@ def a_time(mode: Any, ms: float, *, agrees: bool = True, **more: Any) -> Baselin
 
 def test_times_are_kept_and_a_failure_hinders_nothing(tmp_path: Path) -> None:
     path = reference(tmp_path, LOUD)
-    found = baselines(path, device="cpu", modes=("graph", "eager"), cache=tmp_path)
-    graph, eager = found.of("graph"), found.of("eager")
+    found = time_baselines(path, device="cpu", modes=("graph", "eager"), cache=tmp_path)
+    graph, eager = found.find("graph"), found.find("eager")
     assert graph is not None
     assert "need a GPU" in graph.failed
     assert eager is not None
@@ -48,10 +48,10 @@ def test_times_are_kept_and_a_failure_hinders_nothing(tmp_path: Path) -> None:
     assert eager.agrees
     assert "autocast none" in eager.precision
     assert found.best == eager
-    assert baselines(path, device="cpu", modes=("eager", "graph"), cache=tmp_path).times == (eager, graph), "both are kept"
+    assert time_baselines(path, device="cpu", modes=("eager", "graph"), cache=tmp_path).times == (eager, graph), "both are kept"
     (kept,) = (tmp_path / "baselines").iterdir()
     kept.write_text("torn")
-    again = baselines(path, device="cpu", modes=("eager",), cache=tmp_path).of("eager")
+    again = time_baselines(path, device="cpu", modes=("eager",), cache=tmp_path).find("eager")
     assert again is not None
     assert again != eager
 
@@ -61,8 +61,8 @@ def test_without_a_home_baselines_are_timed_and_not_kept(tmp_path: Path, monkeyp
         raise Unavailable("this user has no home: set XDG_CACHE_HOME")
 
     monkeypatch.setattr("stitchcuda.verify.reference.baselines.user_cache", nobody)
-    monkeypatch.setattr("stitchcuda.verify.reference.baselines._measured", lambda *_: ([a_time("eager", 2.0)], ""))
-    found = baselines(reference(tmp_path, LOUD), device="cpu", modes=("eager",))
+    monkeypatch.setattr("stitchcuda.verify.reference.baselines._time_missing", lambda *_: ([a_time("eager", 2.0)], ""))
+    found = time_baselines(reference(tmp_path, LOUD), device="cpu", modes=("eager",))
     assert found.notes == ("baselines are not kept: this user has no home: set XDG_CACHE_HOME",)
     assert found.best is not None
 
@@ -94,31 +94,31 @@ def test_only_what_can_be_true_of_this_reference_is_believed(
 ) -> None:
     known = BaselineTimes(reference="a" * 64, name="a.py", device="cpu", torch="2.11", cuda="13.0")
     (place := tmp_path / "kept.json").write_text(json.dumps(known.model_dump() | header | {"times": [GOOD | change]}))
-    assert bool(_kept(place, known)) == believed
+    assert bool(_read_cached(place, known)) == believed
 
 
 def test_what_takes_too_long_is_given_up_alone_and_tried_again_with_more_time(tmp_path: Path) -> None:
     path = reference(tmp_path)
-    found = baselines(path, device="cpu", modes=("compile", "eager"), limit_s=0.5, cache=tmp_path)
-    late = found.of("compile")
+    found = time_baselines(path, device="cpu", modes=("compile", "eager"), limit_s=0.5, cache=tmp_path)
+    late = found.find("compile")
     assert late is not None
     assert late.failed == "not done within 0.5 s"
-    before = baselines(path, device="cpu", modes=("compile",), limit_s=0.5, cache=tmp_path)
+    before = time_baselines(path, device="cpu", modes=("compile",), limit_s=0.5, cache=tmp_path)
     assert before.times == (late,), "it is known to take longer"
-    place = tmp_path / "baselines" / f"{found.place}.json"
+    place = tmp_path / "baselines" / f"{found.cache_key}.json"
     done = found.model_copy(update={"times": (late.model_copy(update={"limit_s": 0.1}),)})
     place.write_text(done.model_dump_json())
-    after = baselines(path, device="cpu", modes=("compile",), limit_s=0.5, cache=tmp_path).of("compile")
+    after = time_baselines(path, device="cpu", modes=("compile",), limit_s=0.5, cache=tmp_path).find("compile")
     assert after is not None
     assert after.limit_s == 0.5
 
 
 def test_a_reference_that_cannot_be_timed_says_why(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="no class Model"):
-        baselines(reference(tmp_path, "x = 1"), device="cpu", cache=tmp_path)
+        time_baselines(reference(tmp_path, "x = 1"), device="cpu", cache=tmp_path)
     with pytest.raises(BadInput, match="cannot be read"):
-        baselines(tmp_path / "nothing.py", device="cpu", cache=tmp_path)
-    found = baselines(reference(tmp_path, EXITS), device="cpu", cache=tmp_path)
+        time_baselines(tmp_path / "nothing.py", device="cpu", cache=tmp_path)
+    found = time_baselines(reference(tmp_path, EXITS), device="cpu", cache=tmp_path)
     assert "could not be prepared" in found.skipped
     assert "exit code 3" in found.skipped
     assert not (tmp_path / "baselines").exists(), "that is not kept"
@@ -126,18 +126,18 @@ def test_a_reference_that_cannot_be_timed_says_why(tmp_path: Path) -> None:
 
 def test_without_a_gpu_nothing_is_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    found = baselines(reference(tmp_path), cache=tmp_path)
+    found = time_baselines(reference(tmp_path), cache=tmp_path)
     assert (found.times, found.best) == ((), None)
     assert found.skipped == "no GPU: nvidia-smi is not on the PATH"
-    assert "not timed (no GPU" in text(found)
+    assert "not timed (no GPU" in format_table(found)
 
 
 def test_what_is_kept_depends_on_reference_device_torch_and_precision() -> None:
     one = BaselineTimes(reference="a" * 64, name="a.py", device="NVIDIA H200", driver="580", torch="2.11", cuda="13.0")
     changes = {"reference": "b" * 64, "device": "NVIDIA H100", "driver": "590", "torch": "2.12", "requested": "tf32"}
-    others = {one.model_copy(update={field: value}).place for field, value in changes.items()}
-    assert len(others | {one.place}) == 6
-    assert one.model_copy(update={"name": "moved.py", "notes": ("note",)}).place == one.place
+    others = {one.model_copy(update={field: value}).cache_key for field, value in changes.items()}
+    assert len(others | {one.cache_key}) == 6
+    assert one.model_copy(update={"name": "moved.py", "notes": ("note",)}).cache_key == one.cache_key
 
 
 def test_the_best_is_the_fastest_that_is_right(tmp_path: Path) -> None:
@@ -150,14 +150,14 @@ def test_the_best_is_the_fastest_that_is_right(tmp_path: Path) -> None:
     found = BaselineTimes(reference="a" * 64, name="a.py", device="NVIDIA H200", torch="2.11", times=times)
     assert found.best == times[2]
     assert times[2].speedup == pytest.approx(1.6)
-    lines = text(found).splitlines()
+    lines = format_table(found).splitlines()
     assert lines[2].split()[:2] == ["eager", "2.0000"]
     assert "NO" in lines[3]
     assert lines[3].endswith("3 of 8 elements differ")
     assert "1.60x" in lines[4]
     assert lines[5].endswith("failed: not done within 120 s")
     assert lines[6] == "best: compile, 1.2500 ms"
-    assert "none agrees" in text(found.model_copy(update={"times": times[3:]}))
+    assert "none agrees" in format_table(found.model_copy(update={"times": times[3:]}))
 
 
 def test_outputs_and_state_are_held_against_the_verifiers_bound(tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ def test_inputs_that_the_reference_writes_are_compared_and_renewed(tmp_path: Pat
     assert subject.disagreement(subject.module) == ""
     assert subject.disagreement(lambda x: x + 1).startswith("input:0")
     before = subject.inputs[0][0][0].clone()
-    assert timed("eager", subject, HostClock(), contextlib.nullcontext).agrees
+    assert time_mode("eager", subject, HostClock(), contextlib.nullcontext).agrees
     assert torch.equal(before, subject.inputs[0][0][0])
 
 
@@ -223,12 +223,12 @@ def test_calls_take_turns_and_the_median_has_an_interval() -> None:
     def fast() -> None:
         clock.ms = 1.0
 
-    one, other = in_turns(clock, [slow, fast], lambda: ((), {}), budget_ms=1e4)
+    one, other = time_in_turns(clock, [slow, fast], lambda: ((), {}), budget_ms=1e4)
     assert (one.low, one.value, one.high, one.samples) == (8.5, 8.5, 8.5, 25)
     assert other.value == 1.0
     blocks = [ms < 2 for ms in clock.seen[10::2]]
     assert blocks[:6] == [True, False, False, True, True, False], "first one begins, then the other"
-    (long,) = in_turns(clock, [slow], lambda: ((), {}), budget_ms=1.0)
+    (long,) = time_in_turns(clock, [slow], lambda: ((), {}), budget_ms=1.0)
     assert long.samples == 6, "slow programs get fewer rounds, but enough for an interval"
 
 
@@ -244,7 +244,7 @@ def test_the_command_says_what_went_wrong(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_compiled_programs_are_timed_and_agree(tmp_path: Path) -> None:
-    found = baselines(reference(tmp_path), device="cpu", modes=("compile", "max-autotune"), limit_s=250, cache=tmp_path)
+    found = time_baselines(reference(tmp_path), device="cpu", modes=("compile", "max-autotune"), limit_s=250, cache=tmp_path)
     assert [(time.mode, time.agrees, time.failed) for time in found.times] == [
         ("compile", True, ""), ("max-autotune", True, ""),
     ]  # fmt: skip
@@ -253,10 +253,10 @@ def test_compiled_programs_are_timed_and_agree(tmp_path: Path) -> None:
 
 @pytest.mark.gpu
 def test_all_of_them_on_this_gpu(tmp_path: Path) -> None:
-    found = baselines(reference(tmp_path), modes=("eager", "graph", "compile"), cache=tmp_path)
+    found = time_baselines(reference(tmp_path), modes=("eager", "graph", "compile"), cache=tmp_path)
     assert [(time.mode, time.agrees, time.failed) for time in found.times] == [
         ("eager", True, ""), ("graph", True, ""), ("compile", True, ""),
     ]  # fmt: skip
     synchronising = source("x * x.sum().item()", "[torch.rand(64)]")
-    (time,) = baselines(reference(tmp_path, synchronising), modes=("graph",), cache=tmp_path).times
+    (time,) = time_baselines(reference(tmp_path, synchronising), modes=("graph",), cache=tmp_path).times
     assert "captur" in time.failed

@@ -22,7 +22,7 @@ from stitchcuda.tools.device import toolkit
 from stitchcuda.verify.processes.builder import Builder, SimulatorHome, simulator_home
 from stitchcuda.verify.processes.forkserver import ForkServer
 from stitchcuda.verify.processes.worker import Worker
-from stitchcuda.verify.program.builder_worker import BuilderWorker, handed_out
+from stitchcuda.verify.program.builder_worker import BuilderWorker, shared_folders
 from tests.simulator.programs import CACHE, HOME
 
 NVCC = pytest.mark.skipif(toolkit.find_toolkit() is None, reason=toolkit.missing() or "no toolkit")
@@ -72,11 +72,11 @@ def said(answer: dict[str, Any]) -> str:
 
 def test_a_library_is_built_once_beside_those_that_all_may_read(builder: BuilderWorker, program: Path, cache: Path) -> None:
     answer = builder.build(order(), program)
-    assert not any(Path(answer["path"]).is_relative_to(folder) for folder in handed_out(cache, HOME))  # it is lent
-    assert any(Path(answer["runtime"]).is_relative_to(folder.resolve()) for folder in handed_out(cache, HOME))
+    assert not any(Path(answer["path"]).is_relative_to(folder) for folder in shared_folders(cache, HOME))  # it is lent
+    assert any(Path(answer["runtime"]).is_relative_to(folder.resolve()) for folder in shared_folders(cache, HOME))
     shared = builder.build({"style": "runtime", "name": "stitchsim"}, program)
     assert shared["shared"]
-    assert any(Path(shared["path"]).is_relative_to(folder.resolve()) for folder in handed_out(cache, HOME))
+    assert any(Path(shared["path"]).is_relative_to(folder.resolve()) for folder in shared_folders(cache, HOME))
     before = ctypes.CDLL(answer["runtime"]).stitchsim_launches()
     assert ctypes.CDLL(answer["path"]).value() == 7
     assert ctypes.CDLL(answer["runtime"]).stitchsim_launches() == before + 1
@@ -298,7 +298,7 @@ def test_without_a_home_the_cache_serves_and_each_worker_says_so(nursery: ForkSe
     one = Builder(lambda: Worker(nursery, "builder", tmp_path, "sim", Limits()), cache=cache, arch="sm_90a", home=home)
     answer = one.build({"style": "runtime", "name": "stitchsim"}, tmp_path, 60.0)
     one.close()
-    assert all(Path(answer[name]).is_relative_to(handed_out(cache)[0].resolve()) for name in ("path", "runtime"))
+    assert all(Path(answer[name]).is_relative_to(shared_folders(cache)[0].resolve()) for name in ("path", "runtime"))
     assert answer["notes"] == [
         "the simulator's libraries are built anew in this cache: /proc/nowhere cannot be used (no such file or directory)"
     ]

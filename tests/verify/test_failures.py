@@ -10,20 +10,20 @@ import torch
 
 from stitchcuda.verify.integrity.byte_traffic import Poison
 from stitchcuda.verify.program import simulated_device
-from stitchcuda.verify.program.failures import failure
+from stitchcuda.verify.program.failures import describe_failure
 
 
 def told(work: Any) -> dict[str, Any]:
     with pytest.raises(NotImplementedError) as raised:
         work()
-    return failure(raised.value, Path("/program"))
+    return describe_failure(raised.value, Path("/program"))
 
 
 @pytest.mark.parametrize(("on_simulator", "kind"), [(True, "refused"), (False, "error")])
 def test_an_operator_for_cuda_alone_is_nothing_the_simulator_can_judge(
     on_simulator: bool, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(simulated_device, "installed", lambda: on_simulator)
+    monkeypatch.setattr(simulated_device, "is_installed", lambda: on_simulator)
     with torch.library._scoped_library("failures", "FRAGMENT") as library:
         library.define("twice(Tensor x) -> Tensor")
         library.define("thrice(Tensor x) -> Tensor")
@@ -47,4 +47,4 @@ def test_what_runs_other_functions_cannot_be_watched() -> None:
 
 
 def test_other_things_that_are_not_implemented_are_the_programs() -> None:
-    assert failure(NotImplementedError("later"), Path("/program"))["kind"] == "error"
+    assert describe_failure(NotImplementedError("later"), Path("/program"))["kind"] == "error"

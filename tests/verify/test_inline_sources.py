@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stitchcuda.verify.program.inline_sources import place
+from stitchcuda.verify.program.inline_sources import find_place
 
 TEXT = "\nvoid a() {\n  asm volatile(\"x\");\n}\n"
 ELSEWHERE = "the source given to load_inline('k')"
@@ -31,11 +31,11 @@ def test_places(sources: dict[str, str], expected: tuple[str, int], tmp_path: Pa
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     written = f"#include <torch/types.h>\n#include <cuda.h>\n{TEXT}\nextra\n"
-    assert place(written, 5, (TEXT,), tmp_path, "k") == expected
+    assert find_place(written, 5, (TEXT,), tmp_path, "k") == expected
 
 
 def test_lines_that_are_nobodys(tmp_path: Path) -> None:
-    assert place(f"#include <cuda.h>\n{TEXT}", 1, (TEXT,), tmp_path, "k") is None
-    assert place(TEXT, 50, (TEXT,), tmp_path, "k") is None
-    assert place("something else", 1, (TEXT,), tmp_path, "k") is None
-    assert place("", 1, (), tmp_path, "k") is None
+    assert find_place(f"#include <cuda.h>\n{TEXT}", 1, (TEXT,), tmp_path, "k") is None
+    assert find_place(TEXT, 50, (TEXT,), tmp_path, "k") is None
+    assert find_place("something else", 1, (TEXT,), tmp_path, "k") is None
+    assert find_place("", 1, (), tmp_path, "k") is None

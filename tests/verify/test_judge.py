@@ -30,7 +30,7 @@ def test_a_reference_that_a_variant_ends_is_started_again(tmp_path: Path) -> Non
         with bench.seat(programs.model(tmp_path / "program")) as seat:
             for given in bench.exam.sets:
                 answer = seat.trial.call(given, same_addresses=True)
-                assert seat.trial.judged(given, answer, bench.exam.bounds(3))[1] == []
+                assert seat.trial.compare(given, answer, bench.exam.bounds(3))[1] == []
     finally:
         bench.close()
 
@@ -72,7 +72,7 @@ def test_a_seat_that_was_begun_ahead_is_taken_first(tmp_path: Path) -> None:
             with judge.examination._seat(program, bench.exam, ahead) as seat:
                 assert (seat.worker is worker) == expected
                 answer = seat.trial.call(bench.exam.sets[0], same_addresses=True)
-                assert seat.trial.judged(bench.exam.sets[0], answer, bench.exam.bounds(1))[1] == []
+                assert seat.trial.compare(bench.exam.sets[0], answer, bench.exam.bounds(1))[1] == []
         assert ahead == []
         judge.room.errands.quiet()
         assert not worker.scratch.exists()

@@ -89,8 +89,8 @@ def test_switches_count_and_skip_also_in_a_replayed_graph(tmp_path: Path) -> Non
 
     def outcome(run: Callable[[], None], *skipped: str) -> float:
         x.fill_(1.0)
-        switches.take()
-        every = list(switches.take())
+        switches.take_launches()
+        every = list(switches.take_launches())
         switches.skip([name for name in every if name.partition(":")[2] in skipped])
         run()
         value = float(x[7])
@@ -98,7 +98,7 @@ def test_switches_count_and_skip_also_in_a_replayed_graph(tmp_path: Path) -> Non
         return value
 
     assert outcome(call) == 14.0
-    assert short(switches.take()) == {"scale": 1, "idle_gemm": 1, "shift": 2, "never": 0}
+    assert short(switches.take_launches()) == {"scale": 1, "idle_gemm": 1, "shift": 2, "never": 0}
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         call()
@@ -107,7 +107,7 @@ def test_switches_count_and_skip_also_in_a_replayed_graph(tmp_path: Path) -> Non
         assert outcome(run, "shift") == 3.0      # the header's kernel in both files
         assert outcome(run, "idle_gemm") == 14.0
         assert outcome(run) == 14.0
-        assert short(switches.take())["scale"] == 1
+        assert short(switches.take_launches())["scale"] == 1
     with pytest.raises(RuntimeError, match="no loaded library"):
         switches.skip(["m0:missing"])
 
@@ -162,4 +162,4 @@ def test_switches_of_a_torch_extension(tmp_path: Path) -> None:
     switches.skip(["ext:twice"])
     module.run(x)
     assert float(x[3]) == 2.0
-    assert switches.take()["ext:twice"] == 2
+    assert switches.take_launches()["ext:twice"] == 2

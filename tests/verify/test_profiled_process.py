@@ -50,7 +50,7 @@ def test_only_the_first_warm_call_and_the_traced_ones_say_where_they_are(warm: i
     def push(text: str) -> None:
         said.append("<" + text.removeprefix(REGION_PREFIX))
 
-    for step in (profiled_process._warmed, profiled_process._calls):
+    for step in (profiled_process._make_warm_calls, profiled_process._make_calls):
         step(module, lambda: module(x), order, push, lambda: said.append(">"))
     call, traced = "<" + CALL_RANGE, "<" + TRACED_RANGE
     assert said == [

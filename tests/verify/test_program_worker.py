@@ -38,7 +38,7 @@ seen = []
     with bench.seat(program) as seat:
         for _ in range(3):
             answer = seat.trial.call(given, same_addresses=True)
-            assert seat.trial.judged(given, answer, bench.exam.bounds(1))[1] == []
+            assert seat.trial.compare(given, answer, bench.exam.bounds(1))[1] == []
 
 
 def test_state_is_asked_for_before_there_are_inputs(bench: Bench, tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def test_state_is_asked_for_before_there_are_inputs(bench: Bench, tmp_path: Path
     with bench.seat(program) as seat:
         for one in (given[0], given[1], given[0]):
             answer = seat.trial.call(one, same_addresses=True)
-            assert seat.trial.judged(one, answer, bench.exam.bounds(2))[1] == []
+            assert seat.trial.compare(one, answer, bench.exam.bounds(2))[1] == []
 
 
 def test_one_of_many_further_calls_is_answered_without_any_poison(bench: Bench, tmp_path: Path) -> None:
@@ -69,8 +69,8 @@ def test_one_of_many_further_calls_is_answered_without_any_poison(bench: Bench, 
         program = programs.model(tmp_path / name, after=line)
         with bench.seat(program) as seat:
             answer = seat.trial.repeat(given, calls=6, seconds=20.0)
-            assert answer.said["calls"] == 6
-            assert (seat.trial.judged(given, answer, bench.exam.bounds(2))[1] == []) == right
+            assert answer.reply["calls"] == 6
+            assert (seat.trial.compare(given, answer, bench.exam.bounds(2))[1] == []) == right
 
 
 def test_nothing_says_who_started_the_process(bench: Bench, tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_nothing_says_who_started_the_process(bench: Bench, tmp_path: Path) -> N
     given = bench.exam.sets[0]
     with bench.seat(programs.model(tmp_path, after=after)) as seat:
         answer = seat.trial.call(given, same_addresses=True)
-        assert seat.trial.judged(given, answer, bench.exam.bounds(1))[1] == []
+        assert seat.trial.compare(given, answer, bench.exam.bounds(1))[1] == []
     code = "from stitchcuda.verify.processes import forkserver; forkserver._rename(); print(open('/proc/self/cmdline').read())"
     told = subprocess.run([sys.executable, "-c", code, "a word"], capture_output=True, text=True, check=True).stdout
     assert told.strip("\0\n") == sys.executable

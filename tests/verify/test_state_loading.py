@@ -208,7 +208,7 @@ def test_state_is_read_back_and_put_back_under_the_references_names() -> None:
     program(torch.randn(24, 16))
     assert taken.changed()
     assert int(taken.current()["norm.num_batches_tracked"]) == 1
-    before, own = taken.changing(["norm.running_mean", "norm.num_batches_tracked"])
+    before, own = taken.tensors_to_restore(["norm.running_mean", "norm.num_batches_tracked"])
     assert {name: own[name].shape for name in before} == {name: value.shape for name, value in before.items()}
     assert list(before) == ["bn.running_mean", "bn.num_batches_tracked"]
     taken.restore()
@@ -260,7 +260,7 @@ def test_room_is_what_there_is_memory_for() -> None:
     ))  # fmt: skip
     program, values = module(edited((TIED, ""), (GAIN, more))), renewed()
     taken = StateLoading(program, values, offered(values, kept=["gain", "again"]), strict=False)
-    assert taken.room() == [48, 0, 1, 18]
+    assert taken.spare_sizes() == [48, 0, 1, 18]
 
 
 def nobody(do: str, **_: Any) -> dict[str, Any]:
@@ -280,10 +280,10 @@ class Wrong:
 
     spare = (40,)
 
-    def right(self, *_: Any) -> bool:
+    def is_correct(self, *_: Any) -> bool:
         return False
 
-    def needs(self, *_: Any) -> bool:
+    def needs_tensor(self, *_: Any) -> bool:
         return True
 
 
@@ -329,7 +329,7 @@ def test_a_program_is_timed_on_the_terms_it_was_judged_on(tmp_path: Path) -> Non
         bench._judge.room.terms[str(path)] = InputTerms(kept=frozenset({"linear.weight", "linear.bias"}), stage=2)
         with contextlib.ExitStack() as stack:
             _, exam, one = bench._judge.room.ready(stack, str(path))
-            assert one.judged(exam.sets[0], one.call(exam.sets[0], same_addresses=True), exam.bounds(1))[1] == []
+            assert one.compare(exam.sets[0], one.call(exam.sets[0], same_addresses=True), exam.bounds(1))[1] == []
     finally:
         bench.close()
 
@@ -346,7 +346,7 @@ def test_workers_that_are_born_ahead_are_used_first_and_closed(tmp_path: Path) -
             with contextlib.ExitStack() as stack:
                 worker, exam, one = bench._judge.room.ready(stack, str(path), born)
                 assert worker is expected if expected else worker not in ahead
-                assert one.judged(exam.sets[0], one.call(exam.sets[0], same_addresses=True), exam.bounds(1))[1] == []
+                assert one.compare(exam.sets[0], one.call(exam.sets[0], same_addresses=True), exam.bounds(1))[1] == []
         assert born == []
         bench._judge.room.errands.quiet()
         assert not any(copy.exists() for copy in copies)

@@ -159,7 +159,7 @@ class Stage:
             init=self.folder / "init", init_structure=None, init_seed=0, training=False,
             state_names=self.facts["state_names"], precision="reference",
         )  # fmt: skip
-        return Trial(None, self.exam, built, "sim", Limits()).delivered(given, exam, delivery)  # type: ignore[arg-type]
+        return Trial(None, self.exam, built, "sim", Limits()).compare_timed_call(given, exam, delivery)  # type: ignore[arg-type]
 
     def timed(
         self, program: Program, clock: VirtualClock, *, reference_ms: float = 2.0, previous: Local | None = None, **options: Any

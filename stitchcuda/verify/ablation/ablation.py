@@ -206,7 +206,7 @@ class _Run:
         assert self._seat is not None
         self._last = given
         trial = self._seat.trial
-        return trial.judged(given, trial.call(given, same_addresses=False), self._bounds)[1]
+        return trial.compare(given, trial.call(given, same_addresses=False), self._bounds)[1]
 
     def _next(self) -> InputSet:
         """Another set than the last one, unforeseeable where there are more than two."""

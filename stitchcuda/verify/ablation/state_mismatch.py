@@ -117,13 +117,13 @@ def _idle(seat: Start, ask: Ask, exam: SecretInputs, state: Sequence[ReferenceTe
 
 def _right(one: LoadedProgram, exam: SecretInputs) -> bool:
     bounds = exam.bounds(len(exam.sets))
-    return all(one.trial.right(given, bounds) for given in exam.sets if not given.lenient)
+    return all(one.trial.is_correct(given, bounds) for given in exam.sets if not given.lenient)
 
 
 def _needs(one: LoadedProgram, number: int, exam: SecretInputs) -> bool:
     """Whether the program is wrong for some set without it: a limit matters only where values reach it."""
     bounds = exam.bounds(len(exam.sets))
-    return any(one.trial.needs(number, given, bounds) for given in exam.sets if not given.lenient)
+    return any(one.trial.needs_tensor(number, given, bounds) for given in exam.sets if not given.lenient)
 
 
 def regroup(state: Sequence[ReferenceTensor], terms: InputTerms, guessed: Iterable[str], *, more: bool = False) -> None:

@@ -15,7 +15,7 @@ from stitchcuda.state import CheckResult, OutputError
 from stitchcuda.verify.compare.bound import Bound
 from stitchcuda.verify.inputs.secret_inputs import GIVEN, InputSet, SecretInputs
 from stitchcuda.verify.processes.worker import WorkerFailed
-from stitchcuda.verify.program.trial import ProgramAnswer, Trial, count, same_bits
+from stitchcuda.verify.program.trial import ProgramAnswer, Trial, read_count, same_bits
 
 _MORE_CALLS = 64                           # in the last verification: between this and twice as many, as far as the time goes
 _MORE_S = 1.0
@@ -45,27 +45,27 @@ def sit(
         for number, given in enumerate(one for one in asked if one is not kept):
             answer = trial.call(given, same_addresses=True, hold=number == 0)
             first = first or answer
-            shares = shares or answer.said
-            errors, reasons = trial.judged(given, answer, bounds)
+            shares = shares or answer.reply
+            errors, reasons = trial.compare(given, answer, bounds)
             _keep_worst(worst, errors)
             if not reasons and (number == 0 or final):
                 again = trial.call(given, same_addresses=False)
-                shares = again.said        # a first call may warm up, build or record
-                errors, reasons = trial.judged(given, again, bounds)
+                shares = again.reply       # a first call may warm up, build or record
+                errors, reasons = trial.compare(given, again, bounds)
                 reasons = [f"on a second call with the same inputs, {reason}" for reason in reasons]
                 _keep_worst(worst, errors)
                 same = again.values.keys() == answer.values.keys() and all(
                     same_bits(answer.values[name], value) for name, value in again.values.items()
                 )
                 deterministic = same if deterministic is None else deterministic and same
-                fewer.append(count(again.said, "launches") < count(answer.said, "launches"))
+                fewer.append(read_count(again.reply, "launches") < read_count(answer.reply, "launches"))
             done += 1
             if reasons:
                 reasons = [f"{reason}{_variant(given)}" for reason in reasons]
                 break
         for given in others if not reasons else ():
             allowed = exam.bounds_of([*exam.sets[:seeds], given])
-            _, reasons = trial.judged(given, trial.call(given, same_addresses=False), allowed)
+            _, reasons = trial.compare(given, trial.call(given, same_addresses=False), allowed)
             if reasons:
                 reasons = [f"at another size that its shape guard allows, {reason}" for reason in reasons]
                 break
@@ -91,16 +91,16 @@ def sit(
         outputs=tuple(worst.values()),
         reasons=tuple(reasons),
         own_share=_share(shares, "own"),
-        elsewhere=count(shares, "elsewhere"),
-        boundary=min(count(shares, "boundary"), count(shares, "elsewhere")),
+        elsewhere=read_count(shares, "elsewhere"),
+        boundary=min(read_count(shares, "boundary"), read_count(shares, "elsewhere")),
         host_share=_share(shares, "host_share"),
-        host_bytes=count(shares, "host_bytes"),
+        host_bytes=read_count(shares, "host_bytes"),
         vendor_share=_share(shares, "vendor"),
         framework_share=_share(shares, "framework"),
-        launches=count(shares, "launches"),
+        launches=read_count(shares, "launches"),
         deterministic=deterministic,
         notes=(*trial.notes, *filter(None, [exam.note])),
-        host_seen=("cuda_graph",) if count(shares, "replays") else (),
+        host_seen=("cuda_graph",) if read_count(shares, "replays") else (),
         protections=trial.protections.on,
         unprotected=tuple(f"{name}: {why}" for name, why in trial.protections.denied),
     )
@@ -115,10 +115,10 @@ def remarked(
     bounds, done = exam.bounds(seeds), 0
     try:
         for given in (one for one in exam.sets[:seeds] if one.lenient):
-            trial.remark(trial.beyond(given, bounds))
+            trial.remark(trial.try_other_layout(given, bounds))
             done += 1
         if trial.state_names and (other := reload()) is not None:
-            trial.remark(trial.with_other_parameters(other))
+            trial.remark(trial.try_other_parameters(other))
     except WorkerFailed as failure:
         return failed(trial, failure, outputs=result.outputs, seeds=result.seeds)
     new = [note for note in trial.notes if note not in result.notes]
@@ -152,11 +152,11 @@ def _much_later(trial: Trial, given: InputSet, bounds: dict[str, Bound]) -> list
     """A program must be right for good, and where nothing tells it that it is judged: more calls, as many as fit into a second,
     one of them compared, whose inputs it has not seen before; then a call like the first ones."""
     answer = trial.repeat(given, calls=secrets.randbelow(_MORE_CALLS) + _MORE_CALLS, seconds=_MORE_S)
-    _, reasons = trial.judged(given, answer, bounds)
+    _, reasons = trial.compare(given, answer, bounds)
     if reasons:
-        return [f"in one of {count(answer.said, 'calls')} more calls, {reason}{_variant(given)}" for reason in reasons]
-    _, reasons = trial.judged(given, trial.call(given, same_addresses=False), bounds)
-    return [f"after {count(answer.said, 'calls')} more calls, {reason}{_variant(given)}" for reason in reasons]
+        return [f"in one of {read_count(answer.reply, 'calls')} more calls, {reason}{_variant(given)}" for reason in reasons]
+    _, reasons = trial.compare(given, trial.call(given, same_addresses=False), bounds)
+    return [f"after {read_count(answer.reply, 'calls')} more calls, {reason}{_variant(given)}" for reason in reasons]
 
 
 def _overwritten(trial: Trial, given: InputSet, first: ProgramAnswer) -> list[str]:

@@ -67,7 +67,9 @@ class InterleavedTiming:
                 folder = self._room.folder()
                 stack.callback(remove, folder)
                 stack.callback(self._room.errands.answered)
-                question = functools.partial(timed_inputs.draw, self._room.ask, exam, folder, one.delivered, integers=integers)
+                question = functools.partial(
+                    timed_inputs.draw, self._room.ask, exam, folder, one.compare_timed_call, integers=integers
+                )
                 drawn.append(self._room.errands.ask(question))
 
             try:

@@ -28,7 +28,7 @@ from stitchcuda.verify.messages import host_memory
 from stitchcuda.verify.processes.forkserver import ForkServer
 from stitchcuda.verify.processes.judge_pipes import die_with, take_over_stdio
 from stitchcuda.verify.processes.worker import WorkerFailed
-from stitchcuda.verify.program.builder_worker import handed_out
+from stitchcuda.verify.program.builder_worker import shared_folders
 
 
 class JudgeProcess:
@@ -70,7 +70,7 @@ class JudgeProcess:
             rehearsal = ProfiledRun(message, self.room.target, self.room.settings.precision, self.room.limits)
             if message["program"]:
                 try:
-                    shared = handed_out(self.room.cache, self.room.home.place)
+                    shared = shared_folders(self.room.cache, self.room.home.place)
                     worker, exam, one = self.room.ready(stack, message["program"])
                     with self.room.turn(worker):   # libraries are often ordered at the first call only
                         one.call(exam.sets[0], same_addresses=False)

@@ -30,7 +30,7 @@ from stitchcuda.verify.processes.background import BackgroundWork
 from stitchcuda.verify.processes.builder import Builder, SimulatorHome, simulator_home
 from stitchcuda.verify.processes.forkserver import ForkServer
 from stitchcuda.verify.processes.worker import OnBuild, Worker, WorkerFailed
-from stitchcuda.verify.program.builder_worker import handed_out
+from stitchcuda.verify.program.builder_worker import shared_folders
 from stitchcuda.verify.program.trial import Construction, Trial
 
 TIMINGS = 2
@@ -77,7 +77,7 @@ class JudgeResources:
         self.nursery = nursery
         self.home = simulator_home(Path(order["runtime"])) if self.target == "sim" else SimulatorHome()
         self.builder = self.new_builder()
-        for folder in handed_out(self.cache, self.home.place):
+        for folder in shared_folders(self.cache, self.home.place):
             folder.mkdir(parents=True, exist_ok=True)
         self._known = _Known()
         self._exams: dict[InputTerms, SecretInputs] = {}
@@ -190,7 +190,7 @@ class JudgeResources:
         """A fresh worker for a program, which may read its own copy, our libraries, and what is lent to it
         (`verify/processes/file_grants.py`)."""
         bounds = for_data(self.limits, exam.bytes_of_a_call())
-        read = (program if program.is_dir() else program.parent, *handed_out(self.cache, self.home.place))
+        read = (program if program.is_dir() else program.parent, *shared_folders(self.cache, self.home.place))
         build = build or self.builder.build
         return Worker(self.nursery, "program", self.scratch, self.target, bounds, on_build=build, read=read)
 

@@ -59,13 +59,13 @@ class ProfiledRun:
     def of_program(self, root: Path, shared: Sequence[Path], worker: Worker, exam: SecretInputs, one: Trial) -> Iterator[None]:
         """A program that is loaded and was called in `worker`. What the rehearsal needs lies in a folder below `root` until the
         block ends, and in the folders `shared` by all programs."""
-        given, program = exam.sets[0], Path(one.asked["program"])
+        given, program = exam.sets[0], Path(one.load_message["program"])
         with tempfile.TemporaryDirectory(dir=root, prefix="rehearsal-") as name:
             folder = Path(name)
             with lent(folder, one.built.init, exam.state, given.inputs) as (init, state, inputs):
                 answers = [_handed(answer, folder) for answer in worker.built]
                 self._order |= {
-                    "load": one.asked | {"init": init, "state": state},
+                    "load": one.load_message | {"init": init, "state": state},
                     "inputs": inputs,
                     "structure": given.structure,
                     "builds": list(zip(worker.ordered, answers, strict=True)),

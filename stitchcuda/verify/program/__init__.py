@@ -1,4 +1,5 @@
-"""The untrusted side: a worker process that builds, loads and calls generated code, and how the judge questions it.
+"""Builds, loads and calls generated code in an untrusted worker process, and compares its outputs on the judge's side.
 
-Where to look next: `verify/program/program_worker.py`, then `verify/program/trial.py`.
+Where to look next: `verify/program/program_worker.py` (the worker), `verify/program/trial.py` (the judge's handle on it),
+`verify/program/builder_worker.py` (the trusted process that builds what a program orders).
 """

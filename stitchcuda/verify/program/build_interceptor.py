@@ -1,9 +1,10 @@
-"""The one build interceptor: every way a program builds its CUDA goes through here. Only in the program worker.
+"""Intercepts every way in which a program builds its CUDA code, and sends a build order to the builder process instead.
 
-It serves `tvm_ffi.cpp.load`, `load_inline`, `build`, `build_inline` and `torch.utils.cpp_extension.load`, `load_inline`: each
-becomes an order that somebody else builds, since this process may start no compiler and write no cache. On the simulator it
-wraps the functions, so that their traffic is counted and CUDA graphs can record them. Where to look next:
-`verify/messages/build_orders.py` (what is sent), `verify/program/builder_worker.py` (who builds).
+It replaces `tvm_ffi.cpp.load`, `load_inline`, `build`, `build_inline` and `torch.utils.cpp_extension.load`, `load_inline` in
+the program worker, which may start no compiler and write to no cache. On the simulator it also wraps the loaded functions, so
+that the bytes they move are counted and CUDA graphs can record them. It compiles nothing.
+Where to look next: `verify/messages/build_orders.py` (what is sent), `verify/program/builder_worker.py` (who builds),
+`verify/program/simulated_graph.py` (recording).
 """
 
 from __future__ import annotations
@@ -32,9 +33,11 @@ _Sources = Sequence[str] | str | None
 
 
 class Interceptor:
-    """Installed once per worker, before anything of the program is imported.
+    """Replaces the build functions of this process. Installed once per worker, before anything of the program is imported.
 
-    `program` is its folder, `build` sends an order and waits; with `skip` kernels are built so that they can be left out.
+    `program`: the program's folder. `build`: sends an order (JSON fields) and returns the builder's answer. `skip`: kernels are
+    built with switches, so that they can be left out. `build_s` counts the seconds that builds took, `loaded` lists the names
+    of libraries that were built.
     """
 
     def __init__(self, target: Target, program: Path, build: Build, *, skip: bool = False) -> None:
@@ -46,7 +49,7 @@ class Interceptor:
         self._skip = skip
 
     def install(self) -> None:
-        """Patch the builders of this process. Irreversible: the worker is thrown away."""
+        """Patches the build functions of tvm_ffi and torch. It cannot be undone: the process ends with the program."""
         cpp = importlib.import_module("tvm_ffi.cpp")
         extension = importlib.import_module("tvm_ffi.cpp.extension")
         for module in (cpp, extension):
@@ -61,14 +64,15 @@ class Interceptor:
             vars(torch_extension)["CUDA_HOME"] = str(kit.home)
 
     def start(self, settings: Mapping[str, str]) -> None:
-        """Load the simulator's runtime with these settings, before the program can change any."""
+        """Loads the simulator's runtime with these settings (`simulator/runtime/settings.h`), before the program can change
+        any."""
         answer = self._order(build_orders.BuildOrder(style="runtime", name="stitchsim").model_dump(mode="json"))
         loaded_runtime.start(Path(answer.get("runtime", "")), build_orders.library(answer), settings)
 
     @contextlib.contextmanager
     def running(self, poison: Poison | None = None) -> Iterator[None]:
-        """While generated code runs: the simulated device answers, fresh memory is poisoned, with a `ByteTraffic` it is seen
-        what the host touches."""
+        """A context for running generated code. On the simulator, torch calls see the simulated device in it. With `poison`,
+        fresh memory is filled with poison; if that is a `ByteTraffic`, host accesses to device memory are counted too."""
         with contextlib.ExitStack() as stack:
             if self._target == "sim":
                 stack.enter_context(simulated_device.SimulatedDevice())
@@ -80,8 +84,9 @@ class Interceptor:
             yield
 
     def build(self, name: str, **options: Any) -> str:
-        """Stands in for tvm_ffi.cpp.build: the path of a shared library. Build folder and backend are ours to choose."""
-        return str(self._built(name, "tvm", options))
+        """Stands in for tvm_ffi.cpp.build: returns the path of a shared library. The program's choice of a build folder and a
+        backend is ignored."""
+        return str(self._order_library(name, "tvm", options))
 
     def load(self, name: str, *, keep_module_alive: bool = True, **options: Any) -> Any:
         """Stands in for tvm_ffi.cpp.load."""
@@ -103,7 +108,7 @@ class Interceptor:
         """Stands in for tvm_ffi.cpp.load_inline."""
         return self._open(self.build_inline(name, **options), keep_module_alive)
 
-    def _built(self, name: str, style: Literal["tvm", "torch"], options: Mapping[str, Any]) -> Path:
+    def _order_library(self, name: str, style: Literal["tvm", "torch"], options: Mapping[str, Any]) -> Path:
         started = time.monotonic()
         try:
             order = build_orders.ordered(name, style, options, self._program, skip=self._skip)
@@ -124,7 +129,7 @@ class Interceptor:
 
         def load(name: str, *args: Any, **options: Any) -> Any:
             given = signature.bind(name, *args, **options).arguments
-            library = self._built(name, "torch", given)
+            library = self._order_library(name, "torch", given)
             module = load_extension(name, library, module=bool(given.get("is_python_module", True)))
             return CountedModule(module) if self._target == "sim" else module
 
@@ -132,24 +137,26 @@ class Interceptor:
         return load
 
 
-def _called(function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+def _call(function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    """Calls a kernel function; during a graph's capture, records it too."""
     if Recorder.active is not None:
-        return Recorder.active.kernel(lambda *again: _run(function, again), args)
+        return Recorder.active.kernel(lambda *given: _run(function, given), args)
     return _run(function, args)
 
 
 def _run(function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-    """One call, from the program or from a graph's replay; the runtime counts what it launches on these tensors."""
+    """Calls a kernel function, for the program or a graph's replay. Its tensors are announced to the byte counters first."""
     given = byte_traffic.tensors_of(args)
     byte_traffic.know(given)
     for tensor in given:
-        if loaded_runtime.outside(tensor.data_ptr()):  # what a kernel writes there is the host's to read
+        if loaded_runtime.outside(tensor.data_ptr()):  # host memory: what a kernel writes there, the host can read uncounted
             note("read", byte_traffic.extent_bytes(tensor), "host memory")
     return function(*args)
 
 
 class CountedModule:
-    """A kernel module whose calls are seen; everything else passes through. It holds nothing that counts."""
+    """Wraps a kernel module, so that calls of its functions go through `_call`; other attributes pass through. The counters
+    are elsewhere: a program that changes this object changes no count."""
 
     def __init__(self, module: Any) -> None:
         self._module = module
@@ -168,14 +175,14 @@ class CountedModule:
         if name not in self._functions:
             found = find()
             plain = isinstance(found, type) or not callable(found)
-            self._functions[name] = found if plain else self._counted(name, found)
+            self._functions[name] = found if plain else self._count_calls(name, found)
         return self._functions[name]
 
-    def _counted(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    def _count_calls(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
             if kwargs:
-                return _called(lambda *given: function(*given[:-1], **given[-1]), (*args, kwargs))
-            return _called(function, args)
+                return _call(lambda *given: function(*given[:-1], **given[-1]), (*args, kwargs))
+            return _call(function, args)
 
         call.__name__ = name
         return call

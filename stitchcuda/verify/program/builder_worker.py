@@ -1,9 +1,10 @@
-"""Builds what programs order: checks an order, writes its inline sources, composes commands, hands out a sealed library.
+"""Builds the libraries that programs order: checks the order, writes inline sources, runs compilers in the sandbox.
 
-It is trusted: it never runs, imports or loads anything of a program. Every compiler that it starts runs in the sandbox and sees
-the program's folder, the toolkit and nothing else of the user's; only this process moves results into the cache.
+This is a trusted process: it never runs, imports or loads anything of a program. A compiler that it starts sees the program's
+folder, the toolkit and no other files of the user. Only this process moves results into the cache. An order is refused when its
+names, options or sources break the limits at the top of this file, or when a source is outside of the program's folder.
 Where to look next: `verify/messages/build_orders.py` (what is ordered), `verify/processes/builder.py` (the judge's handle),
-`tools/build/nvcc.py` and `stitchcuda/simulator/`.
+`tools/build/build_flags.py` (which flags are allowed), `tools/build/nvcc.py` and `simulator/build.py` (the compilers).
 """
 
 from __future__ import annotations
@@ -37,17 +38,20 @@ from stitchcuda.verify.messages.build_orders import BuildFailed, BuildOrder
 from stitchcuda.verify.messages.wire import Channel
 from stitchcuda.verify.program import inline_sources as inline_places
 
-_MOST_CHARACTERS = 32 * 2**20              # of one order's texts; CUTLASS as a whole is smaller
-_MOST_NAME = 200                           # of a name with what is added to it; file systems take 255 bytes
-_MOST_WORD = 3000                          # of a path or an option
+_MOST_CHARACTERS = 32 * 2**20              # in one order's sources together; CUTLASS as a whole is smaller
+_MOST_NAME = 200                           # bytes of a file's name; file systems take 255, and suffixes are added to it
+_MOST_WORD = 3000                          # characters of a path or an option
 _NAME = {"tvm": re.compile(r"\w[\w.+-]{0,99}"), "torch": re.compile(r"[A-Za-z_]\w{0,99}"), "runtime": re.compile("stitchsim")}
 _SUFFIXES = (".cu", ".cc", ".cpp", ".cxx", ".c++")
 _REGISTRATION = re.compile(r"\bTORCH_LIBRARY\w*\s*\(|\btorch::RegisterOperators\b")
 
 
 class BuilderWorker:
-    """Builds for one target into one cache; the simulator's own libraries in `home`, if there is one
-    (`simulator/library_cache.py`)."""
+    """Builds for one target into one cache.
+
+    `arch`: such as "sm_90a". `home`: the folder for the simulator's own libraries (`simulator/library_cache.py`); None: they
+    are built in the cache too.
+    """
 
     def __init__(self, target: Target, cache: Path, arch: str, home: Path | None = None) -> None:
         self._target = target
@@ -55,33 +59,34 @@ class BuilderWorker:
         self._inline = self._cache / "inline"
         self._arch = arch
         self._home = home
-        for folder in handed_out(cache):
+        for folder in shared_folders(cache):
             folder.mkdir(parents=True, exist_ok=True)
 
     def build(self, order: Mapping[str, Any], root: Path) -> dict[str, Any]:
-        """The answer to an order of the program in `root`: `{"path": …}`, or `{"error": sentence or log, "kind": …}`.
+        """Builds an order (fields of a `BuildOrder`) of the program in the folder `root`.
 
-        Kinds: "build" (the program's fault), "refused" (cannot run here), "unavailable" (this machine), "defect" (ours).
+        Returns `{"path": …}` or `{"error": sentence or log, "kind": …}`, both with `notes`. Kinds: "build" (the program's
+        fault), "refused" (the simulator cannot run it), "unavailable" (this machine lacks something), "defect" (ours).
         """
         root = root.resolve()
         try:
-            answer = self._built(_sane(BuildOrder(**order)), root)
+            answer = self._carry_out(_check_lengths(BuildOrder(**order)), root)
         except ValidationError:
             answer = {"error": "the order to build cannot be understood", "kind": "build"}
         except Unsupported as error:
-            file = self._shown(error.file, root)
+            file = self._shorten_paths(error.file, root)
             answer = {"error": str(error), "kind": "refused", "construct": error.construct, "file": file, "line": error.line}
         except Unavailable as error:
             answer = {"error": str(error), "kind": "unavailable"}
         except CompileError as error:
-            answer = {"error": self._shown(error.log, root), "kind": "build"}
+            answer = {"error": self._shorten_paths(error.log, root), "kind": "build"}
         except (BuildFailed, FlagRefused, BadInput, UnicodeError) as error:
-            answer = {"error": self._shown(str(error), root), "kind": "build"}
+            answer = {"error": self._shorten_paths(str(error), root), "kind": "build"}
         except Exception:
             answer = {"error": traceback.format_exc(), "kind": "defect"}
         return answer | {"notes": list(digest_seal.notes())}
 
-    def _built(self, order: BuildOrder, root: Path) -> dict[str, Any]:
+    def _carry_out(self, order: BuildOrder, root: Path) -> dict[str, Any]:
         if not _NAME[order.style].fullmatch(order.name):
             raise BuildFailed(f"{order.name[:100]!r} is no name for a library: letters, digits and _ only")
         if order.style == "runtime":
@@ -91,25 +96,25 @@ class BuilderWorker:
         flags = Flags(root)
         cflags, cuda_flags = flags.host(order.cflags), flags.cuda(order.cuda_flags)
         ldflags, includes = flags.link(order.ldflags), flags.includes(order.includes)
-        sources = self._sources(order, root)
+        sources = self._find_sources(order, root)
         try:
-            return self._library(order, root, sources, (cflags, cuda_flags, ldflags), includes)
+            return self._build_library(order, root, sources, (cflags, cuda_flags, ldflags), includes)
         except (CompileError, BuildFailed, Unsupported) as error:
-            told = self._told(error, order, root) if isinstance(error, Unsupported) else error
-            if not order.skip:             # which is made beside the one without switches, of the same files
-                self._forget(sources)
-            if told is not error:
-                raise told from error
+            located = self._locate(error, order, root) if isinstance(error, Unsupported) else error
+            if not order.skip:             # a build with switches uses the same files as the build without
+                self._remove_inline(sources)
+            if located is not error:
+                raise located from error
             raise
 
-    def _library(
+    def _build_library(
         self, order: BuildOrder, root: Path, sources: list[Path], flags: tuple[tuple[str, ...], ...], includes: tuple[Path, ...]
     ) -> dict[str, Any]:
         cflags, cuda_flags, ldflags = flags
-        # A program that is one inline file says nothing about the folder it lies in: its compilers do not see it.
+        # A program with inline sources alone needs no file of the folder that it is in: its compilers do not see that folder.
         home = root if order.sources or any(inside(folder, (root,)) for folder in includes) else self._inline
         if self._target == "sim":
-            return self._simulated(order, sources, (*cflags, *cuda_flags), includes, (home,) if home is root else ())
+            return self._build_simulated(order, sources, (*cflags, *cuda_flags), includes, (home,) if home is root else ())
         kernels: tuple[str, ...] = ()
         beside: tuple[Path, ...] = ()
         if order.skip:
@@ -130,15 +135,15 @@ class BuilderWorker:
         )
         if built.path is None:
             raise BuildFailed(built.log)
-        return {"path": str(built.path), "kernels": kernels or [one.name for one in built.kernels]}
+        return {"path": str(built.path), "kernels": kernels or [kernel.name for kernel in built.kernels]}
 
-    def _simulated(
+    def _build_simulated(
         self, order: BuildOrder, sources: list[Path], flags: Sequence[str], includes: Sequence[Path], within: Sequence[Path]
     ) -> dict[str, Any]:
         cache = self._cache / "simulator"
         known = tuple(flag for flag in dict.fromkeys(flags) if flag.startswith(("-D", "-U", "-I")))
         if order.style == "tvm":
-            made = build_simulated(
+            library = build_simulated(
                 sources, name=order.name, cache=cache, home=self._home, include_dirs=includes, flags=known, within=within
             )  # fmt: skip
         else:
@@ -148,13 +153,14 @@ class BuilderWorker:
                 text = source.read_text(encoding="utf-8", errors="replace")
                 if (found := _REGISTRATION.search(masked(text))) is not None:
                     raise Unsupported("an operator registered with torch's dispatcher", source, line_of(text, found.start()))
-            made = build_torch_extension(
+            library = build_torch_extension(
                 sources, name=order.name, cache=cache, home=self._home, include_dirs=includes, flags=known, within=within
             )  # fmt: skip
-        return {"path": str(made), "runtime": str(runtime_library(cache, self._home))}
+        return {"path": str(library), "runtime": str(runtime_library(cache, self._home))}
 
-    def _sources(self, order: BuildOrder, root: Path) -> list[Path]:
-        """The order's sources as files: those of the program where they are, all others in a folder named by what they say."""
+    def _find_sources(self, order: BuildOrder, root: Path) -> list[Path]:
+        """Returns the order's sources as files: the program's own where they are, inline ones in a folder of the cache that is
+        named by their hash. Raises `BuildFailed`, and `BadInput` for a file that is not there."""
         if sum(len(text) for text in (*order.cpp, *order.cuda, *(text for _, text in order.texts))) > _MOST_CHARACTERS:
             raise BuildFailed(f"the sources of {order.name} are longer than {_MOST_CHARACTERS >> 20} MiB")
         found = [_own_file(given, root) for given in order.sources]
@@ -169,14 +175,14 @@ class BuilderWorker:
                 raise BuildFailed(f"{name[:100]!r} is no name for a source file")
         if not found and not texts:
             raise BuildFailed(f"{order.name} has no sources")
-        return [*found, *self._written(texts)] if texts else found
+        return [*found, *self._write_inline(texts)] if texts else found
 
-    def _written(self, texts: Mapping[str, str]) -> list[Path]:
+    def _write_inline(self, texts: Mapping[str, str]) -> list[Path]:
         digest = hashlib.sha256("\0".join(f"{file}\0{text}" for file, text in texts.items()).encode()).hexdigest()
         folder = self._inline / digest[:24]
         for file, text in texts.items():
             path = folder / file
-            # Written anew each time: what lies there must be what was ordered, whoever can write there.
+            # A file that is there already is compared with the order, in case somebody else has changed it.
             if not path.is_file() or path.read_text(encoding="utf-8", errors="replace") != text:
                 folder.mkdir(parents=True, exist_ok=True)
                 with tempfile.NamedTemporaryFile("w", dir=self._inline, delete=False, encoding="utf-8") as scratch:
@@ -184,35 +190,35 @@ class BuilderWorker:
                 os.replace(scratch.name, path)
         return [folder / file for file in texts]
 
-    def _told(self, refusal: Unsupported, order: BuildOrder, root: Path) -> Unsupported:
-        """The refusal at the place that the author knows: an inline source lies in a file that was made of it."""
+    def _locate(self, refusal: Unsupported, order: BuildOrder, root: Path) -> Unsupported:
+        """Returns the refusal with the file and line that the author knows: an inline source was written to another file."""
         file = Path(refusal.file)
         given = {"cuda.cu": order.cuda, "main.cpp": order.cpp}.get(file.name, ())
         if not order.inline or file.parent.parent != self._inline or not given:
             return refusal
-        found = inline_places.place(file.read_text(encoding="utf-8"), refusal.line, given, root, order.name)
+        found = inline_places.find_place(file.read_text(encoding="utf-8"), refusal.line, given, root, order.name)
         return Unsupported(refusal.construct, *found) if found else refusal
 
-    def _forget(self, sources: list[Path]) -> None:
-        """Inline sources of which nothing came: the cache would keep them for good."""
+    def _remove_inline(self, sources: list[Path]) -> None:
+        """Removes inline sources that did not build: nothing else would ever remove them from the cache."""
         for folder in {source.parent for source in sources if source.parent.parent == self._inline}:
             remove(folder)
 
-    def _shown(self, log: str, root: Path) -> str:
-        """Paths as the program's author knows them."""
+    def _shorten_paths(self, log: str, root: Path) -> str:
+        """Returns the text with paths relative to the program's folder, as its author knows them."""
         log = re.sub(rf"{re.escape(str(self._inline))}/\w+/", "", log)
         return log.replace(f"{root}/", "")
 
 
-def handed_out(cache: Path, home: Path | None = None) -> tuple[Path, ...]:
-    """The folders that every program worker sees: our own libraries. Those of programs are lent
-    (`verify/processes/file_grants.py`)."""
+def shared_folders(cache: Path, home: Path | None = None) -> tuple[Path, ...]:
+    """Returns the folders that every program worker may read: those of the simulator's own libraries. To a library built for
+    one program, only that program's worker gets access (`verify/processes/file_grants.py`)."""
     places = (cache.resolve() / "simulator", *((home,) if home is not None else ()))
     return tuple(place / SHARED for place in places)
 
 
-def _sane(order: BuildOrder) -> BuildOrder:
-    """The order, whose texts a system call or a compiler can be given. Raises `BuildFailed`."""
+def _check_lengths(order: BuildOrder) -> BuildOrder:
+    """Returns the order. Raises `BuildFailed` where a name or option is too long or has a NUL byte."""
     paths = (order.name, *order.sources, *order.includes, *(name for name, _ in order.texts))
     words = (*paths, *order.cflags, *order.cuda_flags, *order.ldflags)
     long = max((len(part.encode()) for path in paths for part in path.split("/")), default=0)
@@ -222,6 +228,8 @@ def _sane(order: BuildOrder) -> BuildOrder:
 
 
 def _own_file(given: str, root: Path) -> Path:
+    """Returns the source file `given` of the program in `root`. Raises `BuildFailed` where it is outside of that folder, also
+    through links, or has no suffix of C++ or CUDA; `BadInput` where it is not there."""
     path = root / given
     if not inside(path, (root,)):
         raise BuildFailed(f"{given[:300]} lies outside of the program; a program is built from its own sources")
@@ -238,14 +246,14 @@ def _tvm_inline(order: BuildOrder) -> dict[str, str]:
     exported = dict(order.functions or ())
     texts = {}
     if order.cpp:
-        texts["main.cpp"] = _decorated("\n".join(order.cpp), exported)
+        texts["main.cpp"] = _add_exports("\n".join(order.cpp), exported)
     if order.cuda:
-        texts["cuda.cu"] = _decorated("\n".join(order.cuda), {} if order.cpp else exported)
+        texts["cuda.cu"] = _add_exports("\n".join(order.cuda), {} if order.cpp else exported)
     return texts
 
 
-def _decorated(source: str, functions: Mapping[str, str]) -> str:
-    """tvm-ffi's headers and export macros around a source, by tvm-ffi's own code where it still has it."""
+def _add_exports(source: str, functions: Mapping[str, str]) -> str:
+    """Returns the source with tvm-ffi's headers and export macros, by tvm-ffi's own code where this version has it."""
     for name in functions:
         if not re.fullmatch(r"[A-Za-z_]\w*", name):
             raise BuildFailed(f"{name[:100]!r} is no name for a function")
@@ -259,10 +267,10 @@ def _decorated(source: str, functions: Mapping[str, str]) -> str:
 
 
 def main(channel: Channel, scratch: Path, target: Target) -> None:
-    """Answer the judge until it hangs up."""
+    """Answers the judge's orders until it closes the channel."""
     for name in ("HOME", "XDG_CACHE_HOME"):
-        os.environ.pop(name, None)         # the toolkit's overlay lies in the user's cache, not in this process' scratch
-    os.umask(os.umask(0) | 0o022)          # nobody else writes to what lies in a cache
+        os.environ.pop(name, None)         # so that the user's cache folder is found, where the toolkit's overlay is
+    os.umask(os.umask(0) | 0o022)          # other users must not write to files in a cache
     builders: dict[str, BuilderWorker] = {}
     while True:
         message = channel.receive()

@@ -1,7 +1,9 @@
-"""What went wrong in a program worker, as an answer to the judge: a kind and one sentence.
+"""Turns an exception in a program worker into its answer to the judge: a kind and one sentence.
 
-Nothing is decided here; the judge takes both as words of a stranger. Where to look next: `verify/program/program_worker.py`,
-`verify/processes/worker.py`.
+Kinds: "error" (the program's fault), "state" (it lacks some of the reference's parameters), "memory", "refused" (the simulator
+cannot run it) and "unwatched" (torch cannot show what one of its operators does). It decides no verdict: the worker runs
+generated code, so the judge does not have to believe either.
+Where to look next: `verify/program/program_worker.py` (who sends it), `verify/processes/worker.py` (who reads it).
 """
 
 from __future__ import annotations
@@ -17,30 +19,34 @@ from stitchcuda.verify.messages import out_of_memory
 from stitchcuda.verify.messages.build_orders import BuildFailed
 from stitchcuda.verify.messages.wire import WireError
 from stitchcuda.verify.program import simulated_device
-from stitchcuda.verify.reference.float64_truth import higher_order
+from stitchcuda.verify.reference.float64_truth import higher_order_operator
 from stitchcuda.verify.timing.timed_calls import NotPlain
 
-_FRAMES = 3
+_FRAMES = 3                                # of a traceback: as many lines of the program are named
 _ONE_BACKEND = re.compile(
     r"Could not run '([\w:.]{1,100})' with arguments from the 'CPU' backend.*backends: \[[^\]]*\bCUDA\b", re.DOTALL
 )
 
 
 class ProgramError(Exception):
-    """What is wrong with the program, as one sentence."""
+    """Something is wrong with the program; the message says what, as one sentence."""
 
 
 class OtherState(Exception):
-    """A foreign program that lacks some of the reference's state: it must sit an exam in which that is as constructed."""
+    """A program lacks parameters or buffers of the reference (`missing`, by name). The judge may try again with secret inputs
+    that leave these as the reference's constructor made them."""
 
     def __init__(self, reason: str, missing: list[str], held: int) -> None:
         super().__init__(reason)
         self.missing = missing
-        self.held = held                   # numbers of its own that are nothing of the reference's
+        self.held = held                   # how many numbers it holds that correspond to nothing in the reference
 
 
-def failure(error: BaseException, folder: Path) -> dict[str, Any]:
-    """The answer that says what went wrong; `folder` holds the program, whose lines are named."""
+def describe_failure(error: BaseException, folder: Path) -> dict[str, Any]:
+    """Returns the answer for an exception: `error` (the sentence), `kind`, and for "state" also `missing` and `held`.
+
+    `folder`: the program's, whose lines in the traceback are named.
+    """
     text = str(error).strip() or type(error).__name__
     if isinstance(error, ProgramError):
         return {"error": text, "kind": "error"}
@@ -52,14 +58,14 @@ def failure(error: BaseException, folder: Path) -> dict[str, Any]:
         return {"error": f"the program's kernels do not build:\n{text}", "kind": "error"}
     if isinstance(error, WireError):
         return {"error": f"forward returned something that cannot be judged: {text}", "kind": "error"}
-    if "nvmlInit" in text:                 # torch asks NVML when the device is full; the sandbox does not let it
+    if "nvmlInit" in text:                 # torch asks NVML when the device's memory is full; the sandbox forbids it
         return {"error": "the program ran out of memory: the device's is full", "kind": "memory"}
     if out_of_memory.ran_out(error):
         return {"error": f"the program ran out of memory: {text.splitlines()[0][:300]}", "kind": "memory"}
     if isinstance(error, Unsupported | Unavailable):
         return {"error": text, "kind": "refused"}
-    if isinstance(error, NotImplementedError) and (why := _unjudged(text)):
-        return why
+    if isinstance(error, NotImplementedError) and (answer := _describe_limit(text)):
+        return answer
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if folder in Path(frame.filename).parents]
     where = ", ".join(f"{Path(frame.filename).name} line {frame.lineno}" for frame in frames[-_FRAMES:])
     return {
@@ -68,12 +74,12 @@ def failure(error: BaseException, folder: Path) -> dict[str, Any]:
     }
 
 
-def _unjudged(text: str) -> dict[str, Any]:
-    """The answer for what says nothing about the program, or nothing."""
-    if operator := higher_order(text):
-        told = f"it uses torch's operator {operator}, which runs other functions: what these do cannot be watched"
-        return {"error": f"{told}; write the choice or the loop in plain Python", "kind": "unwatched"}
-    if simulated_device.installed() and (found := _ONE_BACKEND.search(text)):
-        told = f"the operator {found[1]} has a kernel for CUDA tensors only, and on the simulator these are host memory"
-        return {"error": told, "kind": "refused"}
+def _describe_limit(text: str) -> dict[str, Any]:
+    """Returns the answer for an exception that is a limit of ours and no fault of the program, else an empty one."""
+    if operator := higher_order_operator(text):
+        limit = f"it uses torch's operator {operator}, which runs other functions: what these do cannot be watched"
+        return {"error": f"{limit}; write the choice or the loop in plain Python", "kind": "unwatched"}
+    if simulated_device.is_installed() and (found := _ONE_BACKEND.search(text)):
+        limit = f"the operator {found[1]} has a kernel for CUDA tensors only, and on the simulator these are host memory"
+        return {"error": limit, "kind": "refused"}
     return {}

@@ -1,8 +1,9 @@
-"""Where a line of an inline source stands in the program's own Python files: the author never saw the file it was written to.
+"""Finds the line of a program's Python file that a line of an inline CUDA source comes from, for compiler messages.
 
-Pure functions on texts. A place is looked for among the strings of the sources and never guessed: where none holds the line (it
-was put together at run time, or stands twice), the line is counted in the text that was given.
-Where to look next: `verify/program/builder_worker.py`.
+`load_inline` gets a source as a string, which is written to a file that the author never saw. The line is looked for in the
+string constants of the program's Python files, and counts as found when exactly one place holds it with the same line before
+or after it. Else (a string put together at run time, or there twice) it is counted in the string given to `load_inline`.
+It only reads files. Where to look next: `verify/program/builder_worker.py` (who asks).
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-_LONGEST = 2 * 2**20                       # bytes of a Python file that is read for this
+_LONGEST = 2 * 2**20                       # bytes; longer Python files are not searched
 
 
-def place(written: str, line: int, given: tuple[str, ...], root: Path, name: str) -> tuple[str, int] | None:
-    """(file, line) as the author knows them, for a line of a file that was `written` around the texts that were `given`.
+def find_place(written: str, line: int, given: tuple[str, ...], root: Path, name: str) -> tuple[str, int] | None:
+    """Returns (file, line) as the author knows them, or None where the line is in none of the given texts.
 
-    None where the line is none of theirs. `root` is the program's folder, `name` the library's.
+    `written`: the text of the file that the compiler read, with `line` counted from 1 in it. `given`: the strings that the
+    program gave to `load_inline`, which are part of it. `root`: the program's folder. `name`: the library's.
     """
     whole = "\n".join(given)
     before = written.find(whole) if whole.strip() else -1
@@ -25,14 +27,14 @@ def place(written: str, line: int, given: tuple[str, ...], root: Path, name: str
     lines = whole.split("\n")
     if before < 0 or not 0 <= inside < len(lines):
         return None
-    found = set(_among_strings(lines, inside, root))
+    found = set(_find_in_strings(lines, inside, root))
     if len(found) == 1:
         return found.pop()
     return f"the source given to load_inline({name!r})", inside + 1
 
 
-def _among_strings(lines: list[str], inside: int, root: Path) -> Iterator[tuple[str, int]]:
-    """Places of a line in strings that the text is made of, in the Python files of a program."""
+def _find_in_strings(lines: list[str], inside: int, root: Path) -> Iterator[tuple[str, int]]:
+    """Yields (file, line) for each place in string constants below `root` that holds `lines[inside]` and a neighbour of it."""
     wanted = lines[inside].strip()
     for path in sorted(root.rglob("*.py")):
         if path.is_symlink() or not path.is_file() or path.stat().st_size > _LONGEST:
@@ -44,17 +46,17 @@ def _among_strings(lines: list[str], inside: int, root: Path) -> Iterator[tuple[
             continue
         rows = source.split("\n")
         spans = {
-            (node.lineno, node.end_lineno or node.lineno)  # parts of a formatted string have the whole's
+            (node.lineno, node.end_lineno or node.lineno)  # for a part of an f-string, the lines of the whole f-string
             for node in ast.walk(tree)
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and wanted in node.value
         }
         for first, last in spans:
             for row in range(first, last + 1):
-                if wanted in rows[row - 1] and _around(lines, inside, rows, row - 1):
+                if wanted in rows[row - 1] and _has_same_neighbour(lines, inside, rows, row - 1):
                     yield str(path.relative_to(root)), row
 
 
-def _around(lines: list[str], inside: int, rows: list[str], row: int) -> bool:
-    """Whether a line before or after is the same too, as far as these have any: one like it may stand in another kernel."""
+def _has_same_neighbour(lines: list[str], inside: int, rows: list[str], row: int) -> bool:
+    """Whether the line before or after is the same too, if it has text: an equal line may be in another kernel."""
     near = [step for step in (-1, 1) if 0 <= inside + step < len(lines) and lines[inside + step].strip()]
     return not near or any(0 <= row + step < len(rows) and lines[inside + step].strip() in rows[row + step] for step in near)

@@ -1,9 +1,10 @@
-"""Turns single kernels of the loaded program off and counts their launches. Only in the program worker.
+"""Turns single kernels of the loaded program off and counts their launches, in the program worker.
 
-On the simulator the runtime does both for every launch; on a GPU the libraries were built by `tools/build/masks.py` and carry
-their switches in device memory. What it says is the worker's word: the judge compares tensors, and counts are only
-cross-checked. Libraries are found among those that the process has mapped, so that nothing of the program's own loading has to
-be trusted. Where to look next: `verify/ablation/ablation.py` (the judge's side).
+On the simulator its runtime does both. On a GPU the libraries were built with a switch for each kernel in device memory; they
+are found among all that the process has mapped, so that the program's own loading need not be trusted. The judge does not rely
+on what is reported here: it compares tensors, and only cross-checks the counts.
+Where to look next: `tools/build/masks.py` (how the switches get into a library), `verify/ablation/ablation.py` (why kernels are
+left out).
 """
 
 from __future__ import annotations
@@ -22,17 +23,18 @@ from stitchcuda.tools.build.masks import ENTRIES
 
 
 class Switches(Protocol):
-    """The kernels of one process, by name: "library:kernel"."""
+    """The switches of a process' kernels, which are named "library:kernel"."""
 
     def skip(self, kernels: Collection[str]) -> None:
-        """From now on these kernels return at once and all others run."""
+        """From now on these kernels return at once, and all others run. Raises `RuntimeError` for a kernel that is not loaded
+        or, on a GPU, where CUDA reports an error."""
 
-    def take(self) -> dict[str, int]:
-        """Launches by kernel since the last time, skipped ones included."""
+    def take_launches(self) -> dict[str, int]:
+        """Returns the launches of each kernel since the last call, skipped ones included, and starts to count anew."""
 
 
 class SimulatedSwitches:
-    """The simulator's runtime."""
+    """Switches in the simulator's runtime. It knows kernels by name only, so an unknown one is no error there."""
 
     def __init__(self) -> None:
         self._skipped: frozenset[str] = frozenset()
@@ -49,7 +51,7 @@ class SimulatedSwitches:
             library.stitchsim_skip(name.encode(), 1)
         self._skipped = frozenset(kernels)
 
-    def take(self) -> dict[str, int]:
+    def take_launches(self) -> dict[str, int]:
         library = loaded_runtime.library()
         if library is None:
             return {}
@@ -58,7 +60,7 @@ class SimulatedSwitches:
 
 
 class _Entry(ctypes.Structure):
-    """`StitchcudaMask` of tools/build/masks.py."""
+    """The struct `StitchcudaMask` of tools/build/masks.py: the kernels of one library, in a linked list."""
 
 
 _Entry._fields_ = (
@@ -72,7 +74,8 @@ _Entry._fields_ = (
 
 
 class MaskedSwitches:
-    """The masked libraries of a process with a GPU. One kernel of a header may live in several files: they turn together."""
+    """Switches in libraries built for a GPU. A kernel in a header may be compiled into several files: their switches are set
+    together, and their launches are added."""
 
     def skip(self, kernels: Collection[str]) -> None:
         left = set(kernels)
@@ -84,7 +87,7 @@ class MaskedSwitches:
         if left:
             raise RuntimeError(f"no loaded library has a switch for {', '.join(sorted(left))}")
 
-    def take(self) -> dict[str, int]:
+    def take_launches(self) -> dict[str, int]:
         taken: dict[str, int] = {}
         for entry, names in self._entries():
             counts = (ctypes.c_ulonglong * len(names))()
@@ -113,6 +116,6 @@ class MaskedSwitches:
 
 
 @cache
-def switches(target: Target) -> SimulatedSwitches | MaskedSwitches:
-    """The switches of this process."""
+def switches(target: Target) -> Switches:
+    """Returns the switches of this process."""
     return SimulatedSwitches() if target == "sim" else MaskedSwitches()

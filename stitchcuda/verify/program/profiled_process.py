@@ -1,17 +1,16 @@
-"""A process of its own in which a reference or a program is called while a profiler looks on: `python -P
-verify/program/profiled_process.py ORDER`.
+"""Calls a reference or a program in a process of its own while a profiler records: `python -P profiled_process.py ORDER`.
 
-ORDER is a JSON file (`verify/judge/profiled_run.py` writes it). Calls are as a user's: warm, on the same inputs, nothing
-flushed; each waits for the device before the next. What is seen here is evidence, never a verdict: the program's process is the
-program's. `how` says who looks on:
-- nsys: calls between cudaProfilerStart and Stop, in ranges CALL_RANGE; then as many, in TRACED_RANGE, with ranges for regions.
-  Warm ones come between Start and these, in neither range; the first, which captures CUDA graphs, with ranges for regions
+ORDER is a JSON file. Calls are as a user makes them: warm, on the same inputs, caches not flushed, and each waits for the
+device before the next. What is recorded here never enters a verdict, since generated code may change it. The order's `how` says
+which profiler records:
+- nsys: calls between cudaProfilerStart and Stop, each in a range CALL_RANGE; then as many, in TRACED_RANGE, with ranges for
+  regions. Warm-up calls come between Start and these, in neither range; the first, which captures CUDA graphs, has regions
 - ncu: one call between Start and Stop
-- cupti: the same as nsys through torch.profiler, but for the warm calls; the trace is written to `out`/trace.json
-- events: CUDA events around each call; `out`/events.json
-- plain: calls and nothing else, for a tool that sees the whole process
+- cupti: as nsys, through torch.profiler and without recording the warm-up calls; the trace is written to `out`/trace.json
+- events: CUDA events around each call; times in ms are written to `out`/events.json
+- plain: calls and nothing else, for a tool that records the whole process
 Where to look next: `verify/reference/module_ranges.py` (the ranges), `verify/judge/profiled_run.py` (who starts it),
-`tools/profile/nsys_export.py`, `tools/profile/cupti_trace.py` (who reads).
+`tools/profile/nsys_export.py`, `tools/profile/cupti_trace.py` (who reads the recordings).
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-if __name__ == "__main__":                 # the sandbox may let us read the package, but not list the folder it lies in
+if __name__ == "__main__":                 # the sandbox allows to read the package, but not to list the folder above it
     import importlib.util
 
     if "stitchcuda" not in sys.modules:
@@ -54,8 +53,8 @@ def main() -> None:
         torch.backends.cuda.matmul.allow_tf32 = True
         torch.backends.cudnn.allow_tf32 = True
     with torch.no_grad(), contextlib.ExitStack() as stack:
-        module, call = _of_program(order, stack) if "load" in order else _of_reference(order)
-        if order["how"] != "nsys":         # which records the warm calls, too
+        module, call = _load_program(order, stack) if "load" in order else _load_reference(order)
+        if order["how"] != "nsys":         # `_nsys` makes the warm-up calls itself, while nsys records
             for _ in range(order["warm"]):
                 call()
             _wait(order)
@@ -63,23 +62,23 @@ def main() -> None:
     print(json.dumps({"calls": order["calls"]}), flush=True)
 
 
-def _of_reference(order: dict[str, Any]) -> tuple[torch.nn.Module, Call]:
+def _load_reference(order: dict[str, Any]) -> tuple[torch.nn.Module, Call]:
     reference = load_reference(order["reference"], _device(order))
     args, kwargs = reference.inputs(order["seed"])
     return reference.module, lambda: reference.module(*args, **kwargs)
 
 
-def _of_program(order: dict[str, Any], stack: contextlib.ExitStack) -> tuple[torch.nn.Module, Call]:
-    """The program as its worker loads it, with the libraries that were built for it already."""
-    known: dict[str, dict[str, Any]] = {build_orders.digest(asked): answer for asked, answer in order["builds"]}
+def _load_program(order: dict[str, Any], stack: contextlib.ExitStack) -> tuple[torch.nn.Module, Call]:
+    """Loads the program as its worker does, with the libraries that were built for it already. Nothing is built here."""
+    known: dict[str, dict[str, Any]] = {build_orders.digest(request): answer for request, answer in order["builds"]}
 
-    def build(asked: dict[str, Any]) -> dict[str, Any]:
-        if build_orders.digest(asked) in known:
-            return known[build_orders.digest(asked)]
-        before = next((one for one, _ in order["builds"] if one["name"] == asked["name"]), None)
-        other = ", ".join(what for what in asked if asked[what] != before.get(what)) if before else "name"
-        said = f"the program orders the library {asked['name']} otherwise than when it was called before ({other})"
-        return {"error": said, "kind": "build"}
+    def build(request: dict[str, Any]) -> dict[str, Any]:
+        if build_orders.digest(request) in known:
+            return known[build_orders.digest(request)]
+        before = next((earlier for earlier, _ in order["builds"] if earlier["name"] == request["name"]), None)
+        other = ", ".join(field for field in request if request[field] != before.get(field)) if before else "name"
+        problem = f"the program orders the library {request['name']} otherwise than when it was called before ({other})"
+        return {"error": problem, "kind": "build"}
 
     worker = ProgramWorker(Path(order["out"]), order["target"], build, lambda *_: None, judged=False)
     worker.load(order["load"])
@@ -93,13 +92,13 @@ def _of_program(order: dict[str, Any], stack: contextlib.ExitStack) -> tuple[tor
 def _nsys(module: torch.nn.Module, call: Call, order: dict[str, Any], out: Path) -> None:
     push, pop = torch.cuda.nvtx.range_push, torch.cuda.nvtx.range_pop
     with _window():
-        _warmed(module, call, order, push, pop)
-        _calls(module, call, order, push, pop)
+        _make_warm_calls(module, call, order, push, pop)
+        _make_calls(module, call, order, push, pop)
 
 
-def _warmed(module: torch.nn.Module, call: Call, order: dict[str, Any], push: Push, pop: Pop) -> None:
-    """Warm calls. The first says where it is, since it is the one that captures CUDA graphs; the others do not, so that nothing
-    that was compiled while it did is what is timed later."""
+def _make_warm_calls(module: torch.nn.Module, call: Call, order: dict[str, Any], push: Push, pop: Pop) -> None:
+    """Makes the warm-up calls. The first has ranges for regions, because it is the one that captures CUDA graphs. The others
+    have none, so that code that torch compiled under the ranges is compiled again before calls are timed."""
     for number in range(order["warm"]):
         with contextlib.nullcontext() if number else Regions(module, push, pop):
             call()
@@ -119,13 +118,13 @@ def _cupti(module: torch.nn.Module, call: Call, order: dict[str, Any], out: Path
     kinds = [torch.profiler.ProfilerActivity.CPU]
     if order["target"] == "cuda":
         kinds.append(torch.profiler.ProfilerActivity.CUDA)
-    with torch.profiler.profile(activities=kinds) as seen:
-        _calls(module, call, order, push, pop)
-    seen.export_chrome_trace(str(out / "trace.json"))
+    with torch.profiler.profile(activities=kinds) as recording:
+        _make_calls(module, call, order, push, pop)
+    recording.export_chrome_trace(str(out / "trace.json"))
 
 
-def _calls(module: torch.nn.Module, call: Call, order: dict[str, Any], push: Push, pop: Pop) -> None:
-    """Calls as they are, then calls in which every region says where it is. Waiting for the device is no part of either."""
+def _make_calls(module: torch.nn.Module, call: Call, order: dict[str, Any], push: Push, pop: Pop) -> None:
+    """Makes calls without and then with ranges for regions. Waiting for the device is outside of each call's range."""
     for text, regions in ((CALL_RANGE, None), (TRACED_RANGE, Regions(module, push, pop))):
         with regions or contextlib.nullcontext():
             for _ in range(order["calls"]):

@@ -1,8 +1,9 @@
-"""Makes a CPU answer as the GPU that a program expects: devices, streams, events, graphs. Only in the program worker.
+"""Makes torch answer as if this process had the GPU that a program expects: devices, streams, events, generators.
 
-Tensors stay where they are; `device="cuda"` means the CPU and `is_cuda` is true. Kernels are redirected by
-`verify/program/build_interceptor.py`, graphs are in `verify/program/simulated_graph.py`. Time has no meaning here: an event's
-elapsed time is the host's clock.
+Tensors stay in host memory: `device="cuda"` means the CPU, and `is_cuda` is true. There is one order of execution, so all
+streams are the same. The device's name, capability and sizes are in `install`. An event's elapsed time is the host's clock and
+is never reported as a measurement. It runs in program workers only and compiles no kernel.
+Where to look next: `verify/program/build_interceptor.py` (kernels), `verify/program/simulated_graph.py` (CUDA graphs).
 """
 
 from __future__ import annotations
@@ -77,22 +78,23 @@ class SimulatedEvent:
 
 
 class _AnyGenerator(type(torch._C.Generator)):  # type: ignore[misc]
-    def __instancecheck__(cls, one: object) -> bool:
-        return isinstance(one, torch._C.Generator)
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, torch._C.Generator)
 
 
 class SimulatedGenerator(torch._C.Generator, metaclass=_AnyGenerator):
-    """A device's generator is one of the host's, whose numbers it draws."""
+    """Stands in for torch.Generator: a generator for a CUDA device is one for the host. Any generator is an instance of it."""
 
     def __new__(cls, device: Any = "cpu") -> SimulatedGenerator:
-        made: SimulatedGenerator = torch._C.Generator.__new__(cls, _CPU if _is_cuda(device) else device)  # type: ignore[call-arg]
-        return made
+        place = _CPU if _is_cuda(device) else device
+        generator: SimulatedGenerator = torch._C.Generator.__new__(cls, place)  # type: ignore[call-arg]
+        return generator
 
 
 class SimulatedDevice(TorchFunctionMode):  # type: ignore[misc, unused-ignore]
-    """Entered while generated code runs: maps devices in and out of every torch call.
+    """A context in which every torch call maps CUDA devices to the CPU, and answers questions about devices as a GPU would.
 
-    A copy to the host is noted; what host code then does with any tensor's memory is seen by the runtime.
+    A copy to the host is noted. What host code does with a tensor's memory otherwise is counted by the simulator's runtime.
     """
 
     def __torch_function__(
@@ -115,18 +117,18 @@ class SimulatedDevice(TorchFunctionMode):  # type: ignore[misc, unused-ignore]
 
 
 def _on_device(tensor: torch.Tensor) -> torch.Tensor:
-    """As a device would have it, a copy of memory that is the host's, such as an array's of numpy."""
+    """Returns a copy where a tensor lies in host memory, such as a numpy array's, as moving it to a device copies it."""
     return tensor.clone() if loaded_runtime.outside(tensor.data_ptr()) else tensor
 
 
-def take_over(program: torch.nn.Module) -> None:
-    """Parameters and buffers that were made of the host's memory move to the device, as `.to("cuda")` moves them."""
+def move_to_device(program: torch.nn.Module) -> None:
+    """Moves parameters and buffers that lie in host memory to the simulated device's memory, as `.to("cuda")` would."""
     for tensor in (*program.parameters(), *program.buffers()):
         tensor.data = _on_device(tensor.data)
 
 
 def _getter(name: str) -> Any:
-    """What a TorchFunctionMode is given when the attribute is read."""
+    """The function that a TorchFunctionMode is called with when the attribute `name` of a tensor is read."""
     return getattr(torch.Tensor, name).__get__
 
 
@@ -153,12 +155,12 @@ def _is_cuda(value: Any) -> bool:
 
 
 @contextlib.contextmanager
-def _within(*_: Any, **__: Any) -> Iterator[None]:
+def _no_context(*_: Any, **__: Any) -> Iterator[None]:
     yield
 
 
-def _copied(storage: torch.UntypedStorage) -> torch.UntypedStorage:
-    """A copy in device memory."""
+def _clone_storage(storage: torch.UntypedStorage) -> torch.UntypedStorage:
+    """Returns a copy in the simulated device's memory."""
     return torch.empty(storage.nbytes(), dtype=torch.uint8).untyped_storage().copy_(storage, non_blocking=False)
 
 
@@ -167,13 +169,13 @@ def _set_states(states: Iterable[torch.Tensor]) -> None:
         torch.default_generator.set_state(state)
 
 
-def installed() -> bool:
+def is_installed() -> bool:
     """Whether this process has the simulator's device."""
     return vars(torch.cuda).get("CUDAGraph") is SimulatedGraph
 
 
 def install() -> None:
-    """Patch `torch.cuda` of this process. Irreversible: the worker is thrown away."""
+    """Patches `torch.cuda` of this process. It cannot be undone: the process ends with the program."""
     stream = SimulatedStream()
     properties = SimpleNamespace(
         name=_NAME, major=_CAPABILITY[0], minor=_CAPABILITY[1], multi_processor_count=132, warp_size=32,
@@ -196,9 +198,9 @@ def install() -> None:
         "current_stream": lambda device=None: stream,
         "default_stream": lambda device=None: stream,
         "set_stream": lambda stream: None,
-        "stream": _within,
-        "device": _within,
-        "device_of": _within,
+        "stream": _no_context,
+        "device": _no_context,
+        "device_of": _no_context,
         "Stream": SimulatedStream,
         "Event": SimulatedEvent,
         "CUDAGraph": SimulatedGraph,
@@ -212,7 +214,7 @@ def install() -> None:
         "mem_get_info": lambda device=None: (141 * 10**9, 141 * 10**9),
         "_sleep": lambda cycles: None,
     }
-    generators: dict[str, Any] = {         # the device's is the host's
+    generators: dict[str, Any] = {         # the device's random generator is the host's
         "default_generators": (torch.default_generator,),
         "initial_seed": lambda: torch.default_generator.initial_seed(),
         "get_rng_state": lambda device="cuda": torch.default_generator.get_state(),
@@ -225,14 +227,14 @@ def install() -> None:
     for name, answer in generators.items():
         setattr(torch.cuda.random, name, answer)
     torch.Generator = SimulatedGenerator  # type: ignore[misc]
-    # Ranges and marks are for a profiler of the device, and nobody looks.
+    # Ranges and marks are for a profiler of the device; there is none here.
     vars(torch.cuda.nvtx)["_nvtx"] = SimpleNamespace(
         rangePushA=lambda message: 0, rangePop=lambda: 0, markA=lambda message: None, rangeStartA=lambda message: 0,
         rangeEnd=lambda number: None, deviceRangeStart=lambda message, stream: None, deviceRangeEnd=lambda handle, stream: None,
     )  # fmt: skip
-    # Torch reads the stream before a mode is asked, and takes its own kind only.
+    # Torch checks the stream's type before it calls a TorchFunctionMode, and accepts its own class only.
     torch.Tensor.record_stream = lambda self, stream: None  # type: ignore[method-assign, assignment]
-    # Of a tensor that is copied with copy.deepcopy; torch's own takes the copy's memory from the host, whoever asked.
-    torch.UntypedStorage.clone = _copied  # type: ignore[method-assign, assignment]
+    # copy.deepcopy of a tensor calls this; torch's own would allocate the copy in host memory.
+    torch.UntypedStorage.clone = _clone_storage  # type: ignore[method-assign, assignment]
     for name in ("CUDAGraph", "graph", "is_current_stream_capturing", "graph_pool_handle"):
         setattr(torch.cuda.graphs, name, answers[name])

@@ -1,10 +1,11 @@
-"""CUDA graphs for the simulator: capture records, replay re-executes into the same storages.
+"""Stands in for CUDA graphs on the simulator: capture records calls, replay runs them again on the same tensors.
 
-As on a device, capturing changes nothing: what the captured code wrote is put back afterwards and fresh tensors hold
-poison until the first replay. Replay runs the recorded operators and kernels on the very tensors of the capture, so a
-program that forgets to copy its inputs in, or lets a static buffer go, computes from stale data and is found out.
-Host reads during capture raise as they do on a device. Where to look next: `verify/program/simulated_device.py`,
-`verify/program/build_interceptor.py`.
+As on a device, capturing changes nothing: tensors that the captured code wrote get their contents back, and tensors that it
+made hold poison until the first replay. Replay runs the recorded operators and kernels on the very tensors of the capture, so
+a program that forgets to copy its inputs in computes from stale data. An operator of `_HOST_READS` raises during capture, as on
+a device. No time is measured here.
+Where to look next: `verify/program/simulated_device.py` (who installs it), `verify/program/build_interceptor.py` (who records
+the program's kernels).
 """
 
 from __future__ import annotations
@@ -21,19 +22,23 @@ from stitchcuda.verify.integrity.dispatch_recorder import mark, note
 from stitchcuda.verify.messages.shared_tensors import memory_of
 
 _HOST_READS = ("aten::_local_scalar_dense", "aten::nonzero", "aten::is_nonzero", "aten::_unique2", "aten::equal")
-# They update running statistics that their schema calls inputs.
+# These operators update running statistics, though their schema says that they write to no argument.
 _HIDDEN_WRITES = ("aten::native_batch_norm", "aten::cudnn_batch_norm", "aten::miopen_batch_norm")
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[misc, no-untyped-call, unused-ignore]
-    """Runs and records what happens between capture begin and end."""
+    """A dispatch mode that runs and records the operators between the begin and the end of a capture.
+
+    `steps` run the recorded calls again, in order. `touched` has (address, bytes) of every tensor that they use. `active` is
+    the recorder of the capture that is under way in this process.
+    """
 
     active: Recorder | None = None
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call, unused-ignore]
         self.steps: list[Callable[[], None]] = []
-        self.touched: dict[tuple[int, int], None] = {}  # memory of the tensors that steps are given or make
+        self.touched: dict[tuple[int, int], None] = {}
         self._before: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._fresh: dict[int, torch.Tensor] = {}
         self._in_kernel = False
@@ -60,9 +65,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc, no-untyped-call, unused
         return result
 
     def kernel(self, call: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-        """A function of the program's kernels: which arguments it writes is unknown, so all are put back after the capture.
-
-        The operators that it calls from C++ are part of it: replay calls the function again, not them.
+        """Runs and records a kernel function of the program. Which arguments it writes is unknown, so all are put back after
+        the capture. Operators that it calls from C++ are not recorded by themselves: replay calls the function again.
         """
         self._remember(tensors_of(args))
         self._in_kernel = True
@@ -79,8 +83,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc, no-untyped-call, unused
         return result
 
     def undo(self) -> None:
-        """Give every tensor that existed before the capture its contents back, and poison the ones made during it."""
-        with _disable_current_modes(), mark():  # not the program's traffic
+        """Gives every tensor that existed before the capture its contents back, and poisons those made during it."""
+        with _disable_current_modes(), mark():  # these copies do not count as the program's traffic
             for tensor, saved in self._before.values():
                 tensor.copy_(saved)
             for tensor in self._fresh.values():
@@ -128,7 +132,7 @@ class SimulatedGraph:
     def replay(self) -> None:
         if not self._steps:
             raise RuntimeError("the CUDA graph is empty: nothing was captured before replay")
-        note("replay", 1)                  # a declared graph counts only where it is seen
+        note("replay", 1)                  # a graph that a program declares counts only where a replay is noted
         for address, length in self._touched:
             note("touch", length, str(address))
         before = loaded_runtime.launched_bytes()
@@ -163,6 +167,7 @@ class SimulatedCapture:
 
 
 def _again(call: Callable[..., Any], args: Any, kwargs: dict[str, Any], recorded: Any, fresh: list[torch.Tensor]) -> None:
+    """Runs a recorded call again and copies the tensors that it makes into those that it made during the capture (`fresh`)."""
     result = call(*args, **kwargs)
     if fresh:
         targets = {id(tensor) for tensor in fresh}

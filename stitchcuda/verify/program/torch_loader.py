@@ -1,7 +1,7 @@
-"""Loads what was built for `torch.utils.cpp_extension.load` or `load_inline`, as these would. Only in program workers.
+"""Loads a built library into a program worker as `torch.utils.cpp_extension.load` and `load_inline` would.
 
-It builds, counts and records nothing. Where to look next: `verify/program/build_interceptor.py`,
-`verify/program/builder_worker.py`.
+It builds, counts and records nothing. Where to look next: `verify/program/build_interceptor.py` (who calls it),
+`verify/program/builder_worker.py` (who builds).
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ import torch
 
 
 def load_extension(name: str, library: Path, *, module: bool) -> Any:
-    """The imported Python module, or for a library that registers operators its path, once torch has loaded it."""
+    """Imports `library` as the Python module `name` and returns it. With `module` false the library registers operators with
+    torch: it is loaded, and its path is returned. Raises `ImportError` where it cannot be imported."""
     if not module:
         torch.ops.load_library(str(library))  # type: ignore[no-untyped-call, unused-ignore]
         return str(library)
     spec = importlib.util.spec_from_file_location(name, library)
     if spec is None or spec.loader is None:
         raise ImportError(f"{library} cannot be imported as {name}")
-    made = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(made)
-    return made
+    extension = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(extension)
+    return extension

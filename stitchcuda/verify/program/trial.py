@@ -1,15 +1,18 @@
-"""One program in one worker, as the judge questions it: load, call, read again, compare. Every failure is a `WorkerFailed`.
+"""Loads one program in one worker, calls it, and compares what it wrote with the reference, on the judge's side.
 
-Compared are structure, shapes, dtypes, NaN patterns, values (`verify/compare/bound.py`), buffers the reference updates, and
-that inputs and other state stay as they were. Which questions are asked, and what follows from the answers, is in
-`verify/judge/correctness.py`.
+A call is right when its outputs have the reference's structure, shapes, dtypes and NaN patterns, their values are within the
+error bound, buffers that the reference updates have its values (within the bound too), and inputs and all other state are as
+they were, bit for bit. Only tensors that the worker wrote are believed, except where it admits to tampering. Every failure of
+the worker is raised as `WorkerFailed`. It does not decide which calls are made, nor the verdict.
+Where to look next: `verify/judge/correctness.py` (which calls, and what follows), `verify/compare/bound.py` (the bound),
+`verify/program/program_worker.py` (the other end).
 """
 
 from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,53 +36,62 @@ from stitchcuda.verify.messages.wire import WireError
 from stitchcuda.verify.processes.file_grants import lent
 from stitchcuda.verify.processes.worker import Worker, WorkerFailed
 
-_CHANGES = 2                               # of a spare tensor: at each of them the program must be wrong
-_MOST_NAMED = 200                          # of an output's name in a list of them
+_CHANGES = 2                               # how often a tensor is changed; the program must be wrong each time to need it
+_MOST_NAMED = 200                          # characters of a name that a worker reported, in a message
 
 
 @dataclass(frozen=True)
 class Construction:
-    """What the reference worker said about constructing the model: arguments, seed, mode, names of its state."""
+    """How the reference worker constructed the model, so that a program is constructed in the same way."""
 
-    init: Path
-    init_structure: Any
+    init: Path                             # file with the tensors among the constructor's arguments
+    init_structure: Any                    # the arguments, with places for these tensors (`verify/messages/wire.py`)
     init_seed: int
     training: bool
-    state_names: list[str]
+    state_names: list[str]                 # keys of the reference's state_dict, in its order
     precision: Precision
-    state: tuple[ReferenceTensor, ...] = ()           # what is known of each of these names
+    state: tuple[ReferenceTensor, ...] = ()  # facts about each of these names
 
 
 class Trial:
-    """One program in one worker."""
+    """One program in one worker.
 
-    def __init__(self, worker: Worker, exam: SecretInputs, built: Construction, target: Target, bounds: Limits) -> None:
+    `state_names`: names of the reference's state that the program gives back after a call. `notes`: remarks for the verdict.
+    `loaded`: the worker's reply to "load", `load_message` what it was sent. `guessed`: names of the reference's state that the
+    program got by shape alone. After `profile` (GPU): `traced` is what the profiler recorded, `own` the names of the program's
+    own kernels, `own_launches` the launches of each by its full name in the trace.
+    """
+
+    def __init__(
+        self, worker: Worker, secret_inputs: SecretInputs, built: Construction, target: Target, bounds: Limits
+    ) -> None:
         self._worker = worker
-        self._exam = exam
+        self._secret_inputs = secret_inputs
         self.built = built
         self.tier: Tier = "timed" if target == "cuda" else "simulated"
         self._limits = bounds
         self.state = built.state
         self.state_names = built.state_names
         self.notes: list[str] = []
-        self.asked: dict[str, Any] = {}    # what the worker was told for that
+        self.load_message: dict[str, Any] = {}
         self.loaded: dict[str, Any] = {}
-        self.own_launches: dict[str, int] = {}  # of own kernels by full name, as the device's trace has them (GPU)
-        self.traced: dict[str, Any] = {}   # what the profiler recorded, and whose names are the program's own (GPU)
+        self.own_launches: dict[str, int] = {}
+        self.traced: dict[str, Any] = {}
         self.own: tuple[str, ...] = ()
-        self.guessed: list[str] = []       # of the reference's state, what the program was given by shape
-        self._held: dict[str, int] = {}    # position of each held output
+        self.guessed: list[str] = []
+        self._held: dict[str, int] = {}    # by name of an output that the worker still holds: its position in the file
 
     def load(self, program: Path, *, cache: Path, arch: str, masked: bool = False) -> None:
-        """Build and construct the program with the exam's parameters. Raises `WorkerFailed`.
+        """Builds and constructs the program (a folder or a single file) with the secret parameters. Raises `WorkerFailed`.
 
         `masked`: its kernels are built so that they can be left out one by one (`verify/ablation/ablation.py`).
         """
         self._worker.code = program if program.is_dir() else program.parent
-        # Only a foreign program may lack some of the reference's state, and then of what was kept as constructed.
-        kept = set(self._exam.kept if self._exam.renewed else self.built.state_names) if program.is_file() else set()
-        with lent(self._worker.desk, self.built.init, self._exam.state) as (init, state):
-            self.asked = {
+        # Only a single-file program may lack some of the reference's state, and only what has the constructor's values.
+        secret = self._secret_inputs
+        kept = set(secret.kept if secret.renewed else self.built.state_names) if program.is_file() else set()
+        with lent(self._worker.desk, self.built.init, self._secret_inputs.state) as (init, state):
+            self.load_message = {
                 "program": str(program),
                 "cache": str(cache),
                 "arch": arch,
@@ -90,37 +102,38 @@ class Trial:
                 "precision": self.built.precision,
                 "state": state,
                 "state_names": self.built.state_names,
-                "parameters": [one.name for one in self.built.state if one.parameter],
-                "tied": {one.name: one.tied for one in self.built.state},
+                "parameters": [tensor.name for tensor in self.built.state if tensor.parameter],
+                "tied": {tensor.name: tensor.tied for tensor in self.built.state},
                 "kept": sorted(kept),
-                "alike": [name for group in self._exam.alike for name in group],
-                "transient": self._exam.transient(self.built.state_names),
+                "alike": [name for group in self._secret_inputs.alike for name in group],
+                "transient": self._secret_inputs.transient(self.built.state_names),
                 "masked": masked,
-                "backwards": self._exam.backwards != masked,
+                "backwards": self._secret_inputs.backwards != masked,
             }
             doing = "building and constructing ModelNew"
-            self.loaded = self._worker.ask("load", seconds=self._limits.start_s, doing=doing, **self.asked)
-        self._tell_tampering(self.loaded)
-        self.notes += [str(note) for one in self._worker.built for note in one.get("notes", ())]
+            self.loaded = self._worker.ask("load", seconds=self._limits.start_s, doing=doing, **self.load_message)
+        self._check_tampering(self.loaded)
+        self.notes += [str(note) for library in self._worker.built for note in library.get("notes", ())]
         self._note_state(kept, program)
 
     def _note_state(self, kept: set[str], program: Path) -> None:
-        """What the program took otherwise than by name: all of this is the judge's own but for which of it is where."""
+        """Notes what a single-file program took otherwise than by name. Names come from the judge's own lists; the worker's
+        reply only says which of them are concerned."""
         if program.is_dir():
             return
-        said = {what: self.loaded.get(what) for what in ("missing", "elsewhere", "guessed")}
-        missing, elsewhere = ({str(name) for name in one} if isinstance(one := said[what], list) else set()
-                              for what in ("missing", "elsewhere"))  # fmt: skip
-        guessed = said["guessed"] if isinstance(said["guessed"], dict) else {}
+        missing, elsewhere = ({str(name) for name in names} if isinstance(names := self.loaded.get(field), list) else set()
+                              for field in ("missing", "elsewhere"))  # fmt: skip
+        reply = self.loaded.get("guessed")
+        guessed = reply if isinstance(reply, dict) else {}
         self.guessed = [name for name in self.built.state_names if name in guessed]
-        lacking = [name for name in self.built.state_names if name in self._exam.kept or name in kept & missing]
+        lacking = [name for name in self.built.state_names if name in self._secret_inputs.kept or name in kept & missing]
         if lacking:
             self.notes.append(
                 f"limited: the program's state_dict is not the reference's: it lacks {listed(lacking)}; "
                 "what it lacks was drawn with the same seed instead of copied"
             )
-        if self._exam.alike:
-            some = [name for group in self._exam.alike for name in group]
+        if self._secret_inputs.alike:
+            some = [name for group in self._secret_inputs.alike for name in group]
             self.notes.append(f"limited: {listed(some)} had equal values where their shapes are: which is which does not show")
         elif self.guessed:
             pairs = [f"{str(guessed[name])[:_MOST_NAMED]!r} taken for {name!r}" for name in self.guessed]
@@ -129,8 +142,12 @@ class Trial:
         self.state_names = [name for name in self.built.state_names if name not in gone]
 
     def call(self, given: InputSet, *, same_addresses: bool, hold: bool = False) -> ProgramAnswer:
-        """One forward. `hold`: its outputs stay alive for `reread`. Raises `WorkerFailed`."""
-        paths = self._places()
+        """Calls the program's forward once and reads what it wrote. Raises `WorkerFailed`.
+
+        `same_addresses`: inputs are written over those of the call before, else they lie in fresh memory. `hold`: the worker
+        keeps the outputs alive for `reread`.
+        """
+        paths = self._new_paths()
         with lent(self._worker.desk, given.inputs) as (inputs,):
             answer = self._worker.ask(
                 "call",
@@ -140,20 +157,20 @@ class Trial:
                 structure=given.structure,
                 same_addresses=same_addresses,
                 hold=hold,
-                **{what: str(path) for what, path in paths.items()},
+                **{file: str(path) for file, path in paths.items()},
             )
         return self._read(given, answer, paths, hold=hold)
 
-    def _places(self) -> dict[str, Path]:
-        return {what: self._place(what) for what in ("outputs", "inputs_after", "state_after")}
+    def _new_paths(self) -> dict[str, Path]:
+        return {file: self._new_path(file) for file in ("outputs", "inputs_after", "state_after")}
 
     def _read(self, given: InputSet, answer: dict[str, Any], paths: dict[str, Path], *, hold: bool) -> ProgramAnswer:
-        """What a call wrote."""
-        self._tell_tampering(answer)
+        """Reads and removes the files that a call wrote."""
+        self._check_tampering(answer)
         try:
             outputs = wire.read_tensors(paths["outputs"], limit_bytes=given.most_bytes)
             after = wire.read_tensors(paths["inputs_after"], limit_bytes=2 * given.inputs.stat().st_size + 2**20)
-            state = wire.read_tensors(paths["state_after"], limit_bytes=2 * self._exam.state.stat().st_size + 2**20)
+            state = wire.read_tensors(paths["state_after"], limit_bytes=2 * self._secret_inputs.state.stat().st_size + 2**20)
             names = wire.named_tensors(answer.get("structure"), range(len(outputs)))
             if len(state) < len(self.state_names):
                 raise WireError(f"{len(state)} of {len(self.state_names)} tensors of its state came back")
@@ -167,8 +184,8 @@ class Trial:
         return ProgramAnswer(values, after, dict(zip(self.state_names, state, strict=False)), answer)
 
     def reread(self, given: InputSet) -> dict[str, torch.Tensor]:
-        """The outputs that were held, as they are now. Raises `WorkerFailed`."""
-        path = self._place("outputs")
+        """Returns the outputs that the worker holds, as they are now. Raises `WorkerFailed`."""
+        path = self._new_path("outputs")
         self._worker.ask("reread", seconds=self._limits.call_s, doing="showing earlier outputs", outputs=str(path))
         try:
             held = wire.read_tensors(path, limit_bytes=given.most_bytes)
@@ -179,40 +196,47 @@ class Trial:
         return {name: held[position] for name, position in self._held.items() if position < len(held)}
 
     def repeat(self, given: InputSet, *, calls: int, seconds: float) -> ProgramAnswer:
-        """Up to `calls` further calls within `seconds`, nothing recorded or poisoned; the answer to one of them, at a random
-        place in the row, whose inputs are those given. Raises `WorkerFailed`."""
-        paths = self._places()
+        """Makes up to `calls` further calls within `seconds`, without recording operators or poisoning memory.
+
+        One of them, at a random place, gets the inputs `given`, and what it wrote is returned; the others get shifted contents.
+        Raises `WorkerFailed`.
+        """
+        paths = self._new_paths()
         with lent(self._worker.desk, given.inputs) as (inputs,):
             answer = self._worker.ask(
                 "repeat", seconds=self._limits.call_s, doing="running forward", inputs=inputs, structure=given.structure,
-                calls=calls, budget_s=seconds, **{what: str(path) for what, path in paths.items()},
+                calls=calls, budget_s=seconds, **{file: str(path) for file, path in paths.items()},
             )  # fmt: skip
         return self._read(given, answer, paths, hold=False)
 
-    def _place(self, what: str) -> Path:
-        """Where the worker writes next: a name that it cannot have prepared."""
-        return self._worker.scratch / f"{what}-{secrets.token_hex(8)}"
+    def _new_path(self, file: str) -> Path:
+        """The file that the worker writes next, under a random name: the program cannot have prepared it."""
+        return self._worker.scratch / f"{file}-{secrets.token_hex(8)}"
 
-    def _tell_tampering(self, answer: dict[str, Any]) -> None:
-        """A worker that admits to tampering is believed; one that does not is not thereby cleared."""
-        if told := answer.get("tampered"):
-            what = "; ".join(map(str, told if isinstance(told, list) else [told]))[:500]
+    def _check_tampering(self, answer: dict[str, Any]) -> None:
+        """Raises `WorkerFailed` where the worker reports tampering. That it reports none proves nothing."""
+        if found := answer.get("tampered"):
+            what = "; ".join(map(str, found if isinstance(found, list) else [found]))[:500]
             raise WorkerFailed("tampering", f"the program tampers with the process it runs in: {what}")
 
-    def judged(
-        self, given: InputSet, answer: ProgramAnswer, bounds: dict[str, Bound], exam: SecretInputs | None = None
+    def compare(
+        self, given: InputSet, answer: ProgramAnswer, bounds: dict[str, Bound], drawn_from: SecretInputs | None = None
     ) -> tuple[list[OutputError], list[str]]:
-        """(every output and updated buffer against its bound, sentences on everything that is wrong). `exam`: whose set it is,
-        if not of the one that is sat."""
-        whose = exam or self._exam
-        known, measures = whose.key(given), whose.measures(given)
+        """Compares a call on `given` with the reference. Returns (the error of every output and updated buffer with its bound,
+        sentences on everything that is wrong; none means that the call is right).
+
+        `bounds`: by output's name. `drawn_from`: the secret inputs that `given` belongs to, if not to those of this trial.
+        """
+        owner = drawn_from or self._secret_inputs
+        known, measures = owner.key(given), owner.measures(given)
         errors: list[OutputError] = []
         reasons: list[str] = []
         outputs = [name for name in given.names if not name.startswith(("buffer:", "input:"))]
         if set(answer.values) != set(outputs):
-            reasons.append(f"the program returns {_listed(answer.values)} where the reference returns {_listed(outputs)}")
+            returned, wanted = _list_tensors(answer.values), _list_tensors(outputs)
+            reasons.append(f"the program returns {returned} where the reference returns {wanted}")
         before_inputs = known.inputs
-        state = dict(zip(self.built.state_names, wire.read_tensors(self._exam.state), strict=False))
+        state = dict(zip(self.built.state_names, wire.read_tensors(self._secret_inputs.state), strict=False))
         before_state = {name: state[name] for name in self.state_names}
         if len(answer.inputs) < len(before_inputs):
             reasons.append(f"the program's worker gave back {len(answer.inputs)} of {len(before_inputs)} inputs")
@@ -235,7 +259,7 @@ class Trial:
                 self.remark(f"{name} has strides {tuple(value.stride())}, the reference's has {tuple(own.stride())}")
             if value is not None:
                 errors.append(bound.judge(name, value, own, true, bounds[name], measure))
-        reasons += [_sentence(one) for one in errors if not one.ok]
+        reasons += [_sentence(error) for error in errors if not error.ok]
         changed = {name.partition(":")[2] for name in given.names if name.startswith("input:")}
         for position, (before, after) in enumerate(zip(before_inputs, answer.inputs, strict=False)):
             if str(position) not in changed and not same_bits(before, after):
@@ -247,18 +271,20 @@ class Trial:
                 reasons.append(f"the program changes {name}, which the reference leaves alone")
         return errors, reasons
 
-    def delivered(self, given: InputSet, exam: SecretInputs, delivery: TimedCall) -> list[str]:
-        """Sentences on what is wrong with the outputs of a timed call on `given`, one of the exam's sets."""
+    def compare_timed_call(self, given: InputSet, secret_inputs: SecretInputs, call: TimedCall) -> list[str]:
+        """Returns sentences on what is wrong with the outputs of a timed call on `given`, a set of `secret_inputs`."""
         try:
-            values = wire.named_tensors(delivery.structure, delivery.outputs)
+            values = wire.named_tensors(call.structure, call.outputs)
         except WireError as error:
             return [f"the outputs cannot be read: {error}"]
-        return self.judged(given, ProgramAnswer(values, delivery.inputs, None, {}), exam.bounds(len(exam.sets)), exam)[1]
+        bounds = secret_inputs.bounds(len(secret_inputs.sets))
+        return self.compare(given, ProgramAnswer(values, call.inputs, None, {}), bounds, secret_inputs)[1]
 
     def profile(self, given: InputSet) -> dict[str, Any]:
-        """Device time by kernel of one call (GPU only). Raises `WorkerFailed`.
+        """Profiles one call (GPU only). Returns shares of device time (`device_time.summary`). Raises `WorkerFailed`.
 
-        The program's own are the kernels of the libraries that the builder made for it; without any, those in its sources.
+        A kernel counts as the program's own if it is in a library that the builder made for it; where the builder lists none,
+        if its name is in the program's sources.
         """
         with lent(self._worker.desk, given.inputs) as (inputs,):
             self.traced = self._worker.ask(
@@ -268,41 +294,48 @@ class Trial:
                 inputs=inputs,
                 structure=given.structure,
             )
-        built = device_time.built_kernels(Path(str(one["path"])) for one in self._worker.built if one.get("path"))
+        paths = (library["path"] for library in self._worker.built if library.get("path"))
+        built = device_time.built_kernels(Path(str(path)) for path in paths)
         self.own = built or in_sources(self._worker.code or Path())
         summary = device_time.summary(self.traced, self.own)
         self.own_launches = summary["own_launches"]
         return summary
 
     def idle(self, seconds: float) -> str:
-        """What it did on the device in so many seconds in which nobody called it, as a reason; "" for nothing (GPU only)."""
+        """Watches the device for so many seconds in which nobody calls the program (GPU only). Returns "" or a reason against
+        the program: it worked there, or failed."""
         try:
-            said = self._worker.ask("idle", seconds=seconds + self._limits.call_s, doing="doing nothing", budget_s=seconds)
+            reply = self._worker.ask("idle", seconds=seconds + self._limits.call_s, doing="doing nothing", budget_s=seconds)
         except WorkerFailed as failure:
             return str(failure)
-        worked = said.get("worked")
+        worked = reply.get("worked")
         if not isinstance(worked, list):
             return "it does not say what it does while nobody calls it"
         return f"it works on the device while nobody calls it ({str(worked[0])[:_MOST_NAMED]})" if worked else ""
 
     @property
     def protections(self) -> Protections:
-        """What the sandbox has in force around the program."""
+        """The sandbox's protections that are in force around the program."""
         return self._worker.child.protections
 
-    def beyond(self, given: InputSet, bounds: dict[str, Bound]) -> str:
-        """What becomes of inputs in a layout that `get_inputs()` never gives, as a note: no program promises to take them."""
+    def try_other_layout(self, given: InputSet, bounds: dict[str, Bound]) -> str:
+        """Calls the program on inputs in a layout that `get_inputs()` never gives. Returns a note where it is wrong, else "": a
+        program need not take them. Raises `WorkerFailed` for tampering only."""
         try:
-            wrong = self.judged(given, self.call(given, same_addresses=False), bounds)[1]
+            wrong = self.compare(given, self.call(given, same_addresses=False), bounds)[1]
         except WorkerFailed as failure:
             if failure.kind == "tampering":
                 raise
             return f"limited: {given.variant} inputs are not taken: {str(failure)[:200]}"
         return f"limited: {given.variant} inputs are read wrongly; pass them as get_inputs() lays them out" if wrong else ""
 
-    def with_other_parameters(self, other: SecretInputs) -> str:
-        """What becomes of parameters that are loaded after the first calls, as a note. The last question to a worker."""
-        self._exam = other
+    def try_other_parameters(self, other: SecretInputs) -> str:
+        """Loads other parameters after the first calls and calls the program. Returns a note where it is wrong, else "".
+
+        From then on the trial compares with `other`, so this is the last request to a worker. Raises `WorkerFailed` for
+        tampering only.
+        """
+        self._secret_inputs = other
         try:
             with lent(self._worker.desk, other.state) as (state,):
                 self._worker.ask(
@@ -310,7 +343,7 @@ class Trial:
                     names=self.built.state_names,
                 )  # fmt: skip
             given = other.sets[0]
-            wrong = self.judged(given, self.call(given, same_addresses=False), other.bounds(1))[1]
+            wrong = self.compare(given, self.call(given, same_addresses=False), other.bounds(1))[1]
         except WorkerFailed as failure:
             if failure.kind == "tampering":
                 raise
@@ -319,29 +352,33 @@ class Trial:
 
     @property
     def spare(self) -> list[int]:
-        """How many numbers each tensor has that is the program's own, in its own words."""
-        said = self.loaded.get("spare")
-        return [max(0, one) if type(one) is int else 0 for one in said] if isinstance(said, list) else []
+        """How many numbers each tensor has that corresponds to nothing in the reference, as the worker reports."""
+        sizes = self.loaded.get("spare")
+        return [max(0, size) if type(size) is int else 0 for size in sizes] if isinstance(sizes, list) else []
 
     @property
     def alike(self) -> list[str]:
-        """Of the reference's names, that which each tensor went by that has one value with others, in its own words."""
-        said = self.loaded.get("alike")
-        return [str(name) for name in said] if isinstance(said, list) else []
+        """For each tensor that got the value of an interchangeable constant, the reference's name of that constant, as the
+        worker reports."""
+        names = self.loaded.get("alike")
+        return [str(name) for name in names] if isinstance(names, list) else []
 
-    def right(self, given: InputSet, bounds: dict[str, Bound]) -> bool:
-        """Whether a call passes. Raises `WorkerFailed`."""
-        return all(one.ok for one in self.judged(given, self.call(given, same_addresses=False), bounds)[0])
+    def is_correct(self, given: InputSet, bounds: dict[str, Bound]) -> bool:
+        """Calls the program and returns whether every output is within its bound. Raises `WorkerFailed`."""
+        return all(error.ok for error in self.compare(given, self.call(given, same_addresses=False), bounds)[0])
 
-    def needs(self, number: int, given: InputSet, bounds: dict[str, Bound]) -> bool:
-        """Whether the program is wrong, or does not even run, with some other numbers in this one of its tensors: the spare
-        ones come first, then those that are alike. What cannot be changed, as a view of hardly any memory, is not needed."""
+    def needs_tensor(self, number: int, given: InputSet, bounds: dict[str, Bound]) -> bool:
+        """Whether the program is wrong, or fails to run, each time that some numbers of one of its tensors are changed.
+
+        `number` counts through `spare`, then through `alike`. A tensor that cannot be changed, such as an expanded view, counts
+        as not needed. Raises `WorkerFailed` for tampering only.
+        """
         for _ in range(_CHANGES):
             changed = False
             try:
                 self._worker.ask("disturb", seconds=self._limits.call_s, doing="taking other parameters", number=number)
                 changed = True
-                if self.right(given, bounds):
+                if self.is_correct(given, bounds):
                     return False
             except WorkerFailed as failure:
                 if failure.kind == "tampering":
@@ -350,67 +387,67 @@ class Trial:
         return True
 
     def remark(self, note: str) -> None:
-        """Say once what was not looked at."""
+        """Adds a note, unless it is empty or there already."""
         if note and note not in self.notes:
             self.notes.append(note)
 
 
 @dataclass(frozen=True)
 class ProgramAnswer:
-    """What the judge read back from one call: outputs by path, inputs and state after it, and the worker's own words.
+    """What the judge read back from one call: outputs by path, inputs and state after it, and the worker's reply.
 
-    State is None where it was not asked for.
+    `state` is None for a timed call, which writes none. `reply` may be false: the program's process wrote it.
     """
 
     values: dict[str, torch.Tensor]
     inputs: list[torch.Tensor]
     state: dict[str, torch.Tensor] | None
-    said: dict[str, Any]
+    reply: dict[str, Any]
 
 
 def _discard(path: Path) -> None:
-    """What cannot be removed, such as a folder that a program made there, goes with the worker's scratch folder."""
+    """Removes a file. What cannot be removed, such as a folder made by the program, goes with the worker's scratch folder."""
     with contextlib.suppress(OSError):
         path.unlink()
 
 
-def _sentence(one: OutputError) -> str:
-    if one.max_bound == 0.0:
-        return f"{one.name} {one.note}"
+def _sentence(error: OutputError) -> str:
+    if error.max_bound == 0.0:
+        return f"{error.name} {error.note}"
     return (
-        f"{one.name} is wrong: largest error {one.max_error:.3g} where {one.max_bound:.3g} is allowed, "
-        f"norm {one.norm_error:.3g} where {one.norm_bound:.3g}; {one.note}"
+        f"{error.name} is wrong: largest error {error.max_error:.3g} where {error.max_bound:.3g} is allowed, "
+        f"norm {error.norm_error:.3g} where {error.norm_bound:.3g}; {error.note}"
     )
 
 
-def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two tensors hold the same bytes in the same order; NaN equals itself."""
-    if one.shape != other.shape or one.dtype != other.dtype:
+def same_bits(left: torch.Tensor, right: torch.Tensor) -> bool:
+    """Whether two tensors of one shape and dtype hold the same bytes in the same order of elements, whatever their strides."""
+    if left.shape != right.shape or left.dtype != right.dtype:
         return False
-    if one.numel() == 0:
+    if left.numel() == 0:
         return True
-    return torch.equal(*(tensor.contiguous().reshape(-1).view(torch.uint8) for tensor in (one, other)))
+    return torch.equal(*(tensor.contiguous().reshape(-1).view(torch.uint8) for tensor in (left, right)))
 
 
-def count(said: dict[str, Any], name: str) -> int:
-    """A number that a worker said, or 0 where it is none."""
-    value = said.get(name, 0)
+def read_count(reply: dict[str, Any], name: str) -> int:
+    """Returns a whole number in a worker's reply, or 0 where there is none or it is not positive."""
+    value = reply.get(name, 0)
     return value if type(value) is int and 0 < value < 2**63 else 0
 
 
-def _listed(names: Any) -> str:
-    listed = list(names)
-    first = ", ".join(name[:_MOST_NAMED] for name in listed[:4])
-    return f"{counted(len(listed), 'tensor')} ({first}{', …' if len(listed) > 4 else ''})" if listed else "nothing"
+def _list_tensors(names: Iterable[str]) -> str:
+    tensors = list(names)
+    first = ", ".join(name[:_MOST_NAMED] for name in tensors[:4])
+    return f"{counted(len(tensors), 'tensor')} ({first}{', …' if len(tensors) > 4 else ''})" if tensors else "nothing"
 
 
 @dataclass(frozen=True)
 class LoadedProgram:
-    """A program loaded in a worker of its own, with switches for its kernels."""
+    """A program that is loaded in a worker of its own and, on a GPU, was built with switches for its kernels."""
 
     worker: Worker
     trial: Trial
 
 
 Start = Callable[[], AbstractContextManager[LoadedProgram]]
-"""Loads the program in a new worker (on a GPU, its masked build)."""
+"""Loads the program in a new worker, which is closed when the context ends."""

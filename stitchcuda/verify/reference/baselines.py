@@ -1,12 +1,16 @@
-"""What a program has to beat: the reference eager, as a CUDA graph, compiled, and compiled with max-autotune.
+"""Times what a program has to beat: the reference eager, as a CUDA graph, compiled, and compiled with max-autotune.
+
+Command line:
 
     python -m stitchcuda.verify.reference.baselines REFERENCE [--skip max-autotune] [--limit 120]
         [--precision reference] [--json]
 
-Each is timed in a process of its own (`verify/reference/baselines_worker.py`), in turns with eager, on a cold L2 as the
-verifier times, under one precision that is stated; its outputs must agree with eager's within the verifier's bound. One that
-fails or takes too long says why and hinders no other. Kept by reference, GPU, driver and torch. The judge has no part in this,
-and no program is run.
+Each mode is timed in another process, in turns with eager calls and with a cold L2, as the judge times programs. The best
+baseline is the fastest one whose outputs agree with the reference within the judge's error bound. A mode that fails or takes
+longer than LIMIT_S says why; the others are timed all the same. Times are cached by reference, precision, GPU, driver and
+torch. No generated program is run here, and the verdict does not depend on these times.
+Where to look next: `verify/reference/baselines_process.py` (starting the process), `verify/reference/baselines_worker.py`
+(what it times and how).
 """
 
 from __future__ import annotations
@@ -29,46 +33,46 @@ from stitchcuda.store import write_atomically
 from stitchcuda.tools.device.ceilings import torch_versions
 from stitchcuda.tools.device.nvidia_smi import first_gpu
 from stitchcuda.tools.device.toolkit import user_cache
-from stitchcuda.verify.reference.baselines_process import WorkerLines, started
+from stitchcuda.verify.reference.baselines_process import WorkerLines, start_worker
 
 Mode = Literal["eager", "graph", "compile", "max-autotune"]
 MODES: tuple[Mode, ...] = get_args(Mode)
-LIMIT_S = 120.0                            # for each of them: compiling, comparing, timing
+LIMIT_S = 120.0                            # for each mode: compiling, comparing, timing
 SETUP_S = 600.0                            # importing torch, loading the reference, its outputs in float64
 
 
 class BaselineTime(Record):
-    """One of them. `ms` is None where it was not timed; then `failed` says why."""
+    """The time of one mode. `ms` is None where it was not timed; then `failed` says why."""
 
     mode: Mode
     ms: float | None = None                # median of one call
     low_ms: float | None = None            # 95 % interval
     high_ms: float | None = None
-    eager_ms: float | None = None          # of eager calls in turns with these, in the same process
-    samples: int = 0
-    compile_s: float = 0.0                 # until the first call returned; of a graph, until it was captured
+    eager_ms: float | None = None          # median of eager calls in turns with these, in the same process
+    samples: int = 0                       # blocks of calls that the median is of
+    compile_s: float = 0.0                 # seconds until the first call had returned; for a graph, until it was captured
     agrees: bool | None = None             # with the reference, within the bound that a program is given
-    precision: str = ""                    # what products, convolutions and autocast were set to
+    precision: str = ""                    # what matrix products, convolutions and autocast were set to
     note: str = ""                         # graph breaks, the output that disagrees, ...
     failed: str = ""
-    passing: bool = False                  # a failure of the moment, such as memory: it is tried again
-    limit_s: float = 0.0                   # that it was given
+    passing: bool = False                  # the failure may pass, such as a full memory: it is not cached
+    limit_s: float = 0.0                   # seconds that it was given
 
     @property
     def speedup(self) -> float | None:
-        """Over eager."""
+        """How many times faster than eager; None where either was not timed."""
         return self.eager_ms / self.ms if self.ms and self.eager_ms else None
 
 
 class BaselineTimes(Record):
-    """All of them for one reference on one machine."""
+    """The times of all modes for one reference on one machine."""
 
     reference: Digest                      # SHA-256 of its file
     name: str
     device: str                            # the GPU's name, or "cpu"
     driver: str = ""
     torch: str = ""
-    cuda: str = ""                         # that torch was built for
+    cuda: str = ""                         # the CUDA version that torch was built for
     requested: Precision = "reference"
     times: tuple[BaselineTime, ...] = ()
     skipped: str = ""                      # why nothing was timed at all
@@ -76,21 +80,21 @@ class BaselineTimes(Record):
 
     @property
     def best(self) -> BaselineTime | None:
-        """The fastest that computes what the reference computes."""
+        """The fastest mode whose outputs agree with the reference; None where there is none."""
         timed = [time for time in self.times if time.ms is not None and time.agrees]
         return min(timed, key=lambda time: time.ms or 0.0, default=None)
 
-    def of(self, mode: Mode) -> BaselineTime | None:
+    def find(self, mode: Mode) -> BaselineTime | None:
         return next((time for time in self.times if time.mode == mode), None)
 
     @property
-    def place(self) -> str:
-        """A name that changes with everything a time depends on."""
+    def cache_key(self) -> str:
+        """The cache's file name: a hash of everything that a time depends on."""
         about = self.model_dump_json(exclude={"times", "skipped", "notes", "name"})
         return hashlib.sha256(about.encode()).hexdigest()[:24]
 
 
-def baselines(
+def time_baselines(
     reference: Path,
     *,
     precision: Precision = "reference",
@@ -100,10 +104,11 @@ def baselines(
     cache: Path | None = None,
     again: bool = False,
 ) -> BaselineTimes:
-    """Times `modes` of a reference, or reads what is kept in the folder `cache` (else the user's); `again` times all.
+    """Times `modes` of a reference, except for those whose times are in the folder `cache` (None: the user's cache).
 
-    `limit_s` is for each mode. Without a GPU nothing is timed and `skipped` says why; "cpu" times on the CPU, for tests of
-    this. Raises `BadInput` for a reference that cannot be loaded or judged by.
+    `limit_s`: seconds for each mode. `again`: time also what is cached. Without a GPU nothing is timed and `skipped` says why;
+    device "cpu" times on the CPU and exists for tests. Raises `BadInput` for a reference that cannot be loaded, or that gives
+    no repeatable outputs to compare with.
     """
     try:
         data = reference.read_bytes()
@@ -122,24 +127,24 @@ def baselines(
     notes: tuple[str, ...] = ()
     path: Path | None = None
     try:
-        path = (cache or user_cache()) / "baselines" / f"{known.place}.json"
-    except Unavailable as error:           # nobody's home: timed all the same
+        path = (cache or user_cache()) / "baselines" / f"{known.cache_key}.json"
+    except Unavailable as error:           # the user has no home folder: timed all the same
         notes = (f"baselines are not kept: {error}",)
-    kept = [] if again or path is None else _kept(path, known)
+    kept = [] if again or path is None else _read_cached(path, known)
     held = {time.mode: time for time in kept if not time.failed or time.limit_s >= limit_s}
     missing = [mode for mode in modes if mode not in held]
-    fresh, skipped = _measured(reference, precision, device, missing, limit_s) if missing else ([], "")
+    fresh, skipped = _time_missing(reference, precision, device, missing, limit_s) if missing else ([], "")
     found = held | {time.mode: time for time in fresh}
     if fresh and path is not None:
-        notes = _keep(path, known, [time for time in found.values() if not time.passing])
+        notes = _write_cache(path, known, [time for time in found.values() if not time.passing])
     times = tuple(found[mode] for mode in modes if mode in found)
     if skipped and times:
         notes = (*notes, skipped)
     return known.model_copy(update={"times": times, "skipped": "" if times else skipped, "notes": notes})
 
 
-def text(found: BaselineTimes) -> str:
-    """A table for people and prompts."""
+def format_table(found: BaselineTimes) -> str:
+    """Returns the times as a table for people and prompts, one line for each mode, ending with the best and the notes."""
     where = ", ".join(filter(None, [found.device, f"driver {found.driver}" if found.driver else "", f"torch {found.torch}"]))
     if found.skipped:
         return f"baselines of {found.name}: not timed ({found.skipped})"
@@ -149,13 +154,13 @@ def text(found: BaselineTimes) -> str:
     lines = [f"baselines of {found.name} on {where}; precision {found.requested}; medians, cold L2"]
     for row, time in zip(rows, (None, *found.times), strict=True):
         cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
-        lines.append("  ".join([*cells, _told(time) if time else ""]).rstrip())
+        lines.append("  ".join([*cells, _remarks(time) if time else ""]).rstrip())
     best = found.best
     lines.append(f"best: {best.mode}, {best.ms:.4f} ms" if best else "best: none agrees with the reference")
     return "\n".join([*lines, *(f"note: {note}" for note in found.notes)])
 
 
-def _told(time: BaselineTime) -> str:
+def _remarks(time: BaselineTime) -> str:
     return "; ".join(filter(None, [time.precision, time.note, f"failed: {time.failed}" if time.failed else ""]))
 
 
@@ -167,53 +172,54 @@ def _row(time: BaselineTime) -> tuple[str, str, str, str, str, str]:
     return time.mode, f"{time.ms:.4f}", f"{time.low_ms:.4f} to {time.high_ms:.4f}", over, f"{time.compile_s:.1f}", agrees
 
 
-def _measured(
+def _time_missing(
     reference: Path, precision: Precision, device: str, modes: list[Mode], limit_s: float
 ) -> tuple[list[BaselineTime], str]:
-    """(times, why the rest is missing). Whatever ends a worker, the modes after that get another one."""
+    """Returns (times, why the rest is missing). After a mode that ended its worker process, the next modes get a new one."""
     found: list[BaselineTime] = []
     with tempfile.TemporaryDirectory(prefix="stitchcuda-baselines-", ignore_cleanup_errors=True) as scratch:
         while missing := modes[len(found):]:
             order = {"reference": str(reference), "precision": precision, "device": device, "modes": missing}
-            with started(order, Path(scratch)) as answers:
-                times, failure = _session(answers, missing, limit_s)
+            with start_worker(order, Path(scratch)) as answers:
+                times, failure = _read_times(answers, missing, limit_s)
             found += times
             if failure:
                 return found, failure
     return found, ""
 
 
-def _session(answers: WorkerLines, modes: Sequence[Mode], limit_s: float) -> tuple[list[BaselineTime], str]:
-    """What one worker says, until it ends or is late; (times of the first of `modes`, why there can be no others)."""
+def _read_times(answers: WorkerLines, modes: Sequence[Mode], limit_s: float) -> tuple[list[BaselineTime], str]:
+    """Reads one worker's answers until it ends, fails or is late. Returns (times of the first of `modes`, "" or why no worker
+    can time this reference)."""
     ready = answers.next(SETUP_S)
     if ready is None:
-        return [], f"the reference could not be prepared: {answers.ended(SETUP_S)}"
+        return [], f"the reference could not be prepared: {answers.why_ended(SETUP_S)}"
     if "bad_input" in ready:
         raise BadInput(ready["bad_input"])
     found: list[BaselineTime] = []
     for mode in modes:
-        said = answers.next(limit_s)
-        if said is None:
-            late = answers.late
-            why = answers.ended(limit_s)
-            found.append(BaselineTime(mode=mode, failed=why, limit_s=limit_s, passing=not late))
+        answer = answers.next(limit_s)
+        if answer is None:
+            why = answers.why_ended(limit_s)
+            found.append(BaselineTime(mode=mode, failed=why, limit_s=limit_s, passing=not answers.late))
             break
-        found.append(BaselineTime(**(said["time"] | {"limit_s": limit_s})))
-        if found[-1].failed:               # what a failure leaves of a CUDA context is anybody's guess
+        found.append(BaselineTime(**(answer["time"] | {"limit_s": limit_s})))
+        if found[-1].failed:               # a CUDA context may be unusable after a failure
             break
     return found, ""
 
 
-def _kept(path: Path, known: BaselineTimes) -> tuple[BaselineTime, ...]:
-    """What is kept of this very reference and machine, as far as it can be true: the rest is timed again."""
+def _read_cached(path: Path, known: BaselineTimes) -> tuple[BaselineTime, ...]:
+    """Returns the cached times of this very reference and machine. What is damaged or impossible is left out, to be timed
+    again."""
     try:
         held = BaselineTimes.model_validate_json(path.read_bytes()) if path.is_file() else known
-    except (OSError, ValidationError):     # of another version or torn
+    except (OSError, ValidationError):     # the file is of another version, or was cut off
         return ()
-    return tuple(time for time in held.times if _can_be_true(time)) if held.place == known.place else ()
+    return tuple(time for time in held.times if _is_plausible(time)) if held.cache_key == known.cache_key else ()
 
 
-def _can_be_true(time: BaselineTime) -> bool:
+def _is_plausible(time: BaselineTime) -> bool:
     if time.ms is None:
         return bool(time.failed)
     if time.low_ms is None or time.high_ms is None or time.eager_ms is None or time.agrees is None or time.failed:
@@ -222,8 +228,9 @@ def _can_be_true(time: BaselineTime) -> bool:
     return ordered and 0 < time.eager_ms < math.inf and 0 <= time.compile_s < math.inf
 
 
-def _keep(path: Path, known: BaselineTimes, times: Sequence[BaselineTime]) -> tuple[str, ...]:
-    others = {time.mode: time for time in _kept(path, known)} | {time.mode: time for time in times}
+def _write_cache(path: Path, known: BaselineTimes, times: Sequence[BaselineTime]) -> tuple[str, ...]:
+    """Adds `times` to the cached ones. Returns notes: empty, or why the cache could not be written."""
+    others = {time.mode: time for time in _read_cached(path, known)} | {time.mode: time for time in times}
     kept = known.model_copy(update={"times": tuple(others[mode] for mode in MODES if mode in others)})
     try:
         write_atomically(path, kept.model_dump_json(indent=1).encode())
@@ -239,14 +246,14 @@ def main() -> None:
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--only", nargs="+", choices=MODES, default=list(MODES))
     parser.add_argument("--skip", nargs="+", choices=MODES, default=[])
-    parser.add_argument("--limit", type=float, default=LIMIT_S, help="seconds for each of them")
+    parser.add_argument("--limit", type=float, default=LIMIT_S, help="seconds for each mode")
     parser.add_argument("--cache", type=Path, help="where times are kept; else the user's cache")
     parser.add_argument("--again", action="store_true", help="time what is kept, too")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     modes = [mode for mode in given.only if mode not in given.skip]
     try:
-        found = baselines(
+        found = time_baselines(
             given.reference, precision=given.precision, device=given.device, modes=modes, limit_s=given.limit,
             cache=given.cache, again=given.again,
         )  # fmt: skip
@@ -254,7 +261,7 @@ def main() -> None:
         print(f"baselines: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
     best = found.best
-    print(json.dumps(found.model_dump() | {"best": best.mode if best else None}) if given.json else text(found))
+    print(json.dumps(found.model_dump() | {"best": best.mode if best else None}) if given.json else format_table(found))
     sys.exit(0 if found.times else 2)
 
 

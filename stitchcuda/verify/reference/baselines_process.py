@@ -1,5 +1,8 @@
-"""The process that times baselines, from outside: what it says line by line, and its end, with all it started.
+"""Starts the process that times baselines, reads its answers line by line, and kills it with everything it started.
 
+An answer counts as late when it takes longer than the caller's limit; time that the worker spends waiting for other timings on
+the same GPU is not counted, up to an hour. Compiler caches are empty for each process, so that a compile time is that of a
+first compilation. It times nothing itself.
 Where to look next: `verify/reference/baselines.py` (who asks), `verify/reference/baselines_worker.py` (what runs there).
 """
 
@@ -19,11 +22,14 @@ from typing import Any
 
 from stitchcuda.sandbox.limits import clean_environment
 
-_LONGEST_WAIT_S = 3600.0                   # for a turn on a GPU that other timings use
+_LONGEST_WAIT_S = 3600.0                   # until other timings on the same GPU have ended
 
 
 class WorkerLines:
-    """Lines of JSON from a worker. `late` says that it was given up because it took too long."""
+    """The lines of JSON that a worker process prints. `late`: reading was given up because the worker took too long.
+
+    `log`: the file with the process' stderr.
+    """
 
     def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
         self._process = process
@@ -32,30 +38,33 @@ class WorkerLines:
         self.late = False
 
     def next(self, seconds: float) -> dict[str, Any] | None:
-        """The next answer within so many seconds, not counting its waits for a turn; None where there is none."""
+        """Returns the next answer, or None where none came within `seconds` or the process ended.
+
+        Its waits for the GPU are not counted: the worker prints {"waiting": true} before one and {"waiting": false} after it.
+        """
         until = time.monotonic() + seconds
         waiting_since: float | None = None
         while True:
             line = self._line(until)
             if line is None:
                 return None
-            said: dict[str, Any] = json.loads(line)
-            if said.get("waiting"):
+            answer: dict[str, Any] = json.loads(line)
+            if answer.get("waiting"):
                 waiting_since = time.monotonic()
                 until += _LONGEST_WAIT_S
-            elif "waiting" in said and waiting_since is not None:
+            elif "waiting" in answer and waiting_since is not None:
                 until += time.monotonic() - waiting_since - _LONGEST_WAIT_S
             else:
-                return said
+                return answer
 
-    def ended(self, seconds: float) -> str:
-        """Why there was no answer, in a few words."""
+    def why_ended(self, seconds: float) -> str:
+        """Returns why `next(seconds)` gave None, in a few words. Waits for the process to end unless it was late."""
         if self.late:
             return f"not done within {seconds:g} s"
         code = self._process.wait()
-        said = self._log.read_text(errors="replace").strip().splitlines()[-1:] or ["it said nothing"]
+        last = self._log.read_text(errors="replace").strip().splitlines()[-1:] or ["it said nothing"]
         how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
-        return f"its process ended ({how}): {said[0][:300]}"
+        return f"its process ended ({how}): {last[0][:300]}"
 
     def _line(self, until: float) -> bytes | None:
         assert self._process.stdout is not None
@@ -74,15 +83,15 @@ class WorkerLines:
 
 
 @contextlib.contextmanager
-def started(order: dict[str, Any], scratch: Path) -> Iterator[WorkerLines]:
-    """A worker for this order. When it is left, the worker and everything it started are gone.
+def start_worker(order: dict[str, Any], scratch: Path) -> Iterator[WorkerLines]:
+    """Starts a worker for `order` (keys: reference, precision, device, modes) and yields its answers.
 
-    Compilers keep what they make below `scratch`, so that each compile time is that of a first compilation.
+    When the block ends, the worker and everything it started are killed. `scratch`: a folder for compiler caches and the log.
     """
     caches = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton", "CUDA_CACHE_PATH": "cuda"}
     extra = {name: str(scratch / folder) for name, folder in caches.items()}
     extra["HOME"] = os.environ.get("HOME", str(scratch))
-    extra |= {name: os.environ[name] for name in ("TMPDIR",) if name in os.environ}  # turns on the GPU are taken by files there
+    extra |= {name: os.environ[name] for name in ("TMPDIR",) if name in os.environ}  # locks for the GPU are files in it
     log = scratch / "log"
     with log.open("wb") as errors:
         process = subprocess.Popen(

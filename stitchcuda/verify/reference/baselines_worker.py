@@ -1,11 +1,15 @@
-"""Times a trusted reference in several ways, in this process: `python -m stitchcuda.verify.reference.baselines_worker ORDER`
-(torch).
+"""Times the reference in each mode in this process: eager, as a CUDA graph, compiled, compiled with max-autotune.
 
-Every way is compared with the reference by the verifier's bound and then timed in turns with eager calls: cold L2, idle device
-before each call, the clock of `verify/timing/stopwatch.py`. Unlike the verifier's, its inputs keep their contents and places.
-One line of JSON for each way; it ends with the first failure, since what that leaves behind is unknown. It decides and keeps
-nothing. Where to look next: `verify/reference/baselines.py` (who asks), `verify/reference/trusted_reference.py` (the
-comparison), `verify/timing/timed_calls.py` (how programs are timed).
+Command line:
+
+    python -m stitchcuda.verify.reference.baselines_worker ORDER      (ORDER: JSON with reference, precision, device, modes)
+
+Each mode's outputs are compared with the reference within the judge's error bound. Then blocks of its calls are timed in turns
+with blocks of eager calls, each call on an idle device with a cold L2. Unlike in the judge's timing, inputs keep their values
+and addresses. It prints one line of JSON for each mode and ends after the first failure, because a failure may leave a CUDA
+context unusable. It caches nothing.
+Where to look next: `verify/reference/baselines.py` (who asks), `verify/reference/trusted_reference.py` (the comparison),
+`verify/timing/stopwatch.py` (the clock), `verify/timing/timed_calls.py` (how programs are timed).
 """
 
 from __future__ import annotations
@@ -30,20 +34,20 @@ from stitchcuda.sandbox.limits import die_with_parent
 from stitchcuda.tools.device import gpu_lock
 from stitchcuda.tools.device.interval import Median, median_of
 from stitchcuda.verify.reference.baselines import BaselineTime, Mode
-from stitchcuda.verify.reference.trusted_reference import TrustedReference, copied
+from stitchcuda.verify.reference.trusted_reference import TrustedReference, copy_arguments
 from stitchcuda.verify.timing.stopwatch import DeviceClock
 
-ROUNDS, FEWEST_ROUNDS, CALLS, FEWEST_CALLS = 25, 6, 8, 2
-_BLOCK_MS, _BUDGET_MS = 16.0, 20e3         # of one way's calls: in a block, and in all
+ROUNDS, FEWEST_ROUNDS, CALLS, FEWEST_CALLS = 25, 6, 8, 2  # rounds of blocks; calls in a block
+_BLOCK_MS, _BUDGET_MS = 16.0, 20e3         # time that one block, and all rounds together, should take
 _WARM_CALLS = 5
 
 Call = Callable[..., Any]
 Turn = Callable[[], contextlib.AbstractContextManager[None]]
-"""Makes sure that nobody else times on the device."""
+"""A context in which no other process of ours times on the device."""
 
 
 class BaselineClock(Protocol):
-    """The part of `stopwatch.Clock` that trusted calls need."""
+    """The methods of a clock in `verify/timing/stopwatch.py` that are used here. `stop` returns milliseconds first."""
 
     def settle(self) -> None: ...
     def start(self) -> None: ...
@@ -52,7 +56,7 @@ class BaselineClock(Protocol):
 
 
 class HostClock:
-    """For calls on a CPU, which end when they return."""
+    """Times calls on a CPU, which have ended when they return."""
 
     def settle(self) -> None:
         self._began = self._ended = 0
@@ -68,10 +72,13 @@ class HostClock:
 
 
 class Graphed:
-    """The reference captured as a CUDA graph, as a user would call it: inputs are copied in, outputs copied out."""
+    """The reference captured as a CUDA graph. A call copies the inputs in, replays, and copies outputs out, as a user would.
+
+    `written`: positions of the input tensors that the reference writes to; they are copied back to the caller's.
+    """
 
     def __init__(self, module: torch.nn.Module, given: tuple[Any, Any], written: list[int]) -> None:
-        args, kwargs = copied(given)
+        args, kwargs = copy_arguments(given)
         self._inputs = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
         self._written = written
         side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
@@ -94,22 +101,22 @@ class Graphed:
         return pytree.tree_map_only(Tensor, torch.clone, self._result)
 
 
-def made(mode: Mode, subject: TrustedReference) -> tuple[Call, float]:
-    """(the way to call it, seconds until its first call had returned); state is as before."""
+def prepare_call(mode: Mode, subject: TrustedReference) -> tuple[Call, float]:
+    """Returns (a callable in this mode, seconds that compiling or capturing and the first call took). Buffers are as before."""
     if mode == "eager":
         return subject.module, 0.0
     if mode != "graph":
         importlib.import_module("torch._inductor.compile_fx")
     began = time.perf_counter()
     call: Call
-    with subject.as_asked():
+    with subject.in_precision():
         if mode == "graph":
             if subject.device != "cuda":
                 raise RuntimeError("CUDA graphs need a GPU")
             call = Graphed(subject.module, subject.inputs[0], subject.written)
         else:
             call = torch.compile(subject.module, mode="default" if mode == "compile" else "max-autotune")
-            args, kwargs = copied(subject.inputs[0])
+            args, kwargs = copy_arguments(subject.inputs[0])
             call(*args, **kwargs)
         _wait(subject.device)
     took = time.perf_counter() - began
@@ -117,10 +124,15 @@ def made(mode: Mode, subject: TrustedReference) -> tuple[Call, float]:
     return call, took
 
 
-def in_turns(
+def time_in_turns(
     clock: BaselineClock, calls: list[Call], ready: Callable[[], tuple[Any, Any]], budget_ms: float = _BUDGET_MS
 ) -> list[Median]:
-    """Milliseconds of a call of each, over rounds of blocks that alternate. `ready` gives arguments, before each is timed."""
+    """Returns for each of `calls` the median milliseconds of a call with its interval.
+
+    In each round a block of each is timed, in alternating order; a sample is the median of a block. `ready` returns the
+    arguments (args, kwargs) and is called before each call, outside of the time. Rounds are fewer where they would take longer
+    than `budget_ms` in all.
+    """
 
     def block(call: Call, count: int) -> float:
         times = []
@@ -149,20 +161,23 @@ def in_turns(
     return [median_of(times) for times in found]
 
 
-def timed(mode: Mode, subject: TrustedReference, clock: BaselineClock, alone: Turn) -> BaselineTime:
-    """One way, compared and timed; a failure is told in the record."""
+def time_mode(mode: Mode, subject: TrustedReference, clock: BaselineClock, alone: Turn) -> BaselineTime:
+    """Compares and times one mode. An exception of the mode becomes the record's `failed`; `BadInput` is raised on.
+
+    `alone`: entered while it is timed, not while it compiles.
+    """
     if mode not in ("eager", "graph"):
         importlib.import_module("torch._dynamo.utils").counters.clear()
     try:
-        call, compile_s = made(mode, subject)
+        call, compile_s = prepare_call(mode, subject)
         wrong = subject.disagreement(call)
 
         def ready() -> tuple[Any, Any]:
             subject.restore()
-            return copied(subject.inputs[0]) if subject.written else subject.inputs[0]
+            return copy_arguments(subject.inputs[0]) if subject.written else subject.inputs[0]
 
-        with alone(), subject.as_asked():
-            own, *others = in_turns(clock, [call] if mode == "eager" else [call, subject.module], ready)
+        with alone(), subject.in_precision():
+            own, *others = time_in_turns(clock, [call] if mode == "eager" else [call, subject.module], ready)
     except BadInput:
         raise
     except Exception as error:
@@ -173,12 +188,12 @@ def timed(mode: Mode, subject: TrustedReference, clock: BaselineClock, alone: Tu
     return BaselineTime(
         mode=mode, ms=own.value, low_ms=own.low, high_ms=own.high, samples=own.samples, eager_ms=eager.value,
         compile_s=compile_s, agrees=not wrong, precision=subject.precision(),
-        note="; ".join(filter(None, [wrong, _told(mode)])),
+        note="; ".join(filter(None, [wrong, _notes(mode)])),
     )  # fmt: skip
 
 
-def _told(mode: Mode) -> str:
-    """What the compiler could not do."""
+def _notes(mode: Mode) -> str:
+    """Returns how the mode differs from a plain call, such as graph breaks; counted since the compiler was last reset."""
     if mode in ("eager", "graph"):
         return "inputs copied in, outputs copied out" if mode == "graph" else ""
     counters = importlib.import_module("torch._dynamo.utils").counters
@@ -193,10 +208,10 @@ def _wait(device: str) -> None:
 
 
 def main() -> None:
-    """Carry out one order: reference, precision, device, modes."""
+    """Carries out the order in the command line: reference, precision, device, modes."""
     die_with_parent()
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)                          # what the reference and compilers print is no answer
+    os.dup2(2, 1)                          # what the reference and compilers print must not mix with the answers
 
     def say(**answer: Any) -> None:
         answers.write(json.dumps(answer) + "\n")
@@ -210,7 +225,7 @@ def main() -> None:
 
     @contextlib.contextmanager
     def alone() -> Iterator[None]:
-        """A turn on the GPU without others that time; how long it is waited for is nobody's compile time."""
+        """Waits until no other process times on the GPU; the answers say when, so that the wait does not count."""
         say(waiting=True)
         with gpu_lock.alone(gpu) if gpu else contextlib.nullcontext():
             say(waiting=False)
@@ -224,7 +239,7 @@ def main() -> None:
     clock: BaselineClock = DeviceClock() if device == "cuda" else HostClock()
     say(ready=True)
     for mode in order["modes"]:
-        found = timed(mode, subject, clock, alone)
+        found = time_mode(mode, subject, clock, alone)
         say(time=found.model_dump())
         if found.failed:
             return

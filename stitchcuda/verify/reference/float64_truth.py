@@ -1,8 +1,9 @@
-"""What a call really computes: named outputs, what it wrote in place, and the same in float64 from end to end (torch).
+"""Calls the reference and names what it returns and writes in place, in its own precision or in float64 from end to end.
 
-The float64 run is the yardstick of every error bound, so no float32 rounding may hide in its middle: explicit casts inside
-the forward pass (`x.float()`, `dtype=torch.float32`, float32 constants) become float64 too. Nothing here changes the module
-or the inputs it is given: it works on deep copies.
+Every error bound is measured against the float64 run, so no float32 rounding may hide in its middle: a dispatch mode turns
+explicit casts inside the forward pass (`x.float()`, `dtype=torch.float32`, float32 constants) into float64 too. It works on
+deep copies: the module and the inputs stay as they were. It compares nothing.
+Where to look next: `verify/compare/bound.py` (the bound), `verify/reference/reference.py` (how a reference is loaded).
 """
 
 from __future__ import annotations
@@ -33,9 +34,10 @@ _HIGHER_ORDER = re.compile(r"There was no rule registered for HigherOrderOperato
 
 
 def name_outputs(result: Any, name: str = "output") -> dict[str, Tensor]:
-    """The tensors of a nested result by path: `output`, `output.0`, `output.logits.1`. None is skipped.
+    """Returns the tensors of a nested result by path: `output`, `output.0`, `output.logits.1`. A part that is None is skipped.
 
-    Raises `BadInput` for anything that is no tensor and no nested tuple, list or dict of tensors.
+    Raises `BadInput` for sparse, nested or quantised tensors, and for anything that is no tensor and no nested tuple, list or
+    dict of tensors.
     """
     if result is None:
         return {}
@@ -56,35 +58,41 @@ def name_outputs(result: Any, name: str = "output") -> dict[str, Tensor]:
 
 
 def run(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Tensor]:
-    """Named outputs of one call on copies, without gradients, plus what the call wrote: `buffer:KEY` for buffers and
-    parameters (BatchNorm's running statistics), `input:PATH` for inputs, with their new values."""
-    module, (args, kwargs) = copy.deepcopy(module), _copied((args, kwargs))
-    return _observed(module, args, kwargs)
+    """Returns the named outputs of one call on copies, without gradients, plus the new values of what the call wrote:
+    `buffer:KEY` for buffers and parameters (such as BatchNorm's running statistics), `input:N` for the N-th input tensor."""
+    module, (args, kwargs) = copy.deepcopy(module), _copy_arguments((args, kwargs))
+    return _call_and_compare(module, args, kwargs)
 
 
 def second_run(module: nn.Module, first: tuple[Any, Any], second: tuple[Any, Any]) -> dict[str, Tensor]:
-    """What `run` returns for `second` (args, kwargs) after a call with `first` on the same module, parameters and buffers put
-    back in between: the same as on its own, unless the module keeps state elsewhere."""
+    """Returns what `run` returns for `second` (args, kwargs), after a call with `first` on the same copy of the module.
+
+    Parameters and buffers are put back in between, so the result differs from `run(module, *second)` only where the module
+    keeps state elsewhere, such as in an attribute.
+    """
     module = copy.deepcopy(module)
     saved = {key: tensor.detach().clone() for key, tensor in _state(module).items()}
-    given, named = _copied(first)
+    given, named = _copy_arguments(first)
     with torch.no_grad():
         module(*given, **named)
         for key, tensor in _state(module).items():
             if key in saved and tensor.shape == saved[key].shape:
                 tensor.copy_(saved[key])
-    given, named = _copied(second)
-    return _observed(module, given, named)
+    given, named = _copy_arguments(second)
+    return _call_and_compare(module, given, named)
 
 
 def run64(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Tensor]:
-    """What `run` returns, computed in float64 (complex128) throughout. Integer and boolean tensors keep their types."""
-    module, (args, kwargs) = double(module), remade(_copied((args, kwargs)), _widened)
+    """Returns what `run` returns, computed in float64 (complex128) throughout. Integer and boolean tensors keep their types.
+
+    Raises `BadInput` where the forward reinterprets bits (`view(dtype)`) or uses a higher-order operator such as `torch.cond`.
+    """
+    module, (args, kwargs) = double(module), remade(_copy_arguments((args, kwargs)), _widen)
     try:
         with _default_dtype(torch.float64), _Promotion():  # type: ignore[no-untyped-call]
-            return _observed(module, args, kwargs)
+            return _call_and_compare(module, args, kwargs)
     except NotImplementedError as error:
-        if operator := higher_order(str(error)):
+        if operator := higher_order_operator(str(error)):
             raise BadInput(
                 f"The reference uses torch's operator {operator}, which runs other functions: what these do has no float64 "
                 "counterpart here. Write the choice or the loop in plain Python."
@@ -92,33 +100,31 @@ def run64(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> d
         raise
 
 
-def higher_order(complaint: str) -> str:
-    """The operator such as "cond" where torch says that a mode cannot see what is done in it; "" for other complaints."""
+def higher_order_operator(complaint: str) -> str:
+    """Returns the operator's name, such as "cond", if `complaint` is torch's message that a dispatch mode cannot look into a
+    higher-order operator; "" for other messages."""
     found = _HIGHER_ORDER.search(complaint)
     return found[1] if found else ""
 
 
 def double(module: nn.Module) -> nn.Module:
-    """A deep copy with every floating-point parameter and buffer in float64; shared tensors stay shared."""
-    wide: nn.Module = copy.deepcopy(module)._apply(_widened)  # type: ignore[no-untyped-call]
+    """Returns a deep copy with every floating-point parameter and buffer in float64; shared tensors stay shared."""
+    wide: nn.Module = copy.deepcopy(module)._apply(_widen)  # type: ignore[no-untyped-call]
     return wide
 
 
-def _copied(arguments: Any) -> Any:
+def _copy_arguments(arguments: Any) -> Any:
     """Deep copies that keep strides (`clone` alone would compact a sliced or expanded tensor) and what shares memory."""
-
-    def copied(tensor: Tensor) -> Tensor:
-        return copy.deepcopy(tensor.detach())
-
-    return remade(arguments, copied)
+    return remade(arguments, lambda tensor: copy.deepcopy(tensor.detach()))
 
 
-def _widened(tensor: Tensor) -> Tensor:
+def _widen(tensor: Tensor) -> Tensor:
     wider = _WIDER.get(tensor.dtype)
     return tensor if wider is None else tensor.to(wider)
 
 
-def _observed(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Tensor]:
+def _call_and_compare(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Tensor]:
+    """Calls `module` itself and returns its outputs, and what differs afterwards from before among its state and inputs."""
     leaves = [value for value in pytree.tree_leaves((args, kwargs)) if isinstance(value, Tensor)]
     given = name_outputs(leaves, "input")
     before = {key: (tensor, tensor._version) for key, tensor in _state(module).items()}
@@ -132,15 +138,16 @@ def _observed(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) 
         if replaced or (key in values and not _same(values[key], tensor)):
             outputs[f"buffer:{key}"] = tensor.detach()
     written = {int(key.removeprefix("input.")) for key, tensor in given.items() if tensor._version != versions[key]}
-    for together in groups(leaves):        # what is written to one of them changes the others
-        if written.intersection(together):
-            written.update(together)
+    for sharing in groups(leaves):         # inputs that share memory: a write to any of them changes the others
+        if written.intersection(sharing):
+            written.update(sharing)
     outputs |= {f"input:{position}": leaves[position] for position in sorted(written)}
     return outputs
 
 
-def _same(one: Tensor, other: Tensor) -> bool:
-    return torch.equal(one, other) or bool(torch.allclose(one, other, rtol=0, atol=0, equal_nan=True))
+def _same(left: Tensor, right: Tensor) -> bool:
+    """Whether the values are equal, NaN being equal to NaN."""
+    return torch.equal(left, right) or bool(torch.allclose(left, right, rtol=0, atol=0, equal_nan=True))
 
 
 def _state(module: nn.Module) -> dict[str, Tensor]:
@@ -158,7 +165,10 @@ def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
 
 
 class _Promotion(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Every operator below sees wide tensors and wide dtypes only, whatever the module asked for."""
+    """A dispatch mode that hands every operator float64 tensors and dtypes only, whatever the module asked for.
+
+    Arguments that an operator writes to are left as they are: a copy would be written to in their place.
+    """
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.ops.aten.view.dtype:
@@ -171,7 +181,7 @@ class _Promotion(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _wide(self, item: Any) -> Any:
         if isinstance(item, Tensor):
-            return _widened(item)
+            return _widen(item)
         if isinstance(item, torch.dtype):
             return _WIDER.get(item, item)
         if isinstance(item, tuple | list):

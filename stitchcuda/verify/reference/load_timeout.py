@@ -1,7 +1,8 @@
-"""A bound in time on code of a reference that may never end: importing it, its constructor, `get_inputs()`.
+"""Stops code of a reference that takes too long: importing it, its constructor, `get_inputs()`.
 
-Only in the main thread of a process, and only for Python: a loop inside of one native call is ended by the judge, which waits
-little longer (`verify/judge/judge.py`). Where to look next: `verify/reference/reference.py`.
+An alarm signal raises an exception in the running Python code. So it works in the main thread of a process only, and a loop
+inside one native call is not stopped here: the judge kills the process a little later.
+Where to look next: `verify/reference/reference.py` (who uses it), `verify/judge/judge_resources.py` (the judge's own limit).
 """
 
 from __future__ import annotations
@@ -15,16 +16,16 @@ from types import FrameType
 
 from stitchcuda.errors import BadInput
 
-_AGAIN_S = 1.0                             # for code that catches whatever is raised
+_AGAIN_S = 1.0                             # the alarm repeats, for code that catches whatever is raised
 
 
-class _Over(BaseException):
-    """Not an `Exception`: references that catch these would go on."""
+class _TimeUp(BaseException):
+    """Raised by the alarm. It is no `Exception`, because a reference that catches those would go on."""
 
 
 @contextmanager
-def within(seconds: float, doing: str, path: Path) -> Iterator[None]:
-    """Raises `BadInput` when the block takes longer, with the line of `path` at which it was; 0 sets no bound.
+def time_limit(seconds: float, doing: str, path: Path) -> Iterator[None]:
+    """Raises `BadInput` when the block takes longer than `seconds`, with the line of `path` that was running; 0 sets no limit.
 
     `doing` begins the sentence, such as "get_inputs() of model.py".
     """
@@ -33,15 +34,15 @@ def within(seconds: float, doing: str, path: Path) -> Iterator[None]:
         return
 
     def ring(number: int, frame: FrameType | None) -> None:
-        raise _Over
+        raise _TimeUp
 
     before = signal.signal(signal.SIGALRM, ring)
     left, interval = signal.setitimer(signal.ITIMER_REAL, seconds, _AGAIN_S)
     try:
         yield
-    except _Over as over:
+    except _TimeUp as time_up:
         signal.setitimer(signal.ITIMER_REAL, 0)
-        lines = [frame.lineno for frame in traceback.extract_tb(over.__traceback__) if frame.filename == str(path)]
+        lines = [frame.lineno for frame in traceback.extract_tb(time_up.__traceback__) if frame.filename == str(path)]
         where = f", in line {lines[-1]}" if lines else ""
         raise BadInput(
             f"{doing} did not end within {seconds:.0f} s and was stopped{where}: "

@@ -1,11 +1,11 @@
-"""Names what a module does while it does it: a range around each call of a submodule and each torch function in it.
+"""Opens a profiler range around each call of a submodule and each torch function in it, named by the module's path.
 
-A profiler that sees the ranges can say which part of a program a kernel was launched for. Names are the module's path and the
-function, such as `blocks.*.attention: scaled_dot_product_attention`; blocks that differ by a number alone share one, so a
-reference and its stitched program, whose modules are named alike, can be held side by side. A program computes all in one flat
-forward, on parameters of its modules: there a function that takes one is named after the module that the parameter belongs to.
-It slows the host down, so times of the host are taken without it. It measures nothing.
-Where to look next: `verify/program/profiled_process.py` (who runs it), `tools/profile/nsys_export.py`.
+A profiler that records the ranges can say for which part of a program a kernel was launched. Names are the module's path and
+the function, such as `blocks.*.attention: scaled_dot_product_attention`. Blocks that differ by a number alone share a name, so
+a reference and a program generated for it, whose modules have the same names, can be compared. A generated program computes in
+one flat forward on parameters of its modules: there a function is named after the module that owns the first parameter among
+its arguments. Ranges slow the host down, so times of the host are taken without them. This file measures nothing.
+Where to look next: `verify/program/profiled_process.py` (who uses it), `tools/profile/nsys_export.py` (who reads the ranges).
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ Pop = Callable[[], object]
 
 
 class Regions(TorchFunctionMode):
-    """In force, every forward of `module` says by `push` and `pop` where it is. Leaving it takes the hooks away.
+    """A context in which every forward of `module` calls `push(name)` and `pop()` around its parts. Its hooks are removed when
+    the context ends.
 
-    A torch function is of the submodule whose forward calls it. One that `module`'s own forward calls is of the submodule that
-    owns the first parameter or buffer among its arguments and in lists of them, by identity; if several own it, of the first.
-    Who owns what is asked anew at the beginning of each call: parameters may be replaced between calls.
+    A torch function belongs to the submodule whose forward calls it. A function that `module`'s own forward calls belongs to
+    the submodule that owns the first parameter or buffer among its arguments and in lists of them, by identity; if several own
+    it, to the first of these. Owners are looked up at the beginning of each call: parameters may be replaced between calls.
     """
 
     def __init__(self, module: torch.nn.Module, push: Push, pop: Pop) -> None:
@@ -40,11 +41,13 @@ class Regions(TorchFunctionMode):
         self._hooks: list[Any] = []
 
     def __enter__(self) -> Regions:
-        self._hooks = [hook for name, one in self._module.named_modules() for hook in self._around(one, scope(name))]
+        self._hooks = [
+            hook for name, module in self._module.named_modules() for hook in self._register_hooks(module, scope(name))
+        ]
         super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
-    def _around(self, module: torch.nn.Module, name: str) -> Iterable[Any]:
+    def _register_hooks(self, module: torch.nn.Module, name: str) -> Iterable[Any]:
         def enter(*_: object) -> None:
             if not self._scopes:
                 self._owners = _owners(self._module)
@@ -63,20 +66,20 @@ class Regions(TorchFunctionMode):
     def __torch_function__(
         self, function: Callable[..., Any], types: object, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        if not self._scopes or function.__name__ == "__get__":  # between calls: nobody's; attributes compute nothing
+        if not self._scopes or function.__name__ == "__get__":  # outside of a forward, or an attribute: it computes nothing
             return function(*args, **(kwargs or {}))
-        place = self._place((*args, *(kwargs or {}).values()))
-        self._push(f"{REGION_PREFIX}{place}: {function_name(function)}")
+        owner = self._find_owner((*args, *(kwargs or {}).values()))
+        self._push(f"{REGION_PREFIX}{owner}: {function_name(function)}")
         try:
             return function(*args, **(kwargs or {}))
         finally:
             self._pop()
 
-    def _place(self, given: Iterable[object]) -> str:
+    def _find_owner(self, arguments: Iterable[object]) -> str:
         """The scope of a function that is called now with these arguments."""
         if self._scopes[-1] == ROOT:
-            for one in given:
-                for tensor in one if isinstance(one, list | tuple) else (one,):
+            for argument in arguments:
+                for tensor in argument if isinstance(argument, list | tuple) else (argument,):
                     if id(tensor) in self._owners:
                         return self._owners[id(tensor)][1]
         return self._scopes[-1]
@@ -91,7 +94,10 @@ class Regions(TorchFunctionMode):
 
 
 def _owners(module: torch.nn.Module) -> dict[int, tuple[torch.Tensor, str]]:
-    """The scope of each submodule's tensors, by id; with the tensor, so that no other gets its id as long as this is kept."""
+    """Returns (tensor, scope) of each submodule's parameters and buffers, by the tensor's id.
+
+    The tensor is held too, so that no other object can get its id meanwhile.
+    """
     owners: dict[int, tuple[torch.Tensor, str]] = {}
     for path, tensor in (*module.named_parameters(), *module.named_buffers()):
         if "." in path:
@@ -100,12 +106,12 @@ def _owners(module: torch.nn.Module) -> dict[int, tuple[torch.Tensor, str]]:
 
 
 def scope(path: str) -> str:
-    """`blocks.*.norm` for `blocks.3.norm`; `(root)` for the module itself."""
+    """Returns a submodule's name in ranges: `blocks.*.norm` for the path `blocks.3.norm`, `(root)` for the module itself."""
     return re.sub(r"(?<![^.])\d+(?![^.])", "*", path) or ROOT
 
 
 def function_name(function: Callable[..., Any]) -> str:
-    """`linear` for torch.nn.functional.linear, `matmul` for Tensor.__matmul__, as people say it."""
+    """Returns a short name: `linear` for nn.functional.linear, `matmul` for Tensor.__matmul__, `relu` for Tensor.relu_."""
     name = (resolve_name(function) or getattr(function, "__name__", "") or "call").rpartition(".")[2]
     plain = re.fullmatch(r"__i?(?:r(?=add|sub|mul|truediv|matmul|pow))?(\w+)__", name)
     return (plain.group(1) if plain else name).rstrip("_")

@@ -1,9 +1,10 @@
-"""The reference: loaded from a KernelBench-style `.py` file or a cloudpickle `.pkl`, with fresh inputs for any seed (torch).
+"""Loads the reference from a KernelBench-style `.py` file or a cloudpickle `.pkl`, and draws its inputs for any seed.
 
-Runs in worker processes only: loading a reference executes its code. Everything that can be wrong with one is a `BadInput`
-with one sentence. It does not capture (`compiler/capture/capture.py`) and does not judge (`verify/judge/judge.py`). What a
-call computes, in its own precision and in float64, is in `verify/reference/float64_truth.py`, whose functions are offered here
-too.
+It runs in worker processes only, because loading a reference executes its code. Whatever is wrong with a reference is raised as
+a `BadInput` with one sentence. A reference is refused when two calls on the same inputs differ by more than NOISE (relative
+norm), or when a call changes what a later one computes. It captures no graph and judges no program.
+Where to look next: `verify/reference/float64_truth.py` (calling it, also in float64; its functions can be imported from here
+too), `compiler/capture/capture.py` (capture), `verify/reference/reference_worker.py` (the process).
 """
 
 from __future__ import annotations
@@ -27,16 +28,17 @@ from stitchcuda import remedies
 from stitchcuda.errors import BadInput
 from stitchcuda.verify.messages import out_of_memory
 from stitchcuda.verify.messages.shared_tensors import extent, is_dense, remade
-from stitchcuda.verify.reference.argument_mismatch import misfit
+from stitchcuda.verify.reference.argument_mismatch import explain_mismatch
 from stitchcuda.verify.reference.float64_truth import double, name_outputs, run, run64, second_run
-from stitchcuda.verify.reference.load_timeout import within
+from stitchcuda.verify.reference.load_timeout import time_limit
 
 __all__ = ["Reference", "double", "load_reference", "name_outputs", "run", "run64"]
 
 WEIGHT_SEED = 20260302
 """Seeds the reference's code and constructor, so that every process builds the same weights."""
 NOISE = 1e-2
-"""Relative difference of two runs on equal inputs that still counts as summation order (atomics), not as randomness."""
+"""Relative difference (Frobenius norm) of two runs on equal inputs up to which they differ by summation order (atomics) only;
+more is taken for random numbers."""
 
 Inputs = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -52,15 +54,16 @@ class Reference:
     device: torch.device
     make_inputs: Callable[[int], Inputs]
     init: Inputs = ((), {})  # what the constructor was called with; unknown for a pickle
-    seconds: float = 0.0  # that one call of get_inputs() may take; 0: as long as it takes
+    seconds: float = 0.0  # time limit for a call of get_inputs(); 0: none
 
     def inputs(self, seed: int) -> Inputs:
-        """(args, kwargs) for `seed`, on the reference's device, without gradients.
+        """Returns (args, kwargs) for `seed`, on the reference's device, without gradients.
 
         A file's `get_inputs()` runs after seeding torch, numpy and random. A pickle's inputs keep shape, dtype and strides of
-        its example: normal values for floats, the example's own values in another order for integers and booleans.
+        its example: normal values for floats, the example's own values in another order for integers and booleans. Raises
+        `BadInput` where `get_inputs()` raises, takes longer than `seconds`, or returns tensors that are not dense.
         """
-        with within(self.seconds, f"get_inputs() of {self.path.name}", self.path):
+        with time_limit(self.seconds, f"get_inputs() of {self.path.name}", self.path):
             args, kwargs = self.make_inputs(seed)
         if not all(is_dense(value) for value in pytree.tree_leaves((args, kwargs))):
             raise BadInput(f"The inputs of {self.path.name} hold a sparse, nested or quantised tensor: give dense ones.")
@@ -100,16 +103,19 @@ class Reference:
         except BadInput:
             raise
         except Exception as error:
-            by = "get_inputs()" if self.path.suffix == ".py" else f"the pickle {self.path.name}"
+            source = "get_inputs()" if self.path.suffix == ".py" else f"the pickle {self.path.name}"
             forward = getattr(self.module, "forward", None)
-            unfit = isinstance(error, TypeError) and forward and misfit((args, kwargs), by, forward, "forward", self.path)
-            raise BadInput(f"{unfit}." if unfit else f"The reference's forward raises {told(self.path, error)}.") from error
+            mismatch = ""
+            if isinstance(error, TypeError) and forward:
+                mismatch = explain_mismatch((args, kwargs), source, forward, "forward", self.path)
+            problem = mismatch or f"The reference's forward raises {describe_error(self.path, error)}"
+            raise BadInput(f"{problem}.") from error
 
 
 def load_reference(path: Path | str, device: torch.device | str = "cpu", *, seconds: float = 0.0) -> Reference:
     """Loads a reference without running its forward (`Reference.examine` does). Raises `BadInput` with one sentence.
 
-    `seconds`: that loading may take, and each call of `get_inputs()` later; 0 sets no bound.
+    `seconds`: time limit for loading, and later for each call of `get_inputs()`; 0 sets none.
     """
     path = Path(path)
     if path.is_dir():
@@ -125,11 +131,11 @@ def load_reference(path: Path | str, device: torch.device | str = "cpu", *, seco
     init: Inputs = ((), {})
     if path.suffix == ".py":
         source = _decoded(path, data)
-        with within(seconds, f"Importing {path.name} and constructing its Model", path):
+        with time_limit(seconds, f"Importing {path.name} and constructing its Model", path):
             module, make_inputs, init = _from_source(path, source)
     elif path.suffix == ".pkl":
         source = f"# {path.name}: a pickled module with example inputs"
-        with within(seconds, f"Reading {path.name}", path):
+        with time_limit(seconds, f"Reading {path.name}", path):
             module, make_inputs = _from_pickle(path, data)
     else:
         raise BadInput(f"{path.name} is neither a .py file nor a .pkl written with cloudpickle.")
@@ -147,7 +153,7 @@ def _decoded(path: Path, data: bytes) -> str:
 
 
 def _from_source(path: Path, source: str) -> tuple[nn.Module, Callable[[int], Inputs], Inputs]:
-    code = _executed(path, source)
+    code = _execute(path, source)
     model = getattr(code, "Model", None)
     if not (isinstance(model, type) and issubclass(model, nn.Module)):
         raise BadInput(f"{path.name} defines no class Model that is a torch.nn.Module: name the module to compute Model.")
@@ -161,15 +167,17 @@ def _from_source(path: Path, source: str) -> tuple[nn.Module, Callable[[int], In
     except BadInput:
         raise
     except Exception as error:
-        raise BadInput(f"get_init_inputs() raises {told(path, error)}.") from error
+        raise BadInput(f"get_init_inputs() raises {describe_error(path, error)}.") from error
     init: Inputs = remade((args, kwargs), lambda tensor: tensor.detach().clone())  # the constructor may write into them
     _seed(WEIGHT_SEED)
     try:
         module = model(*args, **kwargs)
     except Exception as error:
-        by = "get_init_inputs()" if hasattr(code, "get_init_inputs") else ""
-        unfit = isinstance(error, TypeError) and misfit((args, kwargs), by, model, "Model.__init__", path)
-        raise BadInput(f"{unfit}." if unfit else f"The constructor of Model raises {told(path, error)}.") from error
+        giver = "get_init_inputs()" if hasattr(code, "get_init_inputs") else ""
+        mismatch = ""
+        if isinstance(error, TypeError):
+            mismatch = explain_mismatch((args, kwargs), giver, model, "Model.__init__", path)
+        raise BadInput(f"{mismatch or f'The constructor of Model raises {describe_error(path, error)}'}.") from error
 
     def make_inputs(seed: int) -> Inputs:
         _seed(seed)
@@ -178,12 +186,12 @@ def _from_source(path: Path, source: str) -> tuple[nn.Module, Callable[[int], In
         except BadInput:
             raise
         except Exception as error:
-            raise BadInput(f"get_inputs() raises {told(path, error)}.") from error
+            raise BadInput(f"get_inputs() raises {describe_error(path, error)}.") from error
 
     return module, make_inputs, init
 
 
-def _executed(path: Path, source: str) -> ModuleType:
+def _execute(path: Path, source: str) -> ModuleType:
     try:
         compiled = compile(source, str(path), "exec")
     except (SyntaxError, ValueError) as error:
@@ -201,9 +209,9 @@ def _executed(path: Path, source: str) -> ModuleType:
     try:
         exec(compiled, module.__dict__)
     except ImportError as error:
-        raise BadInput(f"Importing {path.name} raises {told(path, error)}; {_one_file(error)}.") from error
+        raise BadInput(f"Importing {path.name} raises {describe_error(path, error)}; {_one_file(error)}.") from error
     except (Exception, SystemExit) as error:
-        raise BadInput(f"Importing {path.name} raises {told(path, error)}.") from error
+        raise BadInput(f"Importing {path.name} raises {describe_error(path, error)}.") from error
     return module
 
 
@@ -217,7 +225,8 @@ def _one_file(error: ImportError) -> str:
 
 
 def _arguments(given: Any, path: Path, function: str) -> Inputs:
-    """Positional and keyword arguments from what a KernelBench function returns."""
+    """Returns (args, kwargs) from what `get_inputs()` or `get_init_inputs()` returned: a tensor, a dict, a list or tuple of
+    arguments, or a pair ([args], {kwargs})."""
     if isinstance(given, Tensor):
         return (given,), {}
     if isinstance(given, dict):
@@ -242,13 +251,13 @@ def _from_pickle(path: Path, data: bytes) -> tuple[nn.Module, Callable[[int], In
 
     def make_inputs(seed: int) -> Inputs:
         _seed(seed)
-        return remade((args, kwargs), _renewed)  # type: ignore[no-any-return]
+        return remade((args, kwargs), _draw_like)  # type: ignore[no-any-return]
 
     return held["module"], make_inputs
 
 
-def _renewed(example: Tensor) -> Tensor:
-    """Other values in the same layout, drawn from torch's global generator on the CPU."""
+def _draw_like(example: Tensor) -> Tensor:
+    """Returns other values in the same layout, drawn from torch's global generator on the CPU."""
     shape, strides = example.shape, example.stride()
     span = extent(example)
     if example.is_floating_point() or example.is_complex():
@@ -257,10 +266,10 @@ def _renewed(example: Tensor) -> Tensor:
     own = example.detach().cpu().flatten()
     if own.numel() == 0:
         return example.detach().clone()
-    if span < own.numel():  # memory is shared between elements: draw what each place holds
+    if span < own.numel():  # elements share memory, as in an expanded tensor: draw a value for each place in memory
         return own[torch.randint(own.numel(), (span,))].as_strided(shape, strides)
-    renewed = own.new_zeros(span).as_strided(shape, strides)
-    return renewed.copy_(own[torch.randperm(own.numel())].reshape(shape))
+    values = own.new_zeros(span).as_strided(shape, strides)
+    return values.copy_(own[torch.randperm(own.numel())].reshape(shape))
 
 
 def _seed(seed: int) -> None:
@@ -271,11 +280,12 @@ def _seed(seed: int) -> None:
         numpy.random.seed(seed % 2**32)
 
 
-def _alike(one: dict[str, Tensor], other: dict[str, Tensor], *, exact: bool) -> bool:
-    if one.keys() != other.keys():
+def _alike(first: dict[str, Tensor], second: dict[str, Tensor], *, exact: bool) -> bool:
+    """Whether two calls gave the same outputs, NaN being equal to NaN. Not `exact`: floats may differ by NOISE."""
+    if first.keys() != second.keys():
         return False
-    for name, left in one.items():
-        right = other[name]
+    for name, left in first.items():
+        right = second[name]
         if left.shape != right.shape or left.dtype != right.dtype:
             return False
         if not left.dtype.is_floating_point and not left.dtype.is_complex:
@@ -291,8 +301,9 @@ def _alike(one: dict[str, Tensor], other: dict[str, Tensor], *, exact: bool) -> 
     return True
 
 
-def told(path: Path, error: BaseException) -> str:
-    """An exception in one sentence, with the line of the reference it came from."""
+def describe_error(path: Path, error: BaseException) -> str:
+    """Returns an exception in a few words, with the line of the reference `path` that it came from, such as "ValueError: bad
+    size (line 9 of model.py)"."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
     where = f" (line {lines[-1]} of {path.name})" if lines else ""
     if lack := out_of_memory.asked_for(error):

@@ -1,7 +1,10 @@
-"""Runs the reference, which is trusted: capture, inputs, expected outputs in its own precision and in float64, eager times.
+"""Runs the reference for the judge: captures it, draws inputs, computes expected outputs (also in float64), times it.
 
-It writes tensors where the judge says and never sees a program. Where to look next: `verify/reference/reference.py` and
-`verify/reference/float64_truth.py` (what a reference is and computes), `verify/inputs/secret_inputs.py` (who asks).
+This is the process of the trusted code. It answers messages of the judge (the methods of `ReferenceWorker`, by name) and
+writes tensors to the files that a message names. Of the input variants asked for it takes the first that the reference
+computes without an exception and with a usable result. It decides no verdict and never sees a generated program.
+Where to look next: `verify/reference/reference.py` and `verify/reference/float64_truth.py` (what a reference is and computes),
+`verify/inputs/secret_inputs.py` (who asks for inputs), `verify/judge/judge_resources.py` (who starts this process).
 """
 
 from __future__ import annotations
@@ -26,16 +29,16 @@ from stitchcuda.verify.integrity import speed_of_light as ceiling
 from stitchcuda.verify.integrity.byte_traffic import ByteTraffic
 from stitchcuda.verify.messages import host_memory, out_of_memory, wire
 from stitchcuda.verify.messages.wire import Channel, WireError
-from stitchcuda.verify.reference.reference import WEIGHT_SEED, Reference, load_reference, run, run64, told
+from stitchcuda.verify.reference.reference import WEIGHT_SEED, Reference, describe_error, load_reference, run, run64
 from stitchcuda.verify.timing import timed_calls
 from stitchcuda.verify.timing.stopwatch import DeviceClock, eager
 from stitchcuda.verify.timing.timed_calls import TimedCalls
 
-_EAGER_CALLS = 20
+_EAGER_CALLS = 20                          # that an eager time is the median of
 
 
 class ReferenceWorker:
-    """One loaded reference."""
+    """One loaded reference. Each public method but `alive` answers the message of its name: fields in, answer's fields out."""
 
     def __init__(self, scratch: Path, target: Target) -> None:
         self._scratch = scratch
@@ -44,12 +47,13 @@ class ReferenceWorker:
         self._reference: Reference | None = None
         self._original: dict[str, torch.Tensor] = {}
         self._precision: Precision = "reference"
-        self._holds = ""                   # file of the parameters it has now
+        self._state_file = ""              # the file whose parameters the module has now; "" for its own
         self._clock: DeviceClock | None = None
         self._timed: TimedCalls | None = None
 
     def load(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Load it within the time it may take; answer with what a program's constructor needs."""
+        """Loads the reference from `path` within `patience` seconds. Answers with what a program's constructor needs, and
+        writes the constructor's tensors to `init`. Raises `BadInput` where it cannot be loaded."""
         self._precision = message["precision"]
         if self._precision == "tf32":
             torch.backends.cuda.matmul.allow_tf32 = True
@@ -67,18 +71,19 @@ class ReferenceWorker:
             "init_seed": WEIGHT_SEED,
             "training": reference.module.training,
             "state_names": list(self._state()),
-            "state": self._described(),
+            "state": self._describe_state(),
             "sha": reference.sha,
             "gpu": str(torch.cuda.get_device_properties(0).uuid) if self._target == "cuda" else "",
         }
 
     def examine(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Whether it can be judged by, as far as it alone can tell: a `BadInput` where not."""
+        """Runs the reference. Raises `BadInput` where it fails or its outputs do not repeat (`Reference.examine`)."""
         self._loaded().examine()
         return {}
 
     def baseline(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Capture, the values the graph lifted, versions, and on a GPU the eager time."""
+        """Captures the reference on the inputs of `seed`. Answers with the graph as JSON, torch's version and the device, and
+        on a GPU with the eager time in ms; writes the graph's constant tensors to `constants`."""
         from stitchcuda.compiler.capture import capture
 
         reference = self._loaded()
@@ -95,38 +100,40 @@ class ReferenceWorker:
         return facts
 
     def renew(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Give parameters and running statistics new values, so that ones and zeros cannot be baked in; write them.
+        """Gives parameters and running statistics new values from `seed`, so that a program cannot rely on ones and zeros;
+        writes all to `state`.
 
-        What a program lacks is kept: it draws its own with the seed of the constructor. Of each group that is `alike`, all get
-        the same value.
-        Where the reference does not stay finite with them, it keeps its own, and the answer says so.
+        Names in `keep` stay as constructed: the program has no parameter for them, and draws its own with the constructor's
+        seed. The names of each group in `alike` get the same values. Where the reference's outputs have fewer finite numbers
+        with the new values, it keeps its own, and the answer's note says so.
         """
         reference = self._loaded()
         self._set(self._original)
-        self._holds = ""
+        self._state_file = ""
         note = ""
         keep = set(message["keep"])
         if not keep >= self._original.keys():
             args, kwargs = reference.inputs(message["seed"])
             before = _finite(run(reference.module, args, kwargs))
             generator = torch.Generator().manual_seed(message["seed"])
-            values = {name: renewed(name, value, self._names(), generator) for name, value in self._original.items()}
-            for group in message["alike"]:     # the largest, for statistics that are ones must stay positive
-                one = torch.stack([values[name].float().reshape(-1) for name in group]).amax(0)
-                values |= {name: one.reshape(values[name].shape).to(values[name].dtype) for name in group}
+            values = {name: renewed(name, value, self._parameter_names(), generator) for name, value in self._original.items()}
+            for group in message["alike"]:     # the largest of each number, since a running variance must stay positive
+                shared = torch.stack([values[name].float().reshape(-1) for name in group]).amax(0)
+                values |= {name: shared.reshape(values[name].shape).to(values[name].dtype) for name in group}
             self._set(values | {name: self._original[name] for name in keep})
             if _finite(run(reference.module, args, kwargs)) < before:
                 self._set(self._original)
                 note = "parameters were not varied: the reference does not stay finite with others"
         wire.write_tensors(Path(message["state"]), list(self._state().values()))
-        self._holds = message["state"]
+        self._state_file = message["state"]
         return {"note": note}
 
     def expect(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Inputs for one secret seed, and what the reference makes of them in its own precision and in float64."""
+        """Draws inputs for one secret seed and computes the reference's outputs in its own precision and in float64, with the
+        parameters in `state`. Writes all three; answers with the inputs' structure, the outputs' names and the variant."""
         reference = self._loaded()
-        self._hold(message["state"])
-        (args, kwargs), expected, exact, facts = self._varied(message)
+        self._use_state(message["state"])
+        (args, kwargs), expected, exact, facts = self._draw_variant(message)
         tensors: list[torch.Tensor] = []
         try:
             structure = wire.encode((args, kwargs), tensors)
@@ -137,11 +144,11 @@ class ReferenceWorker:
         wire.write_tensors(Path(message["exact"]), list(exact.values()))
         return {"structure": structure, "names": list(expected), **facts}
 
-    def _varied(self, message: dict[str, Any]) -> tuple[Any, dict[str, torch.Tensor], dict[str, torch.Tensor], dict[str, Any]]:
-        """(inputs, answers, exact answers, what to say) for the first of `variants` that the reference stands.
-
-        The last one is taken as it is: `as given`, with which everything else is compared.
-        """
+    def _draw_variant(
+        self, message: dict[str, Any]
+    ) -> tuple[Any, dict[str, torch.Tensor], dict[str, torch.Tensor], dict[str, Any]]:
+        """Returns (inputs, outputs, float64 outputs, facts for the answer) for the first of `variants` that the reference can
+        compute. The last variant is `as given`: the inputs as get_inputs() returns them, never refused."""
         given = self._loaded().inputs(message["seed"])
         generator = torch.Generator().manual_seed(message["seed"] + 1)
         skipped: list[str] = []
@@ -151,7 +158,7 @@ class ReferenceWorker:
             if arguments is None:
                 continue                   # nothing to vary this way
             try:
-                expected, exact = self._answers(*arguments)
+                expected, exact = self._compute(*arguments)
                 problem = variants.objection(expected, exact, message["usual"])
                 if list(expected) != message["names"]:
                     problem = "it returns or writes other tensors"
@@ -165,21 +172,21 @@ class ReferenceWorker:
             skipped.append(f"{variant} inputs were not tried: the reference does not stand them ({problem})")
         try:
             arguments = variants.resized(given, message["sizes"])
-            expected, exact = self._answers(*arguments)
+            expected, exact = self._compute(*arguments)
         except (RuntimeError, ValueError, IndexError) as error:
-            problem = f"The reference's forward raises {told(self._loaded().path, error)}."
+            problem = f"The reference's forward raises {describe_error(self._loaded().path, error)}."
             self._check_alive(problem)
             raise BadInput(problem) from error
         facts = {"variant": last, "skipped": skipped, "usual": variants.error(expected, exact)}
         return arguments, expected, exact, facts
 
     def reweighed(self, message: dict[str, Any]) -> dict[str, Any]:
-        """What the reference makes, in float64, of the inputs in a file with parameters far from its own
-        (`verify/inputs/degenerate.py`)."""
-        self._hold(message["state"])
+        """Computes the reference in float64 on the inputs in a file, with parameters far from those in `state`, and writes the
+        outputs to `exact`. Why: `verify/inputs/degenerate.py`. Answers with no names where the reference fails with them."""
+        self._use_state(message["state"])
         tensors = wire.read_tensors(Path(message["inputs"]), device=self._device)
         args, kwargs = wire.decode(message["structure"], tensors, self._device)
-        parameters = {name for name in self._names() if name in self._state()}
+        parameters = {name for name in self._parameter_names() if name in self._state()}
         held = {name: tensor.detach().clone() for name, tensor in self._state().items()}
         generator = torch.Generator().manual_seed(message["seed"])
         try:
@@ -193,29 +200,30 @@ class ReferenceWorker:
         return {"names": list(exact), "parameters": len(parameters)}
 
     def expect_rolled(self, message: dict[str, Any]) -> dict[str, Any]:
-        """The same for the inputs in a file, moved on by a turn as a timed call had them; of large tensors a sample."""
-        self._hold(message["state"])
+        """Computes the outputs for one timed call, whose contents are those of the file `given`, moved on by `turn`
+        (`verify/inputs/timed_contents.py`). Writes inputs and outputs, of large tensors only a sample."""
+        self._use_state(message["state"])
         sources = wire.read_tensors(Path(message["given"]), device=self._device)
         tensors = timed_contents.twins(sources)
         timed_contents.refresh(tensors, sources, message["turn"], message["moving"], scaled=message["scaled"])
         wire.write_tensors(Path(message["inputs"]), timed_contents.sampled(tensors, message["sample"]))
         args, kwargs = wire.decode(message["structure"], tensors, self._device)
         try:
-            expected, exact = self._answers(args, kwargs)
+            expected, exact = self._compute(args, kwargs)
             finite = _finite(expected) + _finite(exact)
         except (RuntimeError, ValueError, IndexError) as error:
             self._check_alive(f"it raises {type(error).__name__}")
             raise BadInput(f"The reference raises on inputs that were moved on: {str(error)[:300]}") from error
-        for answers, what in ((expected, "expected"), (exact, "exact")):
-            wire.write_tensors(Path(message[what]), timed_contents.sampled(list(answers.values()), message["sample"]))
+        for outputs, file in ((expected, "expected"), (exact, "exact")):
+            wire.write_tensors(Path(message[file]), timed_contents.sampled(list(outputs.values()), message["sample"]))
         return {"names": list(expected), "finite": finite}
 
-    def _answers(
+    def _compute(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
-        """What the reference makes of these inputs in its own precision and in float64, under the same names."""
+        """Returns the reference's outputs for these inputs in its own precision and in float64, under the same names."""
         reference = self._loaded()
-        with self._as_asked():
+        with self._in_precision():
             expected = run(reference.module, args, kwargs)
         if self._precision in ("fp16", "bf16"):
             plain = run(reference.module, args, kwargs)
@@ -232,7 +240,7 @@ class ReferenceWorker:
         return expected, exact
 
     def alive(self) -> bool:
-        """False when nothing can be computed here any more: an index out of range on a GPU takes its context along."""
+        """Whether anything can still be computed here: after an index out of range on a GPU, the CUDA context is lost."""
         try:
             if self._device == "cuda":
                 torch.cuda.synchronize()
@@ -244,23 +252,23 @@ class ReferenceWorker:
         if not self.alive():
             raise LostContext(problem)
 
-    def _hold(self, state: str) -> None:
-        """Take over the parameters in a file, if they are not the ones at hand."""
-        if state != self._holds:
-            self._set(dict(zip(self._state(), wire.read_tensors(Path(state), device=self._device), strict=True)))
-            self._holds = state
+    def _use_state(self, file: str) -> None:
+        """Gives the module the parameters and buffers in `file`, unless it has them already."""
+        if file != self._state_file:
+            self._set(dict(zip(self._state(), wire.read_tensors(Path(file), device=self._device), strict=True)))
+            self._state_file = file
 
     def work(self, message: dict[str, Any]) -> dict[str, Any]:
-        """What one call costs: bytes moved by operators on the simulator, device nanoseconds on a GPU."""
+        """Answers with the cost of one call: bytes moved by its operators on the simulator, device nanoseconds on a GPU."""
         reference = self._loaded()
         args, kwargs = reference.inputs(message["seed"])
         if self._target == "cuda":
-            with torch.no_grad(), self._as_asked():
+            with torch.no_grad(), self._in_precision():
                 recorded = device_time.record(
                     lambda: reference.module(*args, **kwargs), restore=lambda: self._set(self._original)
                 )
             self._set(self._original)
-            self._holds = ""
+            self._state_file = ""
             return {"work": sum(int(row[2]) for row in recorded["rows"]), "rows": recorded["rows"]}
         moved: list[int] = []
         module = copy.deepcopy(reference.module)
@@ -269,17 +277,17 @@ class ReferenceWorker:
         return {"work": sum(moved)}
 
     def needs(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Bytes of memory that this process has taken at most so far, and what the GPU has left."""
+        """Answers with this process' peak memory so far, on the host and on the GPU, and the GPU's free memory (bytes)."""
         host = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         if self._target != "cuda":
             return {"host": host, "device": 0, "free": 0}
         return {"host": host, "device": torch.cuda.max_memory_reserved(), "free": torch.cuda.mem_get_info()[0]}
 
     def time(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Timed calls (GPU only), as `timed_calls.answer` says."""
+        """Times calls (GPU only). The message's modes are those of `timed_calls.answer` (`verify/timing/timed_calls.py`)."""
 
         def make() -> TimedCalls:
-            self._hold(message["state"])
+            self._use_state(message["state"])
             module = self._loaded().module
             named = dict(module.named_parameters()) | dict(module.named_buffers())
             held = {name: value for name, value in named.items() if name in message["restore"]}
@@ -289,10 +297,10 @@ class ReferenceWorker:
                 for name, value in before.items():
                     held[name].copy_(value)
 
-            return TimedCalls(message, module, self._the_clock(), device=self._device, restore=restore)
+            return TimedCalls(message, module, self._get_clock(), device=self._device, restore=restore)
 
         try:
-            with torch.no_grad(), self._as_asked():
+            with torch.no_grad(), self._in_precision():
                 self._timed, answer = timed_calls.answer(self._timed, message, make)
         except torch.OutOfMemoryError as error:
             self._timed = None
@@ -302,29 +310,30 @@ class ReferenceWorker:
         return answer
 
     def ceiling(self, message: dict[str, Any]) -> dict[str, Any]:
-        """What the device's memory allows (GPU only) and, if asked, which inputs matter element by element."""
-        clock = self._the_clock()
+        """Answers with the peak memory bandwidth and the L2 size of the GPU and, if `matters`, with which inputs matter element
+        by element (`verify/integrity/speed_of_light.py`)."""
+        clock = self._get_clock()
         facts: dict[str, Any] = {"bandwidth": clock.peak_bandwidth(), "l2": clock.l2_bytes()}
         if message["matters"]:
-            self._hold(message["state"])
+            self._use_state(message["state"])
             tensors = wire.read_tensors(Path(message["given"]), device=self._device)
             args, kwargs = wire.decode(message["structure"], tensors, self._device)
             module = self._loaded().module
-            with self._as_asked():
+            with self._in_precision():
                 facts["matters"] = ceiling.matters(lambda args, kwargs: run(module, args, kwargs), args, kwargs, tensors)
         return facts
 
     def _eager_ms(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
         module = self._loaded().module
-        with torch.no_grad(), self._as_asked():
+        with torch.no_grad(), self._in_precision():
             for _ in range(3):
                 module(*args, **kwargs)
-            took = eager(self._the_clock(), lambda: module(*args, **kwargs), _EAGER_CALLS)
+            took = eager(self._get_clock(), lambda: module(*args, **kwargs), _EAGER_CALLS)
         self._set(self._original)
-        self._holds = ""
+        self._state_file = ""
         return took
 
-    def _the_clock(self) -> DeviceClock:
+    def _get_clock(self) -> DeviceClock:
         if self._clock is None:
             self._clock = DeviceClock()
         return self._clock
@@ -334,20 +343,24 @@ class ReferenceWorker:
             raise RuntimeError("no reference is loaded")
         return self._reference
 
-    def _names(self) -> set[str]:
+    def _parameter_names(self) -> set[str]:
         return {name for name, _ in self._loaded().module.named_parameters(remove_duplicate=False)}
 
-    def _described(self) -> list[dict[str, Any]]:
-        """What is known of each name of the state as constructed (`lacking.Held`)."""
+    def _describe_state(self) -> list[dict[str, Any]]:
+        """The fields of a `ReferenceTensor` (`verify/inputs/input_terms.py`) for each name of the state as constructed.
+
+        `tied`: the first name of the same memory, seen through the same shape and strides.
+        """
         first: dict[Any, str] = {}
-        told = []
+        parameters = self._parameter_names()
+        facts = []
         for name, value in self._state().items():
-            place = (value.data_ptr(), value.shape, value.stride(), value.dtype) if value.numel() else (name,)
-            told.append({
-                "name": name, "shape": list(value.shape), "parameter": name in self._names(), "constant": constant(value),
-                "tied": first.setdefault(place, name), "floating": value.is_floating_point(),
+            memory = (value.data_ptr(), value.shape, value.stride(), value.dtype) if value.numel() else (name,)
+            facts.append({
+                "name": name, "shape": list(value.shape), "parameter": name in parameters, "constant": constant(value),
+                "tied": first.setdefault(memory, name), "floating": value.is_floating_point(),
             })  # fmt: skip
-        return told
+        return facts
 
     def _state(self) -> dict[str, torch.Tensor]:
         state = self._loaded().module.state_dict()
@@ -359,8 +372,9 @@ class ReferenceWorker:
                 tensor.copy_(values[name])
 
     @contextlib.contextmanager
-    def _as_asked(self) -> Iterator[None]:
-        """The precision that was asked for: the reference's own error sets the bound, so it runs as the user would run it."""
+    def _in_precision(self) -> Iterator[None]:
+        """A context with autocast to the session's precision: the reference's own error sets the bound, so it runs as the user
+        would run it."""
         if self._precision in ("fp16", "bf16"):
             dtype = torch.float16 if self._precision == "fp16" else torch.bfloat16
             with torch.autocast(self._device, dtype=dtype):
@@ -370,11 +384,14 @@ class ReferenceWorker:
 
 
 class LostContext(Exception):
-    """Of a CUDA device: only another process has one again."""
+    """The process has lost its CUDA context: only a new process can use the GPU again."""
 
 
 def main(channel: Channel, scratch: Path, target: Target) -> None:
-    """Answer the judge until it hangs up."""
+    """Answers the judge's messages until it closes the channel.
+
+    Kinds of errors: "bad_input" (the user's reference), "memory", "crash" (this process is of no use any more), "error".
+    """
     host_memory.keep_freed()
     worker = ReferenceWorker(scratch, target)
     handlers = {
@@ -403,7 +420,7 @@ def main(channel: Channel, scratch: Path, target: Target) -> None:
             answer = {"error": f"The reference does not fit into memory: {detail}.", "kind": "bad_input"}
         except Exception as error:
             answer = {"error": traceback.format_exc(), "kind": "error" if worker.alive() else "crash"}
-            if lack := out_of_memory.asked_for(error):  # while it was looked at: its own forward still had room
+            if lack := out_of_memory.asked_for(error):  # while it was examined: its own forward had enough memory
                 answer = {"error": f"The reference takes too much memory to be judged: {lack}.", "kind": "bad_input"}
         channel.send(answer | {"id": message["id"]})
 

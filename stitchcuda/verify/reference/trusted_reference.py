@@ -1,8 +1,9 @@
-"""A trusted reference that other ways of running it are held against: inputs, answers, the verifier's bound (torch).
+"""Compares other ways to run a reference (graph, compiled) with its eager outputs, within the judge's error bound.
 
-It compares outputs, written inputs and changed state, and leaves everything as it was. It times nothing and knows no program.
-Where to look next: `verify/reference/baselines_worker.py`, which uses it; `verify/compare/bound.py` and
-`verify/reference/float64_truth.py`, which the judge rests on too.
+A way agrees when its outputs, written inputs and changed buffers are within the bound on the inputs of each seed in SEEDS. The
+bound is measured as for a program: eager against float64. It times nothing, runs no generated program, and puts buffers back.
+Where to look next: `verify/reference/baselines_worker.py` (who uses it), `verify/compare/bound.py` (the bound),
+`verify/reference/float64_truth.py` (the float64 run).
 """
 
 from __future__ import annotations
@@ -23,16 +24,16 @@ from stitchcuda.verify.messages.shared_tensors import remade
 from stitchcuda.verify.reference.float64_truth import name_outputs, run, run64
 from stitchcuda.verify.reference.reference import load_reference
 
-SEEDS = (0, 1)                             # input sets that outputs are compared on; times are of the first
-LOAD_S = 120.0                             # as the verifier allows
+SEEDS = (0, 1)                             # of the inputs that outputs are compared on; calls are timed on the first
+LOAD_S = 120.0                             # seconds to load the reference, as the judge allows
 _AUTOCAST: dict[Precision, torch.dtype] = {"fp16": torch.float16, "bf16": torch.bfloat16}
 
 
 class TrustedReference:
-    """One loaded reference: inputs, what it answers, and how far others may be from that."""
+    """A loaded reference with its inputs, its outputs on them, and the bound for other outputs."""
 
     def __init__(self, path: Path, device: str, precision: Precision) -> None:
-        """Raises `BadInput` for a reference that cannot be loaded or judged by."""
+        """Loads and runs the reference. Raises `BadInput` where that fails or its outputs do not repeat."""
         if precision == "tf32":
             torch.backends.cuda.matmul.allow_tf32 = True
             torch.backends.cudnn.allow_tf32 = True
@@ -41,45 +42,49 @@ class TrustedReference:
         reference.examine()
         self.module = reference.module
         inputs = [reference.inputs(seed) for seed in SEEDS]
-        same = [one for one in inputs if _shapes(one) == _shapes(inputs[0])]
-        self.inputs = same                 # (args, kwargs); others would be other programs to a compiler
-        with self.as_asked():
-            self._expected = [run(self.module, *one) for one in same]
-        if precision in _AUTOCAST:         # the program's outputs have the reference's own dtypes
-            plain = run(self.module, *same[0])
-            self._expected = [{name: value.to(plain[name].dtype) for name, value in one.items()} for one in self._expected]
-        self._expected = [_on_cpu(one) for one in self._expected]
-        self._exact = [_on_cpu(run64(self.module, *one)) for one in same]
+        # Each (args, kwargs). Inputs of other shapes would make a compiler compile again.
+        self.inputs = [given for given in inputs if _shapes(given) == _shapes(inputs[0])]
+        with self.in_precision():
+            self._expected = [run(self.module, *given) for given in self.inputs]
+        if precision in _AUTOCAST:         # outputs are compared in the dtypes that the reference has without autocast
+            plain = run(self.module, *self.inputs[0])
+            self._expected = [
+                {name: value.to(plain[name].dtype) for name, value in outputs.items()} for outputs in self._expected
+            ]
+        self._expected = [_on_cpu(outputs) for outputs in self._expected]
+        self._exact = [_on_cpu(run64(self.module, *given)) for given in self.inputs]
         names = self._expected[0].keys()
         measures = {
             name: [bound.measured(own[name], exact[name]) for own, exact in zip(self._expected, self._exact, strict=True)]
             for name in names
         }
         self._bounds = {name: bound.pooled(these) for name, these in measures.items()}
+        # Positions of the input tensors that a call writes to.
         self.written = [int(name.removeprefix("input:")) for name in names if name.startswith("input:")]
         state = dict(self.module.named_parameters()) | dict(self.module.named_buffers())
         self._changing = {name: state[name.removeprefix("buffer:")] for name in names if name.startswith("buffer:")}
         self._before = {name: value.detach().clone() for name, value in self._changing.items()}
 
     @contextlib.contextmanager
-    def as_asked(self) -> Iterator[None]:
-        """No gradients, and the precision that was asked for."""
+    def in_precision(self) -> Iterator[None]:
+        """A context without gradients and with autocast to the precision given at construction."""
         dtype = _AUTOCAST.get(self._precision)
         with torch.no_grad(), torch.autocast(self.device, dtype=dtype) if dtype else contextlib.nullcontext():
             yield
 
     def restore(self) -> None:
-        """Put back the state that a call changes."""
+        """Puts back the buffers and parameters that a call changes."""
         with torch.no_grad():
             for name, value in self._before.items():
                 self._changing[name].copy_(value)
 
     def disagreement(self, call: Callable[..., Any]) -> str:
-        """How what a call computes differs from the reference; "" within the bound."""
+        """Calls `call` on copies of the inputs. Returns "" where all it computes is within the bound, else what differs first,
+        such as "output: largest error …"."""
         for given, expected, exact in zip(self.inputs, self._expected, self._exact, strict=True):
-            args, kwargs = copied(given)
+            args, kwargs = copy_arguments(given)
             self.restore()
-            with self.as_asked():
+            with self.in_precision():
                 found = {name: value.clone() for name, value in name_outputs(call(*args, **kwargs)).items()}
             leaves = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
             found |= {f"input:{number}": leaves[number] for number in self.written}
@@ -95,20 +100,20 @@ class TrustedReference:
         return ""
 
     def precision(self) -> str:
-        """What is set now, in words: a compiler or the reference itself may have changed it."""
+        """Returns the settings in force now, in words: a compiler or the reference itself may have changed them."""
         dtype = _AUTOCAST.get(self._precision)
-        products, convolutions = (_fp32(one) for one in (torch.backends.cuda.matmul, torch.backends.cudnn))
+        products, convolutions = (_fp32(backend) for backend in (torch.backends.cuda.matmul, torch.backends.cudnn))
         autocast = str(dtype).removeprefix("torch.") if dtype else "none"
         return f"fp32 products {products}, convolutions {convolutions}, autocast {autocast}"
 
 
-def copied(given: tuple[Any, Any]) -> tuple[Any, Any]:
-    """Copies that keep strides and what shares memory."""
+def copy_arguments(given: tuple[Any, Any]) -> tuple[Any, Any]:
+    """Returns copies of (args, kwargs) that keep strides; tensors that share memory share it in the copies too."""
     return remade(given, lambda tensor: copy.deepcopy(tensor.detach()))  # type: ignore[no-any-return]
 
 
 def _fp32(backend: Any) -> str:
-    """Whether a backend takes TF32 for fp32, by the older of torch's two switches or the newer, which excludes it."""
+    """Whether a backend computes fp32 in TF32. Reading torch's older switch raises where the newer one was set."""
     try:
         return "TF32" if backend.allow_tf32 else "fp32"
     except RuntimeError:
