@@ -1,9 +1,13 @@
-"""Capture: an `nn.Module` with example inputs becomes an `OpGraph` (torch; runs in the reference worker only).
+"""Captures an `nn.Module`, called with example inputs, as an `OpGraph` (uses torch: runs in the reference worker only).
 
-torch.export gives the operators of one forward pass, undecomposed. They are run once more on fake tensors, one by one, for what
-the export does not say: real strides, who shares whose memory, what is written in place (`compiler/capture/walk.py`). In-place
-operators on temporaries become their functional form where nothing can tell the difference (`compiler/capture/inplace.py`). It
-never changes the module, and it decides nothing about fusion: see `compiler/regions/partition.py`.
+torch.export lists the operators of one forward pass, before decomposition. They are then run once more, one by one, on fake
+tensors (shapes without data) or on a GPU on copies of the real ones, to see what the export does not say: real strides, which
+tensors share memory, what is written in place. In-place operators on temporaries are replaced by their functional form where
+the results are the same. A module that cannot be captured gives a graph with `opaque` set. It never changes the module and
+decides nothing about fusion.
+
+Where to look next: `compiler/capture/walk.py` (the second run), `compiler/capture/inplace.py` (the functional forms),
+`compiler/regions/partition.py` (what is fused).
 """
 
 from __future__ import annotations

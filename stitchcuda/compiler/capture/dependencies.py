@@ -1,8 +1,12 @@
-"""What must stay in order in a captured graph: who writes which memory, and which nodes depend on which.
+"""Says which nodes of a captured graph must run before which, and which memory each node overwrites.
 
 Data dependencies alone are not enough: BatchNorm in training updates its statistics, and `x[:, 0] = 0` writes through a view
-of a value that later nodes read under its old name. Both the partitioner (a region must be convex) and the printer use this.
-It knows memory, not devices: streams and kernels are elsewhere.
+of a value that later nodes read under its old name. So two nodes stay in order when one of them writes memory that the other
+reads or writes. A node writes when its operator's name ends in `_`, or when it is a BatchNorm or InstanceNorm in training. It
+knows nothing of devices, streams or kernels.
+
+Where to look next: `compiler/regions/groups.py` (regions that respect this order), `compiler/printing/statement_order.py`
+(statements that do).
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""In-place operators on temporaries in their functional form (`relu_` → `relu`), so that regions can hold them.
+"""Replaces in-place operators on temporaries by their functional form (`relu_` by `relu`), so that regions can hold them.
 
-Safe means: the functional operator returns the same shape, dtype and strides, the memory belongs to a temporary, and nothing
-looks at that memory under an older name afterwards. Anything else stays in place; `compiler/capture/dependencies.py` keeps it
-in its place. Runs in the reference worker, as it asks torch which operators exist.
+It does so when the functional operator returns the same shape, dtype and strides, the memory belongs to a temporary (not to an
+input, parameter or buffer), and nothing reads that memory under an older name afterwards. All others stay in place, in their
+order. It asks torch which operators exist, so it runs in the reference worker.
+
+Where to look next: `compiler/capture/walk.py` (its caller), `compiler/capture/dependencies.py` (the order of in-place writes).
 """
 
 from __future__ import annotations

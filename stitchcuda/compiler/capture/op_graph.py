@@ -1,9 +1,11 @@
-"""The captured operator graph as plain records: what `compiler/capture/capture.py` writes and everything else reads. No torch
-in here.
+"""Defines the captured operator graph: nodes, tensors, state and in-place updates as plain records. No torch in here.
 
-Stored as JSON in the workspace, never as an ExportedProgram: torch differs between hosts. Operators are torch's names
-(`aten.layer_norm.default`) on the graph before decomposition, so `linear`, `scaled_dot_product_attention` and `lstm` stay
-whole. `regions` in `compiler/regions/partition.py` cut it; `compiler/printing/program.py` prints it as Python.
+Graphs are stored as JSON in the workspace, never as an ExportedProgram, because torch differs between hosts. Operators have
+torch's names (`aten.layer_norm.default`) from the graph before decomposition, so `linear`, `scaled_dot_product_attention` and
+`lstm` stay whole.
+
+Where to look next: `compiler/capture/capture.py` (makes it), `compiler/regions/partition.py` (cuts it into regions),
+`compiler/printing/program.py` (prints it as Python).
 """
 
 from __future__ import annotations

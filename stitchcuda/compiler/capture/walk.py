@@ -1,7 +1,11 @@
-"""The second run of an exported program: operator by operator on fake tensors, into records (torch; reference worker only).
+"""Runs an exported program operator by operator and writes down each as a node (torch; reference worker only).
 
-It finds strides, shared memory and in-place writes by looking at tensors, not by knowing operators, and gives every value the
-name that torch.export gave it. What a person calls is `compiler/capture/capture.py`.
+The run is on fake tensors, or on copies of the real ones when observing. Strides, shared memory and in-place writes are found
+by comparing tensors before and after each operator, not by a list of operators; every value keeps the name that torch.export
+gave it. Control flow, sizes that depend on the data, autocast inside forward and tensors that are not strided raise
+`Uncapturable`.
+
+Where to look next: `compiler/capture/capture.py` (what callers use), `compiler/capture/dependencies.py` (declared writes).
 """
 
 from __future__ import annotations

@@ -1,7 +1,10 @@
-"""A kernel's loops in the form that code is generated from: few axes, the fastest last, every access with its strides on them.
+"""Brings a kernel's loops into the form that code is generated from: few axes, the fastest last.
 
-Axes of size one go, axes that every access walks as one are merged, and the order of kept and of reduced axes follows memory.
-Which threads run the loops is decided in `compiler/codegen/schedules.py`; nothing here knows of CUDA.
+Axes of size one are dropped, neighbouring axes that every access walks as one are merged, and the order of kept and of reduced
+axes follows memory: the access that moves most bytes decides. It does not choose which threads run the loops, and knows
+nothing of CUDA.
+
+Where to look next: `compiler/lower/ir.py` (the kernel it starts from), `compiler/codegen/schedules.py` (which threads run it).
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""The few device functions that generated kernels share, as text; each file gets only those that it calls.
+"""Holds the device functions that generated kernels call, as text; each file gets only those that it needs.
 
-Plain CUDA C++17: shuffles, barriers and shared memory, nothing that needs PTX. Reductions have a fixed order, so a kernel gives
-the same bits every time.
+They are plain CUDA C++17: shuffles, barriers and shared memory, nothing that needs PTX. Reductions have a fixed order, so a
+kernel gives the same bits every time.
+
+Where to look next: `compiler/codegen/source_file.py` (puts them into a file), `compiler/codegen/expressions.py` (names them).
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
-"""CUDA C++ for one kernel of the kernel language: chooses a schedule, writes the `.cu` file and its tvm-ffi binding.
+"""Writes CUDA C++ for one kernel of the kernel language: picks a schedule, writes the `.cu` file and its binding.
 
-`compiler/codegen/canonical_nest.py` brings the loops into a canonical form, `compiler/codegen/schedules.py` lists ways to run
-them, and one emitter per family writes the text: `compiler/codegen/pointwise_kernel.py`,
-`compiler/codegen/transpose_kernel.py`, `compiler/codegen/row_kernel.py`, `compiler/codegen/split_kernel.py`. Deterministic;
-knows no models.
+Each schedule is a variant; number 0 is the best guess, and a caller that measures can ask for the others. One emitter per kind
+of schedule writes the text. The same kernel and variant give the same bytes. It knows no models and runs nothing.
+
+Where to look next: `compiler/codegen/canonical_nest.py` (the loops' form), `compiler/codegen/schedules.py` (the variants),
+`compiler/codegen/pointwise_kernel.py`, `compiler/codegen/transpose_kernel.py`, `compiler/codegen/row_kernel.py`,
+`compiler/codegen/split_kernel.py` (the emitters).
 """
 
 from __future__ import annotations

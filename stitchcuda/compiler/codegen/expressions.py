@@ -1,8 +1,10 @@
-"""C++ expressions for the steps of a kernel: types, literals, conversions, and torch's meaning of each function.
+"""Writes C++ expressions for the steps of a kernel: types, literals, conversions, and torch's meaning of each function.
 
-It never decides where a value lives or which loop it is computed in (see `compiler/codegen/points.py`). Functions that C has no
-word for are named here and defined in `compiler/codegen/device_functions.py`. No fast-math: every function keeps the accuracy
-of CUDA's default library.
+No fast-math: every function keeps the accuracy of CUDA's default library. It never decides where a value lives or which loop
+it is computed in.
+
+Where to look next: `compiler/codegen/points.py` (statements around the expressions), `compiler/codegen/device_functions.py`
+(functions that C++ lacks).
 """
 
 from __future__ import annotations

@@ -1,7 +1,10 @@
-"""Code for points of a nest: loads, steps and stores of one vector of neighbouring points. Shared by every schedule.
+"""Writes loads, steps and stores for a vector of neighbouring points of a nest; every schedule uses it.
 
 A schedule decides which thread handles which points and in how many passes; it gives the coordinates' C++ text and says which
-values are already there. This module writes the statements between.
+values are there already. This module writes the statements between, and decides which accesses are wide (`Points.mode`).
+
+Where to look next: `compiler/codegen/expressions.py` (right-hand sides), `compiler/codegen/pointwise_kernel.py` (the simplest
+user).
 """
 
 from __future__ import annotations

@@ -1,7 +1,10 @@
-"""Pointwise kernels: no reductions, one visit per point, wide accesses where memory allows them.
+"""Emits kernels without reductions: each point is visited once, with wide accesses where memory allows them.
 
-Each thread handles `vectors` groups of `width` neighbours, a block apart, with all loads out before the first use. A tensor
-that is contiguous over the whole nest is moved 16 bytes at a time even where rows have an odd length (`flat`).
+Each thread handles `vectors` groups of `width` neighbours, the groups a block apart, and makes all loads before the first use.
+A tensor that is contiguous over the whole nest is moved 16 bytes at a time even where rows have an odd length (`flat`).
+
+Where to look next: `compiler/codegen/schedules.py` (chooses width and vectors), `compiler/codegen/transpose_kernel.py` (where
+loads and stores run along different axes).
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""The rows' side of a kernel: which row a thread works on, the values it has once per row, and the stores made once per row.
+"""Writes what a reducing kernel does once per row: finding the thread's row, values per row, stores per row.
 
-`compiler/codegen/row_kernel.py` adds the sweeps over a row's points and the reductions that end them.
+A row is one point of the kept axes. Where rows do not fill the last block, idle threads follow the last row and store nothing.
+
+Where to look next: `compiler/codegen/row_kernel.py` (adds the loops over a row's points and the reductions that end them).
 """
 
 from __future__ import annotations

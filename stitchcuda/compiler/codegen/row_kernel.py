@@ -1,8 +1,11 @@
-"""Kernels that reduce rows: one or more threads per row, values kept in registers or shared memory between passes, or re-read.
+"""Emits kernels that reduce rows: one or more threads per row, in one or more passes over its points.
 
-`compiler/codegen/thread_mapping.py` says how rows are spread over threads, `compiler/codegen/row_passes.py` what each pass
-computes, `compiler/codegen/row_frame.py` writes what happens once per row; here are the sweeps over a row's points.
-`compiler/codegen/split_kernel.py` uses the same writer for rows that blocks share.
+Between passes, values stay in registers or shared memory, or are read again. This file writes the loops over a row's points and
+the reductions over threads.
+
+Where to look next: `compiler/codegen/thread_mapping.py` (how rows are spread over threads), `compiler/codegen/row_passes.py`
+(what each pass computes), `compiler/codegen/row_frame.py` (what happens once per row), `compiler/codegen/split_kernel.py` (rows
+that several blocks share).
 """
 
 from __future__ import annotations

@@ -1,7 +1,10 @@
-"""What each pass over a row computes: which values it needs, which it leaves for later passes, and which rows' values it reads.
+"""Plans the passes over a row: which values each computes, keeps for later passes, and reads per row.
 
 A nest with reductions runs in `depth + 1` passes: pass p ends in the reductions of level p + 1. Between passes a full value is
-kept (in registers or shared memory) or computed again from the loads. No C++ in here.
+kept (in registers or shared memory) or computed again; it is computed again when that takes no costly function and no more
+bytes than keeping it. No C++ in here.
+
+Where to look next: `compiler/codegen/row_kernel.py` (writes the passes), `compiler/codegen/thread_mapping.py`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,12 @@
-"""Which schedules suit a nest, best guess first. Pure arithmetic over sizes, strides and types; emitters write the texts.
+"""Chooses the schedules that suit a nest, best guess first: at most six, by arithmetic over sizes, strides and types.
 
-Constants are those of a Hopper GPU (132 multiprocessors, 2048 threads and 64 K registers each, 227 KB of shared memory per
-block); they only decide how work is spread, never whether a kernel is right.
+Without reductions: pointwise, or tiles where loads and stores run along different axes. With reductions: threads along the
+columns where memory runs along a kept axis, else along the rows; several blocks share a row where rows alone would leave most
+of the GPU idle. Constants are those of a Hopper GPU (132 multiprocessors, 2048 threads and 64 K registers each, 227 KB of
+shared memory per block); they only decide how work is spread, never whether a kernel is right. It writes no C++.
+
+Where to look next: `compiler/codegen/pointwise_kernel.py`, `compiler/codegen/transpose_kernel.py`,
+`compiler/codegen/thread_mapping.py` (what each schedule's numbers mean), `compiler/codegen/emit.py` (takes them by number).
 """
 
 from __future__ import annotations

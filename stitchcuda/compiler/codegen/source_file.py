@@ -1,8 +1,9 @@
-"""Puts a generated `.cu` file together: heading, constants, device functions, kernels, and the launcher on raw pointers.
+"""Assembles a generated `.cu` file: heading, constants, device functions, kernels, and the launcher on raw pointers.
 
-The launcher returns a `cudaError_t` as int and never synchronises. Where kernels use wide accesses it looks at the pointers'
-alignment and takes the element-wise instance when they are not aligned. See `compiler/codegen/binding.py` for the checks before
-it.
+The launcher returns a `cudaError_t` as int and never synchronises. Where kernels use wide accesses, it calls the instance with
+16-byte accesses when every pointer is aligned to 16 bytes, and the element-by-element instance otherwise. It checks no tensor.
+
+Where to look next: `compiler/codegen/binding.py` (checks the tensors first), `compiler/codegen/device_functions.py`.
 """
 
 from __future__ import annotations

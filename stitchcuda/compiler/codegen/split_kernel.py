@@ -1,7 +1,11 @@
-"""Reductions that several blocks share, for nests with too few rows to fill a GPU. No atomics: the same bits every time.
+"""Emits reductions whose rows several blocks share, for nests with too few rows to fill a GPU.
 
-One kernel per pass. Each block reduces its part of a row and leaves a partial result in the workspace; every block of the next
-kernel joins the partial results of its row first. The last kernel makes the stores.
+There is one kernel per pass. Each block reduces its part of a row and writes a partial result to the workspace; every block of
+the next kernel first combines the partial results of its row. The last kernel makes the stores. No atomics are used, so a
+kernel gives the same bits every time.
+
+Where to look next: `compiler/codegen/row_kernel.py` (the same for rows within a block), `compiler/codegen/schedules.py` (when
+rows are split).
 """
 
 from __future__ import annotations

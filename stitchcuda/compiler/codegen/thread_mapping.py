@@ -1,7 +1,10 @@
-"""How rows are spread over threads, and what follows from it: where vectors lie, which loads repeat, which constants are named.
+"""Describes how rows are spread over threads, and derives vectors, repeated loads and named constants from it.
 
-Two mappings. *Rows*: the threads of a row run along the reduced axes, vectors too. *Columns*: threads and vectors run along the
-kept axes, so that a reduction over a slow axis still reads whole lines; `lanes` threads share a column. No C++ statements here.
+There are two mappings. *Rows*: the threads of a row run along the reduced axes, and so do vectors. *Columns*: threads and
+vectors run along the kept axes, so that a reduction over a slow axis still reads whole cache lines; `lanes` threads share a
+column. No C++ statements here.
+
+Where to look next: `compiler/codegen/schedules.py` (chooses a mapping), `compiler/codegen/row_kernel.py` (writes the kernel).
 """
 
 from __future__ import annotations

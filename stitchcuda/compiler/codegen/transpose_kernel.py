@@ -1,7 +1,9 @@
-"""Pointwise kernels whose loads and stores run along different axes: a square tile goes through shared memory.
+"""Emits pointwise kernels whose loads and stores run along different axes: square tiles go through shared memory.
 
 Lanes run along the loads' fastest axis while a tile is filled, and along the stores' fastest axis while it is emptied, so both
-sides touch whole lines. Other loads are read where the tile is emptied.
+sides touch whole cache lines. Loads that already run along the stores' axis are read where the tile is emptied.
+
+Where to look next: `compiler/codegen/schedules.py` (when tiles are tried), `compiler/codegen/pointwise_kernel.py`.
 """
 
 from __future__ import annotations

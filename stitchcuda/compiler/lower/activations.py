@@ -1,6 +1,8 @@
-"""Lowering rules for activations, by the formulas of torch's own kernels (aten/src/ATen/native/cuda/Activation*.cu).
+"""Lowers activation functions, by the formulas of torch's own kernels (aten/src/ATen/native/cuda/Activation*.cu).
 
-Each is a few pointwise steps; gated ones read their two halves in place. Arithmetic is in `compiler/lower/pointwise.py`.
+Each becomes a few pointwise steps. `glu` loads the two halves of its input in place, so that input has to be in memory.
+
+Where to look next: `compiler/lower/call.py` (what a rule is given), `compiler/lower/pointwise.py` (arithmetic).
 """
 
 from __future__ import annotations

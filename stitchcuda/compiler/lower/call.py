@@ -1,6 +1,10 @@
-"""One operator call as a lowering rule sees it: its arguments by position or name, as values of the nest or as numbers.
+"""Gives a lowering rule its operator call: arguments by position or name, as values of the nest or as numbers.
 
-Rules are functions of a `OperatorCall`; the tables that name them are in the `lower_*.py` files.
+A rule is a function from an `OperatorCall` to the values that the operator returns, or to `()` when it stored them itself. A
+rule raises `CannotLower` for arguments that it has no formula for; the operator then stays a library call.
+
+Where to look next: `compiler/lower/pointwise.py`, `compiler/lower/activations.py`, `compiler/lower/reductions.py` and
+`compiler/lower/data_movement.py` (the rules, each with a table `RULES`), `compiler/lower/nest.py` (what they build with).
 """
 
 from __future__ import annotations

@@ -1,6 +1,11 @@
-"""Lowering rules that move data or make it from nothing: copying reshapes, repeats, triangles, constants, ranges, cat.
+"""Lowers operators that move or create data: copying reshapes, repeats, triangles, constants, ranges, cat and stack.
 
-Views that copy nothing are not here: `compiler/lower/lower.py` folds them into loops and strides.
+`cat` and `stack` are lowered for at most `MOST_PARTS` parts of equal size. Operators in `SOURCES` create a tensor from numbers
+alone: a kernel computes them where they are read, and they never get a kernel of their own. Views that copy nothing are not
+here.
+
+Where to look next: `compiler/lower/lower.py` (folds views into loops and strides), `compiler/lower/call.py` (what a rule is
+given).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Element types by torch's names: their size, and the type that a kernel computes them in.
+"""Lists element types by torch's names: their size in bytes, and the type that a kernel computes them in.
 
-Only tables and two roundings. It never decides what an operator returns (the captured graph says so). See
-`compiler/lower/loops.py`.
+Half types compute in float32 and all integers in int64. It never decides what an operator returns: the captured graph says so.
+
+Where to look next: `compiler/lower/nest.py` (uses the compute types), `compiler/codegen/expressions.py` (their C++ types).
 """
 
 from __future__ import annotations

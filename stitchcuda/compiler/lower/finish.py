@@ -1,7 +1,10 @@
-"""From collected steps to a `Kernel`: checks that they fit one nest, orders and joins the loops, numbers the values.
+"""Turns collected steps into a `Kernel`: checks that they fit one nest, orders and merges its loops, numbers its values.
 
-What must hold (else `CannotLower`): no value runs over the same loop twice; all reductions run over the same loops, and
-over values that need the whole nest; what is stored is a point or a row of the nest, so nothing is written twice.
+It raises `CannotLower` unless: no value runs over the same loop twice; all reductions run over the same loops, and over values
+that span the whole nest; each stored value is one per point or one per row of the nest, so nothing is written twice; the nest
+has at most `MOST_AXES` loops. Loops follow the memory order of what is stored.
+
+Where to look next: `compiler/lower/nest.py` (collects the steps), `compiler/lower/loops.py` (loops that are still being split).
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
-"""Loops that are still being split: the algebra that lets differently shaped tensors share one nest.
+"""Splits and matches loops symbolically, so that differently shaped tensors can share one loop nest.
 
 A tensor's dimension is a list of loops, outermost first; their sizes multiply to the dimension's, and a dimension of size one
-has none. Views regroup the lists. Matching two dimensions splits loops at common factors and then ties them together, so
-`(tokens, heads * width)` and `(tokens, heads, width)` meet in three loops. No strides and no arithmetic here: see
-`compiler/lower/nest.py`.
+has none. Views regroup the lists. Matching two dimensions splits loops at common factors and then makes both run over the
+same loops, so `(tokens, heads * width)` and `(tokens, heads, width)` meet in three loops. Sizes that do not divide each other
+raise `CannotLower`. No strides and no arithmetic here.
+
+Where to look next: `compiler/lower/nest.py` (uses it for each step), `compiler/lower/finish.py` (makes the loops final).
 """
 
 from __future__ import annotations

@@ -1,8 +1,11 @@
-"""From a region of the captured graph to a `Kernel`, and from the kernel back to the graph's value names.
+"""Lowers a region of the captured graph to a `Kernel`, and says which graph values fill the kernel's arguments.
 
 `lower` walks the region's nodes in order, asks each operator's rule for steps, folds views into loops and strides, and stores
-what somebody outside needs. Which nodes belong together is decided in `compiler/regions/partition.py`;
-`compiler/codegen/emit.py` writes the CUDA.
+every value that is returned or read outside of the region. `RULES` is the table of operators that can be lowered. It raises
+`CannotLower`, with one clause that says why, and never decides which nodes belong together.
+
+Where to look next: `compiler/lower/call.py` (what a rule is), `compiler/lower/nest.py` (how steps are collected),
+`compiler/regions/partition.py` (decides what is fused), `compiler/codegen/emit.py` (writes the CUDA).
 """
 
 from __future__ import annotations

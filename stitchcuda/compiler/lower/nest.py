@@ -1,8 +1,10 @@
-"""A kernel under construction: lowering rules add loads, pointwise steps, reductions and stores; `finish` makes the `Kernel`.
+"""Collects the steps of a kernel: lowering rules add loads, pointwise steps, reductions and stores to a `NestBuilder`.
 
-Shapes follow torch's broadcasting from the right. Loops stay symbolic (`compiler/lower/loops.py`) until `finish`, which orders
-them by the memory order of what is stored, joins neighbours, drops dead steps and computes equal steps once. It knows no
-operator: the rules are in `compiler/lower/pointwise.py` and `compiler/lower/reductions.py`.
+Shapes follow torch's broadcasting from the right. Loops stay symbolic until `finish`, which orders them by the memory order of
+what is stored, merges neighbours, drops unused steps and computes equal steps once. It knows no operator.
+
+Where to look next: `compiler/lower/loops.py` (symbolic loops), `compiler/lower/finish.py` (makes the `Kernel`),
+`compiler/lower/pointwise.py` and `compiler/lower/reductions.py` (rules that use it).
 """
 
 from __future__ import annotations

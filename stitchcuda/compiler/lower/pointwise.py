@@ -1,7 +1,9 @@
-"""Lowering rules for operators that work element by element: arithmetic, comparisons, selections, conversions.
+"""Lowers operators that work element by element: arithmetic, comparisons, selections, conversions.
 
-Formulas are those of torch's own kernels (aten/src/ATen/native/cuda/Binary*.cu and Unary*.cu), so that a program's error is
-eager's. Half types compute in fp32 throughout. Activations are in `compiler/lower/activations.py`, reductions in
+Formulas are those of torch's own kernels (aten/src/ATen/native/cuda/Binary*.cu and Unary*.cu), so that a program's rounding
+error is that of eager. Half types compute in fp32 throughout. Whole exponents up to `LARGEST_INTEGER_POWER` become products.
+
+Where to look next: `compiler/lower/call.py` (what a rule is given), `compiler/lower/activations.py`,
 `compiler/lower/reductions.py`.
 """
 

@@ -1,7 +1,11 @@
-"""Lowering rules that reduce: sums and means, variances, vector norms, softmax, and the normalisation layers.
+"""Lowers operators that reduce: sums and means, variances, vector norms, softmax, and the normalisation layers.
 
 Numerics follow eager: variances in two passes (mean first, then squared distances), softmax after subtracting the maximum, all
-sums in fp32 or wider. A BatchNorm in training returns its result and updates its running statistics in place.
+sums in fp32 or wider. A BatchNorm in training returns its result and updates its running statistics in place. Positions
+(`argmax`, `max` with a dim) are not lowered.
+
+Where to look next: `compiler/lower/call.py` (what a rule is given), `compiler/lower/pointwise.py` (arithmetic),
+`compiler/lower/finish.py` (what one nest can hold).
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""Who makes each value of a captured graph, who reads it, and where it lies in memory.
+"""Indexes a captured graph: which node makes each value, which nodes read it, and where it lies in memory.
 
-Views are looked through: `leaf` says at which strides and offset of which stored tensor a view's elements are. It computes
-nothing and cuts nothing: `compiler/capture/dependencies.py` says what must stay in order, `compiler/regions/partition.py` cuts.
+It looks through views: `Flow.leaf` gives the strides and offset of a view's elements in the tensor that is stored. The tables
+`SAME_OFFSET` and `MOVED_OFFSET` name the operators that count as views. It computes nothing and decides no order and no cut.
+
+Where to look next: `compiler/capture/dependencies.py` (what must stay in order), `compiler/regions/partition.py` (cuts).
 """
 
 from __future__ import annotations

@@ -1,7 +1,10 @@
-"""How a program holds its state: tables of tensors, and the constructor that makes them (text, torch-free).
+"""Writes the part of a program that holds its state: tables of tensors, and the constructor that makes them.
 
-Parameters and persistent buffers are empty until load_state_dict; constants and non-persistent buffers come from
-`constants.safetensors`. What a forward pass does is `compiler/printing/forward_body.py`'s.
+Parameters and persistent buffers are filled with NaN (integers with zero) until load_state_dict; constants and non-persistent
+buffers come from `constants.safetensors`. It makes text only and needs no torch.
+
+Where to look next: `compiler/printing/forward_body.py` (the forward pass), `compiler/printing/prelude.py` (the functions that
+the constructor calls).
 """
 
 from __future__ import annotations

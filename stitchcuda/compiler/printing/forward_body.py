@@ -1,7 +1,11 @@
-"""The statements of a program's forward pass, in sections: one per block of the reference, repeated blocks as one method.
+"""Writes the statements of a program's forward pass, one section per block of the reference.
 
-It turns scheduled units into lines of Python; signature, contracts, state and loading of kernels are
-`compiler/printing/program.py`'s.
+A forward pass of more than `SPLIT_LINES` lines is split into a method per block, and blocks with equal text share a method. A
+block is a module up to its first number (`layers.3`), else its first name. Dead values of at least `_DELETE_BYTES` are deleted
+at the end of a section. It makes text only.
+
+Where to look next: `compiler/printing/statement_order.py` (the order of statements), `compiler/printing/idioms.py` (how an
+operator is written), `compiler/printing/program.py` (everything around the statements).
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""The forward pass of a program that replays itself as a CUDA graph: `forward` around `compute` (text, torch-free).
+"""Writes the forward pass of a program that replays itself as a CUDA graph: `forward` around `compute`.
 
-Only fresh results come from the graph, copied out of its buffers; results that are inputs or parameters, or views of them, are
-made in `forward`, so that callers see the same aliasing as with the reference. The class itself is `prelude.GraphReplay`.
+Results that the pass makes come from the graph and are copied out of its buffers. Results that are inputs or parameters, or
+views of them, are made in `forward`, so that callers see the same aliasing as with the reference. It makes text only.
+
+Where to look next: `compiler/printing/prelude.py` (the class `GraphReplay`), `compiler/printing/program.py` (the caller).
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""How an operator is written in Python: `F.linear(x, w, b)`, `x.view(8, 64)`, `a + b`, and `torch.ops.aten…` for the rest.
+"""Writes an operator as Python: `F.linear(x, w, b)`, `x.view(8, 64)`, `a + b`, and `torch.ops.aten…` for the rest.
 
-Each idiom calls exactly the operator that was captured, with the same arguments, so a program without kernels equals eager
-bit by bit. Torch-free: the tables below are the positional arguments of torch's operator schemas.
+Each form calls exactly the operator that was captured, with the same arguments, so a program without kernels equals eager
+bit by bit. The tables below are the positional arguments of torch's operator schemas; no torch is needed.
+
+Where to look next: `compiler/printing/forward_body.py` (the statements), `compiler/printing/variables.py` (the names).
 """
 
 from __future__ import annotations

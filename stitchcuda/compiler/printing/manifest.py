@@ -1,6 +1,10 @@
-"""`program.json`: what a program consists of and what it is for, so that nobody has to read its code to know.
+"""Writes and reads `program.json`: a program's kernels, tasks, input shapes, and what it was made from.
 
-Format 1. Torch-free. The program itself does not read it.
+It lets a reader know what is in a program without reading its code. The program itself never reads it. The format's number is
+`FORMAT`; a file of another format raises `BadInput`. No torch is needed.
+
+Where to look next: `compiler/printing/program.py` (writes the other files), `verify/inputs/secret_inputs.py` (uses the sizes
+that a program leaves free).
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""Writes a program: the captured graph, with kernels stitched in, as files that a person would want to read.
+"""Writes a program's files: the captured graph as Python, with calls of its kernels, for a person to read.
 
-`model_new.py` holds `ModelNew`, a plain module whose state_dict keys are the reference's; `kernels/` the CUDA sources and
-their bindings; `program.json` what it all is (`compiler/printing/manifest.py`). It needs torch, and with kernels
-`apache-tvm-ffi[cpp]`, but nothing of stitchcuda. The same arguments give the same bytes. Torch-free:
-`compiler/printing/idioms.py` says what operators look like, `compiler/printing/constructor.py` how state is held,
-`compiler/printing/prelude.py` is the code that programs share.
+`model_new.py` holds `ModelNew`, a plain module whose state_dict keys are the reference's; `kernels/` holds the CUDA sources and
+their bindings; `program.json` describes it all. A program needs torch, and with kernels `apache-tvm-ffi[cpp]`, but nothing of
+stitchcuda. The same arguments give the same bytes. No torch is needed here.
+
+Where to look next: `compiler/printing/forward_body.py` (the statements), `compiler/printing/constructor.py` (the state),
+`compiler/printing/manifest.py` (`program.json`), `compiler/printing/prelude.py` (code that programs share).
 """
 
 from __future__ import annotations

@@ -1,4 +1,10 @@
-"""The signature of a program's forward, its return statement, and what must hold of the arguments (torch-free text)."""
+"""Writes the signature of a program's forward, its return statement, and its checks of constant arguments.
+
+Tensors keep their names; everything else is fixed at the value that was captured, and another value raises ValueError in the
+program. It makes text only and needs no torch.
+
+Where to look next: `compiler/printing/program.py` (checks of shapes and modes), `compiler/printing/idioms.py` (values as text).
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,11 @@
-"""The order of a program's statements: library operators and kernel calls, each after everything it depends on.
+"""Orders a program's statements: library operators and kernel calls, each after everything it depends on.
 
-A kernel call stands for the nodes between its inputs and its outputs. Nodes that nobody needs any more fall away; what a call
-and the nodes around it do to shared memory (BatchNorm's statistics, in-place writes) stays in the reference's order. It
-writes no text: `compiler/printing/program.py` prints what this returns.
+A kernel call stands for the nodes between its inputs and its outputs. Nodes whose results nothing needs any more are left out;
+accesses to shared memory of which one writes (BatchNorm's statistics, in-place operators) keep the reference's order. Otherwise
+statements come in the reference's order where the kernels allow it. It writes no text.
+
+Where to look next: `compiler/printing/program.py` (prints what this returns), `compiler/capture/dependencies.py` (what a node
+writes).
 """
 
 from __future__ import annotations

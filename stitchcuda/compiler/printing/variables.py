@@ -1,7 +1,9 @@
-"""Readable names for a program's values: a submodule's result takes its name, a name is bound again once its value is dead.
+"""Names the values of a program readably: a submodule's result takes its name, `added` is a sum.
 
-Rebinding frees memory as early as eager does. Names depend on the graph and the order of statements only, so the same program
-is always printed the same way.
+A name is bound again once nothing reads its value any more, which frees memory as early as eager does. Names depend on the
+graph and the order of statements only, so the same program is always printed the same way.
+
+Where to look next: `compiler/printing/statement_order.py` (the order), `compiler/printing/forward_body.py` (the statements).
 """
 
 from __future__ import annotations

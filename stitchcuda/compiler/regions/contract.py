@@ -1,7 +1,9 @@
-"""The border of several regions taken together: which tensors come in, which must come out, and the operators between.
+"""Finds the inputs, outputs and operators of several regions taken together: what a task's kernels have to replace.
 
-This is the contract of a task whose fusion boundary holds more than one region. Views that lie wholly between them belong to
-it. Pure functions of the captured graph; `compiler/regions/partition.py` cuts the regions.
+A task whose fusion boundary holds more than one region shows this to whoever writes its kernels. Views that are made and read
+only inside belong to it. All functions are pure.
+
+Where to look next: `compiler/regions/partition.py` (cuts the regions), `engineers/prompt.py` (shows the contract).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Predicted times on a device, from bytes, flops and launches: eager, with regions stitched, as a CUDA graph, and the floor.
+"""Predicts milliseconds on a device from bytes, flops and launches: eager, with kernels of ours, as a CUDA graph.
 
-The model is a two-clock pipeline. The host issues operators one after another; the device runs each once it was issued and its
+The model has two clocks. The host issues operators one after another; the device runs each once it was issued and its
 predecessor has ended:
 
     device time of an operator = fixed time + max(bytes / (bandwidth * its share), flops / (matrix rate * its share))
@@ -8,9 +8,11 @@ predecessor has ended:
     host clock                 += the operator's share of launch_us
 
 so a program of many small operators costs what the host costs, a program of large ones what the device costs, and removing a
-launch saves little where the device is the bottleneck. Shares and fixed times: `compiler/regions/operator_rates.py`; ceilings:
-`DeviceFacts`, which are reached rates, not data sheets'. Nothing is measured here. Where to look next:
-`compiler/regions/floor.py`, the speed of light.
+launch saves little where the device is the bottleneck. Ceilings are those of `DeviceFacts`, which are reached rates and not
+data sheets'. Nothing is measured here.
+
+Where to look next: `compiler/regions/operator_rates.py` (shares and fixed times), `compiler/regions/operator_work.py` (bytes,
+flops, launches), `compiler/regions/floor.py` (speed of light).
 """
 
 from __future__ import annotations

@@ -1,11 +1,13 @@
-"""Speed of light: the time below which no program with the same algorithm goes, for one region and for the whole program.
+"""Computes the speed of light: the time below which no program with the same algorithm can go, per region and in all.
 
     floor = max(compulsory bytes / bandwidth, flops of products / matrix rate, launches * the least a launch takes)
 
-Pure functions of the captured graph and `DeviceFacts`, whose ceilings are reached rates; `DeviceFacts.measured` says whether
-they were measured. Fusing regions with each other removes bytes that a region alone needs, so the program's floor is below the
-sum over its regions. Nothing is predicted here: see `compiler/regions/cost.py`. The verifier's own refusal is
-`verify/integrity/speed_of_light.py`.
+All functions are pure: they take the captured graph and `DeviceFacts`, whose ceilings are reached rates;
+`DeviceFacts.measured` says whether they were measured. Fusing regions with each other removes bytes that a region alone needs,
+so the program's floor is below the sum over its regions. Nothing is predicted here, and no program is refused.
+
+Where to look next: `compiler/regions/cost.py` (predictions), `verify/integrity/speed_of_light.py` (refuses results that are
+faster than possible).
 """
 
 from __future__ import annotations

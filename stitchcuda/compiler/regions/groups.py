@@ -1,7 +1,10 @@
-"""Groups of nodes that will run as one, and whether joining some of them would tie a knot.
+"""Keeps groups of nodes that will run as one, and says whether joining some of them would make a cycle.
 
-The order that must be kept is `order.dependencies`: data, and accesses to the same memory. It knows nothing of operators or
-kernels; `compiler/regions/partition.py` decides what to join.
+Nodes can be joined when no path of dependencies leaves them and comes back. The dependencies are data, and accesses to the
+same memory where one writes. It knows nothing of operators or kernels.
+
+Where to look next: `compiler/capture/dependencies.py` (the order to keep), `compiler/regions/partition.py` (decides what to
+join).
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""How many bytes a kernel moves when each element it touches crosses the memory bus once.
+"""Counts the bytes that a kernel moves when each element it touches crosses the memory bus once.
 
-Compulsory traffic only: caches, sectors and second passes over a row are left out. Flops and launches are in
-`compiler/regions/operator_work.py`.
+This is compulsory traffic only: caches, sectors and second passes over a row are left out.
+
+Where to look next: `compiler/regions/operator_work.py` (bytes, flops and launches of eager operators),
+`compiler/regions/partition.py` (joins operators only where this does not grow).
 """
 
 from __future__ import annotations

@@ -1,8 +1,11 @@
-"""What one operator costs in eager mode: bytes moved, flops, kernel launches, whether the host has to wait for it.
+"""Counts what one operator costs in eager mode: bytes moved, flops, kernel launches, and whether the host waits for it.
 
-Bytes count each tensor argument once as far as it is read and each result once; views cost nothing. Flops count two per
-multiply-add of products and convolutions, one per element and arithmetic step elsewhere. Launch counts are those of torch's
-CUDA kernels (aten/src/ATen/native/cuda, 2.8 to 2.13). Times are made from these in `compiler/regions/cost.py`.
+Each tensor argument counts once, as far as it is read, and each result once; views cost nothing. Flops are two per
+multiply-add of products and convolutions, and one per element and arithmetic step elsewhere (`STEPS`). Launch counts
+(`LAUNCHES`, else 1) are those of torch's CUDA kernels (aten/src/ATen/native/cuda, 2.8 to 2.13).
+
+Where to look next: `compiler/regions/cost.py` (makes times from these), `compiler/regions/kernel_traffic.py` (bytes of
+generated kernels).
 """
 
 from __future__ import annotations

@@ -1,9 +1,12 @@
-"""Cuts the captured graph into regions: what one kernel of ours can do, what stays a library operator, what is a view.
+"""Cuts the captured graph into regions: each is one fused kernel, one library operator, or one view.
 
-Operators are joined greedily, heaviest shared tensor first, as long as the union stays convex (no path leaves and comes back,
-in-place updates included) and `lower` accepts it as one loop nest. So every region called fusible lowers. Equal regions,
-such as the blocks of a transformer, become one region with several instances. Times are not considered here: see
-`compiler/regions/cost.py`.
+Operators are joined greedily, pairs that share the heaviest tensor first, as long as: no dependency path leaves the union and
+comes back, in-place updates included; `lower` accepts it as one loop nest of at most `MOST_STEPS` steps and `MOST_ARGUMENTS`
+tensors; and it moves no more bytes than its parts. So every region of kind "fusible" can be lowered. Equal regions, such as the
+blocks of a transformer, become one region with several instances. Predicted times play no part.
+
+Where to look next: `compiler/lower/lower.py` (which operators can be lowered), `compiler/regions/groups.py` (cycles),
+`compiler/regions/cost.py` (times).
 """
 
 from __future__ import annotations
