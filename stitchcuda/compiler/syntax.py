@@ -14,7 +14,7 @@ import threading
 _ONE = threading.Lock()
 
 
-def parsed(text: str | bytes) -> ast.Module:
+def parse_module(text: str | bytes) -> ast.Module:
     """The tree of a module. Raises what `ast.parse` does: SyntaxError, ValueError, RecursionError or MemoryError."""
     with _ONE:
         return ast.parse(text)

@@ -56,7 +56,7 @@ def writes(node: Node) -> tuple[str, ...]:
     return ()
 
 
-def roots(graph: OpGraph) -> dict[str, str]:
+def memory_owners(graph: OpGraph) -> dict[str, str]:
     """The value that owns the memory of each value; itself for everything that is not a view or an in-place result."""
     owner = {spec.name: spec.name for spec in graph.inputs} | {entry.spec.name: entry.spec.name for entry in graph.state}
     for node in graph.nodes:
@@ -81,7 +81,7 @@ def dependencies(graph: OpGraph) -> dict[str, frozenset[str]]:
 
     Transitive edges are partly left out. The order of `graph.nodes` satisfies it by construction.
     """
-    owner = roots(graph)
+    owner = memory_owners(graph)
     producer = {output.name: node.name for node in graph.nodes for output in node.outputs}
     writer: dict[str, str] = {}
     readers: dict[str, list[str]] = defaultdict(list)

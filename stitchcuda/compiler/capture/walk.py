@@ -24,7 +24,7 @@ from torch import Tensor, fx, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree as pytree
 
-from stitchcuda.compiler.capture.dependencies import base_name, reads, references, roots, without_dead_nodes, writes
+from stitchcuda.compiler.capture.dependencies import base_name, memory_owners, reads, references, without_dead_nodes, writes
 from stitchcuda.compiler.capture.inplace import functional_twin, make_functional
 from stitchcuda.compiler.capture.op_graph import Literal_, Mutation, Node, OpGraph, StateTensor, ValueRef
 from stitchcuda.state import TensorSpec
@@ -90,7 +90,7 @@ class Walk:
             constants=save(stored) if stored else b"",
         )
         graph = without_dead_nodes(make_functional(graph, self.twins))
-        owner = roots(graph)
+        owner = memory_owners(graph)
         owned = {spec.name for spec in inputs} | {entry.spec.name for entry in state}
         written = dict.fromkeys(owner[value] for node in graph.nodes for value in writes(node))
         mutations = tuple(Mutation(target=value, value=value) for value in written if value in owned)
@@ -98,7 +98,7 @@ class Walk:
 
     # -- what the graph starts from
 
-    def _adopt(self, name: str, value: Tensor, *, state: bool = True) -> TensorSpec:
+    def _register(self, name: str, value: Tensor, *, state: bool = True) -> TensorSpec:
         """Gives `value` its name; the tensor that operators see is fake, or a copy when observing."""
         if state and _overlaps(value):  # an expanded buffer; a program holds it as a tensor of its own
             value = value.contiguous()
@@ -117,7 +117,7 @@ class Walk:
         specs, flat = [], []
         for spec, leaf in zip(wanted, leaves, strict=True):
             if isinstance(leaf, Tensor):
-                specs.append(self._adopt(spec.arg.name, leaf, state=False))
+                specs.append(self._register(spec.arg.name, leaf, state=False))
                 flat.append(ValueRef(value=spec.arg.name))
             else:
                 flat.append(_constant(leaf))
@@ -151,8 +151,8 @@ class Walk:
             elif spec.kind.name == "CONSTANT_TENSOR":
                 value = exported.constants[spec.target]
                 key = spec.target if spec.target not in tensors else f"constant.{spec.target}"
-                adopted = self._adopt(spec.arg.name, value)
-                entries[key] = StateTensor(spec=adopted, key=key, kind="constant", persistent=False)
+                registered = self._register(spec.arg.name, value)
+                entries[key] = StateTensor(spec=registered, key=key, kind="constant", persistent=False)
                 constants[key] = value.detach()
                 self.env[placeholders[spec.arg.name]] = ValueRef(value=spec.arg.name)
             elif spec.kind.name != "USER_INPUT":
@@ -161,10 +161,10 @@ class Walk:
         for group in keys.values():
             key, tensor = group[0], tensors[group[0]]
             name = named.get(key, f"state_{key}".replace(".", "_"))
-            stored = any(one in persistent for one in group)
+            stored = any(key in persistent for key in group)
             state.append(
                 StateTensor(
-                    spec=self._adopt(name, tensor),
+                    spec=self._register(name, tensor),
                     key=key,
                     kind="parameter" if isinstance(tensor, nn.Parameter) else "buffer",
                     persistent=stored,
@@ -331,8 +331,8 @@ def _names(record: Node) -> list[str]:
     return list(dict.fromkeys(reads(record)))
 
 
-def _same_memory(one: Tensor, other: Tensor) -> bool:
-    return bool(one.untyped_storage()._cdata == other.untyped_storage()._cdata)
+def _same_memory(left: Tensor, right: Tensor) -> bool:
+    return bool(left.untyped_storage()._cdata == right.untyped_storage()._cdata)
 
 
 def _shared(result: Tensor, record: Node, live: dict[str, Tensor]) -> str | None:

@@ -128,7 +128,7 @@ class Identifiers:
         return choice
 
 
-def _used(kernel: Kernel) -> list[Step]:
+def _steps_needed(kernel: Kernel) -> list[Step]:
     """Steps that a store needs, in order."""
     wanted = {store.value for store in kernel.stores}
     kept: list[Step] = []
@@ -140,7 +140,7 @@ def _used(kernel: Kernel) -> list[Step]:
     return kept[::-1]
 
 
-def _distinct(steps: list[Step]) -> tuple[list[Step], dict[str, str]]:
+def _drop_repeated_steps(steps: list[Step]) -> tuple[list[Step], dict[str, str]]:
     """The steps without repeated ones, and what each dropped name is called instead. Constants become literals."""
     seen: dict[tuple[object, ...], str] = {}
     alias: dict[str, str] = {}
@@ -160,13 +160,13 @@ def _distinct(steps: list[Step]) -> tuple[list[Step], dict[str, str]]:
     return out, alias
 
 
-def _ordered(axes: list[int], sizes: list[int], accesses: list[tuple[int, tuple[int, ...]]]) -> list[int]:
+def _order_axes(axes: list[int], sizes: list[int], accesses: list[tuple[int, tuple[int, ...]]]) -> list[int]:
     """Axes by memory, slowest first: the heaviest access decides, later ones break its ties."""
     ranked = sorted(accesses, key=lambda item: -item[0] * math.prod(n for n, s in zip(sizes, item[1], strict=True) if s))
     return sorted(axes, key=lambda axis: tuple(-abs(strides[axis]) for _, strides in ranked))
 
 
-def _merged(
+def _merge_axes(
     order: list[int], sizes: list[int], strides: list[tuple[int, ...]], pinned: set[int]
 ) -> tuple[list[list[int]], list[int]]:
     """Groups of neighbouring axes that every access walks as one, and the size of each group."""
@@ -185,14 +185,14 @@ def _merged(
     return groups, totals
 
 
-def nest_of(kernel: Kernel) -> CanonicalNest:
+def canonicalise(kernel: Kernel) -> CanonicalNest:
     """The canonical nest of a kernel. Raises ValueError for an element type that code cannot be generated for."""
     for argument in kernel.arguments:
         if argument.dtype not in STORAGE:
             raise ValueError(f"kernel {kernel.name}: no generated code for elements of type {argument.dtype} ({argument.name})")
     names = Identifiers()
     arguments = {a.name: replace(a, name=names.claim(a.name, "tensor")) for a in kernel.arguments}
-    steps, alias = _distinct(_used(kernel))
+    steps, alias = _drop_repeated_steps(_steps_needed(kernel))
     call = {step.name: names.claim(step.name) for step in steps}
     rank = len(kernel.axes)
 
@@ -210,8 +210,8 @@ def nest_of(kernel: Kernel) -> CanonicalNest:
     kept_axes = [axis for axis in live if not (kernel.axes[axis].reduced and reducing)]
     reduced_axes = [axis for axis in live if kernel.axes[axis].reduced and reducing]
     strides = [item[1] for item in raw]
-    kept_groups, kept_sizes = _merged(_ordered(kept_axes, sizes, raw), sizes, strides, pinned)
-    reduced_groups, reduced_sizes = _merged(_ordered(reduced_axes, sizes, raw), sizes, strides, pinned)
+    kept_groups, kept_sizes = _merge_axes(_order_axes(kept_axes, sizes, raw), sizes, strides, pinned)
+    reduced_groups, reduced_sizes = _merge_axes(_order_axes(reduced_axes, sizes, raw), sizes, strides, pinned)
     if reducing and not reduced_groups:
         reduced_groups, reduced_sizes = [[]], [1]
     groups = kept_groups + reduced_groups
@@ -243,10 +243,10 @@ def nest_of(kernel: Kernel) -> CanonicalNest:
         kernel.name, kernel.comment, tuple(kept_sizes + reduced_sizes), len(kept_groups),
         tuple(arguments[a.name] for a in kernel.arguments), tuple(renamed), loads, stores, axis_of,
     )  # fmt: skip
-    return _analysed(nest)
+    return _analyse(nest)
 
 
-def _analysed(nest: CanonicalNest) -> CanonicalNest:
+def _analyse(nest: CanonicalNest) -> CanonicalNest:
     """Adds what depends on the order of evaluation: full values, levels, types."""
     full: set[str] = set()
     level: dict[str, int] = {}

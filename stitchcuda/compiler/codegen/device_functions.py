@@ -150,7 +150,7 @@ _FUNCTIONS: dict[str, tuple[tuple[str, ...], str]] = {
 """Name → (what it calls, text), in the order in which they are printed."""
 
 
-def definitions(names: Iterable[str]) -> list[str]:
+def function_texts(names: Iterable[str]) -> list[str]:
     """Texts of the named functions and of what they call, each once, callees first."""
     wanted: set[str] = set()
     queue = list(names)

@@ -11,7 +11,7 @@ Where to look next: `compiler/codegen/canonical_nest.py` (the loops' form), `com
 from __future__ import annotations
 
 from stitchcuda.compiler.codegen.binding import binding_text
-from stitchcuda.compiler.codegen.canonical_nest import CanonicalNest, nest_of
+from stitchcuda.compiler.codegen.canonical_nest import CanonicalNest, canonicalise
 from stitchcuda.compiler.codegen.pointwise_kernel import PointSchedule, emit_points
 from stitchcuda.compiler.codegen.row_kernel import emit_rows
 from stitchcuda.compiler.codegen.schedules import Schedule, packed_tensors, schedules_of
@@ -22,9 +22,9 @@ from stitchcuda.compiler.codegen.transpose_kernel import TileSchedule, emit_tile
 from stitchcuda.compiler.lower.ir import Kernel, KernelSource
 
 
-def variants(kernel: Kernel) -> int:
+def count_variants(kernel: Kernel) -> int:
     """How many strategies `emit` knows for this kernel; at least one. Variant 0 is the best guess."""
-    nest = nest_of(kernel)
+    nest = canonicalise(kernel)
     return 1 if nest.rows == 0 else len(schedules_of(nest))
 
 
@@ -33,7 +33,7 @@ def emit(kernel: Kernel, variant: int = 0) -> KernelSource:
 
     Raises IndexError for a variant that does not exist, and ValueError for element types or steps without a translation to C++.
     """
-    nest = nest_of(kernel)
+    nest = canonicalise(kernel)
     if nest.rows == 0:
         if variant != 0:
             raise IndexError(f"kernel {kernel.name} has one variant, not number {variant}")

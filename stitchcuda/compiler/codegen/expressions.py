@@ -47,7 +47,7 @@ def compute_kind(dtype: str) -> str:
     return "float32" if dtype in ("float16", "bfloat16") else "int64"
 
 
-def literal(number: float | int | bool, kind: str) -> str:
+def cpp_literal(number: float | int | bool, kind: str) -> str:
     """A Python number as a C++ constant of the compute type `kind`."""
     if kind == "bool":
         return "true" if number else "false"
@@ -65,7 +65,7 @@ def literal(number: float | int | bool, kind: str) -> str:
     return f"{value!r}f" if kind == "float32" else repr(value)
 
 
-def converted(text: str, source: str, target: str) -> str:
+def convert(text: str, source: str, target: str) -> str:
     """`text` of compute type `source` as compute type `target`."""
     if source == target:
         return text
@@ -74,12 +74,12 @@ def converted(text: str, source: str, target: str) -> str:
     return f"static_cast<{COMPUTE[target]}>({text})"
 
 
-def widened(text: str, storage: str, kind: str) -> str:
+def widen(text: str, storage: str, kind: str) -> str:
     """A stored element `text` of element type `storage` as the compute type `kind`."""
     if storage == "float16":
-        return converted(f"__half2float({text})", "float32", kind)
+        return convert(f"__half2float({text})", "float32", kind)
     if storage == "bfloat16":
-        return converted(f"__bfloat162float({text})", "float32", kind)
+        return convert(f"__bfloat162float({text})", "float32", kind)
     if storage == kind:
         return text
     if kind == "bool":
@@ -87,10 +87,10 @@ def widened(text: str, storage: str, kind: str) -> str:
     return f"static_cast<{COMPUTE[kind]}>({text})"
 
 
-def narrowed(text: str, kind: str, storage: str) -> str:
+def narrow(text: str, kind: str, storage: str) -> str:
     """A value of compute type `kind`, rounded to the element type `storage`."""
     if storage in ("float16", "bfloat16"):
-        wide = converted(text, kind, "float32")
+        wide = convert(text, kind, "float32")
         return f"__float2half_rn({wide})" if storage == "float16" else f"__float2bfloat16_rn({wide})"
     if storage == kind:
         return text
@@ -101,11 +101,11 @@ def narrowed(text: str, kind: str, storage: str) -> str:
     return f"static_cast<{STORAGE[storage]}>({text})"
 
 
-def rounded(text: str, source: str, storage: str) -> str:
+def round_and_widen(text: str, source: str, storage: str) -> str:
     """The `cast` step: `text` rounded to the element type `storage` and widened again."""
     if storage in COMPUTE:
-        return converted(text, source, storage)
-    return widened(narrowed(text, source, storage), storage, compute_kind(storage))
+        return convert(text, source, storage)
+    return widen(narrow(text, source, storage), storage, compute_kind(storage))
 
 
 def reduction_type(step: Step) -> str:
@@ -119,7 +119,7 @@ def reduction_operator(step: Step) -> str:
     return _OPERATOR[step.fn]
 
 
-def identity(step: Step) -> str:
+def reduction_identity(step: Step) -> str:
     """What a reduction of nothing gives."""
     kind = compute_kind(step.dtype)
     if step.fn in ("any", "all"):
@@ -127,15 +127,15 @@ def identity(step: Step) -> str:
     if kind == "bool":
         return {"sum": "0", "max": "0", "min": "1", "prod": "1"}[step.fn]
     if step.fn == "sum":
-        return literal(0, kind)
+        return cpp_literal(0, kind)
     if step.fn == "prod":
-        return literal(1, kind)
+        return cpp_literal(1, kind)
     if kind == "int64":
-        return literal(-(2**63) if step.fn == "max" else 2**63 - 1, kind)
-    return literal(-math.inf if step.fn == "max" else math.inf, kind)
+        return cpp_literal(-(2**63) if step.fn == "max" else 2**63 - 1, kind)
+    return cpp_literal(-math.inf if step.fn == "max" else math.inf, kind)
 
 
-def functions(step: Step) -> tuple[str, ...]:
+def called_functions(step: Step) -> tuple[str, ...]:
     """Device functions that the step's expression calls, by their names in `compiler/codegen/device_functions.py`."""
     if step.fn in ("max", "maximum"):
         return ("maximum",)
@@ -146,7 +146,7 @@ def functions(step: Step) -> tuple[str, ...]:
     return ()
 
 
-def _common(step: Step, kinds: Mapping[str, str]) -> str:
+def _common_kind(step: Step, kinds: Mapping[str, str]) -> str:
     """Type in which operands of a comparison meet."""
     order = ("bool", "int64", "float32", "float64")
     ranks = []
@@ -164,17 +164,17 @@ def expression(step: Step, names: Mapping[str, str], kinds: Mapping[str, str]) -
 
     def operand(arg: Operand, want: str) -> str:
         if isinstance(arg, str):
-            return converted(names[arg], kinds[arg], want)
-        return literal(arg, want)
+            return convert(names[arg], kinds[arg], want)
+        return cpp_literal(arg, want)
 
     if fn == "cast":
         (arg,) = step.args
         if isinstance(arg, str):
-            return rounded(names[arg], kinds[arg], step.dtype)
+            return round_and_widen(names[arg], kinds[arg], step.dtype)
         source = "bool" if isinstance(arg, bool) else "int64" if isinstance(arg, int) else "float32"
-        return rounded(literal(arg, source), source, step.dtype)
+        return round_and_widen(cpp_literal(arg, source), source, step.dtype)
     if fn in _COMPARE:
-        common = _common(step, kinds)
+        common = _common_kind(step, kinds)
         left, right = (operand(arg, common) for arg in step.args)
         return f"{left} {_COMPARE[fn]} {right}"
     if fn == "where":
@@ -199,11 +199,11 @@ def _arithmetic(step: Step, args: list[str], kind: str) -> str:
         return f"{args[0]} {sign} {args[1]}"
     floating = kind in ("float32", "float64")
     suffix = "f" if kind == "float32" else ""
-    one = literal(1, kind)
+    unit = cpp_literal(1, kind)
     if fn == "reciprocal":
-        return f"{one} / {args[0]}"
+        return f"{unit} / {args[0]}"
     if fn == "sigmoid":
-        return f"{one} / ({one} + exp{suffix}(-{args[0]}))"
+        return f"{unit} / ({unit} + exp{suffix}(-{args[0]}))"
     if fn == "rsqrt":
         return f"rsqrtf({args[0]})" if suffix else f"1.0 / sqrt({args[0]})"
     if fn == "pow":
@@ -215,7 +215,7 @@ def _arithmetic(step: Step, args: list[str], kind: str) -> str:
     if fn in ("floor", "ceil", "trunc", "round") and not floating:
         return args[0]
     if fn == "sign":
-        zero = literal(0, kind)
+        zero = cpp_literal(0, kind)
         return f"static_cast<{COMPUTE[kind]}>(({args[0]} > {zero}) - ({args[0]} < {zero}))"
     if fn == "neg":
         return f"-{args[0]}" if not args[0].startswith("-") else f"-({args[0]})"
@@ -237,7 +237,7 @@ def _power(step: Step, args: list[str], kind: str) -> str:
     if not isinstance(exponent, str):
         written = {
             0.5: f"sqrt{suffix}({base})", 1.0: base, 2.0: f"{base} * {base}", 3.0: f"{base} * {base} * {base}",
-            -1.0: f"{literal(1, kind)} / {base}", -2.0: f"{literal(1, kind)} / ({base} * {base})",
+            -1.0: f"{cpp_literal(1, kind)} / {base}", -2.0: f"{cpp_literal(1, kind)} / ({base} * {base})",
             -0.5: f"rsqrtf({base})" if suffix else f"1.0 / sqrt({base})",
         }  # fmt: skip
         if float(exponent) in written:

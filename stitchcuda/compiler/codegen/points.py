@@ -17,13 +17,13 @@ from stitchcuda.compiler.codegen.canonical_nest import Access, CanonicalNest
 from stitchcuda.compiler.codegen.expressions import (
     COMPUTE,
     REDUCTIONS,
-    converted,
+    called_functions,
+    convert,
+    cpp_literal,
     expression,
-    functions,
-    literal,
-    narrowed,
+    narrow,
     reduction_operator,
-    widened,
+    widen,
 )
 from stitchcuda.compiler.lower.ir import Step
 
@@ -57,7 +57,7 @@ class Writer:
             yield
 
 
-def decomposed(variable: str, sizes: Sequence[int], names: Sequence[str], index: str) -> dict[str, str]:
+def split_index(variable: str, sizes: Sequence[int], names: Sequence[str], index: str) -> dict[str, str]:
     """Coordinate → expression, for a flat position over axes of the given sizes. One axis is the position itself."""
     out: dict[str, str] = {}
     below = 1
@@ -156,7 +156,7 @@ class EmitRequest:
     live: str = ""                                           # condition under which stores are made
 
 
-def closure(nest: CanonicalNest, wanted: Sequence[str], available: set[str], only_full: bool = False) -> list[Step]:
+def steps_to_compute(nest: CanonicalNest, wanted: Sequence[str], available: set[str], only_full: bool = False) -> list[Step]:
     """Steps to compute so that the wanted values are there, in order. Reductions are never computed here."""
     need: set[str] = set()
     stack = list(wanted)
@@ -176,16 +176,16 @@ def closure(nest: CanonicalNest, wanted: Sequence[str], available: set[str], onl
     return [step for step in nest.steps if step.name in need]
 
 
-def constants(nest: CanonicalNest) -> dict[str, str]:
+def constant_texts(nest: CanonicalNest) -> dict[str, str]:
     """Texts of `const` steps."""
     out: dict[str, str] = {}
     for step in nest.steps:
         if step.fn == "const" and not isinstance(step.args[0], str):
-            out[step.name] = literal(step.args[0], nest.kinds[step.name])
+            out[step.name] = cpp_literal(step.args[0], nest.kinds[step.name])
     return out
 
 
-def joined(step: Step, accumulator: str, value: str) -> str:
+def accumulate(step: Step, accumulator: str, value: str) -> str:
     """Statement that joins a value into a reduction's accumulator."""
     if step.fn == "sum":
         return f"{accumulator} += {value};"
@@ -232,7 +232,7 @@ class PointWriter:
             elif mode == "same":
                 element = f"{access.argument.name}[{points.offset(access)}]"
                 kind = access.kind
-                self.out.line(f"const {COMPUTE[kind]} {step.name} = {widened(element, access.argument.dtype, kind)};")
+                self.out.line(f"const {COMPUTE[kind]} {step.name} = {widen(element, access.argument.dtype, kind)};")
                 request.names[step.name] = step.name
 
     def compute(self, points: Points, request: EmitRequest) -> None:
@@ -277,11 +277,11 @@ class PointWriter:
                 element = f"{kept or f'{step.name}_pack'}.at[v]"
             else:
                 element = kept or f"{access.argument.name}[{points.offset(access, points.width > 1)}]"
-            text = widened(element, access.argument.dtype, kind)
+            text = widen(element, access.argument.dtype, kind)
         elif step.fn == "index":
             text = points.coordinate(step)
         else:
-            self.functions.update(functions(step))
+            self.functions.update(called_functions(step))
             text = expression(step, names, self.nest.kinds)
         if step.name in request.held:
             names[step.name] = request.held[step.name]
@@ -291,25 +291,25 @@ class PointWriter:
             self.out.line(f"const {COMPUTE[kind]} {step.name} = {text};")
 
     def _join(self, step: Step, request: EmitRequest) -> None:
-        self.functions.update(functions(step))
+        self.functions.update(called_functions(step))
         (arg,) = step.args
         kind = self.nest.kinds[step.name]
         want = "bool" if step.fn in ("any", "all") else kind
         known = isinstance(arg, str)
-        value = converted(request.names[str(arg)], self.nest.kinds[str(arg)], want) if known else literal(arg, want)  # type: ignore[arg-type]
+        value = convert(request.names[str(arg)], self.nest.kinds[str(arg)], want) if known else cpp_literal(arg, want)  # type: ignore[arg-type]
         if want == "bool":
             value = f"static_cast<int>({value})"
-        self.out.line(joined(step, request.accumulators[step.name], value))
+        self.out.line(accumulate(step, request.accumulators[step.name], value))
 
     def _store(self, store: Access, points: Points, request: EmitRequest, pack: str | None) -> None:
         kind = self.nest.kinds[store.value]
         value = request.names[store.value]
         if pack is not None:
             if store.argument.dtype in ("float16", "bfloat16"):
-                self.out.line(f"{pack}[v] = {converted(value, kind, 'float32')};")
+                self.out.line(f"{pack}[v] = {convert(value, kind, 'float32')};")
             else:
-                self.out.line(f"{pack}.at[v] = {narrowed(value, kind, store.argument.dtype)};")
+                self.out.line(f"{pack}.at[v] = {narrow(value, kind, store.argument.dtype)};")
             return
-        text = narrowed(value, kind, store.argument.dtype)
+        text = narrow(value, kind, store.argument.dtype)
         guard = f"if ({request.live}) " if request.live else ""
         self.out.line(f"{guard}{store.label}[{points.offset(store, points.width > 1)}] = {text};")

@@ -12,8 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from stitchcuda.compiler.codegen.canonical_nest import CanonicalNest
-from stitchcuda.compiler.codegen.points import EmitRequest, Points, PointWriter, Writer, constants, decomposed
-from stitchcuda.compiler.codegen.source_file import KernelFunction, indented
+from stitchcuda.compiler.codegen.points import EmitRequest, Points, PointWriter, Writer, constant_texts, split_index
+from stitchcuda.compiler.codegen.source_file import KernelFunction, indent
 from stitchcuda.compiler.lower.ir import Argument
 from stitchcuda.counts import counted
 
@@ -42,41 +42,41 @@ def emit_points(nest: CanonicalNest, schedule: PointSchedule) -> tuple[list[Kern
     blocks = -(-items // per_block)
     exact = items % per_block == 0
     block = "blockIdx.x" if index == "int" else "static_cast<long long>(blockIdx.x)"
-    request = EmitRequest(list(nest.steps), constants(nest), stores=list(nest.stores))
+    request = EmitRequest(list(nest.steps), constant_texts(nest), stores=list(nest.stores))
     request.steps = [step for step in nest.steps if step.fn != "const"]
     first = f"{block} * {schedule.threads * turns} + threadIdx.x"
     if turns == 1:
         out.line(f"const {index} item = {first};")
         if not exact:
             out.line("if (item >= kItems) return;")
-        writer.write(_place(nest, schedule, out, index), request)
+        writer.write(_declare_coordinates(nest, schedule, out, index), request)
     else:
         out.line(f"const {index} first = {first};")
-        packs = _staged(nest, schedule, request, out, writer)
+        packs = _declare_early_loads(nest, schedule, request, out, writer)
         position = f"const {index} item = first + u * {schedule.threads};"
         loads = EmitRequest([step for step in request.steps if step.name in packs], {}, packs=packs)
         with out.unrolled("u", turns):
             out.line(position)
             with out.block("" if exact else "if (item < kItems)"):
-                writer.prefetch(_place(nest, schedule, out, index, loads), loads)
+                writer.prefetch(_declare_coordinates(nest, schedule, out, index, loads), loads)
         request.packs, request.loaded = packs, set(packs)
         with out.unrolled("u", turns):
             out.line(position)
             with out.block("" if exact else "if (item < kItems)"):
-                writer.write(_place(nest, schedule, out, index), request)
-    lines = indented(out.lines)
+                writer.write(_declare_coordinates(nest, schedule, out, index), request)
+    lines = indent(out.lines)
     function = KernelFunction(
-        f"{nest.name}_kernel", _touched(nest), lines, schedule.threads, blocks, writer.functions, writer.templated
+        f"{nest.name}_kernel", _tensors_used(nest), lines, schedule.threads, blocks, writer.functions, writer.templated
     )
     return [function], [f"constexpr {index} kItems = {items};"]
 
 
-def _touched(nest: CanonicalNest) -> list[Argument]:
+def _tensors_used(nest: CanonicalNest) -> list[Argument]:
     names = {access.argument.name for access in (*nest.loads.values(), *nest.stores)}
     return [argument for argument in nest.arguments if argument.name in names]
 
 
-def _staged(
+def _declare_early_loads(
     nest: CanonicalNest, schedule: PointSchedule, request: EmitRequest, out: Writer, writer: PointWriter
 ) -> dict[str, str]:
     """Declares arrays for the loads that go out first: wide ones, or single elements where accesses are single."""
@@ -96,7 +96,9 @@ def _staged(
     return packs
 
 
-def _place(nest: CanonicalNest, schedule: PointSchedule, out: Writer, index: str, only: EmitRequest | None = None) -> Points:
+def _declare_coordinates(
+    nest: CanonicalNest, schedule: PointSchedule, out: Writer, index: str, only: EmitRequest | None = None
+) -> Points:
     """Declares the coordinates of the vector numbered `item`."""
     width, axis = schedule.width, len(nest.sizes) - 1
     accesses = [*nest.loads.values(), *nest.stores]
@@ -124,7 +126,7 @@ def _place(nest: CanonicalNest, schedule: PointSchedule, out: Writer, index: str
             out.line(f"const {index} i0 = item * {width};")
         return Points(nest, width, axis, {0: "i0" if width > 1 else "item"})
     sizes = [*nest.sizes[:-1], nest.sizes[-1] // width]
-    for name, text in decomposed("item", sizes, names, index).items():
+    for name, text in split_index("item", sizes, names, index).items():
         number = names.index(name)
         scaled = f"({text}) * {width}" if number == axis and width > 1 else text
         if number in indexed or any(access.strides[number] for access in accesses):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from stitchcuda.compiler.codegen.canonical_nest import Access, CanonicalNest
 from stitchcuda.compiler.codegen.expressions import COSTLY, REDUCTIONS
-from stitchcuda.compiler.codegen.points import closure
+from stitchcuda.compiler.codegen.points import steps_to_compute
 from stitchcuda.compiler.lower.dtypes import size_of
 from stitchcuda.compiler.lower.ir import Step
 
@@ -58,7 +58,7 @@ class RowPasses:
 
 def _cheap(nest: CanonicalNest, name: str, broadcast: set[str]) -> bool:
     """Whether computing a full value again from kept loads costs no more registers than keeping it, and little arithmetic."""
-    steps = [step for step in closure(nest, [name], set(), only_full=True) if step.name in nest.full]
+    steps = [step for step in steps_to_compute(nest, [name], set(), only_full=True) if step.name in nest.full]
     if any(step.fn in COSTLY for step in steps):
         return False
     weight = sum(nest.loads[step.name].itemsize for step in steps if step.fn == "load" and step.name not in broadcast)

@@ -18,7 +18,7 @@ from stitchcuda.compiler.codegen.canonical_nest import Access, CanonicalNest
 from stitchcuda.compiler.codegen.expressions import reduction_type
 from stitchcuda.compiler.codegen.points import Points
 from stitchcuda.compiler.codegen.pointwise_kernel import PointSchedule
-from stitchcuda.compiler.codegen.thread_mapping import RowSchedule, plan, row_values
+from stitchcuda.compiler.codegen.thread_mapping import RowSchedule, plan_passes, row_values_read
 from stitchcuda.compiler.codegen.transpose_kernel import TileSchedule, crossing_axis
 
 Schedule = PointSchedule | TileSchedule | RowSchedule
@@ -28,7 +28,7 @@ CACHE_BYTES = 200 * 1024                 # dynamic shared memory a block may ask
 KEPT_REGISTERS = {1024: 36, 512: 72}     # of a thread's 64 and 128 registers, what may hold a row; smaller blocks: 96
 
 
-def _power(number: float) -> int:
+def _power_of_two(number: float) -> int:
     """The smallest power of two that is at least `number`."""
     return 1 << max(0, math.ceil(math.log2(max(1.0, number))))
 
@@ -42,7 +42,7 @@ def _widths(accesses: list[Access]) -> list[int]:
     return [width >> shift for shift in range(width.bit_length())]
 
 
-def _share(points: Points, accesses: list[Access]) -> float:
+def _vector_share(points: Points, accesses: list[Access]) -> float:
     """Share of the moving bytes that is accessed in vectors."""
     moving = [access for access in accesses if points.mode(access) != "same"]
     total = sum(access.itemsize for access in moving)
@@ -66,10 +66,10 @@ def _point_schedules(nest: CanonicalNest) -> Iterator[Schedule]:
         contiguous = [access for access in accesses if probe.contiguous(access)]
         along = [access for access in accesses if access.strides[last] == 1]
         for wish in _widths(along or contiguous):
-            if nest.sizes[last] % wish == 0 and _share(Points(nest, wish, last, {}), accesses) >= 0.5:
+            if nest.sizes[last] % wish == 0 and _vector_share(Points(nest, wish, last, {}), accesses) >= 0.5:
                 width = wish
                 break
-            if wish > 1 and nest.points % wish == 0 and _share(Points(nest, wish, last, {}, "i"), accesses) >= 0.5:
+            if wish > 1 and nest.points % wish == 0 and _vector_share(Points(nest, wish, last, {}, "i"), accesses) >= 0.5:
                 width, flat = wish, True
                 break
     items = nest.points // width
@@ -91,7 +91,7 @@ def _reduced_bytes(nest: CanonicalNest, axis: int) -> int:
     return sum(access.itemsize for access in accesses if abs(access.strides[axis]) == 1)
 
 
-def by_columns(nest: CanonicalNest) -> bool:
+def runs_by_columns(nest: CanonicalNest) -> bool:
     """Whether memory runs along a kept axis, so that threads should too."""
     if nest.kept == 0:
         return False
@@ -103,12 +103,12 @@ def by_columns(nest: CanonicalNest) -> bool:
     return bool(steps) and sum(k < r for k, r in steps) * 2 > len(steps)
 
 
-def _width(nest: CanonicalNest, columns: bool) -> int:
+def _vector_width(nest: CanonicalNest, columns: bool) -> int:
     axis = nest.kept - 1 if columns else len(nest.sizes) - 1
     full = [access for access in (*nest.loads.values(), *nest.stores) if nest.is_full(access)]
     for wish in _widths([access for access in full if access.strides[axis] == 1]):
         points = Points(nest, wish, axis, {})
-        if nest.sizes[axis] % wish == 0 and _share(points, full) >= 0.5:
+        if nest.sizes[axis] % wish == 0 and _vector_share(points, full) >= 0.5:
             return wish
     return 1
 
@@ -116,7 +116,7 @@ def _width(nest: CanonicalNest, columns: bool) -> int:
 def _registers(nest: CanonicalNest, schedule: RowSchedule) -> float:
     """Registers per thread that hold values between passes."""
     elements = schedule.chunks * schedule.width
-    return plan(nest, schedule).kept_bytes(nest) * elements / 4
+    return plan_passes(nest, schedule).kept_bytes(nest) * elements / 4
 
 
 def _fits(nest: CanonicalNest, schedule: RowSchedule) -> bool:
@@ -134,15 +134,15 @@ def _shared_fits(nest: CanonicalNest, schedule: RowSchedule) -> bool:
 
 def _splittable(nest: CanonicalNest, schedule: RowSchedule) -> bool:
     """Whether several blocks may share a row: no tensor that they all read is written by one of them."""
-    passes = plan(nest, schedule)
+    passes = plan_passes(nest, schedule)
     written = {store.argument.name for store in nest.stores if not nest.is_full(store)}
-    return not any(n in nest.loads and nest.loads[n].argument.name in written for n in row_values(nest, passes))
+    return not any(n in nest.loads and nest.loads[n].argument.name in written for n in row_values_read(nest, passes))
 
 
 def _row_candidates(nest: CanonicalNest) -> Iterator[RowSchedule]:
     """Threads along the reduced axes."""
     rows, length = nest.rows, nest.length
-    width = _width(nest, False)
+    width = _vector_width(nest, False)
     vectors = -(-length // width)
 
     def kept(lanes: int) -> RowSchedule:
@@ -152,17 +152,17 @@ def _row_candidates(nest: CanonicalNest) -> Iterator[RowSchedule]:
             side = max(side, 32 // lanes)
         return RowSchedule(False, lanes, side, width, max(1, -(-vectors // lanes)))
 
-    looped = RowSchedule(False, min(1024, max(128, _power(vectors / 4))), 1, width, 0)
+    looped = RowSchedule(False, min(1024, max(128, _power_of_two(vectors / 4))), 1, width, 0)
     if length == 0:
         yield looped
         return
-    lanes = min(32, _power(vectors / 2)) if length <= 1024 else min(1024, max(64, _power(length / 16)))
+    lanes = min(32, _power_of_two(vectors / 2)) if length <= 1024 else min(1024, max(64, _power_of_two(length / 16)))
     # With few rows, more threads on each shorten the time to the first result.
     while rows * lanes < MULTIPROCESSORS * 512 and lanes * 2 <= min(1024, vectors):
         lanes *= 2
     order = [lanes, lanes * 2, lanes // 2, lanes * 4]
     split = _split_rows(nest, width)
-    lanes_of = [kept(lane) for lane in order if 1 <= lane <= min(1024, _power(vectors))]
+    lanes_of = [kept(lane) for lane in order if 1 <= lane <= min(1024, _power_of_two(vectors))]
     held = [candidate for candidate in lanes_of if _fits(nest, candidate)]
     # One launch over a third of the GPU beats one launch per pass over all of it.
     alone = bool(held) and rows * 3 >= MULTIPROCESSORS
@@ -172,7 +172,7 @@ def _row_candidates(nest: CanonicalNest) -> Iterator[RowSchedule]:
     if split is not None:
         yield split
     cached = RowSchedule(False, 1024, 1, width, 0, cached=True)
-    if length > 8192 and 0 < plan(nest, cached).kept_bytes(nest) * length <= CACHE_BYTES:
+    if length > 8192 and 0 < plan_passes(nest, cached).kept_bytes(nest) * length <= CACHE_BYTES:
         yield cached
     yield looped
     if split is None and length >= 8192 and _splittable(nest, looped):
@@ -192,13 +192,13 @@ def _split_rows(nest: CanonicalNest, width: int) -> RowSchedule | None:
 def _column_candidates(nest: CanonicalNest) -> Iterator[RowSchedule]:
     """Threads along the kept axes."""
     rows, length = nest.rows, nest.length
-    widest = _width(nest, True)
+    widest = _vector_width(nest, True)
     widths = [widest >> shift for shift in range(widest.bit_length())]
     splits: list[RowSchedule] = []
     kept: list[RowSchedule] = []
     for width in widths:
         blocks = -(-rows // (32 * width))
-        lanes = min(32, max(1, _power(length / 16)))
+        lanes = min(32, max(1, _power_of_two(length / 16)))
         if blocks * max(1, length // 64) < 2 * MULTIPROCESSORS and width > 1:
             continue
         if blocks < MULTIPROCESSORS and length >= 512:
@@ -228,7 +228,7 @@ def schedules_of(nest: CanonicalNest) -> list[Schedule]:
     """All schedules worth trying, best guess first, each once. At least one."""
     if nest.kept == len(nest.sizes):
         found = list(_point_schedules(nest))
-    elif by_columns(nest) and nest.length > 0:
+    elif runs_by_columns(nest) and nest.length > 0:
         found = list(_column_candidates(nest))
     else:
         found = list(_row_candidates(nest))

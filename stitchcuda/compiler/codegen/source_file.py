@@ -13,7 +13,7 @@ import textwrap
 from dataclasses import dataclass, field
 
 from stitchcuda.compiler.codegen.canonical_nest import CanonicalNest
-from stitchcuda.compiler.codegen.device_functions import definitions
+from stitchcuda.compiler.codegen.device_functions import function_texts
 from stitchcuda.compiler.codegen.expressions import STORAGE
 from stitchcuda.compiler.lower.ir import Argument
 
@@ -37,12 +37,12 @@ class KernelFunction:
     extras: list[str] = field(default_factory=list)
 
 
-def indented(lines: list[str]) -> list[str]:
+def indent(lines: list[str]) -> list[str]:
     """A function's body one step in; preprocessor lines stay at the margin."""
     return [f"  {line}" if line and not line.startswith("#") else line for line in lines]
 
 
-def comment(text: str) -> list[str]:
+def comment_lines(text: str) -> list[str]:
     return ["// " + line for part in text.splitlines() for line in textwrap.wrap(part, _WIDTH - 3)]
 
 
@@ -124,12 +124,12 @@ def assemble(
     shape = " x ".join(map(str, nest.sizes[: nest.kept])) or "1"
     if nest.kept < len(nest.sizes):
         shape += f" rows, reduced over {' x '.join(map(str, nest.sizes[nest.kept :]))}"
-    lines = comment(f"{nest.name}: {nest.comment}" if nest.comment else nest.name)
-    lines += comment(f"Loops: {shape}. Strategy: {strategy}.")
+    lines = comment_lines(f"{nest.name}: {nest.comment}" if nest.comment else nest.name)
+    lines += comment_lines(f"Loops: {shape}. Strategy: {strategy}.")
     lines += ["", *_headers(nest, templated), "", "namespace {", ""]
     written = " ".join(line for function in functions for line in function.lines)
     lines += [line for line in constants if re.search(rf"\b{line.split()[2]}\b", written)]
-    for text in definitions(set().union(*(function.functions for function in functions))):
+    for text in function_texts(set().union(*(function.functions for function in functions))):
         lines += ["", *text.splitlines()]
     for function in functions:
         lines += ["", *_kernel(function)]

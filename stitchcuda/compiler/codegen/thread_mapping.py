@@ -70,12 +70,12 @@ def broadcast_loads(nest: CanonicalNest, schedule: RowSchedule) -> set[str]:
     return {n for n, access in nest.loads.items() if nest.is_full(access) and points.mode(access) == "same"}
 
 
-def plan(nest: CanonicalNest, schedule: RowSchedule) -> RowPasses:
+def plan_passes(nest: CanonicalNest, schedule: RowSchedule) -> RowPasses:
     keep = bool(schedule.chunks) or schedule.cached
     return passes_of(nest, keep, broadcast_loads(nest, schedule))
 
 
-def row_values(nest: CanonicalNest, passes: RowPasses) -> set[str]:
+def row_values_read(nest: CanonicalNest, passes: RowPasses) -> set[str]:
     """Row values that any sweep reads."""
     return set().union(*(work.rows for work in passes.passes))
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from stitchcuda.compiler.codegen.canonical_nest import Access, CanonicalNest
-from stitchcuda.compiler.codegen.points import EmitRequest, Points, PointWriter, Writer, constants, decomposed
-from stitchcuda.compiler.codegen.source_file import KernelFunction, indented
+from stitchcuda.compiler.codegen.points import EmitRequest, Points, PointWriter, Writer, constant_texts, split_index
+from stitchcuda.compiler.codegen.source_file import KernelFunction, indent
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def emit_tiles(nest: CanonicalNest, schedule: TileSchedule) -> tuple[list[Kernel
         rest_name = "rest" if len(rest) > 1 else coordinates[rest[0]]
         out.line(f"const {index} {rest_name} = tile / {columns * rows};")
         if len(rest) > 1:
-            for name, text in decomposed("rest", [nest.sizes[a] for a in rest], [coordinates[a] for a in rest], index).items():
+            for name, text in split_index("rest", [nest.sizes[a] for a in rest], [coordinates[a] for a in rest], index).items():
                 out.line(f"const {index} {name} = {text};")
     out.line("const int lane = threadIdx.x % 32;")
     out.line("const int line = threadIdx.x / 32;")
@@ -115,7 +115,7 @@ def emit_tiles(nest: CanonicalNest, schedule: TileSchedule) -> tuple[list[Kernel
             else:
                 steps = [step for step in nest.steps if step.fn != "const"]
                 packs = {name: f"{text}[{m}][n]" for name, text in tiles.items()}
-                names, stores = constants(nest), list(nest.stores)
+                names, stores = constant_texts(nest), list(nest.stores)
                 writer.compute(points, EmitRequest(steps, names, stores=stores, packs=packs, loaded=set(tiles)))
 
     nested(sweep, True)
@@ -124,7 +124,7 @@ def emit_tiles(nest: CanonicalNest, schedule: TileSchedule) -> tuple[list[Kernel
     used = {access.argument.name for access in (*nest.loads.values(), *nest.stores)}
     arguments = [argument for argument in nest.arguments if argument.name in used]
     function = KernelFunction(
-        f"{nest.name}_kernel", arguments, indented(out.lines), 32 * schedule.lines, columns * rows * outer, writer.functions,
+        f"{nest.name}_kernel", arguments, indent(out.lines), 32 * schedule.lines, columns * rows * outer, writer.functions,
         templated=False,
     )
     return [function], []

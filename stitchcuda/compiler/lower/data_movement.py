@@ -54,7 +54,7 @@ def _triangle(keep: Fn) -> Rule:
     return rule
 
 
-def _filled(position: int | None, number: float = 0) -> Rule:
+def _fill(position: int | None, number: float = 0) -> Rule:
     def rule(call: OperatorCall) -> Value:
         if position is not None and call.is_tensor(position, "value"):
             return call.nest.expand(call.nest.cast(call.tensor(position, "value"), call.dtype), call.out.shape)
@@ -75,7 +75,7 @@ def _arange(call: OperatorCall) -> Value:
     return value if start == 0 else call.do("add", value, start)
 
 
-def _joined(call: OperatorCall) -> tuple[Value, ...]:
+def _cat(call: OperatorCall) -> tuple[Value, ...]:
     """cat and stack of parts of equal shape: each part is stored in its place. The result exists in memory only."""
     parts = call.tensors(0, "tensors")
     out = call.out
@@ -110,16 +110,16 @@ RULES: dict[str, Rule] = {
     "view_as": _reshape,
     "reshape_as": _reshape, "ravel": _reshape,
     "repeat": _repeat, "tile": _repeat, "repeat_interleave": _repeat_interleave,
-    "cat": _joined, "concat": _joined, "stack": _joined,
+    "cat": _cat, "concat": _cat, "stack": _cat,
     "tril": _triangle("le"), "triu": _triangle("ge"),
     "mse_loss": _diff_loss(True), "l1_loss": _diff_loss(False),
-    "fill": _filled(1), "zero": _filled(None, 0),
+    "fill": _fill(1), "zero": _fill(None, 0),
 }  # fmt: skip
 
 # Made from nothing: computed where they are used, never a reason for a kernel of their own.
 SOURCES: dict[str, Rule] = {
-    "full": _filled(1), "zeros": _filled(None, 0), "ones": _filled(None, 1), "full_like": _filled(1),
-    "zeros_like": _filled(None, 0),
-    "ones_like": _filled(None, 1), "new_zeros": _filled(None, 0), "new_ones": _filled(None, 1), "new_full": _filled(2),
-    "scalar_tensor": _filled(0), "arange": _arange,
+    "full": _fill(1), "zeros": _fill(None, 0), "ones": _fill(None, 1), "full_like": _fill(1),
+    "zeros_like": _fill(None, 0),
+    "ones_like": _fill(None, 1), "new_zeros": _fill(None, 0), "new_ones": _fill(None, 1), "new_full": _fill(2),
+    "scalar_tensor": _fill(0), "arange": _arange,
 }  # fmt: skip

@@ -32,7 +32,7 @@ def size_of(dtype: str) -> int:
     return SIZES.get(dtype, 8)
 
 
-def rounded(number: float, dtype: str) -> float:
+def round_to_dtype(number: float, dtype: str) -> float:
     """`number` as a tensor of `dtype` would hold it: torch rounds a Python scalar to the tensor's type before it compares."""
     if not math.isfinite(number):
         return number

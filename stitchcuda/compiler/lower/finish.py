@@ -62,14 +62,14 @@ class UnfinishedKernel:
         return name
 
 
-def finished(draft: UnfinishedKernel, name: str, specs: dict[str, TensorSpec], comment: str) -> Kernel:
+def finish_kernel(draft: UnfinishedKernel, name: str, specs: dict[str, TensorSpec], comment: str) -> Kernel:
     """See `Nest.finish`."""
     if not draft.writes:
         raise CannotLower("nothing is stored")
-    live = _live(draft)
-    reduced = _checked(draft, live)
-    order = _ordered(draft, live, reduced)
-    groups = _joined(draft, live, order, reduced)
+    live = _steps_needed(draft)
+    reduced = _check_and_find_reduced(draft, live)
+    order = _order_loops(draft, live, reduced)
+    groups = _merge_loops(draft, live, order, reduced)
     if not groups:
         raise CannotLower("a single number")
     if len(groups) > MOST_AXES:
@@ -82,12 +82,12 @@ def finished(draft: UnfinishedKernel, name: str, specs: dict[str, TensorSpec], c
         KernelStore(keys[write.spec.name], numbering.names[write.value], _strides(write.strides, groups), write.offset)
         for write in draft.writes
     ]
-    steps = _pruned(numbering.steps, stores)
+    steps = _drop_unused_steps(numbering.steps, stores)
     axes = tuple(Axis(_size(group), group[0] in reduced) for group in groups)
     return Kernel(name, axes, arguments, steps, tuple(stores), comment)
 
 
-def _live(draft: UnfinishedKernel) -> list[str]:
+def _steps_needed(draft: UnfinishedKernel) -> list[str]:
     wanted: set[str] = set()
     stack = [write.value for write in draft.writes]
     while stack:
@@ -98,9 +98,9 @@ def _live(draft: UnfinishedKernel) -> list[str]:
     return [name for name in draft.steps if name in wanted]
 
 
-def _checked(draft: UnfinishedKernel, live: Sequence[str]) -> set[Loop]:
+def _check_and_find_reduced(draft: UnfinishedKernel, live: Sequence[str]) -> set[Loop]:
     """The reduced loops, after checking everything that the module's docstring promises."""
-    _meet([draft.steps[name].loops for name in live if draft.steps[name].fn in REDUCTIONS])
+    _tie_reductions([draft.steps[name].loops for name in live if draft.steps[name].fn in REDUCTIONS])
     everything: set[Loop] = set()
     for name in live:
         loops = leaves(draft.dims[name])
@@ -135,7 +135,7 @@ def _checked(draft: UnfinishedKernel, live: Sequence[str]) -> set[Loop]:
     return reduced
 
 
-def _meet(reductions: Sequence[tuple[Loop, ...]]) -> None:
+def _tie_reductions(reductions: Sequence[tuple[Loop, ...]]) -> None:
     """Lets reductions of equal extent run over the same loops: what a reduction calls its loops is nobody else's business."""
     for loops in reductions[1:]:
         first, other = leaves([reductions[0]]), leaves([loops])
@@ -161,7 +161,7 @@ def _varying(draft: UnfinishedKernel, live: Sequence[str], reduced: set[Loop]) -
     return varying
 
 
-def _ordered(draft: UnfinishedKernel, live: Sequence[str], reduced: set[Loop]) -> list[Loop]:
+def _order_loops(draft: UnfinishedKernel, live: Sequence[str], reduced: set[Loop]) -> list[Loop]:
     """Loops by falling stride of the largest store, then of the loads; reduced ones last."""
     everything: dict[Loop, None] = {}
     references: list[tuple[tuple[Loop, int], ...]] = [
@@ -170,7 +170,7 @@ def _ordered(draft: UnfinishedKernel, live: Sequence[str], reduced: set[Loop]) -
     loads = [load for name in live if (load := draft.steps[name].load) is not None]
     references += [load.strides for load in sorted(loads, key=lambda load: -sum(1 for _, stride in load.strides if stride))]
     for strides in references:
-        spread = _spread(strides)
+        spread = _final_strides(strides)
         for loop in sorted(spread, key=lambda loop: -abs(spread[loop])):
             everything.setdefault(loop)
     for name in live:
@@ -179,10 +179,10 @@ def _ordered(draft: UnfinishedKernel, live: Sequence[str], reduced: set[Loop]) -
     return [loop for loop in everything if loop not in reduced] + [loop for loop in everything if loop in reduced]
 
 
-def _joined(draft: UnfinishedKernel, live: Sequence[str], order: list[Loop], reduced: set[Loop]) -> list[tuple[Loop, ...]]:
+def _merge_loops(draft: UnfinishedKernel, live: Sequence[str], order: list[Loop], reduced: set[Loop]) -> list[tuple[Loop, ...]]:
     """Neighbouring loops that every load and store walks like one loop become one."""
-    tables = [_spread(step.load.strides) for name in live if (step := draft.steps[name]).load is not None]
-    tables += [_spread(write.strides) for write in draft.writes]
+    tables = [_final_strides(step.load.strides) for name in live if (step := draft.steps[name]).load is not None]
+    tables += [_final_strides(write.strides) for write in draft.writes]
     fixed = {leaf for name in live if draft.steps[name].fn == "index" for leaf in leaves([draft.steps[name].loops])}
     groups: list[tuple[Loop, ...]] = []
     for loop in order:
@@ -196,7 +196,7 @@ def _joined(draft: UnfinishedKernel, live: Sequence[str], order: list[Loop], red
     return groups
 
 
-def _spread(strides: Sequence[tuple[Loop, int]]) -> dict[Loop, int]:
+def _final_strides(strides: Sequence[tuple[Loop, int]]) -> dict[Loop, int]:
     """Strides of loops as strides of the loops that stand for them now."""
     spread: dict[Loop, int] = {}
     for loop, stride in strides:
@@ -207,7 +207,7 @@ def _spread(strides: Sequence[tuple[Loop, int]]) -> dict[Loop, int]:
 
 
 def _strides(strides: Sequence[tuple[Loop, int]], groups: Sequence[tuple[Loop, ...]]) -> tuple[int, ...]:
-    spread = _spread(strides)
+    spread = _final_strides(strides)
     return tuple(spread.get(group[-1], 0) for group in groups)
 
 
@@ -287,7 +287,7 @@ class _Numbering:
         return total
 
 
-def _pruned(steps: Sequence[Step], stores: Sequence[KernelStore]) -> tuple[Step, ...]:
+def _drop_unused_steps(steps: Sequence[Step], stores: Sequence[KernelStore]) -> tuple[Step, ...]:
     wanted = {store.value for store in stores}
     for step in reversed(steps):
         if step.name in wanted and step.fn not in ("load", "index", "const"):

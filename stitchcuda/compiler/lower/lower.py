@@ -23,7 +23,7 @@ from stitchcuda.compiler.lower.nest import CannotLower, Leaf, NestBuilder, Value
 from stitchcuda.compiler.lower.value_flow import MANY, Flow
 from stitchcuda.state import Region, TensorSpec
 
-__all__ = ["CannotLower", "bind", "has_rule", "is_source", "lower", "lower_nodes", "same_text"]
+__all__ = ["CannotLower", "bind", "has_rule", "is_source", "lower", "lower_nodes", "without_names"]
 
 RULES: dict[str, Rule] = {**pointwise.RULES, **activations.RULES, **data_movement.RULES, **reductions.RULES}
 SOURCES = data_movement.SOURCES
@@ -64,7 +64,7 @@ def kernel_name(flow: Flow, region: Region) -> str:
     "layer_norm_gelu_r05": its operators, or where they are many and all that a module does, that module. Names that would be
     longer lose repeated operators and conversions first, then the last ones. The region's id keeps it apart from others."""
     nodes = [flow.nodes[name] for name in region.nodes[0]]
-    words = words_of(flow, nodes)
+    words = operator_words(flow, nodes)
     if len(words) > MOST_WORDS and (module := _whole_module(flow, nodes)):
         words = [module]
 
@@ -78,7 +78,7 @@ def kernel_name(flow: Flow, region: Region) -> str:
     return joined()
 
 
-def words_of(flow: Flow, nodes: Sequence[Node]) -> list[str]:
+def operator_words(flow: Flow, nodes: Sequence[Node]) -> list[str]:
     """What these nodes do one after the other, in words for people; views and constants only where there is nothing else."""
     words: list[str] = []
     for node in nodes:
@@ -116,13 +116,13 @@ def bind(graph: OpGraph, region: Region, kernel: Kernel) -> tuple[tuple[str, ...
     bound: list[tuple[str, ...]] = []
     for nodes in region.nodes:
         own = lower_nodes(flow, nodes, name=kernel.name)
-        if same_text(own) != same_text(kernel):
+        if without_names(own) != without_names(kernel):
             raise CannotLower(f"instance {nodes[0]} differs from the first")
         bound.append(tuple(argument.key for argument in own.arguments))
     return tuple(bound)
 
 
-def same_text(kernel: Kernel) -> Kernel:
+def without_names(kernel: Kernel) -> Kernel:
     """The kernel without what may differ between equal regions: names and keys."""
     names = {argument.name: f"a{i}" for i, argument in enumerate(kernel.arguments)}
     arguments = tuple(replace(argument, name=names[argument.name], key="") for argument in kernel.arguments)
@@ -172,11 +172,11 @@ class _Lowering:
                 self.stored.update(spec.name for spec in node.outputs)
                 continue
             for spec, value in zip(node.outputs, made if isinstance(made, tuple) else (made,), strict=True):
-                self.values[spec.name] = _typed(self.nest, value, spec)
-        for spec in self._needed():
+                self.values[spec.name] = _as_stated_type(self.nest, value, spec)
+        for spec in self._values_to_store():
             self.nest.store(self.values[spec.name], spec)
         kernel = self.nest.finish(name, self.flow.specs, comment)
-        return self._labelled(kernel)
+        return self._name_arguments(kernel)
 
     def value(self, name: str) -> Value:
         """A value for a rule: computed here, folded from a view, made on the spot, or loaded."""
@@ -214,14 +214,14 @@ class _Lowering:
     def _view(self, node: Node, value: Value, spec: TensorSpec) -> Value:
         base = base_name(node.op)
         if base in PERMUTATIONS:
-            return self.nest.permute(value, _order(node, len(value.shape)))
+            return self.nest.permute(value, _permutation(node, len(value.shape)))
         if base in EXPANSIONS:
             return self.nest.expand(value, spec.shape)
         if base in CUTS and spec.shape != value.shape:
             raise CannotLower("a part of a value that is not in memory")
         return self.nest.reshape(value, spec.shape)
 
-    def _needed(self) -> list[TensorSpec]:
+    def _values_to_store(self) -> list[TensorSpec]:
         """The values made here that are read outside, or returned."""
         needed = []
         for node in self.nodes:
@@ -232,7 +232,7 @@ class _Lowering:
                     needed.append(spec)
         return needed
 
-    def _labelled(self, kernel: Kernel) -> Kernel:
+    def _name_arguments(self, kernel: Kernel) -> Kernel:
         """Arguments named after what they are: a parameter's last word, or the operator that made the value."""
         state = {tensor.spec.name: tensor.key.split(".")[-1] for tensor in self.flow.graph.state}
         names: dict[str, str] = {}
@@ -266,7 +266,7 @@ def needed_outside(flow: Flow, name: str, inside: set[str]) -> bool:
     return False
 
 
-def _typed(nest: NestBuilder, value: Value, spec: TensorSpec) -> Value:
+def _as_stated_type(nest: NestBuilder, value: Value, spec: TensorSpec) -> Value:
     """`value` under the type that the graph states; shapes must agree."""
     if value.shape != spec.shape:
         value = nest.expand(value, spec.shape)
@@ -281,7 +281,7 @@ def _same_kind(value: Value, spec: TensorSpec) -> bool:
     return value.kind == ("float64" if spec.dtype == "float64" else "float32")
 
 
-def _order(node: Node, rank: int) -> list[int]:
+def _permutation(node: Node, rank: int) -> list[int]:
     """The permutation that a transposing view makes of its source's dimensions."""
     base = base_name(node.op)
     order = list(range(rank))

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from stitchcuda.compiler.lower.dtypes import KINDS, Kind
-from stitchcuda.compiler.lower.finish import Load, ProtoStep, UnfinishedKernel, Write, finished
+from stitchcuda.compiler.lower.finish import Load, ProtoStep, UnfinishedKernel, Write, finish_kernel
 from stitchcuda.compiler.lower.ir import Fn, Kernel
 from stitchcuda.compiler.lower.loops import CannotLower, Dim, Loop, leaves, regroup, tie
 from stitchcuda.state import TensorSpec
@@ -204,7 +204,7 @@ class NestBuilder:
         shape = spec.shape if shape is None else shape
         if value.shape != shape:
             raise CannotLower(f"a value of shape {value.shape} where the graph says {shape}")
-        strides = tuple(pair for loops, stride in zip(value.dims, spec.strides, strict=True) for pair in _spread(loops, stride))
+        strides = _strides_by_loop(value.dims, spec.strides)
         stored = self.cast(value, spec.dtype) if value.kind != kind_of(spec.dtype) else value
         self.draft.writes.append(Write(spec, self._name(stored), strides, offset, stored.dims, inout=False))
 
@@ -218,12 +218,12 @@ class NestBuilder:
 
     def update(self, value: Value, spec: TensorSpec) -> None:
         """Overwrites a tensor that the kernel also reads."""
-        strides = tuple(pair for loops, stride in zip(value.dims, spec.strides, strict=True) for pair in _spread(loops, stride))
+        strides = _strides_by_loop(value.dims, spec.strides)
         self.draft.writes.append(Write(spec, self._name(value), strides, 0, value.dims, inout=True))
 
     def finish(self, name: str, specs: dict[str, TensorSpec], comment: str = "") -> Kernel:
         """The kernel; `specs` describes every tensor that was loaded. Raises `CannotLower`."""
-        return finished(self.draft, name, specs, comment)
+        return finish_kernel(self.draft, name, specs, comment)
 
     # -------------------------------------------------------------------------------------------------------------------
 
@@ -278,12 +278,14 @@ class NestBuilder:
         return tuple(shape), tuple(dims)
 
 
-def _spread(dim: Dim, stride: int) -> list[tuple[Loop, int]]:
+def _strides_by_loop(dims: Sequence[Dim], strides: Sequence[int]) -> tuple[tuple[Loop, int], ...]:
+    """Element strides of the loops that these dimensions, with these strides, consist of."""
     pairs: list[tuple[Loop, int]] = []
-    for loop in reversed(dim):
-        pairs.append((loop, stride))
-        stride *= loop.size
-    return pairs
+    for dim, stride in zip(dims, strides, strict=True):
+        for loop in reversed(dim):
+            pairs.append((loop, stride))
+            stride *= loop.size
+    return tuple(pairs)
 
 
 __all__ = ["CannotLower", "Leaf", "NestBuilder", "Value", "as_kind", "kind_of", "leaves"]

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable
 
 from stitchcuda.compiler.lower.call import OperatorCall, Rule
-from stitchcuda.compiler.lower.dtypes import rounded
+from stitchcuda.compiler.lower.dtypes import round_to_dtype
 from stitchcuda.compiler.lower.ir import Fn
 from stitchcuda.compiler.lower.nest import CannotLower, Number, Value, kind_of
 
@@ -105,7 +105,7 @@ def _compare(fn: Fn) -> Rule:
     def rule(call: OperatorCall) -> Value:
         left, right = call.tensor(), call.operand(1, "other")
         if isinstance(right, float):
-            right = rounded(right, left.dtype)
+            right = round_to_dtype(right, left.dtype)
         return call.do(fn, left, right, dtype="bool")
 
     return rule
@@ -138,7 +138,7 @@ def _masked_fill(call: OperatorCall) -> Value:
     return call.do("where", call.tensor(1, "mask"), call.operand(2, "value"), call.tensor())
 
 
-def clamped(call: OperatorCall, value: Value, low: Value | Number | None, high: Value | Number | None) -> Value:
+def clamp(call: OperatorCall, value: Value, low: Value | Number | None, high: Value | Number | None) -> Value:
     if low is not None:
         value = call.do("maximum", value, low)
     return value if high is None else call.do("minimum", value, high)
@@ -147,7 +147,7 @@ def clamped(call: OperatorCall, value: Value, low: Value | Number | None, high: 
 def _clamp(call: OperatorCall) -> Value:
     low = None if call.get(1, "min") is None else call.operand(1, "min")
     high = None if call.get(2, "max") is None else call.operand(2, "max")
-    return clamped(call, call.tensor(), low, high)
+    return clamp(call, call.tensor(), low, high)
 
 
 def power(call: OperatorCall, base: Value, exponent: Number) -> Value:
@@ -270,8 +270,8 @@ RULES: dict[str, Rule] = {
         "ne", call.nest.cast(call.tensor(), "bool"), call.nest.cast(call.tensor(1, "other"), "bool"), dtype="bool"
     ),
     "where": _where, "masked_fill": _masked_fill, "clamp": _clamp, "clip": _clamp,
-    "clamp_min": lambda call: clamped(call, call.tensor(), call.operand(1, "min"), None),
-    "clamp_max": lambda call: clamped(call, call.tensor(), None, call.operand(1, "max")),
+    "clamp_min": lambda call: clamp(call, call.tensor(), call.operand(1, "min"), None),
+    "clamp_max": lambda call: clamp(call, call.tensor(), None, call.operand(1, "max")),
     "maximum": _min_max("maximum"), "minimum": _min_max("minimum"),
     "pow": _pow, "addcmul": _add_product("mul"), "addcdiv": _add_product("div"), "lerp": _lerp,
     "isnan": lambda call: call.do("ne", call.tensor(), call.tensor(), dtype="bool"), "isinf": _isinf, "isfinite": _isfinite,

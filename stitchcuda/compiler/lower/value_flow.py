@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from stitchcuda.compiler.capture.dependencies import base_name, references, roots, writes
+from stitchcuda.compiler.capture.dependencies import base_name, memory_owners, references, writes
 from stitchcuda.compiler.capture.op_graph import Node, OpGraph
 from stitchcuda.compiler.lower.nest import Leaf
 from stitchcuda.state import TensorSpec
@@ -47,7 +47,7 @@ class Flow:
         for node in graph.nodes:
             for name in dict.fromkeys(references((node.args, node.kwargs))):
                 self.readers.setdefault(name, []).append(node)
-        owner = roots(graph)
+        owner = memory_owners(graph)
         memory = {owner[value] for node in graph.nodes for value in writes(node)}
         # a tensor of zeros that is filled in place is no constant
         self.filled = frozenset(self.producer[value][0].name for value in memory if value in self.producer)

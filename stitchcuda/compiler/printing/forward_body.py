@@ -15,10 +15,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from stitchcuda.compiler.capture.dependencies import reads, roots
+from stitchcuda.compiler.capture.dependencies import memory_owners, reads
 from stitchcuda.compiler.capture.op_graph import Node, OpGraph
 from stitchcuda.compiler.printing.idioms import expression, literal
-from stitchcuda.compiler.printing.statement_order import KernelCall, Unit, relevant, specs
+from stitchcuda.compiler.printing.statement_order import KernelCall, Unit, relevant_strides, specs_by_name
 from stitchcuda.compiler.printing.variables import Variables, in_place, state_expression
 from stitchcuda.state import TensorSpec
 
@@ -40,9 +40,9 @@ class BodySection:
     gives: list[str] = field(default_factory=list)  # bound variables that are read later
 
 
-def sections(graph: OpGraph, units: Sequence[Unit], names: Variables) -> list[BodySection]:
+def write_sections(graph: OpGraph, units: Sequence[Unit], names: Variables) -> list[BodySection]:
     """All statements in order; `needs` and `gives` filled in. Kernel outputs are allocated right before their call."""
-    known, owner = specs(graph), roots(graph)
+    known, owner = specs_by_name(graph), memory_owners(graph)
     count = Counter(node.scope for node in graph.nodes)
     kinds = {node.scope: node.scope_type for node in graph.nodes}
     inputs_or_state = {spec.name for spec in graph.inputs} | {entry.spec.name for entry in graph.state}
@@ -62,7 +62,7 @@ def sections(graph: OpGraph, units: Sequence[Unit], names: Variables) -> list[Bo
         if place != where or not section.lines:
             section.lines += _heading(place, kinds.get(place, ""), blank=bool(section.lines))
             where = place
-        section.needs += _used(unit, names, section.binds)
+        section.needs += _variables_read(unit, names, section.binds)
         if isinstance(unit, KernelCall):
             section.lines += _kernel_call(unit, names, position, known)
             section.binds += [names.text[value] for value in unit.of_role("out")]
@@ -80,7 +80,7 @@ def sections(graph: OpGraph, units: Sequence[Unit], names: Variables) -> list[Bo
     return result
 
 
-def connect(parts: list[BodySection], returned: Sequence[str]) -> None:
+def link_sections(parts: list[BodySection], returned: Sequence[str]) -> None:
     """Fills in `gives` from what later sections and the return statement read."""
     wanted = set(returned)
     for section in reversed(parts):
@@ -103,7 +103,7 @@ def _heading(place: str, kind: str, *, blank: bool) -> list[str]:
     return [*([""] if blank else []), f"# {title}"]
 
 
-def _used(unit: Unit, names: Variables, bound: Sequence[str]) -> list[str]:
+def _variables_read(unit: Unit, names: Variables, bound: Sequence[str]) -> list[str]:
     values = unit.of_role("in", "inout") if isinstance(unit, KernelCall) else reads(unit)
     texts = [names.text[value] for value in values]
     return [text for text in texts if text.isidentifier() and text not in bound]
@@ -114,9 +114,9 @@ def _operator(node: Node, names: Variables, position: int, known: dict[str, Tens
     bound = names.place(position, node)
     if in_place(node) or not bound or all(name == "_" for name in bound):
         return [written], []
-    one = len(bound) == 1
+    single = len(bound) == 1
     left = ", ".join(bound)
-    if one and _is_list(node):
+    if single and _is_list(node):
         left += ","
     return [f"{left} = {written}"], [name for name in bound if name != "_"]
 
@@ -138,7 +138,7 @@ def _is_list(node: Node) -> bool:
 def _kernel_call(call: KernelCall, names: Variables, position: int, known: dict[str, TensorSpec]) -> list[str]:
     taken = {value: names.text[value] for value in call.of_role("in", "inout")}
     names.place(position, call)
-    lines = [f"# {call.stitch.region}: {title(call)}"]
+    lines = [f"# {call.stitch.region}: {kernel_title(call)}"]
     for value in call.of_role("out"):
         lines.append(f"{names.text[value]} = {_allocation(known[value])}")
     values = [taken.get(value) or names.text[value] for value in call.values]
@@ -149,7 +149,7 @@ def _kernel_call(call: KernelCall, names: Variables, position: int, known: dict[
     return lines
 
 
-def title(call: KernelCall) -> str:
+def kernel_title(call: KernelCall) -> str:
     """`add + layer_norm`, by the operators that the kernel stands for; views are left out."""
     operators = [node.op.split(".")[1] for node in call.covered if node.aliases is None]
     return " + ".join(operators or [node.op.split(".")[1] for node in call.covered])
@@ -157,7 +157,7 @@ def title(call: KernelCall) -> str:
 
 def _allocation(spec: TensorSpec) -> str:
     shape = f"({', '.join(map(str, spec.shape))}{',' if len(spec.shape) == 1 else ''})"
-    if relevant(spec.shape, spec.strides) == relevant(spec.shape, contiguous(spec.shape)):
+    if relevant_strides(spec.shape, spec.strides) == relevant_strides(spec.shape, contiguous(spec.shape)):
         return f"torch.empty({shape}, dtype=torch.{spec.dtype}, device=device)"
     return f"torch.empty_strided({shape}, {spec.strides}, dtype=torch.{spec.dtype}, device=device)"
 
@@ -177,7 +177,7 @@ def _bytes(spec: TensorSpec) -> int:
     return spec.elements * width.get(spec.dtype, 1 if spec.dtype in ("bool", "int8", "uint8") else 4)
 
 
-def written(parts: list[BodySection], keys: Sequence[str]) -> tuple[list[str], list[str]]:
+def write_forward(parts: list[BodySection], keys: Sequence[str]) -> tuple[list[str], list[str]]:
     """Lines of the forward pass and lines of the methods that it calls. Short programs have no methods.
 
     `keys` are the state_dict's: methods are named clear of them, and say which tensors belong to a block.
@@ -198,7 +198,7 @@ def written(parts: list[BodySection], keys: Sequence[str]) -> tuple[list[str], l
             continue
         own = state_expression(f"{part.path}.weight", [*keys, f"{part.path}.weight"]).removesuffix(".weight")
         # `self.blocks[0].` → `block.`, so that equal blocks have equal text
-        body = [_generic(line, own, part.path) for line in part.lines]
+        body = [_for_any_block(line, own, part.path) for line in part.lines]
         body = [line for line in body if not line.startswith("del ")]
         extra = [word for word in ("device",) if any(re.search(rf"\b{word}\b", line) for line in body)]
         uses = "block" if any(re.search(r"\bblock\b", line) for line in body) else ""
@@ -254,7 +254,7 @@ def _renamed(lines: list[str], parameters: Sequence[str], variables: Sequence[st
     return (str(len(parameters)), *result, now(returned))
 
 
-def _generic(line: str, own: str, path: str) -> str:
+def _for_any_block(line: str, own: str, path: str) -> str:
     if line.startswith("#"):
         numberless = re.sub(r"\.\d+$", ".*", path)
         return re.sub(rf"^# {re.escape(path)}(?=[. ]|$)", f"# {numberless}", line)

@@ -11,22 +11,22 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from stitchcuda.compiler.capture.dependencies import references, roots
+from stitchcuda.compiler.capture.dependencies import memory_owners, references
 from stitchcuda.compiler.capture.op_graph import Node, OpGraph
-from stitchcuda.compiler.printing.idioms import expression, indented, literal
-from stitchcuda.compiler.printing.signature import Signature, returned
-from stitchcuda.compiler.printing.statement_order import specs
+from stitchcuda.compiler.printing.idioms import expression, indent, literal
+from stitchcuda.compiler.printing.signature import Signature, return_expression
+from stitchcuda.compiler.printing.statement_order import specs_by_name
 from stitchcuda.compiler.printing.variables import Variables
 from stitchcuda.state import TensorSpec
 
 
-def replayed(
+def write_replayed_forward(
     graph: OpGraph, made: Signature, names: Variables, checks: Sequence[str], opening: Sequence[str], body: Sequence[str]
 ) -> list[str]:
     """Lines of `forward` and `compute`. Raises `ValueError` for a program without tensor inputs or fresh results."""
     if not graph.inputs:
         raise ValueError("A program without tensor inputs cannot be replayed as a CUDA graph.")
-    owner, known = roots(graph), specs(graph)
+    owner, known = memory_owners(graph), specs_by_name(graph)
     given = {spec.name for spec in graph.inputs} | {entry.spec.name for entry in graph.state}
     outputs = list(dict.fromkeys(references(graph.outputs)))
     fresh = [value for value in outputs if owner[value] not in given]
@@ -52,16 +52,16 @@ def replayed(
         bound = ", ".join(views.place(position, node))
         forward.append(f"{bound} = {written}")
     text |= {value: views.text[value] for value in outputs if owner[value] in given}
-    forward.append(f"return {returned(graph.outputs, text.__getitem__)}")
+    forward.append(f"return {return_expression(graph.outputs, text.__getitem__)}")
     results = ", ".join(names.text[value] for value in fresh)
     compute = [*opening, *body, f"return ({results}{',' if len(fresh) == 1 else ''})"]
     return [
         f"def forward({', '.join(['self', *made.parameters])}):",
-        *indented(forward),
+        *indent(forward),
         "",
         f"def compute({', '.join(['self', *(f'{name}: Tensor' for name in tensors)])}) -> tuple[Tensor, ...]:",
         '    """One call, recorded by GraphReplay: everything that the device does."""',
-        *indented(compute),
+        *indent(compute),
     ]
 
 

@@ -97,15 +97,15 @@ def literal(arg: Arg, name: Callable[[str], str]) -> str:
         return f"({parts[0]},)" if len(parts) == 1 else f"({', '.join(parts)})"
     if isinstance(arg, float) and (arg != arg or arg in (float("inf"), float("-inf"))):
         return f'float("{arg}")'
-    return quoted(arg) if isinstance(arg, str) else repr(arg)
+    return quote(arg) if isinstance(arg, str) else repr(arg)
 
 
-def quoted(text: str) -> str:
+def quote(text: str) -> str:
     """A string as Python text in double quotes, whatever is in it."""
     return json.dumps(text)
 
 
-def indented(lines: Iterable[str]) -> list[str]:
+def indent(lines: Iterable[str]) -> list[str]:
     """Lines of Python one level in; empty ones stay empty."""
     return [f"    {line}" if line else "" for line in lines]
 
@@ -137,14 +137,14 @@ def expression(node: Node, text: Format, specs: Specs) -> str:
         return f"{text(args[0])}.{base}({', '.join(text(part) for part in args[1])})"
     known = base in _METHODS and (_METHODS[base] != ("dim", "keepdim") or overload in _REDUCTIONS_BY_DIM)
     if known and args and isinstance(args[0], ValueRef) and len(args) - 1 <= len(_METHODS[base]):
-        return f"{text(args[0])}.{base}({_listed(args[1:], kwargs, _METHODS[base], text)})"
+        return f"{text(args[0])}.{base}({_argument_list(args[1:], kwargs, _METHODS[base], text)})"
     if base in _IN_PLACE and isinstance(args[0], ValueRef):
-        return f"{text(args[0])}.{base}({_listed(args[1:], kwargs, (), text)})"
+        return f"{text(args[0])}.{base}({_argument_list(args[1:], kwargs, (), text)})"
     if base in _TORCH:
-        return f"torch.{base}({_listed(args, _memory(kwargs), (), text)})"
+        return f"torch.{base}({_argument_list(args, _memory(kwargs), (), text)})"
     for table, module in ((_TORCH_NAMED, "torch"), (_FUNCTIONAL, "F")):
         if base in table and len(args) <= len(table[base]):
-            return f"{module}.{base}({_listed(args, kwargs, table[base], text)})"
+            return f"{module}.{base}({_argument_list(args, kwargs, table[base], text)})"
     return _fallback(node, text)
 
 
@@ -154,10 +154,10 @@ def base_is_plain(base: str, overload: str) -> bool:
 
 
 def _fallback(node: Node, text: Format) -> str:
-    return f"torch.ops.{node.op}({_listed(node.args, dict(node.kwargs), (), text)})"
+    return f"torch.ops.{node.op}({_argument_list(node.args, dict(node.kwargs), (), text)})"
 
 
-def _listed(args: tuple[Arg, ...], kwargs: dict[str, Arg], names: tuple[str, ...], text: Format) -> str:
+def _argument_list(args: tuple[Arg, ...], kwargs: dict[str, Arg], names: tuple[str, ...], text: Format) -> str:
     parts = []
     for position, arg in enumerate(args):
         name = names[position] if position < len(names) else ""
@@ -189,7 +189,7 @@ def _factory(node: Node, text: Format) -> str:
         kwargs["dtype"] = Literal_(kind="dtype", text=node.outputs[0].dtype)
     kwargs["device"] = Literal_(kind="device", text="")
     kwargs = {key: arg for key, arg in kwargs.items() if arg is not None}
-    return f"torch.{base}({_listed(node.args, kwargs, (), text)})"
+    return f"torch.{base}({_argument_list(node.args, kwargs, (), text)})"
 
 
 def _indexing(node: Node, text: Format, specs: Specs) -> str:
@@ -233,7 +233,7 @@ def _normalised(node: Node, text: Format) -> str:
         data, weight, bias, mean, variance, training, momentum, eps = (text(arg) for arg in args)
         statistics = f"use_input_stats={training}, momentum={momentum}, eps={eps}"
         return f"F.instance_norm({data}, {mean}, {variance}, {weight}, {bias}, {statistics})"
-    return f"F.{base}({_listed(args, {}, ('', '', '', '', 'eps'), text)})"
+    return f"F.{base}({_argument_list(args, {}, ('', '', '', '', 'eps'), text)})"
 
 
 def _to(node: Node, text: Format) -> str:
@@ -243,7 +243,7 @@ def _to(node: Node, text: Format) -> str:
         args = args[:-1]
     if len(args) > 2 or any(key not in ("dtype", "device", "copy", "memory_format") for key in kwargs):
         return ""
-    return f"{text(args[0])}.to({_listed(args[1:], kwargs, (), text)})"
+    return f"{text(args[0])}.to({_argument_list(args[1:], kwargs, (), text)})"
 
 
 def _einsum(node: Node, text: Format) -> str:
@@ -254,7 +254,7 @@ def _einsum(node: Node, text: Format) -> str:
 
 
 def _where(node: Node, text: Format) -> str:
-    return f"torch.where({_listed(node.args, {}, (), text)})" if len(node.args) == 3 else ""
+    return f"torch.where({_argument_list(node.args, {}, (), text)})" if len(node.args) == 3 else ""
 
 
 _SPECIAL: dict[str, Callable[[Node, Format], str]] = {

@@ -31,7 +31,7 @@ def source_digest(*texts: str) -> str:
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()
 
 
-def manifest(
+def manifest_text(
     graph: OpGraph,
     units: Sequence[Unit],
     stitches: Sequence[Stitch],
@@ -73,7 +73,7 @@ def manifest(
     return json.dumps(content, indent=1) + "\n"
 
 
-def with_task(files: Mapping[str, str | bytes], before: Mapping[str, str | bytes], task: str, strategy: str) -> str:
+def manifest_with_task(files: Mapping[str, str | bytes], before: Mapping[str, str | bytes], task: str, strategy: str) -> str:
     """program.json of a program that was `before` and was changed by hand for one more task: what is in it now.
 
     Kernels whose sources are unchanged keep their entry; new and changed ones get one from their source. What is replayed as a
@@ -163,11 +163,11 @@ def free_sizes(content: Mapping[str, Any]) -> tuple[FreeSize, ...]:
 
 
 def _region(stitch: Stitch, calls: Sequence[KernelCall]) -> dict[str, Any]:
-    from stitchcuda.compiler.printing.forward_body import title
+    from stitchcuda.compiler.printing.forward_body import kernel_title
 
     return {
         "id": stitch.region,
-        "title": title(calls[0]),
+        "title": kernel_title(calls[0]),
         "kernel": stitch.source.name,
         "operators": [node.op for node in calls[0].covered],
         "instances": [{"scope": call.covered[-1].scope, "nodes": [node.name for node in call.covered]} for call in calls],

@@ -18,15 +18,15 @@ from pathlib import Path
 from stitchcuda.compiler.capture.dependencies import references
 from stitchcuda.compiler.capture.op_graph import OpGraph
 from stitchcuda.compiler.lower.ir import Stitch
-from stitchcuda.compiler.printing.constructor import constructor, escaped, is_constant, shape_text, tables
-from stitchcuda.compiler.printing.forward_body import BodySection, connect, sections, written
-from stitchcuda.compiler.printing.graph_replay import replayed
-from stitchcuda.compiler.printing.idioms import indented
-from stitchcuda.compiler.printing.manifest import manifest, read_manifest
-from stitchcuda.compiler.printing.signature import Signature, returned, signature
+from stitchcuda.compiler.printing.constructor import escaped, is_constant, shape_text, state_tables, write_constructor
+from stitchcuda.compiler.printing.forward_body import BodySection, link_sections, write_forward, write_sections
+from stitchcuda.compiler.printing.graph_replay import write_replayed_forward
+from stitchcuda.compiler.printing.idioms import indent
+from stitchcuda.compiler.printing.manifest import manifest_text, read_manifest
+from stitchcuda.compiler.printing.signature import Signature, make_signature, return_expression
 from stitchcuda.compiler.printing.statement_order import Unit, schedule
 from stitchcuda.compiler.printing.variables import Variables
-from stitchcuda.compiler.syntax import parsed
+from stitchcuda.compiler.syntax import parse_module
 from stitchcuda.errors import BadInput
 
 __all__ = ["read_manifest", "write_program"]
@@ -70,33 +70,33 @@ def write_program(
         if not values:
             raise ValueError("The graph has constants, and their values are missing.")
         files["constants.safetensors"] = values
-    files["program.json"] = manifest(graph, units, stitches, host, reference=reference, name=name, precision=precision)
+    files["program.json"] = manifest_text(graph, units, stitches, host, reference=reference, name=name, precision=precision)
     return files
 
 
 def _model(graph: OpGraph, units: Sequence[Unit], stitches: Sequence[Stitch], host: Sequence[str], name: str) -> str:
-    made = signature(graph)
+    made = make_signature(graph)
     names = Variables(graph, units, made.names)
-    parts = sections(graph, units, names)
+    parts = write_sections(graph, units, names)
     keys = [key for entry in graph.state for key in (entry.key, *entry.tied)]
     workspace = max((stitch.source.workspace_bytes for stitch in stitches), default=0)
     outputs = list(dict.fromkeys(references(graph.outputs)))
-    connect(parts, [names.text[value] for value in outputs])
-    body, methods = written(parts, keys)
+    link_sections(parts, [names.text[value] for value in outputs])
+    body, methods = write_forward(parts, keys)
     methods = [*methods, *(_workspace_method(workspace) if workspace else [])]
     opening = _opening(graph, made, parts, body)
     if "cuda_graph" in host:
-        forward = replayed(graph, made, names, _checks(graph, made), opening, body)
+        forward = write_replayed_forward(graph, made, names, _checks(graph, made), opening, body)
     else:
-        forward = [*_head("forward", made.parameters), *indented([*_checks(graph, made), *opening, *body])]
-        forward += indented([f"return {returned(graph.outputs, names.text.__getitem__)}"])
+        forward = [*_head("forward", made.parameters), *indent([*_checks(graph, made), *opening, *body])]
+        forward += indent([f"return {return_expression(graph.outputs, names.text.__getitem__)}"])
     chunks = [
         _docstring(graph, stitches, host, name),
         _imports(graph, stitches, host, forward + methods),
-        *tables(graph, stitches),
+        *state_tables(graph, stitches),
         *[_part(part) for part in _needed_parts(graph, host)],
-        *([loader()] if stitches else []),
-        "\n".join([*constructor(graph, stitches, host, workspace), *indented(["", *forward, *methods])]),
+        *([loader_text()] if stitches else []),
+        "\n".join([*write_constructor(graph, stitches, host, workspace), *indent(["", *forward, *methods])]),
     ]
     return "\n".join(line.rstrip() for line in "\n\n".join(chunks).splitlines()) + "\n"
 
@@ -204,7 +204,7 @@ def _prelude() -> Mapping[str, str]:
     """Source text of each function and class in `compiler/printing/prelude.py`, without importing it (it needs torch)."""
     text = Path(__file__).with_name("prelude.py").read_text(encoding="utf-8")
     parts = {}
-    for node in parsed(text).body:
+    for node in parse_module(text).body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             source = ast.get_source_segment(text, node)
             assert source is not None
@@ -214,7 +214,7 @@ def _prelude() -> Mapping[str, str]:
     return parts
 
 
-def loader() -> str:
+def loader_text() -> str:
     """Source text of `load_kernels`, the same in every program that has kernels."""
     return '''
 @functools.cache
@@ -287,5 +287,5 @@ def load_reference() -> ModuleType:
 class ModelNew(load_reference().Model):  # type: ignore[misc]
     """The reference, unchanged."""
 '''
-    text = manifest(graph, (), (), (), reference=reference, name=name, precision=precision)
+    text = manifest_text(graph, (), (), (), reference=reference, name=name, precision=precision)
     return {"model_new.py": model, "reference.py": reference, "program.json": text}

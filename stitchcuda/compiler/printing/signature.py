@@ -15,7 +15,7 @@ from typing import Any
 
 from stitchcuda.compiler.capture.dependencies import references
 from stitchcuda.compiler.capture.op_graph import Literal_, OpGraph, ValueRef
-from stitchcuda.compiler.printing.idioms import literal, quoted
+from stitchcuda.compiler.printing.idioms import literal, quote
 from stitchcuda.compiler.printing.variables import variable
 
 
@@ -28,7 +28,7 @@ class Signature:
     names: dict[str, str] = field(default_factory=dict)
 
 
-def signature(graph: OpGraph) -> Signature:
+def make_signature(graph: OpGraph) -> Signature:
     """Python's parameters for the captured call: tensors by name, everything else fixed at its captured value."""
     made = Signature()
     taken: set[str] = set()
@@ -67,7 +67,7 @@ def _parameter(made: Signature, name: str, item: Any, *, optional: bool) -> None
         made.parameters.append(f"{name}: object = {text}" if optional else f"{name}: object")
         if not (isinstance(item, float) and math.isnan(item)):
             compare = f"{name} is not {text}" if item is None or isinstance(item, bool) else f"{name} != {text}"
-            message = quoted(f"{name} is fixed at {text} in this program: optimize again for another value.")
+            message = quote(f"{name} is fixed at {text} in this program: optimize again for another value.")
             made.opening += [f"if {compare}:", f"    raise ValueError({message})"]
 
 
@@ -85,14 +85,14 @@ def _unpack(made: Signature, text: str, item: Any, label: str) -> None:
             _unpack(made, place, part, f"{label}_{key}")
 
 
-def returned(outputs: Any, name: Callable[[str], str]) -> str:
+def return_expression(outputs: Any, name: Callable[[str], str]) -> str:
     """The nested result as Python text."""
     if isinstance(outputs, dict):
-        return "{" + ", ".join(f"{quoted(key)}: {returned(part, name)}" for key, part in outputs.items()) + "}"
+        return "{" + ", ".join(f"{quote(key)}: {return_expression(part, name)}" for key, part in outputs.items()) + "}"
     if isinstance(outputs, list):
-        return "[" + ", ".join(returned(part, name) for part in outputs) + "]"
+        return "[" + ", ".join(return_expression(part, name) for part in outputs) + "]"
     if isinstance(outputs, tuple):
-        inner = ", ".join(returned(part, name) for part in outputs)
+        inner = ", ".join(return_expression(part, name) for part in outputs)
         return f"({inner},)" if len(outputs) == 1 else f"({inner})"
     return literal(outputs, name)
 

@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from stitchcuda.compiler.capture.dependencies import reads, references, roots, writes
+from stitchcuda.compiler.capture.dependencies import memory_owners, reads, references, writes
 from stitchcuda.compiler.capture.op_graph import Node, OpGraph
 from stitchcuda.compiler.lower.ir import Stitch
 from stitchcuda.state import TensorSpec
@@ -70,7 +70,7 @@ def schedule(graph: OpGraph, stitches: Sequence[Stitch] = ()) -> tuple[Unit, ...
         unit = pending.pop()
         if unit.name not in units:
             units[unit.name] = unit
-            for value in _taken(unit):
+            for value in _values_read(unit):
                 need(value)
     idle = [call for call in calls if call.name not in units]
     if idle:
@@ -78,18 +78,18 @@ def schedule(graph: OpGraph, stitches: Sequence[Stitch] = ()) -> tuple[Unit, ...
     return _sorted(graph, units, made)
 
 
-def _taken(unit: Unit) -> tuple[str, ...]:
+def _values_read(unit: Unit) -> tuple[str, ...]:
     return unit.of_role("in", "inout") if isinstance(unit, KernelCall) else reads(unit)
 
 
-def specs(graph: OpGraph) -> dict[str, TensorSpec]:
+def specs_by_name(graph: OpGraph) -> dict[str, TensorSpec]:
     """Every value of the graph by name."""
     given = {spec.name: spec for spec in graph.inputs} | {entry.spec.name: entry.spec for entry in graph.state}
     return given | {output.name: output for node in graph.nodes for output in node.outputs}
 
 
 def _calls(graph: OpGraph, stitches: Sequence[Stitch]) -> list[KernelCall]:
-    known, owner = specs(graph), roots(graph)
+    known, owner = specs_by_name(graph), memory_owners(graph)
     producer = {output.name: node for node in graph.nodes for output in node.outputs}
     position = {node.name: index for index, node in enumerate(graph.nodes)}
     writers: dict[str, list[Node]] = defaultdict(list)
@@ -100,7 +100,7 @@ def _calls(graph: OpGraph, stitches: Sequence[Stitch]) -> list[KernelCall]:
     calls: list[KernelCall] = []
     for stitch in stitches:
         for index, values in enumerate(stitch.instances):
-            _fits(stitch, values, known)
+            _check_fit(stitch, values, known)
             call = KernelCall(f"{stitch.region}#{index}", stitch, values, ())
             given, updated = set(call.of_role("in", "inout")), {owner[value] for value in call.of_role("inout")}
             covered: dict[str, Node] = {}
@@ -127,7 +127,7 @@ def _calls(graph: OpGraph, stitches: Sequence[Stitch]) -> list[KernelCall]:
     return calls
 
 
-def _fits(stitch: Stitch, values: tuple[str, ...], known: dict[str, TensorSpec]) -> None:
+def _check_fit(stitch: Stitch, values: tuple[str, ...], known: dict[str, TensorSpec]) -> None:
     arguments = stitch.kernel.arguments
     if len(values) != len(arguments):
         raise ValueError(
@@ -137,12 +137,12 @@ def _fits(stitch: Stitch, values: tuple[str, ...], known: dict[str, TensorSpec])
         spec = known.get(value)
         if spec is None:
             raise ValueError(f"Region {stitch.region}: the graph has no value {value}.")
-        contract = (argument.shape, argument.dtype, relevant(argument.shape, argument.strides))
-        if contract != (spec.shape, spec.dtype, relevant(spec.shape, spec.strides)):
+        contract = (argument.shape, argument.dtype, relevant_strides(argument.shape, argument.strides))
+        if contract != (spec.shape, spec.dtype, relevant_strides(spec.shape, spec.strides)):
             raise ValueError(f"Region {stitch.region}: argument {argument.name} does not fit the value {value}.")
 
 
-def relevant(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
+def relevant_strides(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
     """The strides that matter: those of dimensions longer than 1, and none of an empty tensor."""
     return () if 0 in shape else tuple(stride for size, stride in zip(shape, strides, strict=True) if size > 1)
 
@@ -152,7 +152,7 @@ def _sorted(graph: OpGraph, units: dict[str, Unit], made: dict[str, KernelCall])
     producer = {output.name: node for node in graph.nodes for output in node.outputs}
     before: dict[str, set[str]] = {name: set() for name in units}
     for unit in units.values():
-        for value in _taken(unit):
+        for value in _values_read(unit):
             if value in made:
                 before[unit.name].add(made[value].name)
             elif value in producer:
@@ -192,7 +192,7 @@ def _keep_memory_order(
     graph: OpGraph, units: dict[str, Unit], made: dict[str, KernelCall], before: dict[str, set[str]]
 ) -> None:
     """Adds to `before` what shared memory demands: accesses of which one writes keep the reference's order."""
-    original, owner = roots(graph), {}
+    original, owner = memory_owners(graph), {}
     for spec in (*graph.inputs, *(entry.spec for entry in graph.state)):
         owner[spec.name] = spec.name
     for node in graph.nodes:

@@ -27,7 +27,7 @@ class TaskContract:
     listing: str
 
 
-def border(graph: OpGraph, regions: Sequence[Region]) -> TaskContract:
+def task_contract(graph: OpGraph, regions: Sequence[Region]) -> TaskContract:
     """The border of the first instances of `regions`, in execution order. Parameters are inputs by their state_dict key."""
     inside = {name for region in regions if region.nodes for name in region.nodes[0]}
     users: dict[str, set[str]] = {}

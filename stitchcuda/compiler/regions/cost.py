@@ -25,10 +25,11 @@ from stitchcuda.compiler.capture.op_graph import Node, OpGraph
 from stitchcuda.compiler.lower.value_flow import Flow
 from stitchcuda.compiler.regions import operator_rates
 from stitchcuda.compiler.regions.floor import matrix_rate, program_floor
-from stitchcuda.compiler.regions.operator_work import OperatorWork, read_bytes, touched, work_of
+from stitchcuda.compiler.regions.operator_work import OperatorWork, bytes_touched, read_bytes, work_of
 from stitchcuda.state import DeviceFacts, Precision, Region
 
 ROW_OPERATORS = ("norm", "softmax", "sum", "mean", "var", "std", "amax", "amin", "prod", "pool", "logsumexp")
+Instance = tuple[Region, tuple[str, ...]]  # a region, and the nodes of one of its instances
 
 
 @dataclass(frozen=True)
@@ -64,18 +65,18 @@ def eager_ms(graph: OpGraph, regions: Sequence[Region], device: DeviceFacts) -> 
 
 def program_ms(graph: OpGraph, regions: Sequence[Region], kept: Collection[str], device: DeviceFacts) -> float:
     """One call of the program in which the regions with ids in `kept` are kernels of ours."""
-    return call_cost(graph, _of_regions(regions, kept, device), device).ms
+    return call_cost(graph, _kernels_of_regions(regions, kept, device), device).ms
 
 
 def graph_ms(graph: OpGraph, regions: Sequence[Region], kept: Collection[str], device: DeviceFacts) -> float:
     """The same program replayed as a CUDA graph: the device's time alone, one launch, and a copy of every input."""
-    return call_cost(graph, _of_regions(regions, kept, device), device, replayed=True).ms
+    return call_cost(graph, _kernels_of_regions(regions, kept, device), device, replayed=True).ms
 
 
 def call_cost(graph: OpGraph, kernels: Iterable[StitchedKernel], device: DeviceFacts, *, replayed: bool = False) -> Cost:
     """One call of the program with these kernels in it and torch's operators for all other nodes, issued one by one or
     `replayed` as one CUDA graph."""
-    units = list(_units(graph, kernels, device))
+    units = list(_issued_units(graph, kernels, device))
     launched = [unit for unit in units if unit.launches]
     busy = sum(unit.device_us for unit in launched)
     if not replayed:
@@ -86,12 +87,13 @@ def call_cost(graph: OpGraph, kernels: Iterable[StitchedKernel], device: DeviceF
                 clock = max(clock, host) + unit.device_us
         return Cost(max(host, clock) / 1e3, busy / 1e3)
     inner = sum(max(unit.device_us - unit.launches * operator_rates.GRAPH_GAP_US, 0.5 * unit.device_us) for unit in launched)
-    copies = sum(operator_rates.POINTWISE.fixed_us + 2 * touched(spec) / (device.bandwidth_gbs * 1e3) for spec in graph.inputs)
+    bandwidth, fixed_us = device.bandwidth_gbs * 1e3, operator_rates.POINTWISE.fixed_us
+    copies = sum(fixed_us + 2 * bytes_touched(spec) / bandwidth for spec in graph.inputs)
     issued = len(graph.inputs) * operator_rates.POINTWISE.host * device.launch_us + operator_rates.REPLAY_US
     return Cost(max(inner + copies, issued) / 1e3, (busy + copies) / 1e3)
 
 
-def stitched(
+def kernels_of_tasks(
     graph: OpGraph, tasks: Iterable[Sequence[Region]], device: DeviceFacts, precision: Precision = "reference"
 ) -> list[StitchedKernel]:
     """The kernels of tasks that each replace these regions together.
@@ -104,7 +106,7 @@ def stitched(
     made, flow = [], Flow(graph)
     for regions in tasks:
         places = [(region, nodes) for region in regions if region.kind != "view" for nodes in region.nodes]
-        for group in _joined(flow, places) if len(regions) > 1 else [[place] for place in places]:
+        for group in _group_instances(flow, places) if len(regions) > 1 else [[place] for place in places]:
             (region, _), names = group[0], frozenset(name for _, nodes in group for name in nodes)
             moved = region.fused_bytes / len(region.nodes) if len(group) == 1 else _border_bytes(flow, names)
             inside = [(node, work_of(flow, node)) for node in graph.nodes if node.name in names]
@@ -113,7 +115,7 @@ def stitched(
                 _matrix_us(work, node, device, precision) / operator_rates.rate_of(node.op).flops for node, work in products
             )
             operators = [node.op for node, _ in inside]
-            made.append(StitchedKernel(names, _own(operators, moved, device, matrix_us)))
+            made.append(StitchedKernel(names, _own_kernel(operators, moved, device, matrix_us)))
     return made
 
 
@@ -135,7 +137,7 @@ def saving_ms(region: Region, device: DeviceFacts) -> float:
     each = region.eager_bytes / count / len(running)
     half = any(spec.dtype in ("float16", "bfloat16") for spec in region.outputs)
     eager = sum(rate.fixed_us + each / (bandwidth * (rate.half if half else rate.bandwidth)) for rate in running)
-    return max(eager - _own_region(region, device).device_us, 0.0) * count / 1e3
+    return max(eager - _own_region_kernel(region, device).device_us, 0.0) * count / 1e3
 
 
 def floor_ms(graph: OpGraph, device: DeviceFacts, precision: Precision = "reference") -> float:
@@ -144,7 +146,7 @@ def floor_ms(graph: OpGraph, device: DeviceFacts, precision: Precision = "refere
     return program_floor(graph, device, precision).ms
 
 
-def _units(graph: OpGraph, kernels: Iterable[StitchedKernel], device: DeviceFacts) -> Iterator[IssuedWork]:
+def _issued_units(graph: OpGraph, kernels: Iterable[StitchedKernel], device: DeviceFacts) -> Iterator[IssuedWork]:
     """What the host issues, in the graph's order; a kernel of ours in the place of its first node."""
     flow = Flow(graph)
     owner = {name: kernel for kernel in kernels for name in kernel.nodes}
@@ -164,18 +166,18 @@ def _units(graph: OpGraph, kernels: Iterable[StitchedKernel], device: DeviceFact
             yield IssuedWork(operator_rates.VIEW_HOST * device.launch_us, 0.0, 0)
 
 
-def _of_regions(regions: Sequence[Region], kept: Collection[str], device: DeviceFacts) -> list[StitchedKernel]:
+def _kernels_of_regions(regions: Sequence[Region], kept: Collection[str], device: DeviceFacts) -> list[StitchedKernel]:
     """One kernel for each instance of the regions with ids in `kept`, as the built-in engineer writes them."""
-    own = [(region, _own_region(region, device)) for region in regions if region.id in kept]
+    own = [(region, _own_region_kernel(region, device)) for region in regions if region.id in kept]
     return [StitchedKernel(frozenset(nodes), unit) for region, unit in own for nodes in region.nodes]
 
 
-def _own_region(region: Region, device: DeviceFacts) -> IssuedWork:
+def _own_region_kernel(region: Region, device: DeviceFacts) -> IssuedWork:
     """One call of a region's kernel."""
-    return _own(region.operators, region.fused_bytes / len(region.nodes), device)
+    return _own_kernel(region.operators, region.fused_bytes / len(region.nodes), device)
 
 
-def _own(operators: Sequence[str], moved: float, device: DeviceFacts, matrix_us: float = 0.0) -> IssuedWork:
+def _own_kernel(operators: Sequence[str], moved: float, device: DeviceFacts, matrix_us: float = 0.0) -> IssuedWork:
     """One call of a kernel of ours that moves so many bytes and whose products need `matrix_us` by themselves."""
     rows = any(word in op for op in operators for word in ROW_OPERATORS)
     rate = operator_rates.OWN_ROWS if rows else operator_rates.OWN_POINTWISE
@@ -183,7 +185,7 @@ def _own(operators: Sequence[str], moved: float, device: DeviceFacts, matrix_us:
     return IssuedWork(rate.host * device.launch_us, rate.fixed_us + max(moved_us, matrix_us), 1)
 
 
-def _joined(flow: Flow, places: Sequence[tuple[Region, tuple[str, ...]]]) -> list[list[tuple[Region, tuple[str, ...]]]]:
+def _group_instances(flow: Flow, places: Sequence[Instance]) -> list[list[Instance]]:
     """Instances of regions in groups that hand tensors to each other, through views or not; in the order of `places`."""
     group = list(range(len(places)))
     maker = {name: at for at, (_, nodes) in enumerate(places) for name in nodes}
@@ -204,7 +206,7 @@ def _border_bytes(flow: Flow, names: Collection[str]) -> int:
             made = flow.producer.get(flow.base(value)) if value in flow.specs else None
             if value in flow.specs and (made is None or made[0].name not in names):
                 read.setdefault(flow.base(value), {})[value] = read_bytes(flow, node, value)
-    whole = sum(min(sum(parts.values()), touched(flow.specs[base])) for base, parts in read.items())
+    whole = sum(min(sum(parts.values()), bytes_touched(flow.specs[base])) for base, parts in read.items())
     wanted = {flow.base(value) for value in flow.results if value in flow.specs}
     for node in flow.graph.nodes:
         if node.name not in names and not flow.is_view(node):
@@ -212,7 +214,7 @@ def _border_bytes(flow: Flow, names: Collection[str]) -> int:
     inside = [flow.nodes[name] for name in names]
     written = {spec.name for node in inside if not flow.is_view(node) for spec in node.outputs if spec.name in wanted}
     written.update(value for node in inside for value in writes(node))
-    return whole + sum(touched(flow.specs[value]) for value in written)
+    return whole + sum(bytes_touched(flow.specs[value]) for value in written)
 
 
 def _live_views(flow: Flow, stitched: Collection[str]) -> set[str]:

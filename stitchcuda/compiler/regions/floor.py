@@ -21,7 +21,7 @@ from stitchcuda.compiler.capture.op_graph import OpGraph
 from stitchcuda.compiler.lower.dtypes import size_of
 from stitchcuda.compiler.lower.value_flow import Flow
 from stitchcuda.compiler.regions import operator_rates
-from stitchcuda.compiler.regions.operator_work import MATRIX, touched, work_of
+from stitchcuda.compiler.regions.operator_work import MATRIX, bytes_touched, work_of
 from stitchcuda.state import DeviceFacts, Precision, Region
 
 Binding = Literal["bandwidth", "matrix rate", "launch", "nothing"]
@@ -94,7 +94,7 @@ def program_floor(graph: OpGraph, device: DeviceFacts, precision: Precision = "r
     )
 
 
-def floors(regions: Sequence[Region], device: DeviceFacts, precision: Precision = "reference") -> dict[str, Floor]:
+def region_floors(regions: Sequence[Region], device: DeviceFacts, precision: Precision = "reference") -> dict[str, Floor]:
     """By region id. Their sum is what this cut of the program can reach at best, kernel after kernel."""
     return {region.id: region_floor(region, device, precision) for region in regions}
 
@@ -120,5 +120,5 @@ def _needed_bytes(flow: Flow, name: str) -> int:
     readers = flow.readers.get(name, [])
     lookups = [node for node in readers if base_name(node.op) in ("embedding", "index_select", "gather", "embedding_bag")]
     if readers and len(lookups) == len(readers):
-        return min(touched(spec), sum(out.elements * size_of(out.dtype) for node in lookups for out in node.outputs))
-    return touched(spec)
+        return min(bytes_touched(spec), sum(out.elements * size_of(out.dtype) for node in lookups for out in node.outputs))
+    return bytes_touched(spec)

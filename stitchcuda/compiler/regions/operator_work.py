@@ -87,11 +87,11 @@ def read_bytes(flow: Flow, node: Node, name: str) -> int:
         return 0
     base = base_name(node.op)
     if base in ("embedding", "index_select", "index", "gather") and node.args and name in set(references(node.args[0])):
-        return min(touched(spec), sum(out.elements * size_of(out.dtype) for out in node.outputs))
-    return touched(spec)
+        return min(bytes_touched(spec), sum(out.elements * size_of(out.dtype) for out in node.outputs))
+    return bytes_touched(spec)
 
 
-def touched(spec: TensorSpec) -> int:
+def bytes_touched(spec: TensorSpec) -> int:
     """Bytes that reading a tensor brings from memory: expanded dimensions come once."""
     return size_of(spec.dtype) * math.prod(
         size for size, stride in zip(spec.shape, spec.strides, strict=True) if stride != 0 or size == 0

@@ -18,11 +18,19 @@ from typing import Any
 from stitchcuda.compiler.capture.dependencies import base_name, references, writes
 from stitchcuda.compiler.capture.op_graph import Node, OpGraph, ValueRef
 from stitchcuda.compiler.lower.ir import Kernel
-from stitchcuda.compiler.lower.lower import MOST_WORDS, CannotLower, has_rule, is_source, lower_nodes, same_text, words_of
+from stitchcuda.compiler.lower.lower import (
+    MOST_WORDS,
+    CannotLower,
+    has_rule,
+    is_source,
+    lower_nodes,
+    operator_words,
+    without_names,
+)
 from stitchcuda.compiler.lower.value_flow import Flow
 from stitchcuda.compiler.regions.groups import Groups
 from stitchcuda.compiler.regions.kernel_traffic import kernel_bytes
-from stitchcuda.compiler.regions.operator_work import touched, work_of
+from stitchcuda.compiler.regions.operator_work import bytes_touched, work_of
 from stitchcuda.state import Region, TensorSpec
 
 MOST_STEPS = 200
@@ -66,13 +74,13 @@ class _Cut:
             if flow.is_view(node) or is_source(node) or not has_rule(node):
                 continue
             try:
-                self.kernels[self.groups.of[node.name]] = self._kernel((node.name,))
+                self.kernels[self.groups.group_of[node.name]] = self._kernel((node.name,))
             except CannotLower as error:
                 self.reasons[node.name] = error.reason
 
     def grow(self) -> None:
         """Joins groups until nothing more can be joined."""
-        for edges in (self._edges(), self._siblings()):
+        for edges in (self._makers_and_readers(), self._readers_of_same_tensor()):
             changed = True
             while changed:
                 changed = False
@@ -101,16 +109,16 @@ class _Cut:
         return kernel
 
     def _join(self, left: str, right: str) -> bool:
-        a, b = self.groups.of[left], self.groups.of[right]
+        a, b = self.groups.group_of[left], self.groups.group_of[right]
         if a == b or a not in self.kernels or b not in self.kernels:
             return False
         first, second = self.groups.members[a], self.groups.members[b]
         attempt = (frozenset(first), frozenset(second))
         if attempt in self.failed:
             return False
-        union = self._closed({*first, *second})
+        union = self._with_views_and_constants({*first, *second})
         try:
-            if not self.groups.convex(union):
+            if not self.groups.is_convex(union):
                 return False  # may become possible once what lies between has joined
             kernel = self._kernel(union)
             if kernel_bytes(kernel) > kernel_bytes(self.kernels[a]) + kernel_bytes(self.kernels[b]):
@@ -122,7 +130,7 @@ class _Cut:
         self.kernels[self.groups.join(union)] = kernel
         return True
 
-    def _closed(self, nodes: set[str]) -> tuple[str, ...]:
+    def _with_views_and_constants(self, nodes: set[str]) -> tuple[str, ...]:
         """The nodes with the views between them and the constants that only they read, in graph order."""
         inside = set(nodes)
         stack = list(nodes)
@@ -132,12 +140,12 @@ class _Cut:
                 made = self.flow.producer.get(value)
                 if made is None or made[0].name in inside or made[0].name in self.flow.results:
                     continue
-                if self._absorbable(made[0], inside):
+                if self._can_absorb(made[0], inside):
                     inside.add(made[0].name)
                     stack.append(made[0].name)
         return tuple(sorted(inside, key=self.flow.position.__getitem__))
 
-    def _absorbable(self, node: Node, inside: set[str]) -> bool:
+    def _can_absorb(self, node: Node, inside: set[str]) -> bool:
         if not self._only_read_by(node, inside):
             return False
         if is_source(node):
@@ -153,30 +161,30 @@ class _Cut:
                     return False
         return True
 
-    def _edges(self) -> list[tuple[str, str]]:
+    def _makers_and_readers(self) -> list[tuple[str, str]]:
         """Pairs of maker and reader of a tensor, heaviest tensor first."""
         pairs: list[tuple[int, int, str, str]] = []
         for node in self.flow.graph.nodes:
-            if self.groups.of[node.name] not in self.kernels:
+            if self.groups.group_of[node.name] not in self.kernels:
                 continue
             for value in dict.fromkeys(references((node.args, node.kwargs))):
                 for maker in self.flow.makers([value]):
-                    if self.groups.of[maker] in self.kernels:
-                        weight = touched(self.flow.specs[value])
+                    if self.groups.group_of[maker] in self.kernels:
+                        weight = bytes_touched(self.flow.specs[value])
                         pairs.append((-weight, self.flow.position[node.name], maker, node.name))
         return [(maker, reader) for _, _, maker, reader in sorted(pairs)]
 
-    def _siblings(self) -> list[tuple[str, str]]:
+    def _readers_of_same_tensor(self) -> list[tuple[str, str]]:
         """Pairs of readers of the same tensor, heaviest tensor first; parameters are no reason to join."""
         readers: dict[str, list[str]] = {}
         state = {tensor.spec.name for tensor in self.flow.graph.state}
         for node in self.flow.graph.nodes:
-            if self.groups.of[node.name] in self.kernels:
+            if self.groups.group_of[node.name] in self.kernels:
                 for value in dict.fromkeys(references(node.args)):
                     base = self.flow.base(value)
                     if base not in state:
                         readers.setdefault(base, []).append(node.name)
-        heavy = sorted(readers, key=lambda base: (-touched(self.flow.specs[base]), base))
+        heavy = sorted(readers, key=lambda base: (-bytes_touched(self.flow.specs[base]), base))
         return [pair for base in heavy for pair in zip(readers[base], readers[base][1:], strict=False)]
 
 
@@ -225,7 +233,7 @@ def _signature(flow: Flow, piece: _Piece) -> Any:
     """Equal for pieces that one region can stand for."""
     operators = tuple(flow.nodes[node].op for node in piece.nodes)
     if piece.kernel is not None:
-        return operators, repr(same_text(piece.kernel))
+        return operators, repr(without_names(piece.kernel))
     shapes = []
     for name in piece.nodes:
         node = flow.nodes[name]
@@ -254,7 +262,7 @@ def _scope(flow: Flow, nodes: Sequence[str]) -> str:
 
 def _title(flow: Flow, nodes: Sequence[Node]) -> str:
     """What a region does, for people: its operators, or the module where they are many and all of one."""
-    words = words_of(flow, nodes)
+    words = operator_words(flow, nodes)
     if len(words) > MOST_WORDS:
         homes = {(node.scope, node.scope_type) for node in nodes}
         scope, module = next(iter(homes))
