@@ -11,10 +11,13 @@ from __future__ import annotations
 import ast
 import threading
 
-_ONE = threading.Lock()
+_PARSING = threading.Lock()
 
 
 def parse_module(text: str | bytes) -> ast.Module:
-    """The tree of a module. Raises what `ast.parse` does: SyntaxError, ValueError, RecursionError or MemoryError."""
-    with _ONE:
+    """Returns the syntax tree of a module's source.
+
+    Raises what `ast.parse` does: SyntaxError, ValueError, RecursionError or MemoryError.
+    """
+    with _PARSING:
         return ast.parse(text)

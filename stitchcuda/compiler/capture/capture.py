@@ -28,22 +28,22 @@ __all__ = ["Capture", "capture", "capture_constants", "trace"]
 
 
 def capture(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], *, observe: bool | None = None) -> OpGraph:
-    """The operator graph of `module(*args, **kwargs)` in the mode (train or eval) that the module is in.
+    """Returns the operator graph of `module(*args, **kwargs)` in the mode (train or eval) that the module is in.
 
     With `observe` the operators run on copies of the real tensors instead of fake ones, so that strides are what this
-    device's libraries return (cuDNN's LSTM leaves other strides than its fake); that is the default on a GPU. A program that
-    cannot be captured gives a graph with `opaque` set and no nodes.
+    device's libraries return (the result of cuDNN's LSTM has other strides than its fake tensor says). The default is to
+    observe when a tensor is on a GPU. A program that cannot be captured gives a graph without nodes whose `opaque` says why.
     """
     return trace(module, args, kwargs, observe=observe).graph
 
 
 def capture_constants(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Tensor]:
-    """The values of the graph's constants and non-persistent buffers, by key. `trace` gives both at once."""
+    """Returns the values of the graph's constants and non-persistent buffers, by key. `trace` also gives the graph."""
     return trace(module, args, kwargs).constants
 
 
 def trace(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], *, observe: bool | None = None) -> Capture:
-    """`capture` and `capture_constants` in one go."""
+    """Returns the graph of `capture` and the values of `capture_constants` from one run."""
     if observe is None:
         tensors = (*pytree.tree_leaves((args, kwargs)), *module.parameters(), *module.buffers())
         observe = any(isinstance(value, Tensor) and value.is_cuda for value in tensors)
@@ -62,10 +62,11 @@ def trace(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], *, o
 
 
 def _compare_updates(module: nn.Module, graph: OpGraph, exported: Any) -> None:
-    """Raises `Uncapturable` if functionalisation knows of an update that the graph lacks.
+    """Raises `Uncapturable` if torch's functionalised export updates a buffer that the graph does not.
 
-    The functionalised export costs more than all the rest, and only kernels of normalisations write without a trace; so it is
-    made when one is called that `order.writes` does not know. (Before `run_decompositions` the export's own list is empty.)
+    That export costs more than all the rest, and only kernels of normalisations write without changing a tensor's version; so
+    it is made only when a normalisation is called whose writes `dependencies.writes` does not know. (Before
+    `run_decompositions` the export's own list of updates is empty.)
     """
     buffers = {entry.spec.name: {entry.key, *entry.tied} for entry in graph.state if entry.kind == "buffer"}
     unknown = [node for node in graph.nodes if "norm" in node.op and base_name(node.op) not in ("batch_norm", "instance_norm")]

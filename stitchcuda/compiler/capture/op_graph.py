@@ -36,7 +36,7 @@ Arg = ValueRef | Literal_ | bool | int | float | str | None | tuple[Any, ...]
 
 
 def _to_json(item: Any) -> Any:
-    """Plain JSON for an argument or a structure; what JSON has no form for becomes an object with one telling key."""
+    """Returns plain JSON for an argument or a structure; tuples, dicts, inf and nan become objects (`{"tuple": [...]}`)."""
     if isinstance(item, Record):
         return item.model_dump()
     if isinstance(item, tuple):
@@ -51,7 +51,7 @@ def _to_json(item: Any) -> Any:
 
 
 def _from_json(item: Any) -> Any:
-    """The inverse of `_to_json`; what is no JSON form of ours (records, live tuples) passes unchanged."""
+    """Inverts `_to_json`; records and tuples that were never JSON pass unchanged."""
     if isinstance(item, list):
         return [_from_json(part) for part in item]
     if isinstance(item, tuple):

@@ -56,7 +56,7 @@ def _spec(name: str, value: Tensor) -> TensorSpec:
 
 
 class Walk:
-    """One run through the exported graph. `names` maps each fx value to its name here, `live` each name to its tensor."""
+    """One run through the exported graph. `env` maps fx nodes to values of the graph, `live` value names to tensors."""
 
     def __init__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], observe: bool) -> None:
         self.module, self.args, self.kwargs = module, args, kwargs
@@ -70,6 +70,7 @@ class Walk:
         self.waiting: dict[fx.Node, int] = {}
 
     def run(self, exported: Any) -> Capture:
+        """Returns the graph of a `torch.export.ExportedProgram`. Raises `Uncapturable`."""
         constants: dict[str, Tensor] = {}
         inputs, call = self._inputs(exported)
         state = self._state(exported, constants)
@@ -99,8 +100,8 @@ class Walk:
     # -- what the graph starts from
 
     def _register(self, name: str, value: Tensor, *, state: bool = True) -> TensorSpec:
-        """Gives `value` its name; the tensor that operators see is fake, or a copy when observing."""
-        if state and _overlaps(value):  # an expanded buffer; a program holds it as a tensor of its own
+        """Records `value` under its name and returns its spec. Operators will see a fake tensor, or a copy when observing."""
+        if state and _overlaps(value):  # an expanded buffer: a program holds it as a contiguous tensor
             value = value.contiguous()
         if self.observe:
             self.live[name] = copy.deepcopy(value.detach())
@@ -185,7 +186,7 @@ class Walk:
                     self._release(node)
 
     def _release(self, node: fx.Node) -> None:
-        """Lets go of real tensors after their last reader, as eager would."""
+        """Frees real tensors after their last reader, as eager does."""
         if node in self.env:
             self.holders.update(set(references(self.env[node])))
         for source in node.all_input_nodes:
@@ -206,7 +207,7 @@ class Walk:
         return _constant(item)
 
     def _tensors(self, item: Any) -> Any:
-        """The argument as the operator takes it, fx values replaced by the live tensors."""
+        """Returns the argument as the operator takes it, with fx nodes replaced by their tensors."""
         if isinstance(item, fx.Node):
             return self._tensors(self.env[item])
         if isinstance(item, ValueRef):
@@ -254,7 +255,7 @@ class Walk:
         self.env[node] = refs[0] if len(refs) == 1 and not _returns_many(target) else refs
 
     def _run(self, target: Any, node: fx.Node, record: Node) -> list[tuple[str, Tensor]]:
-        """Runs one operator on live tensors; checks that what it writes is what `order.writes` says."""
+        """Runs one operator on live tensors; checks that it writes only what `dependencies.writes` declares."""
         args = [self._tensors(item) for item in node.args]
         kwargs = {key: self._tensors(item) for key, item in node.kwargs.items()}
         used = {name: self.live[name] for name in _names(record)}
@@ -294,7 +295,7 @@ class Walk:
 
 
 def _constant(item: Any) -> Any:
-    """A baked argument as a record of ours."""
+    """Returns a constant argument (a number, dtype, device, ...) as it is stored in the graph."""
     if item is None or isinstance(item, bool | int | float | str):
         return item
     kinds: dict[type, Any] = {torch.dtype: "dtype", torch.memory_format: "memory_format", torch.layout: "layout"}
@@ -309,7 +310,7 @@ def _constant(item: Any) -> Any:
 
 
 def _plain(item: Any) -> Any:
-    """Nested tuples, lists and dicts of the plain kinds; named tuples become tuples, dict subclasses dicts."""
+    """Returns the structure with plain tuples, lists and dicts: named tuples become tuples, dict subclasses dicts."""
     if isinstance(item, dict):
         if strange := [key for key in item if not isinstance(key, str)]:
             raise Uncapturable(f"It takes or returns a dict with the key {strange[0]!r}: only text is understood.")
@@ -336,7 +337,7 @@ def _same_memory(left: Tensor, right: Tensor) -> bool:
 
 
 def _shared(result: Tensor, record: Node, live: dict[str, Tensor]) -> str | None:
-    """The argument whose memory the first output lives in."""
+    """Returns the name of the argument whose memory the first output shares, or None."""
     for name in (*writes(record)[:1], *_names(record)):
         if _same_memory(result, live[name]):
             return name

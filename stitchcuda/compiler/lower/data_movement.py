@@ -76,7 +76,7 @@ def _arange(call: OperatorCall) -> Value:
 
 
 def _cat(call: OperatorCall) -> tuple[Value, ...]:
-    """cat and stack of parts of equal shape: each part is stored in its place. The result exists in memory only."""
+    """Lowers cat and stack of parts of equal shape. Each part is stored in its place, so it returns no value."""
     parts = call.tensors(0, "tensors")
     out = call.out
     dim = int(call.number(1, "dim", 0)) % len(out.shape)
@@ -116,7 +116,7 @@ RULES: dict[str, Rule] = {
     "fill": _fill(1), "zero": _fill(None, 0),
 }  # fmt: skip
 
-# Made from nothing: computed where they are used, never a reason for a kernel of their own.
+# Tensors made of numbers alone: computed where they are used, so they never get a kernel of their own.
 SOURCES: dict[str, Rule] = {
     "full": _fill(1), "zeros": _fill(None, 0), "ones": _fill(None, 1), "full_like": _fill(1),
     "zeros_like": _fill(None, 0),

@@ -28,12 +28,12 @@ EPSILONS: dict[str, float] = {"float64": 2.0**-52, "float32": 2.0**-23, "float16
 
 
 def size_of(dtype: str) -> int:
-    """Bytes of one element; 8 for a type that is not in the table."""
+    """Returns the bytes of one element; 8 for a type that is not in the table."""
     return SIZES.get(dtype, 8)
 
 
 def round_to_dtype(number: float, dtype: str) -> float:
-    """`number` as a tensor of `dtype` would hold it: torch rounds a Python scalar to the tensor's type before it compares."""
+    """Returns `number` rounded as a tensor of `dtype` would hold it, as torch does with a Python scalar before it compares."""
     if not math.isfinite(number):
         return number
     if dtype == "float16":

@@ -23,6 +23,8 @@ MOST_AXES = 6
 
 @dataclass(frozen=True)
 class Load:
+    """A load from the tensor named `key`; `offset` and one stride per loop in elements."""
+
     key: str
     offset: int
     strides: tuple[tuple[Loop, int], ...]
@@ -30,7 +32,7 @@ class Load:
 
 @dataclass(frozen=True)
 class ProtoStep:
-    """A step whose loops are not final. `loops` are those of an `index`, or those that a reduction runs over."""
+    """A step whose loops may still be split. `loops` are those that an `index` counts or that a reduction runs over."""
 
     fn: Fn
     args: tuple[str | float | int | bool, ...]
@@ -41,6 +43,8 @@ class ProtoStep:
 
 @dataclass(frozen=True)
 class Write:
+    """A store of `value` into the tensor `spec`; `inout` if the kernel also reads that tensor."""
+
     spec: TensorSpec
     value: str
     strides: tuple[tuple[Loop, int], ...]
@@ -51,6 +55,8 @@ class Write:
 
 @dataclass
 class UnfinishedKernel:
+    """Steps and stores as the rules added them. `dims` are the loops of each step's value, by the step's name."""
+
     steps: dict[str, ProtoStep] = field(default_factory=dict)
     dims: dict[str, tuple[Dim, ...]] = field(default_factory=dict)
     writes: list[Write] = field(default_factory=list)
@@ -63,7 +69,10 @@ class UnfinishedKernel:
 
 
 def finish_kernel(draft: UnfinishedKernel, name: str, specs: dict[str, TensorSpec], comment: str) -> Kernel:
-    """See `Nest.finish`."""
+    """Returns the finished kernel. `specs` describes every tensor that was loaded.
+
+    Raises `CannotLower` if the steps do not fit one nest (the rules are in the module's docstring).
+    """
     if not draft.writes:
         raise CannotLower("nothing is stored")
     live = _steps_needed(draft)
@@ -99,7 +108,7 @@ def _steps_needed(draft: UnfinishedKernel) -> list[str]:
 
 
 def _check_and_find_reduced(draft: UnfinishedKernel, live: Sequence[str]) -> set[Loop]:
-    """The reduced loops, after checking everything that the module's docstring promises."""
+    """Returns the reduced loops, after checking the rules in the module's docstring. Raises `CannotLower`."""
     _tie_reductions([draft.steps[name].loops for name in live if draft.steps[name].fn in REDUCTIONS])
     everything: set[Loop] = set()
     for name in live:
@@ -136,7 +145,7 @@ def _check_and_find_reduced(draft: UnfinishedKernel, live: Sequence[str]) -> set
 
 
 def _tie_reductions(reductions: Sequence[tuple[Loop, ...]]) -> None:
-    """Lets reductions of equal extent run over the same loops: what a reduction calls its loops is nobody else's business."""
+    """Makes reductions of equal extent run over the same loops. No other step reads a reduction's loops, so this is safe."""
     for loops in reductions[1:]:
         first, other = leaves([reductions[0]]), leaves([loops])
         if set(first) != set(other) and extent(tuple(first)) == extent(tuple(other)):
@@ -144,7 +153,7 @@ def _tie_reductions(reductions: Sequence[tuple[Loop, ...]]) -> None:
 
 
 def _varying(draft: UnfinishedKernel, live: Sequence[str], reduced: set[Loop]) -> set[str]:
-    """The values that differ along a reduced loop: rows that were only expanded do not."""
+    """Returns the values that differ along a reduced loop; a row value that was only broadcast does not."""
     varying: set[str] = set()
     for name in live:
         step = draft.steps[name]
@@ -180,7 +189,7 @@ def _order_loops(draft: UnfinishedKernel, live: Sequence[str], reduced: set[Loop
 
 
 def _merge_loops(draft: UnfinishedKernel, live: Sequence[str], order: list[Loop], reduced: set[Loop]) -> list[tuple[Loop, ...]]:
-    """Neighbouring loops that every load and store walks like one loop become one."""
+    """Merges neighbouring loops that every load and store walks like a single loop."""
     tables = [_final_strides(step.load.strides) for name in live if (step := draft.steps[name]).load is not None]
     tables += [_final_strides(write.strides) for write in draft.writes]
     fixed = {leaf for name in live if draft.steps[name].fn == "index" for leaf in leaves([draft.steps[name].loops])}
@@ -197,7 +206,7 @@ def _merge_loops(draft: UnfinishedKernel, live: Sequence[str], order: list[Loop]
 
 
 def _final_strides(strides: Sequence[tuple[Loop, int]]) -> dict[Loop, int]:
-    """Strides of loops as strides of the loops that stand for them now."""
+    """Returns the strides of the final loops, from strides given for loops that may have been split since."""
     spread: dict[Loop, int] = {}
     for loop, stride in strides:
         for leaf in reversed(loop.leaves()):
@@ -221,7 +230,7 @@ def _size(group: Sequence[Loop]) -> int:
 def _arguments(
     draft: UnfinishedKernel, live: Sequence[str], specs: dict[str, TensorSpec]
 ) -> tuple[dict[str, str], tuple[Argument, ...]]:
-    """Launcher names by key, inputs in the order of their first load, then tensors updated in place, then outputs."""
+    """Returns argument names by key, and the arguments: inputs by first load, then tensors updated in place, then outputs."""
     keys: dict[str, str] = {}
     arguments: list[Argument] = []
     updated = {write.spec.name for write in draft.writes if write.inout}
@@ -242,7 +251,7 @@ def _arguments(
 
 
 class _Numbering:
-    """Steps with their final names; equal steps share one."""
+    """Gives steps their final names; equal steps share a name."""
 
     def __init__(self, draft: UnfinishedKernel, groups: Sequence[tuple[Loop, ...]], keys: dict[str, str]) -> None:
         self.draft, self.groups, self.keys = draft, groups, keys
@@ -273,7 +282,7 @@ class _Numbering:
         return self.seen[key]
 
     def _position(self, loops: Sequence[Loop]) -> str:
-        """The index along a dimension, from the indices of the axes that it became."""
+        """Adds the steps that compute the index along a dimension from the indices of its axes; returns the last one's name."""
         total: str | None = None
         scale = 1
         for loop in reversed(loops):

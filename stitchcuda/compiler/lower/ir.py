@@ -111,7 +111,7 @@ class KernelSource:
 
 @dataclass(frozen=True)
 class Stitch:
-    """A region with its generated kernel, placed in the program: per instance the graph's value names in argument order."""
+    """A region with its generated kernel. `instances`: for each, the graph's value names in the order of the arguments."""
 
     region: str                            # state.Region.id
     kernel: Kernel

@@ -52,12 +52,14 @@ class Value:
 
 
 def kind_of(dtype: str) -> Kind:
+    """Returns the compute type of an element type. Raises `CannotLower` for complex, float8 and other types without one."""
     if dtype not in KINDS:
         raise CannotLower(f"elements of type {dtype}")
     return KINDS[dtype]
 
 
 def as_kind(number: Number, kind: Kind) -> Number:
+    """Returns a Python number converted to a compute type. Raises `CannotLower` for inf or nan as an integer."""
     if kind == "bool":
         return bool(number)
     if kind == "int64":
@@ -68,6 +70,7 @@ def as_kind(number: Number, kind: Kind) -> Number:
 
 
 class NestBuilder:
+    """Collects the steps of a kernel. Methods that compute return a `Value`; all may raise `CannotLower`."""
     """Collects the steps of one region. One object per lowering; a failed lowering leaves it unusable."""
 
     def __init__(self) -> None:
@@ -156,7 +159,7 @@ class NestBuilder:
         shape = tuple(1 if i in gone else size for i, size in enumerate(value.shape))
         kind = kind_of(dtype)
         over = tuple(loop for i in sorted(gone) for loop in value.dims[i])
-        if not over:  # one element: every reduction but any/all is the element itself
+        if not over:  # over one element every reduction but any/all returns the element
             step = self._operand(value, kind)
             return Value(step, dtype, shape, kept)
         arg = self._operand(value, kind)
@@ -209,7 +212,7 @@ class NestBuilder:
         self.draft.writes.append(Write(spec, self._name(stored), strides, offset, stored.dims, inout=False))
 
     def align(self, values: Sequence[Value]) -> None:
-        """Lets values of one shape run over the same loops, so that they can be stored side by side."""
+        """Makes values of equal shape run over the same loops, so that they can be stored side by side."""
         for value in values[1:]:
             for dim, other in zip(values[0].dims, value.dims, strict=True):
                 if bool(dim) != bool(other):
@@ -222,7 +225,7 @@ class NestBuilder:
         self.draft.writes.append(Write(spec, self._name(value), strides, 0, value.dims, inout=True))
 
     def finish(self, name: str, specs: dict[str, TensorSpec], comment: str = "") -> Kernel:
-        """The kernel; `specs` describes every tensor that was loaded. Raises `CannotLower`."""
+        """Returns the kernel; `specs` describes every tensor that was loaded. Raises `CannotLower`."""
         return finish_kernel(self.draft, name, specs, comment)
 
     # -------------------------------------------------------------------------------------------------------------------
@@ -247,7 +250,7 @@ class NestBuilder:
         return self._add(ProtoStep("cast", (operand.step,), kind), operand.dims)
 
     def _common(self, operands: Sequence[Value | Number]) -> Kind:
-        """The type that torch compares these operands in."""
+        """Returns the compute type in which torch compares these operands."""
         kinds = [operand.kind for operand in operands if isinstance(operand, Value)]
         numbers = [operand for operand in operands if not isinstance(operand, Value)]
         for kind in ("float64", "float32"):

@@ -21,6 +21,7 @@ LARGEST_INTEGER_POWER = 8
 
 
 def unary(fn: Fn) -> Rule:
+    """Returns the rule of an operator that is the function `fn` of its only tensor."""
     return lambda call: call.do(fn, call.tensor())
 
 
@@ -139,6 +140,7 @@ def _masked_fill(call: OperatorCall) -> Value:
 
 
 def clamp(call: OperatorCall, value: Value, low: Value | Number | None, high: Value | Number | None) -> Value:
+    """Adds the steps that limit `value` to low..high; None is no limit. NaN stays NaN."""
     if low is not None:
         value = call.do("maximum", value, low)
     return value if high is None else call.do("minimum", value, high)

@@ -70,7 +70,7 @@ def _mean_rule(call: OperatorCall) -> Value:
 
 
 def mean_and_squares(call: OperatorCall, value: Value, dims: Sequence[int]) -> tuple[Value, Value, Value]:
-    """Mean, centred values and the sum of their squares, in two passes."""
+    """Returns the mean over `dims`, the values minus the mean, and the sum of their squares: two passes over the row."""
     mean = _mean(call, value, dims)
     centred = call.do("sub", value, mean)
     return mean, centred, _sum(call, call.do("mul", centred, centred), dims)
@@ -156,7 +156,7 @@ def _affine(call: OperatorCall, value: Value, weight: Value | None, bias: Value 
 
 
 def normalise(call: OperatorCall, value: Value, dims: Sequence[int], eps: float) -> Value:
-    """Zero mean and unit (biased) variance over `dims`."""
+    """Returns `value` with zero mean and unit (biased) variance over `dims`."""
     _, centred, total = mean_and_squares(call, value, dims)
     variance = call.do("div", total, _count(value, dims))
     return call.do("mul", centred, call.do("rsqrt", call.do("add", variance, eps)))
@@ -181,7 +181,7 @@ def _rms_norm(call: OperatorCall) -> Value:
 
 
 def _per_channel(call: OperatorCall, position: int, name: str, rank: int) -> Value | None:
-    """A vector over channels (dimension 1 of `rank`), ready to broadcast."""
+    """Returns a vector over channels (dimension 1 of `rank`), reshaped so that it broadcasts; None if the argument is None."""
     vector = call.maybe_tensor(position, name)
     return None if vector is None else call.nest.reshape(vector, (vector.shape[0], *(1,) * (rank - 2)))
 
@@ -237,7 +237,7 @@ def _instance_norm(call: OperatorCall) -> Value:
 
 
 def _average_pool(spatial: int) -> Rule:
-    """Adaptive average pooling to one point: a mean over the last dimensions."""
+    """Returns the rule of adaptive average pooling to a single point: a mean over the last `spatial` dimensions."""
 
     def rule(call: OperatorCall) -> Value:
         value = call.tensor()

@@ -34,7 +34,7 @@ Instance = tuple[Region, tuple[str, ...]]  # a region, and the nodes of one of i
 
 @dataclass(frozen=True)
 class IssuedWork:
-    """One thing that the host issues: microseconds on the host and on the device, and how many kernels it launches."""
+    """An operator or kernel call that the host issues: microseconds on host and device, and how many kernels it launches."""
 
     host_us: float
     device_us: float
@@ -43,7 +43,7 @@ class IssuedWork:
 
 @dataclass(frozen=True)
 class StitchedKernel:
-    """One kernel of ours in a program: the captured nodes whose place it takes, and what one call of it costs."""
+    """A generated or hand-written kernel in a program: the captured nodes that it replaces, and what one call of it costs."""
 
     nodes: frozenset[str]
     unit: IssuedWork
@@ -51,31 +51,35 @@ class StitchedKernel:
 
 @dataclass(frozen=True)
 class Cost:
-    """Milliseconds of one call, and of the device's work in it. In a CUDA graph a call can be shorter than that work, which
-    counts for each kernel the gap to the next one on a busy stream."""
+    """Milliseconds of one call (`ms`) and of the device's work in it (`device_ms`).
+
+    In a CUDA graph `ms` can be the smaller: `device_ms` counts after each kernel the gap to the next one on a busy stream.
+    """
 
     ms: float
     device_ms: float
 
 
 def eager_ms(graph: OpGraph, regions: Sequence[Region], device: DeviceFacts) -> float:
-    """One eager call, operator by operator. 0 for a program that could not be captured."""
+    """Predicts one eager call, operator by operator. 0 for a program that could not be captured."""
     return program_ms(graph, regions, (), device)
 
 
 def program_ms(graph: OpGraph, regions: Sequence[Region], kept: Collection[str], device: DeviceFacts) -> float:
-    """One call of the program in which the regions with ids in `kept` are kernels of ours."""
+    """Predicts one call of the program in which the regions with ids in `kept` run as generated kernels."""
     return call_cost(graph, _kernels_of_regions(regions, kept, device), device).ms
 
 
 def graph_ms(graph: OpGraph, regions: Sequence[Region], kept: Collection[str], device: DeviceFacts) -> float:
-    """The same program replayed as a CUDA graph: the device's time alone, one launch, and a copy of every input."""
+    """Predicts the same program replayed as a CUDA graph: the device's time, one launch, and a copy of every input."""
     return call_cost(graph, _kernels_of_regions(regions, kept, device), device, replayed=True).ms
 
 
 def call_cost(graph: OpGraph, kernels: Iterable[StitchedKernel], device: DeviceFacts, *, replayed: bool = False) -> Cost:
-    """One call of the program with these kernels in it and torch's operators for all other nodes, issued one by one or
-    `replayed` as one CUDA graph."""
+    """Predicts one call of the program with these kernels, and torch's operators for all other nodes.
+
+    They are issued one after another, or with `replayed` all at once as a CUDA graph.
+    """
     units = list(_issued_units(graph, kernels, device))
     launched = [unit for unit in units if unit.launches]
     busy = sum(unit.device_us for unit in launched)
@@ -96,7 +100,7 @@ def call_cost(graph: OpGraph, kernels: Iterable[StitchedKernel], device: DeviceF
 def kernels_of_tasks(
     graph: OpGraph, tasks: Iterable[Sequence[Region]], device: DeviceFacts, precision: Precision = "reference"
 ) -> list[StitchedKernel]:
-    """The kernels of tasks that each replace these regions together.
+    """Returns the kernels of `tasks`; each task is the list of regions that it replaces together.
 
     A task of one region is one kernel for each of its instances, as the built-in engineer writes it. Which kernels a task of
     several regions consists of is not known: it was written by hand. They are taken at their best: instances that hand
@@ -120,15 +124,15 @@ def kernels_of_tasks(
 
 
 def graph_saving_ms(graph: OpGraph, regions: Sequence[Region], kept: Collection[str], device: DeviceFacts) -> float:
-    """What replaying the program as a CUDA graph saves; negative where the copies of inputs cost more than the launches."""
+    """Predicts what a CUDA graph saves; negative where the copies of inputs cost more than the launches."""
     return program_ms(graph, regions, kept, device) - graph_ms(graph, regions, kept, device)
 
 
 def saving_ms(region: Region, device: DeviceFacts) -> float:
-    """What a region's kernel saves of device time: operator by operator in eager, against one kernel per instance.
+    """Predicts the device time that a region's kernel saves: eager operators against one kernel per instance.
 
-    Bytes are shared out evenly over the operators. Never negative, and 0 for regions that stay library operators. In context
-    (a host-bound program saves its launches on the host instead) see the difference of two `program_ms`.
+    Bytes are shared out evenly over the operators. Never negative, and 0 for regions that stay library operators. For the
+    saving within a whole program (which may be on the host) subtract two `program_ms`.
     """
     if region.kind != "fusible":
         return 0.0
@@ -141,13 +145,12 @@ def saving_ms(region: Region, device: DeviceFacts) -> float:
 
 
 def floor_ms(graph: OpGraph, device: DeviceFacts, precision: Precision = "reference") -> float:
-    """Speed of light of the whole program in milliseconds (`compiler/regions/floor.py`). 0 for one that could not be
-    captured."""
+    """Returns the speed of light of the whole program (`compiler/regions/floor.py`). 0 if it could not be captured."""
     return program_floor(graph, device, precision).ms
 
 
 def _issued_units(graph: OpGraph, kernels: Iterable[StitchedKernel], device: DeviceFacts) -> Iterator[IssuedWork]:
-    """What the host issues, in the graph's order; a kernel of ours in the place of its first node."""
+    """Yields what the host issues, in the graph's order; a kernel comes at the place of its first node."""
     flow = Flow(graph)
     owner = {name: kernel for kernel in kernels for name in kernel.nodes}
     begun: set[frozenset[str]] = set()
@@ -167,18 +170,18 @@ def _issued_units(graph: OpGraph, kernels: Iterable[StitchedKernel], device: Dev
 
 
 def _kernels_of_regions(regions: Sequence[Region], kept: Collection[str], device: DeviceFacts) -> list[StitchedKernel]:
-    """One kernel for each instance of the regions with ids in `kept`, as the built-in engineer writes them."""
+    """Returns a kernel for each instance of the regions with ids in `kept`, as the built-in engineer writes them."""
     own = [(region, _own_region_kernel(region, device)) for region in regions if region.id in kept]
     return [StitchedKernel(frozenset(nodes), unit) for region, unit in own for nodes in region.nodes]
 
 
 def _own_region_kernel(region: Region, device: DeviceFacts) -> IssuedWork:
-    """One call of a region's kernel."""
+    """Returns the cost of one call of a region's kernel."""
     return _own_kernel(region.operators, region.fused_bytes / len(region.nodes), device)
 
 
 def _own_kernel(operators: Sequence[str], moved: float, device: DeviceFacts, matrix_us: float = 0.0) -> IssuedWork:
-    """One call of a kernel of ours that moves so many bytes and whose products need `matrix_us` by themselves."""
+    """Returns the cost of one kernel that moves `moved` bytes and whose products need `matrix_us` by themselves."""
     rows = any(word in op for op in operators for word in ROW_OPERATORS)
     rate = operator_rates.OWN_ROWS if rows else operator_rates.OWN_POINTWISE
     moved_us = moved / (device.bandwidth_gbs * 1e3 * rate.bandwidth)
@@ -186,7 +189,7 @@ def _own_kernel(operators: Sequence[str], moved: float, device: DeviceFacts, mat
 
 
 def _group_instances(flow: Flow, places: Sequence[Instance]) -> list[list[Instance]]:
-    """Instances of regions in groups that hand tensors to each other, through views or not; in the order of `places`."""
+    """Groups the instances that pass tensors to each other, directly or through views; in the order of `places`."""
     group = list(range(len(places)))
     maker = {name: at for at, (_, nodes) in enumerate(places) for name in nodes}
     for at, (_, nodes) in enumerate(places):
@@ -199,7 +202,7 @@ def _group_instances(flow: Flow, places: Sequence[Instance]) -> list[list[Instan
 
 
 def _border_bytes(flow: Flow, names: Collection[str]) -> int:
-    """Bytes that one kernel in the place of these nodes reads from other nodes, and writes for them, each tensor once."""
+    """Counts the bytes that a kernel replacing these nodes reads from other nodes and writes for them, each tensor once."""
     read: dict[str, dict[str, int]] = {}
     for node in (node for node in flow.graph.nodes if node.name in names and not flow.is_view(node)):
         for value in references((node.args, node.kwargs)):
@@ -218,7 +221,7 @@ def _border_bytes(flow: Flow, names: Collection[str]) -> int:
 
 
 def _live_views(flow: Flow, stitched: Collection[str]) -> set[str]:
-    """Views that somebody outside of the stitched regions still reads."""
+    """Returns the views that the program returns or a node outside of the `stitched` nodes reads."""
     live: set[str] = set()
     for node in reversed(flow.graph.nodes):
         if node.name in stitched or not flow.is_view(node):
@@ -233,7 +236,7 @@ def _live_views(flow: Flow, stitched: Collection[str]) -> set[str]:
 
 
 def _host_us(work: OperatorWork, node: Node, device: DeviceFacts) -> float:
-    """Recurrent layers launch from C++ inside one operator; other operators' launches are part of their measured share."""
+    """Returns the host time of one operator. A recurrent layer (over 10 launches) adds 0.3 `launch_us` per launch."""
     inner = 0.3 * work.launches if work.launches > 10 else 0.0
     return (operator_rates.rate_of(node.op).host + inner) * device.launch_us
 
@@ -252,5 +255,5 @@ def _device_us(work: OperatorWork, node: Node, device: DeviceFacts) -> float:
 
 
 def _matrix_us(work: OperatorWork, node: Node, device: DeviceFacts, precision: Precision = "reference") -> float:
-    """Flops over the device's matrix rate."""
+    """Returns the microseconds of an operator's flops at the device's matrix rate."""
     return 1e6 * work.flops / (matrix_rate(node.op, node.outputs[0].dtype, device, precision) or 1e12)

@@ -33,7 +33,7 @@ _FASTER: dict[Precision, str] = {"tf32": "tf32", "fp16": "float16", "bf16": "bfl
 
 @dataclass(frozen=True)
 class Floor:
-    """Milliseconds that each ceiling alone would need."""
+    """Milliseconds that each ceiling (bandwidth, matrix rate, launches) alone would need; `ms` is the largest."""
 
     bytes_ms: float = 0.0
     matrix_ms: float = 0.0
@@ -45,7 +45,7 @@ class Floor:
 
     @property
     def binds(self) -> Binding:
-        """The ceiling that sets it."""
+        """The ceiling that needs most time."""
         if self.ms == 0.0:
             return "nothing"
         if self.ms == self.launch_ms:
@@ -57,7 +57,7 @@ class Floor:
 
 
 def region_floor(region: Region, device: DeviceFacts, precision: Precision = "reference") -> Floor:
-    """All instances of a region, each as one kernel: every tensor crosses the region's border once. Nothing for views."""
+    """Returns the floor of all instances of a region, each run as one kernel. Zero for views and opaque regions."""
     if region.kind in ("view", "opaque"):
         return Floor()
     products = [op for op in region.operators if base_name(op) in MATRIX]
@@ -72,8 +72,10 @@ def region_floor(region: Region, device: DeviceFacts, precision: Precision = "re
 
 
 def program_floor(graph: OpGraph, device: DeviceFacts, precision: Precision = "reference") -> Floor:
-    """The whole program as one kernel: every input, parameter that is used, and result crosses memory once; products run at
-    the matrix rate. Nothing for a program that could not be captured."""
+    """Returns the floor of the whole program, run as one kernel.
+
+    Every input, used parameter and result crosses memory once; products run at the matrix rate. Zero if it was not captured.
+    """
     if graph.opaque:
         return Floor()
     flow = Flow(graph)
@@ -95,14 +97,15 @@ def program_floor(graph: OpGraph, device: DeviceFacts, precision: Precision = "r
 
 
 def region_floors(regions: Sequence[Region], device: DeviceFacts, precision: Precision = "reference") -> dict[str, Floor]:
-    """By region id. Their sum is what this cut of the program can reach at best, kernel after kernel."""
+    """Returns each region's floor by its id. Their sum is the best that this cut of the program can reach, kernel by kernel."""
     return {region.id: region_floor(region, device, precision) for region in regions}
 
 
 def matrix_rate(op: str, dtype: str, device: DeviceFacts, precision: Precision = "reference") -> float:
-    """Flops per second of a product with results of `dtype`; 0 for a device without any rate.
+    """Returns the flops per second of a product with results of `dtype`; 0 for a device without any rate.
 
-    fp32 convolutions run in TF32 and fp32 products do not: torch's defaults. A `precision` that allows less makes both faster.
+    fp32 convolutions run in TF32 and fp32 products do not: torch's defaults. A `precision` of "tf32", "fp16" or
+    "bf16" uses that type's rate for both.
     """
     if dtype == "float32":
         dtype = _FASTER.get(precision) or ("tf32" if base_name(op).startswith("conv") else dtype)
@@ -115,7 +118,7 @@ def _ms(amount: float, rate: float) -> float:
 
 
 def _needed_bytes(flow: Flow, name: str) -> int:
-    """Bytes of a given tensor that the program has to read: all of it, unless it is only looked up by index."""
+    """Counts the bytes of an input or parameter that the program has to read: all, unless it is only looked up by index."""
     spec = flow.specs[name]
     readers = flow.readers.get(name, [])
     lookups = [node for node in readers if base_name(node.op) in ("embedding", "index_select", "gather", "embedding_bag")]

@@ -18,7 +18,7 @@ from stitchcuda.compiler.capture.op_graph import OpGraph
 class Groups:
     """A partition of the graph's nodes. `group_of` says which group a node is in, `members` lists each group in graph order.
 
-    `views` run nothing: what they pass on is taken to go straight from maker to reader.
+    `views` run no kernel: a dependency through a view counts as one from the view's maker to the view's reader.
     """
 
     def __init__(self, graph: OpGraph, views: frozenset[str] = frozenset()) -> None:
@@ -46,7 +46,7 @@ class Groups:
                 if later in inside:
                     continue
                 group = self.group_of[later]
-                # nothing that follows `later`, in whatever group, starts before the end of the nodes asked about
+                # skip groups after which everything starts behind the last of `nodes`: no path can come back from there
                 if group in seen or self._lowest[self._place[later]] > last:
                     continue
                 seen.add(group)
@@ -59,7 +59,7 @@ class Groups:
         return True
 
     def join(self, nodes: Sequence[str]) -> int:
-        """Makes the nodes one group; groups that lose nodes to it vanish or shrink. Returns its number."""
+        """Makes the nodes one group and returns its number. Groups that lose nodes to it shrink or disappear."""
         group = self._next
         self._next += 1
         inside = set(nodes)

@@ -50,7 +50,7 @@ MATRIX = frozenset({
 
 @dataclass(frozen=True)
 class OperatorWork:
-    """Of one eager operator. `matrix` says that its flops run at the device's matrix rate."""
+    """The bytes, flops and kernel launches of one eager operator. `matrix`: its flops run at the device's matrix rate."""
 
     bytes: int
     flops: int
@@ -59,7 +59,7 @@ class OperatorWork:
 
 
 def work_of(flow: Flow, node: Node) -> OperatorWork:
-    """The eager cost of a node; zero for views."""
+    """Returns what a node costs in eager mode; zero for views."""
     base = base_name(node.op)
     if flow.is_view(node) or not (node.outputs or writes(node)):
         return OperatorWork(0, 0, 0)
@@ -75,13 +75,13 @@ def synchronises(flow: Flow, node: Node) -> bool:
     base = base_name(node.op)
     if base == "where" and len(node.args) == 1:
         return True
-    if base in ("index", "index_put", "index_put_") and len(node.args) > 1:  # a mask as index is counted on the host
+    if base in ("index", "index_put", "index_put_") and len(node.args) > 1:  # a mask: the host waits for its count
         return any(flow.specs[name].dtype in ("bool", "uint8") for name in references(node.args[1]) if name in flow.specs)
     return base in SYNCHRONISING
 
 
 def read_bytes(flow: Flow, node: Node, name: str) -> int:
-    """Bytes of one argument that an operator reads: of a table that is looked up by index no more than it returns."""
+    """Counts the bytes of one argument that an operator reads; of a table looked up by index, no more than it returns."""
     spec = flow.specs.get(name)
     if spec is None:
         return 0
@@ -92,7 +92,7 @@ def read_bytes(flow: Flow, node: Node, name: str) -> int:
 
 
 def bytes_touched(spec: TensorSpec) -> int:
-    """Bytes that reading a tensor brings from memory: expanded dimensions come once."""
+    """Counts the bytes that reading a tensor brings from memory: expanded dimensions (stride 0) count once."""
     return size_of(spec.dtype) * math.prod(
         size for size, stride in zip(spec.shape, spec.strides, strict=True) if stride != 0 or size == 0
     )
@@ -115,14 +115,14 @@ def _launches(flow: Flow, node: Node) -> int:
 
 
 def _recurrent_launches(flow: Flow, node: Node) -> int:
-    """cuDNN runs about one product and one cell kernel per time step and layer."""
+    """Estimates a recurrent layer's launches: cuDNN runs about one product and one cell kernel per time step and layer."""
     source = flow.specs[next(references(node.args[0]))]
     layers = node.args[4] if len(node.args) > 4 and isinstance(node.args[4], int) else 1
     return 2 * layers * max(source.shape[:2])
 
 
 def matrix_flops(flow: Flow, node: Node) -> int:
-    """Multiply-adds times two of a product, convolution, attention or recurrent layer."""
+    """Counts the flops of a product, convolution, attention or recurrent layer: two per multiply-add."""
     base = base_name(node.op)
     specs = [flow.specs[name] for name in references(node.args) if name in flow.specs]
     out = node.outputs[0]

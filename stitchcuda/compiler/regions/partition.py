@@ -35,12 +35,12 @@ from stitchcuda.state import Region, TensorSpec
 
 MOST_STEPS = 200
 MOST_ARGUMENTS = 40
-"""Larger unions are left apart: their kernels would spill registers."""
+"""Unions with more steps or arguments are not made: their kernels would spill registers."""
 
 
 @dataclass(frozen=True)
 class _Piece:
-    """One group of nodes before equal ones are joined."""
+    """One group of nodes: a region's instance, before equal groups become one region."""
 
     nodes: tuple[str, ...]
     kind: str
@@ -49,7 +49,7 @@ class _Piece:
 
 
 def partition(graph: OpGraph) -> tuple[Region, ...]:
-    """The regions of a captured graph, in execution order. Every node belongs to exactly one instance of one region.
+    """Returns the regions of a captured graph, in execution order. Every node belongs to exactly one instance of one region.
 
     A graph that could not be captured is one opaque region without nodes.
     """
@@ -62,12 +62,12 @@ def partition(graph: OpGraph) -> tuple[Region, ...]:
 
 
 class _Cut:
-    """The growing groups of one graph."""
+    """The groups of one graph while they grow: first every node alone, then joined as far as one kernel can hold."""
 
     def __init__(self, flow: Flow) -> None:
         self.flow = flow
         self.groups = Groups(flow.graph, frozenset(node.name for node in flow.graph.nodes if flow.is_view(node)))
-        self.kernels: dict[int, Kernel] = {}  # by group, for those that can be one kernel
+        self.kernels: dict[int, Kernel] = {}  # by group number; groups that cannot be a kernel are missing
         self.reasons: dict[str, str] = {}
         self.failed: set[tuple[frozenset[str], frozenset[str]]] = set()
         for node in flow.graph.nodes:
@@ -88,7 +88,7 @@ class _Cut:
                     changed |= self._join(left, right)
 
     def pieces(self) -> list[_Piece]:
-        """All groups in execution order of their first nodes."""
+        """Returns all groups, in execution order of their first nodes."""
         made = []
         for group, nodes in self.groups.members.items():
             first = self.flow.nodes[nodes[0]]
@@ -131,7 +131,7 @@ class _Cut:
         return True
 
     def _with_views_and_constants(self, nodes: set[str]) -> tuple[str, ...]:
-        """The nodes with the views between them and the constants that only they read, in graph order."""
+        """Adds the views between these nodes and the constants that only they read; returns all in graph order."""
         inside = set(nodes)
         stack = list(nodes)
         while stack:
@@ -162,7 +162,7 @@ class _Cut:
         return True
 
     def _makers_and_readers(self) -> list[tuple[str, str]]:
-        """Pairs of maker and reader of a tensor, heaviest tensor first."""
+        """Lists the pairs (maker, reader) of each tensor, largest tensor first."""
         pairs: list[tuple[int, int, str, str]] = []
         for node in self.flow.graph.nodes:
             if self.groups.group_of[node.name] not in self.kernels:
@@ -175,7 +175,7 @@ class _Cut:
         return [(maker, reader) for _, _, maker, reader in sorted(pairs)]
 
     def _readers_of_same_tensor(self) -> list[tuple[str, str]]:
-        """Pairs of readers of the same tensor, heaviest tensor first; parameters are no reason to join."""
+        """Lists pairs of nodes that read the same tensor, largest tensor first; parameters do not count."""
         readers: dict[str, list[str]] = {}
         state = {tensor.spec.name for tensor in self.flow.graph.state}
         for node in self.flow.graph.nodes:
@@ -189,7 +189,7 @@ class _Cut:
 
 
 def _regions(flow: Flow, pieces: Iterable[_Piece]) -> tuple[Region, ...]:
-    """Joins equal pieces and describes them."""
+    """Returns one region for each set of equal pieces."""
     same: dict[Any, list[_Piece]] = {}
     for piece in pieces:
         same.setdefault(_signature(flow, piece), []).append(piece)
@@ -230,7 +230,7 @@ def _region(flow: Flow, name: str, equal: Sequence[_Piece]) -> Region:
 
 
 def _signature(flow: Flow, piece: _Piece) -> Any:
-    """Equal for pieces that one region can stand for."""
+    """Returns a value that is equal for pieces that belong to the same region."""
     operators = tuple(flow.nodes[node].op for node in piece.nodes)
     if piece.kernel is not None:
         return operators, repr(without_names(piece.kernel))
@@ -250,7 +250,7 @@ def _constants(arg: Any) -> Any:
 
 
 def _scope(flow: Flow, nodes: Sequence[str]) -> str:
-    """The innermost module that holds all these nodes."""
+    """Returns the path of the innermost module that holds all these nodes."""
     paths = [flow.nodes[name].scope.split(".") for name in nodes]
     common: list[str] = []
     for parts in zip(*paths, strict=False):
@@ -261,7 +261,7 @@ def _scope(flow: Flow, nodes: Sequence[str]) -> str:
 
 
 def _title(flow: Flow, nodes: Sequence[Node]) -> str:
-    """What a region does, for people: its operators, or the module where they are many and all of one."""
+    """Says what a region does: its operators, or the module's class if there are more than `MOST_WORDS` and all are in it."""
     words = operator_words(flow, nodes)
     if len(words) > MOST_WORDS:
         homes = {(node.scope, node.scope_type) for node in nodes}
