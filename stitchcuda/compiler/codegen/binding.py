@@ -122,7 +122,7 @@ def _check(argument: Argument) -> str:
 
 
 def binding_text(nest: CanonicalNest, workspace_bytes: int, empty: bool) -> str:
-    """The binding of `nest.name`. With `empty` there is nothing to launch, but tensors are checked all the same."""
+    """Returns the binding of `nest.name` as C++. With `empty` nothing is launched, but tensors are checked all the same."""
     names = [argument.name for argument in nest.arguments] + (["workspace"] if workspace_bytes else [])
     checks = [_check(argument) for argument in nest.arguments]
     if workspace_bytes:

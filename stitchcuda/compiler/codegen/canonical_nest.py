@@ -31,8 +31,11 @@ _RESERVED = """
 
 @dataclass(frozen=True)
 class Access:
-    """One load or store. `label` is a C identifier: the loaded value's name, or the stored argument's. `value` is what a store
-    writes; `kind` the compute type a load gives."""
+    """One load or store. `strides` (one per axis) and `offset` are in elements.
+
+    `label` is a C identifier: the loaded value's name, or the stored argument's. `value` is the value that a store writes,
+    `kind` the compute type of a loaded value.
+    """
 
     label: str
     argument: Argument
@@ -69,10 +72,12 @@ class CanonicalNest:
 
     @property
     def rows(self) -> int:
+        """Number of points of the kept axes."""
         return math.prod(self.sizes[: self.kept])
 
     @property
     def length(self) -> int:
+        """Number of points in each row: those of the reduced axes."""
         return math.prod(self.sizes[self.kept :])
 
     @property
@@ -109,12 +114,13 @@ class CanonicalNest:
 
 
 class Identifiers:
-    """Hands out C identifiers, each once."""
+    """Gives out C identifiers that are neither reserved nor given out before."""
 
     def __init__(self, taken: Iterable[str] = ()) -> None:
         self._taken = {*_RESERVED.split(), *taken}
 
     def claim(self, wish: str, suffix: str = "value") -> str:
+        """Returns `wish` as a C identifier; with `suffix` and a number where that is taken."""
         text = "".join(c if c.isalnum() and c.isascii() else "_" for c in wish).strip("_") or suffix
         if text.endswith(("_pack", "_part", "_parts", "_slots", "_cache", "_out", "_tile", "_kernel")):
             text += "_"
@@ -129,7 +135,7 @@ class Identifiers:
 
 
 def _steps_needed(kernel: Kernel) -> list[Step]:
-    """Steps that a store needs, in order."""
+    """Returns the steps that a store needs, in order."""
     wanted = {store.value for store in kernel.stores}
     kept: list[Step] = []
     for step in reversed(kernel.steps):
@@ -141,7 +147,7 @@ def _steps_needed(kernel: Kernel) -> list[Step]:
 
 
 def _drop_repeated_steps(steps: list[Step]) -> tuple[list[Step], dict[str, str]]:
-    """The steps without repeated ones, and what each dropped name is called instead. Constants become literals."""
+    """Returns the steps without repetitions, and for each dropped name the name of the equal step that stays."""
     seen: dict[tuple[object, ...], str] = {}
     alias: dict[str, str] = {}
     out: list[Step] = []
@@ -161,7 +167,7 @@ def _drop_repeated_steps(steps: list[Step]) -> tuple[list[Step], dict[str, str]]
 
 
 def _order_axes(axes: list[int], sizes: list[int], accesses: list[tuple[int, tuple[int, ...]]]) -> list[int]:
-    """Axes by memory, slowest first: the heaviest access decides, later ones break its ties."""
+    """Returns the axes in memory order, slowest first: the access that moves most bytes decides, others break ties."""
     ranked = sorted(accesses, key=lambda item: -item[0] * math.prod(n for n, s in zip(sizes, item[1], strict=True) if s))
     return sorted(axes, key=lambda axis: tuple(-abs(strides[axis]) for _, strides in ranked))
 
@@ -169,7 +175,7 @@ def _order_axes(axes: list[int], sizes: list[int], accesses: list[tuple[int, tup
 def _merge_axes(
     order: list[int], sizes: list[int], strides: list[tuple[int, ...]], pinned: set[int]
 ) -> tuple[list[list[int]], list[int]]:
-    """Groups of neighbouring axes that every access walks as one, and the size of each group."""
+    """Returns groups of neighbouring axes that every access walks as one, and each group's size. `pinned` axes stay alone."""
     groups: list[list[int]] = []
     totals: list[int] = []
     for axis in order:
@@ -186,7 +192,7 @@ def _merge_axes(
 
 
 def canonicalise(kernel: Kernel) -> CanonicalNest:
-    """The canonical nest of a kernel. Raises ValueError for an element type that code cannot be generated for."""
+    """Returns the canonical nest of a kernel. Raises ValueError for an element type that has no C++ type here."""
     for argument in kernel.arguments:
         if argument.dtype not in STORAGE:
             raise ValueError(f"kernel {kernel.name}: no generated code for elements of type {argument.dtype} ({argument.name})")
@@ -247,7 +253,7 @@ def canonicalise(kernel: Kernel) -> CanonicalNest:
 
 
 def _analyse(nest: CanonicalNest) -> CanonicalNest:
-    """Adds what depends on the order of evaluation: full values, levels, types."""
+    """Returns the nest with `full`, `level` and `kinds` filled in."""
     full: set[str] = set()
     level: dict[str, int] = {}
     kinds: dict[str, str] = {}

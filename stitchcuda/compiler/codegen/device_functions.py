@@ -147,11 +147,11 @@ _FUNCTIONS: dict[str, tuple[tuple[str, ...], str]] = {
     "reduce_block": (("reduce_lanes",), _REDUCE_BLOCK),
     "reduce_columns": ((), _REDUCE_COLUMNS),
 }
-"""Name → (what it calls, text), in the order in which they are printed."""
+"""Name → (names of functions that it calls, text), in the order in which they are printed."""
 
 
 def function_texts(names: Iterable[str]) -> list[str]:
-    """Texts of the named functions and of what they call, each once, callees first."""
+    """Returns the texts of the named functions and of all that they call, each once, callees first."""
     wanted: set[str] = set()
     queue = list(names)
     while queue:

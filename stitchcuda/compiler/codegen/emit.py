@@ -23,13 +23,13 @@ from stitchcuda.compiler.lower.ir import Kernel, KernelSource
 
 
 def count_variants(kernel: Kernel) -> int:
-    """How many strategies `emit` knows for this kernel; at least one. Variant 0 is the best guess."""
+    """Returns how many variants `emit` has for this kernel; at least 1. Variant 0 is the best guess."""
     nest = canonicalise(kernel)
     return 1 if nest.rows == 0 else len(schedules_of(nest))
 
 
 def emit(kernel: Kernel, variant: int = 0) -> KernelSource:
-    """The source of `kernel` by strategy number `variant`.
+    """Returns the CUDA source and binding of `kernel` with schedule number `variant`.
 
     Raises IndexError for a variant that does not exist, and ValueError for element types or steps without a translation to C++.
     """
@@ -62,7 +62,7 @@ def _source(nest: CanonicalNest, schedule: Schedule) -> KernelSource:
 
 
 def _empty(nest: CanonicalNest) -> KernelSource:
-    """A kernel whose results have no elements: tensors are checked and nothing is launched."""
+    """Returns the source of a kernel whose results have no elements: tensors are checked and nothing is launched."""
     parameters = ", ".join(pointer_parameters(nest, False))
     cuda = "\n".join([
         f"// {nest.name}: its results have no elements, so there is nothing to launch.", "", "#include <cuda_runtime.h>", "",

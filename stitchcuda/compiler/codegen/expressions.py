@@ -41,14 +41,14 @@ _OPERATOR = {"sum": "Sum", "max": "Maximum", "min": "Minimum", "prod": "Product"
 
 
 def compute_kind(dtype: str) -> str:
-    """The type a value of element type `dtype` is computed in: float32, float64, int64 or bool."""
+    """Returns the type that a value of element type `dtype` is computed in: float32, float64, int64 or bool."""
     if dtype in COMPUTE:
         return dtype
     return "float32" if dtype in ("float16", "bfloat16") else "int64"
 
 
 def cpp_literal(number: float | int | bool, kind: str) -> str:
-    """A Python number as a C++ constant of the compute type `kind`."""
+    """Returns a Python number as a C++ constant of the compute type `kind`."""
     if kind == "bool":
         return "true" if number else "false"
     if kind == "int64":
@@ -66,7 +66,7 @@ def cpp_literal(number: float | int | bool, kind: str) -> str:
 
 
 def convert(text: str, source: str, target: str) -> str:
-    """`text` of compute type `source` as compute type `target`."""
+    """Returns the C++ expression `text`, of compute type `source`, converted to compute type `target`."""
     if source == target:
         return text
     if target == "bool":
@@ -75,7 +75,7 @@ def convert(text: str, source: str, target: str) -> str:
 
 
 def widen(text: str, storage: str, kind: str) -> str:
-    """A stored element `text` of element type `storage` as the compute type `kind`."""
+    """Returns the C++ expression `text`, of element type `storage`, converted to the compute type `kind`."""
     if storage == "float16":
         return convert(f"__half2float({text})", "float32", kind)
     if storage == "bfloat16":
@@ -88,7 +88,7 @@ def widen(text: str, storage: str, kind: str) -> str:
 
 
 def narrow(text: str, kind: str, storage: str) -> str:
-    """A value of compute type `kind`, rounded to the element type `storage`."""
+    """Returns the C++ expression `text`, of compute type `kind`, rounded to the element type `storage`."""
     if storage in ("float16", "bfloat16"):
         wide = convert(text, kind, "float32")
         return f"__float2half_rn({wide})" if storage == "float16" else f"__float2bfloat16_rn({wide})"
@@ -102,25 +102,25 @@ def narrow(text: str, kind: str, storage: str) -> str:
 
 
 def round_and_widen(text: str, source: str, storage: str) -> str:
-    """The `cast` step: `text` rounded to the element type `storage` and widened again."""
+    """Returns `text`, of compute type `source`, rounded to the element type `storage` and widened again: the `cast` step."""
     if storage in COMPUTE:
         return convert(text, source, storage)
     return widen(narrow(text, source, storage), storage, compute_kind(storage))
 
 
 def reduction_type(step: Step) -> str:
-    """C++ type of a reduction's accumulator. Booleans travel as int, which warp shuffles know."""
+    """Returns the C++ type of a reduction's accumulator. Booleans accumulate as int, because warp shuffles take no bool."""
     kind = compute_kind(step.dtype)
     return "int" if kind == "bool" else COMPUTE[kind]
 
 
 def reduction_operator(step: Step) -> str:
-    """Name of the functor in `compiler/codegen/device_functions.py` that joins two accumulators."""
+    """Returns the name of the functor in `compiler/codegen/device_functions.py` that joins two accumulators."""
     return _OPERATOR[step.fn]
 
 
 def reduction_identity(step: Step) -> str:
-    """What a reduction of nothing gives."""
+    """Returns the C++ constant that a reduction starts from, and that it gives for no elements."""
     kind = compute_kind(step.dtype)
     if step.fn in ("any", "all"):
         return "0" if step.fn == "any" else "1"
@@ -136,7 +136,7 @@ def reduction_identity(step: Step) -> str:
 
 
 def called_functions(step: Step) -> tuple[str, ...]:
-    """Device functions that the step's expression calls, by their names in `compiler/codegen/device_functions.py`."""
+    """Returns the names (in `compiler/codegen/device_functions.py`) of the functions that the step's expression calls."""
     if step.fn in ("max", "maximum"):
         return ("maximum",)
     if step.fn in ("min", "minimum"):
@@ -147,7 +147,7 @@ def called_functions(step: Step) -> tuple[str, ...]:
 
 
 def _common_kind(step: Step, kinds: Mapping[str, str]) -> str:
-    """Type in which operands of a comparison meet."""
+    """Returns the compute type to which both operands of a comparison are converted."""
     order = ("bool", "int64", "float32", "float64")
     ranks = []
     for arg in step.args:
@@ -159,7 +159,7 @@ def _common_kind(step: Step, kinds: Mapping[str, str]) -> str:
 
 
 def expression(step: Step, names: Mapping[str, str], kinds: Mapping[str, str]) -> str:
-    """The right-hand side of a pointwise step. `names` gives each value's C++ text, `kinds` its compute type."""
+    """Returns the right-hand side of a pointwise step. `names` gives each value's C++ text, `kinds` its compute type."""
     fn, kind = step.fn, compute_kind(step.dtype)
 
     def operand(arg: Operand, want: str) -> str:
@@ -190,7 +190,7 @@ def expression(step: Step, names: Mapping[str, str], kinds: Mapping[str, str]) -
 
 
 def _arithmetic(step: Step, args: list[str], kind: str) -> str:
-    """Steps whose operands and result share one type."""
+    """Returns the expression of a step whose operands and result have the same type."""
     fn = step.fn
     if kind == "bool":
         sign = {"add": "||", "mul": "&&", "maximum": "||", "minimum": "&&", "sub": "!="}.get(fn)
@@ -229,7 +229,7 @@ def _arithmetic(step: Step, args: list[str], kind: str) -> str:
 
 
 def _power(step: Step, args: list[str], kind: str) -> str:
-    """`pow`, with the small constant exponents written out as torch does."""
+    """Returns the expression of `pow`; small constant exponents are written out, as torch does."""
     base, exponent = args[0], step.args[1]
     suffix = "f" if kind == "float32" else ""
     if kind == "int64":

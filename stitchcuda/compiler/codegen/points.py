@@ -29,7 +29,7 @@ from stitchcuda.compiler.lower.ir import Step
 
 
 class Writer:
-    """Lines of C++ with indentation."""
+    """Collects lines of C++ and indents them."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -48,7 +48,7 @@ class Writer:
 
     @contextmanager
     def unrolled(self, variable: str, count: int) -> Iterator[None]:
-        """A loop over a constant count; none where there is one turn only."""
+        """Writes an unrolled loop over a constant count; no loop if the count is 1."""
         if count == 1:
             yield
             return
@@ -58,7 +58,10 @@ class Writer:
 
 
 def split_index(variable: str, sizes: Sequence[int], names: Sequence[str], index: str) -> dict[str, str]:
-    """Coordinate → expression, for a flat position over axes of the given sizes. One axis is the position itself."""
+    """Returns the C++ expression of each coordinate, by its name, for the flat position `variable` over axes of these sizes.
+
+    `index` is the C++ index type. With a single axis the coordinate is the position itself.
+    """
     out: dict[str, str] = {}
     below = 1
     flat = f"unsigned({variable})" if index == "int" else variable
@@ -72,10 +75,10 @@ def split_index(variable: str, sizes: Sequence[int], names: Sequence[str], index
 
 @dataclass
 class Points:
-    """A place where `width` neighbours along `axis` are handled together.
+    """A vector of `width` neighbouring points along `axis`, which a thread handles together.
 
-    `coordinates`: axis → C++ text for the first neighbour. `flat`: the accesses that are contiguous over the whole nest go by
-    this text instead, and the others by per-neighbour coordinates (`scattered`: axis → text in terms of `v`).
+    `coordinates`: axis → C++ text for the first neighbour. `flat`: if given, accesses that are contiguous over the whole nest
+    use this text as their offset, and others use `scattered` (axis → text of the coordinate of neighbour `v`).
     """
 
     nest: CanonicalNest
@@ -86,7 +89,7 @@ class Points:
     scattered: Mapping[int, str] = field(default_factory=dict)
 
     def mode(self, access: Access) -> str:
-        """`vector`: one wide access. `same`: one element for all neighbours. `each`: one by one."""
+        """Returns how the access is made: "vector" (one wide access), "same" (one element for all), "each" (one by one)."""
         if self.width == 1:
             return "each"
         if self.flat:
@@ -108,7 +111,7 @@ class Points:
         return True
 
     def offset(self, access: Access, neighbour: bool = False) -> str:
-        """Element offset of the first neighbour, or of neighbour `v`."""
+        """Returns the C++ element offset of the first neighbour, or with `neighbour` that of neighbour `v`."""
         coordinates = self.coordinates
         terms: list[str] = []
         if self.flat:
@@ -127,7 +130,7 @@ class Points:
         return " + ".join(terms)
 
     def coordinate(self, step: Step) -> str:
-        """Value of an `index` step at neighbour `v`."""
+        """Returns the C++ value of an `index` step at neighbour `v`."""
         axis = self.nest.axis_of[step.name]
         if axis < 0:
             return "0"
@@ -153,11 +156,14 @@ class EmitRequest:
     packs: dict[str, str] = field(default_factory=dict)      # load → text of its stored elements, kept over passes
     loaded: set[str] = field(default_factory=set)            # packs that an earlier pass has filled
     accumulators: dict[str, str] = field(default_factory=dict)
-    live: str = ""                                           # condition under which stores are made
+    live: str = ""                                           # C++ condition under which stores are made; "" for always
 
 
 def steps_to_compute(nest: CanonicalNest, wanted: Sequence[str], available: set[str], only_full: bool = False) -> list[Step]:
-    """Steps to compute so that the wanted values are there, in order. Reductions are never computed here."""
+    """Returns the steps that compute the wanted values from the available ones, in order.
+
+    Raises ValueError if a reduction would be needed that is not available.
+    """
     need: set[str] = set()
     stack = list(wanted)
     steps = {step.name: step for step in nest.steps}
@@ -177,7 +183,7 @@ def steps_to_compute(nest: CanonicalNest, wanted: Sequence[str], available: set[
 
 
 def constant_texts(nest: CanonicalNest) -> dict[str, str]:
-    """Texts of `const` steps."""
+    """Returns the C++ constant of each `const` step, by the step's name."""
     out: dict[str, str] = {}
     for step in nest.steps:
         if step.fn == "const" and not isinstance(step.args[0], str):
@@ -186,7 +192,7 @@ def constant_texts(nest: CanonicalNest) -> dict[str, str]:
 
 
 def accumulate(step: Step, accumulator: str, value: str) -> str:
-    """Statement that joins a value into a reduction's accumulator."""
+    """Returns the C++ statement that adds a value to a reduction's accumulator (or multiplies, or takes the maximum, ...)."""
     if step.fn == "sum":
         return f"{accumulator} += {value};"
     if step.fn == "prod":
@@ -197,20 +203,20 @@ def accumulate(step: Step, accumulator: str, value: str) -> str:
 
 
 class PointWriter:
-    """Writes requests and remembers which device functions they call."""
+    """Writes the statements of requests and records the names of the device functions that they call."""
 
     def __init__(self, nest: CanonicalNest, writer: Writer) -> None:
         self.nest = nest
         self.out = writer
         self.functions: set[str] = set()
-        self.templated = False                               # some access is a pack, whose alignment is a template parameter
+        self.templated = False                               # whether an access is wide: alignment is a template parameter then
 
     def write(self, points: Points, request: EmitRequest) -> None:
         self.prefetch(points, request)
         self.compute(points, request)
 
     def prefetch(self, points: Points, request: EmitRequest) -> None:
-        """Loads that are made before the loop over neighbours."""
+        """Writes the loads that are made before the loop over neighbours."""
         for step in request.steps:
             if step.fn != "load" or step.name in request.loaded:
                 continue
@@ -236,7 +242,7 @@ class PointWriter:
                 request.names[step.name] = step.name
 
     def compute(self, points: Points, request: EmitRequest) -> None:
-        """The loop over neighbours, and stores."""
+        """Writes the loop over neighbours, and the stores."""
         wide: list[tuple[Access, str]] = []
         for number, store in enumerate(request.stores):
             if points.mode(store) == "vector":

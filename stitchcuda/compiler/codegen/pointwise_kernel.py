@@ -20,7 +20,7 @@ from stitchcuda.counts import counted
 
 @dataclass(frozen=True)
 class PointSchedule:
-    """`threads` per block, `width` neighbours per access, `vectors` accesses per thread; `flat`: vectors cross rows."""
+    """`threads` per block, `width` neighbours per access, `vectors` accesses per thread; `flat`: vectors may cross rows."""
 
     threads: int
     width: int
@@ -33,7 +33,7 @@ class PointSchedule:
 
 
 def emit_points(nest: CanonicalNest, schedule: PointSchedule) -> tuple[list[KernelFunction], list[str]]:
-    """The kernel of a nest without reductions, and the constants it names."""
+    """Returns the kernel of a nest without reductions, and the `constexpr` lines of constants that it uses."""
     out = Writer()
     index, width, turns = nest.index_type, schedule.width, schedule.vectors
     writer = PointWriter(nest, out)
@@ -79,7 +79,7 @@ def _tensors_used(nest: CanonicalNest) -> list[Argument]:
 def _declare_early_loads(
     nest: CanonicalNest, schedule: PointSchedule, request: EmitRequest, out: Writer, writer: PointWriter
 ) -> dict[str, str]:
-    """Declares arrays for the loads that go out first: wide ones, or single elements where accesses are single."""
+    """Declares arrays for the loads that are made before the first use; returns the array element of each load."""
     points = Points(nest, schedule.width, len(nest.sizes) - 1, {}, "i" if schedule.flat else "")
     packs: dict[str, str] = {}
     for step in request.steps:
@@ -99,7 +99,7 @@ def _declare_early_loads(
 def _declare_coordinates(
     nest: CanonicalNest, schedule: PointSchedule, out: Writer, index: str, only: EmitRequest | None = None
 ) -> Points:
-    """Declares the coordinates of the vector numbered `item`."""
+    """Declares the coordinates of vector number `item`, as far as the accesses (of `only`, if given) need them."""
     width, axis = schedule.width, len(nest.sizes) - 1
     accesses = [*nest.loads.values(), *nest.stores]
     if only is not None:

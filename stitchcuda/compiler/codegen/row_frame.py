@@ -20,17 +20,17 @@ from stitchcuda.compiler.lower.ir import Step
 
 @dataclass
 class RowFrame:
-    """The body of one `__global__` function that works on rows, as far as rows go: places, row values, row stores."""
+    """Writes the parts of a `__global__` function that run once per row: coordinates, row values, row stores."""
 
     nest: CanonicalNest
     schedule: RowSchedule
     passes: RowPasses
     out: Writer = field(default_factory=Writer)
-    numbered: bool = False                              # the body names the row itself, not only its coordinates
+    numbered: bool = False                              # the body uses the variable `row`, not only coordinates
 
     def __post_init__(self) -> None:
         self.points = PointWriter(self.nest, self.out)
-        self.names = constant_texts(self.nest)               # row values that are there
+        self.names = constant_texts(self.nest)               # row value → C++ text, once computed
         self.row_coordinates: dict[int, str] = {}
         self.used: set[str] = set()                     # tensors that this function touches
         self.live = ""
@@ -42,7 +42,7 @@ class RowFrame:
     # -- the thread's place -------------------------------------------------------------------------------------------
 
     def declare_row(self) -> None:
-        """Coordinates of the thread's row."""
+        """Declares the thread's row and its coordinates."""
         nest, plan = self.nest, self.schedule
         block = "blockIdx.x" if plan.splits == 1 else "blockIdx.x / kSplits"
         if self.index != "int":
@@ -85,7 +85,7 @@ class RowFrame:
     # -- row values ---------------------------------------------------------------------------------------------------
 
     def compute_row_values(self, wanted: set[str], level: int) -> None:
-        """Row values of at most `level` that are wanted from here on."""
+        """Computes the wanted row values that need at most `level` finished reductions and are not computed yet."""
         steps = row_steps(self.nest, wanted, set(self.names), level)
         if not steps:
             return
@@ -102,7 +102,10 @@ class RowFrame:
         self.points.write(Points(self.nest, width, self.nest.kept - 1, self.row_coordinates), request)
 
     def store_rows(self, later: set[str]) -> None:
-        """Stores once per row. `later`: row values that sweeps of this function read (their tensors must not change early)."""
+        """Writes the stores that are made once per row.
+
+    `later`: row values that this function's passes read. If a store overwrites their tensor, threads are synchronised first.
+    """
         stores = [store for store in self.nest.stores if not self.nest.is_full(store)]
         if not stores:
             return
@@ -124,7 +127,7 @@ class RowFrame:
         self.used.update(store.argument.name for store in stores)
 
     def function(self, name: str, parameters: list[str] | None = None) -> KernelFunction:
-        """The finished `__global__` function."""
+        """Returns the finished `__global__` function."""
         arguments = [a for a in self.nest.arguments if a.name in self.used]
         lines = [f"  {text}" for text in dict.fromkeys(self.shared)] + indent(self.out.lines)
         return KernelFunction(

@@ -27,7 +27,7 @@ class RowWriter(RowFrame):
     """Writes the body of one `__global__` function; the caller decides the order of its parts."""
 
     def declare_kept(self) -> None:
-        """Places for what is kept between passes."""
+        """Declares registers, or a part of shared memory, for the values that are kept between passes."""
         plan, nest = self.schedule, self.nest
         if plan.cached:
             self._declare_cache()
@@ -41,7 +41,7 @@ class RowWriter(RowFrame):
             self.out.line(f"{COMPUTE[nest.kinds[name]]} {name}{turns}{neighbours};")
 
     def _pack_type(self, name: str) -> str:
-        """Type in which a kept load is held: as stored, or a vector of that."""
+        """Returns the C++ type of a kept load: its element type in memory, or a vector of it."""
         storage, width = self.nest.loads[name].storage, self.schedule.width
         if width > 1:
             self.points.functions.add("Pack")
@@ -50,7 +50,7 @@ class RowWriter(RowFrame):
     def _declare_cache(self) -> None:
         self.out.line("extern __shared__ __align__(16) unsigned char cache[];  // each thread reads what it wrote: no barriers")
         kept = self.passes.packs | self.passes.values
-        slots: list[tuple[int, int, int]] = []          # of each place: start, bytes per element, last pass in use
+        slots: list[tuple[int, int, int]] = []          # start, bytes per element, last pass that reads it
         for name in sorted(kept, key=lambda n: (self.passes.life[n], n)):
             storage = self.nest.loads[name].storage if name in self.passes.packs else COMPUTE[self.nest.kinds[name]]
             kind = self._pack_type(name) if name in self.passes.packs else storage
@@ -59,7 +59,7 @@ class RowWriter(RowFrame):
                 kind = f"Pack<{storage}, {self.schedule.width}>"
             first, last = self.passes.life[name]
             size = self.passes.width(self.nest, name)
-            # A value may take the place of one that is read for the last time in the pass that computes it.
+            # A value may reuse the memory of another whose last reader is the pass that computes the new one.
             free = [n for n, (_, width, end) in enumerate(slots) if width == size and end <= first]
             if free:
                 start = slots[free[0]][0]
@@ -81,7 +81,7 @@ class RowWriter(RowFrame):
         return f"{name}{turn}" + ("[v]" if plan.width > 1 else "")
 
     def sweep(self, number: int) -> None:
-        """One pass over the thread's part of the row, and its reductions."""
+        """Writes pass `number` over the thread's part of the row, up to the thread's own accumulators."""
         work = self.passes.passes[number]
         if work.idle:
             return
@@ -103,7 +103,7 @@ class RowWriter(RowFrame):
         self._write_loops(work, accumulators, number)
 
     def reduce(self, steps: list[Step]) -> None:
-        """Joins the accumulators of a pass over the threads of each row."""
+        """Combines the accumulators of the threads of each row into the reductions' results."""
         for step in steps:
             kind = self.nest.kinds[step.name]
             if self.suffix:
@@ -151,7 +151,7 @@ class RowWriter(RowFrame):
 
         def request() -> EmitRequest:
             names = dict(self.names)
-            # A value that an earlier pass has left is read from its place.
+            # A value kept by an earlier pass is read from its register or shared memory.
             computed_here = {s.name for s in work.steps}
             names.update({n: text for n, text in held.items() if n not in computed_here})
             places = {n: text for n, text in held.items() if n in computed_here}
@@ -172,7 +172,7 @@ class RowWriter(RowFrame):
         guard = "if (j < kLength)" if plan.chunks == 1 else f"if (n < {plan.chunks - 1} || j < kLength)"
         whole = request()
         if not exact and plan.chunks > 1 and number == 0:
-            # All loads go out before the first is used; the guard would otherwise hold the last ones back.
+            # All loads are issued before the first use; otherwise the bounds check would delay the last ones.
             early = [s.name for s in work.steps if s.fn == "load" and s.name not in self.passes.packs]
             points = pass_points(nest, plan, {})
             for name in [n for n in early if points.mode(nest.loads[n]) != "same"]:
@@ -195,13 +195,13 @@ class RowWriter(RowFrame):
                     self.points.write(self._declare_points(work, whole.loaded), whole)
 
     def _needs_position(self, work: RowPass, loaded: set[str]) -> bool:
-        """Whether a pass over registers asks where its points lie: it loads, stores or counts."""
+        """Whether a pass over registers needs the position `j`: it loads, stores or uses an index."""
         fresh = [self.nest.loads[s.name] for s in work.steps if s.fn == "load" and s.name not in loaded]
         indexed = any(s.fn == "index" and self.nest.axis_of[s.name] >= self.nest.kept for s in work.steps)
         return indexed or any(self.nest.is_full(access) for access in (*fresh, *work.stores))
 
     def _declare_points(self, work: RowPass, loaded: set[str]) -> Points:
-        """Declares the reduced coordinates that a pass uses, from `j`; what is `loaded` already needs none."""
+        """Declares the reduced coordinates, from `j`, that the pass's accesses need; `loaded` values need none."""
         nest = self.nest
         axes = range(nest.kept, len(nest.sizes))
         coordinates = dict(self.row_coordinates)
@@ -220,7 +220,7 @@ class RowWriter(RowFrame):
 
 
 def emit_rows(nest: CanonicalNest, schedule: RowSchedule) -> tuple[list[KernelFunction], list[str]]:
-    """The kernel of a nest with reductions, and the constants it names."""
+    """Returns the kernel of a nest with reductions, and the `constexpr` lines of constants that it uses."""
     passes = plan_passes(nest, schedule)
     writer = RowWriter(nest, schedule, passes)
     wanted = row_values_read(nest, passes)

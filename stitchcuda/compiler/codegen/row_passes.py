@@ -20,7 +20,7 @@ from stitchcuda.compiler.lower.ir import Step
 
 @dataclass
 class RowPass:
-    """One sweep over the reduced axes. `rows` are the row values that it reads."""
+    """One pass over the reduced axes. `rows` are the row values that it reads."""
 
     steps: list[Step]
     reductions: list[Step]
@@ -35,8 +35,10 @@ class RowPass:
 
 @dataclass
 class RowPasses:
-    """All sweeps of a nest. `packs` are loads and `values` are computed values that are kept between them; `life` says from
-    which pass to which."""
+    """All passes of a nest. Kept between passes are `packs` (loads, as stored) and `values` (computed values).
+
+    `life`: value → (pass that computes it, last pass that reads it).
+    """
 
     passes: list[RowPass]
     packs: set[str]
@@ -48,7 +50,7 @@ class RowPasses:
         return nest.loads[name].itemsize if name in self.packs else size_of(nest.kinds[name])
 
     def kept_bytes(self, nest: CanonicalNest) -> int:
-        """Largest number of bytes per point that is kept from one pass to the next."""
+        """Returns the largest number of bytes per point that is kept from a pass to the next."""
         kept = self.packs | self.values
         return max(
             (sum(self.width(nest, n) for n in kept if self.life[n][0] <= p < self.life[n][1]) for p in range(len(self.passes))),
@@ -120,7 +122,7 @@ def passes_of(nest: CanonicalNest, keep: bool, broadcast: set[str]) -> RowPasses
 
 
 def row_steps(nest: CanonicalNest, wanted: set[str], available: set[str], level: int) -> list[Step]:
-    """Row-valued steps of at most `level` that the wanted row values need and that are not there yet, in order."""
+    """Returns the row-valued steps of at most `level` that the wanted row values need and that are not available, in order."""
     steps = {step.name: step for step in nest.steps}
     need: set[str] = set()
     stack = list(wanted)

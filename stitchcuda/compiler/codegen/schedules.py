@@ -29,12 +29,12 @@ KEPT_REGISTERS = {1024: 36, 512: 72}     # of a thread's 64 and 128 registers, w
 
 
 def _power_of_two(number: float) -> int:
-    """The smallest power of two that is at least `number`."""
+    """Returns the smallest power of two that is at least `number`."""
     return 1 << max(0, math.ceil(math.log2(max(1.0, number))))
 
 
 def _widths(accesses: list[Access]) -> list[int]:
-    """Neighbours per access to try, widest first: 16 bytes of the widest type, at least 4 of the narrowest."""
+    """Returns the neighbours per access to try, most first: 16 bytes of the widest type, at least 4 of the narrowest."""
     if not accesses:
         return [1]
     sizes = [access.itemsize for access in accesses]
@@ -43,7 +43,7 @@ def _widths(accesses: list[Access]) -> list[int]:
 
 
 def _vector_share(points: Points, accesses: list[Access]) -> float:
-    """Share of the moving bytes that is accessed in vectors."""
+    """Returns the share (0 to 1) of the bytes that wide accesses move; elements shared by all neighbours do not count."""
     moving = [access for access in accesses if points.mode(access) != "same"]
     total = sum(access.itemsize for access in moving)
     return sum(access.itemsize for access in moving if points.mode(access) == "vector") / total if total else 1.0
@@ -86,13 +86,13 @@ def _point_schedules(nest: CanonicalNest) -> Iterator[Schedule]:
 
 
 def _reduced_bytes(nest: CanonicalNest, axis: int) -> int:
-    """Bytes per point of the full accesses that run along an axis."""
+    """Returns the bytes per point of accesses that vary along reduced axes and are contiguous along `axis`."""
     accesses = [access for access in (*nest.loads.values(), *nest.stores) if nest.is_full(access)]
     return sum(access.itemsize for access in accesses if abs(access.strides[axis]) == 1)
 
 
 def runs_by_columns(nest: CanonicalNest) -> bool:
-    """Whether memory runs along a kept axis, so that threads should too."""
+    """Whether most bytes are contiguous along a kept axis, so that threads should run along it too."""
     if nest.kept == 0:
         return False
     kept, reduced = nest.kept - 1, len(nest.sizes) - 1
@@ -114,7 +114,7 @@ def _vector_width(nest: CanonicalNest, columns: bool) -> int:
 
 
 def _registers(nest: CanonicalNest, schedule: RowSchedule) -> float:
-    """Registers per thread that hold values between passes."""
+    """Returns the registers per thread that hold values between passes."""
     elements = schedule.chunks * schedule.width
     return plan_passes(nest, schedule).kept_bytes(nest) * elements / 4
 
@@ -140,7 +140,7 @@ def _splittable(nest: CanonicalNest, schedule: RowSchedule) -> bool:
 
 
 def _row_candidates(nest: CanonicalNest) -> Iterator[RowSchedule]:
-    """Threads along the reduced axes."""
+    """Yields schedules whose threads run along the reduced axes, best guess first."""
     rows, length = nest.rows, nest.length
     width = _vector_width(nest, False)
     vectors = -(-length // width)
@@ -157,14 +157,14 @@ def _row_candidates(nest: CanonicalNest) -> Iterator[RowSchedule]:
         yield looped
         return
     lanes = min(32, _power_of_two(vectors / 2)) if length <= 1024 else min(1024, max(64, _power_of_two(length / 16)))
-    # With few rows, more threads on each shorten the time to the first result.
+    # With few rows, more threads per row use more of the GPU.
     while rows * lanes < MULTIPROCESSORS * 512 and lanes * 2 <= min(1024, vectors):
         lanes *= 2
     order = [lanes, lanes * 2, lanes // 2, lanes * 4]
     split = _split_rows(nest, width)
     lanes_of = [kept(lane) for lane in order if 1 <= lane <= min(1024, _power_of_two(vectors))]
     held = [candidate for candidate in lanes_of if _fits(nest, candidate)]
-    # One launch over a third of the GPU beats one launch per pass over all of it.
+    # One launch that fills a third of the GPU is faster than a launch per pass that fills it.
     alone = bool(held) and rows * 3 >= MULTIPROCESSORS
     if split is not None and not alone:
         yield split
@@ -180,7 +180,7 @@ def _row_candidates(nest: CanonicalNest) -> Iterator[RowSchedule]:
 
 
 def _split_rows(nest: CanonicalNest, width: int) -> RowSchedule | None:
-    """Several blocks per row, where rows alone would leave most of the GPU idle."""
+    """Returns a schedule with several blocks per row if rows alone would leave most of the GPU idle, else None."""
     share = 256 * width * 2
     if nest.rows >= MULTIPROCESSORS or nest.length < 4 * share or nest.points < 1 << 17:
         return None
@@ -190,7 +190,7 @@ def _split_rows(nest: CanonicalNest, width: int) -> RowSchedule | None:
 
 
 def _column_candidates(nest: CanonicalNest) -> Iterator[RowSchedule]:
-    """Threads along the kept axes."""
+    """Yields schedules whose threads run along the kept axes, best guess first."""
     rows, length = nest.rows, nest.length
     widest = _vector_width(nest, True)
     widths = [widest >> shift for shift in range(widest.bit_length())]
@@ -225,7 +225,7 @@ def _column_candidates(nest: CanonicalNest) -> Iterator[RowSchedule]:
 
 
 def schedules_of(nest: CanonicalNest) -> list[Schedule]:
-    """All schedules worth trying, best guess first, each once. At least one."""
+    """Returns the schedules worth trying, best guess first, each once: one to six."""
     if nest.kept == len(nest.sizes):
         found = list(_point_schedules(nest))
     elif runs_by_columns(nest) and nest.length > 0:
@@ -236,7 +236,7 @@ def schedules_of(nest: CanonicalNest) -> list[Schedule]:
 
 
 def packed_tensors(nest: CanonicalNest, schedule: Schedule) -> list[str]:
-    """Tensors that are accessed in vectors, in launcher order."""
+    """Returns the names of the tensors that are accessed in vectors, in launcher order."""
     if isinstance(schedule, TileSchedule) or not nest.sizes:
         return []
     if isinstance(schedule, PointSchedule):

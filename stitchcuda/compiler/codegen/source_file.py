@@ -38,16 +38,17 @@ class KernelFunction:
 
 
 def indent(lines: list[str]) -> list[str]:
-    """A function's body one step in; preprocessor lines stay at the margin."""
+    """Returns the lines indented by two spaces; preprocessor lines stay at the margin."""
     return [f"  {line}" if line and not line.startswith("#") else line for line in lines]
 
 
 def comment_lines(text: str) -> list[str]:
+    """Returns `text` as C++ comment lines."""
     return ["// " + line for part in text.splitlines() for line in textwrap.wrap(part, _WIDTH - 3)]
 
 
 def _wrapped(head: str, items: list[str], tail: str) -> list[str]:
-    """`head(items)tail` on one line, or with the items on indented lines of their own."""
+    """Returns `head(items)tail` on a single line if it fits, else with the items on indented lines of their own."""
     line = f"{head}({', '.join(items)}){tail}"
     if len(line) <= _WIDTH:
         return [line]
@@ -106,7 +107,7 @@ def _headers(nest: CanonicalNest, templated: bool) -> list[str]:
 
 
 def pointer_parameters(nest: CanonicalNest, workspace: bool) -> list[str]:
-    """The launcher's parameters, in C++."""
+    """Returns the launcher's parameters in C++: a pointer per tensor, the workspace if there is one, the stream."""
     out = [f"{'const ' if argument.role == 'in' else ''}void* {argument.name}" for argument in nest.arguments]
     return out + (["void* workspace"] if workspace else []) + ["cudaStream_t stream"]
 
@@ -119,7 +120,7 @@ def assemble(
     workspace: bool,
     packed: list[str],
 ) -> str:
-    """The text of the `.cu` file. `packed` names the tensors that are accessed 16 bytes at a time."""
+    """Returns the text of the `.cu` file. `packed` names the tensors that are accessed 16 bytes at a time."""
     templated = any(function.templated for function in functions)
     shape = " x ".join(map(str, nest.sizes[: nest.kept])) or "1"
     if nest.kept < len(nest.sizes):

@@ -25,7 +25,7 @@ _SIZES = {"float": 4, "int": 4, "double": 8, "long long": 8}
 
 
 class SplitWriter(RowWriter):
-    """Adds what only split rows need: the part's bounds, and partial results in the workspace."""
+    """Writes what only split rows need: the bounds of the block's part, and partial results in the workspace."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -59,7 +59,7 @@ class SplitWriter(RowWriter):
             self.out.line(f"{guard}{step.name}_parts[split * kRows + row] = {step.name};")
 
     def join_partials(self, steps: list[Step]) -> None:
-        """Joins the partial results of earlier kernels over all parts of the row."""
+        """Combines the partial results that earlier kernels wrote for all parts of the row."""
         for step in steps:
             self.add_parameter(step, False)
             kind, part = reduction_type(step), f"{step.name}_part"
@@ -82,7 +82,7 @@ class SplitWriter(RowWriter):
 
 
 def emit_split(nest: CanonicalNest, schedule: RowSchedule) -> tuple[list[KernelFunction], list[str], int]:
-    """The kernels of a nest whose rows are split over blocks, the constants they name, and the workspace's bytes."""
+    """Returns the kernels of a nest whose rows are split over blocks, their constants, and the workspace's bytes."""
     passes = passes_of(nest, False, broadcast_loads(nest, schedule))
     depth = nest.depth
     offsets: dict[str, int] = {}
@@ -94,7 +94,7 @@ def emit_split(nest: CanonicalNest, schedule: RowSchedule) -> tuple[list[KernelF
     for number in range(depth + 1):
         work = passes.passes[number]
         last = number == depth
-        # Without full stores the last kernel only joins partial results: one block per row is enough.
+        # Without a store per point the last kernel only combines partial results: one block per row is enough.
         single = last and work.idle
         writer = SplitWriter(nest, replace(schedule, splits=1) if single else schedule, passes, numbered=True)
         wanted = set(work.rows)
@@ -124,7 +124,7 @@ def emit_split(nest: CanonicalNest, schedule: RowSchedule) -> tuple[list[KernelF
 
 
 def _reductions_behind(nest: CanonicalNest, wanted: set[str], stores: bool) -> set[str]:
-    """Reductions whose results the wanted values are computed from, through row values only."""
+    """Returns the reductions from which the wanted values are computed, through row values only."""
     steps = {step.name: step for step in nest.steps}
     found: set[str] = set()
     seen: set[str] = set()
@@ -143,6 +143,6 @@ def _reductions_behind(nest: CanonicalNest, wanted: set[str], stores: bool) -> s
 
 
 def _pointer(parameter: str, offsets: dict[str, int]) -> str:
-    """The workspace address behind a kernel's `TYPE* __restrict__ NAME_parts` parameter."""
+    """Returns the workspace address of a kernel's `TYPE* __restrict__ NAME_parts` parameter."""
     kind, name = parameter.rsplit("* __restrict__ ", 1)
     return f"reinterpret_cast<{kind}*>(static_cast<unsigned char*>(workspace) + {offsets[name.removesuffix('_parts')]})"

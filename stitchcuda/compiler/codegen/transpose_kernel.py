@@ -28,7 +28,10 @@ class TileSchedule:
 
 
 def crossing_axis(nest: CanonicalNest) -> int | None:
-    """The axis along which the heaviest badly placed loads run, or None if a tile would not help."""
+    """Returns the fastest axis of the loads that move most bytes and do not run along the stores' fastest axis.
+
+    Returns None if a tile would not help: there is no such load, or an axis is shorter than 8.
+    """
     if nest.kept < len(nest.sizes) or len(nest.sizes) < 2:
         return None
     last = len(nest.sizes) - 1
@@ -45,13 +48,13 @@ def crossing_axis(nest: CanonicalNest) -> int | None:
 
 
 def tiled_loads(nest: CanonicalNest, across: int) -> list[Access]:
-    """Loads that go through the tile."""
+    """Returns the loads that go through the tile."""
     last = len(nest.sizes) - 1
     return [a for a in nest.loads.values() if a.strides[across] == 1 and a.strides[last] not in (0, 1)]
 
 
 def emit_tiles(nest: CanonicalNest, schedule: TileSchedule) -> tuple[list[KernelFunction], list[str]]:
-    """The kernel of a transposing nest, and the constants it names."""
+    """Returns the kernel of a transposing nest, and the constants that it uses (none)."""
     out = Writer()
     writer = PointWriter(nest, out)
     across, last, side = schedule.across, len(nest.sizes) - 1, schedule.side

@@ -24,10 +24,12 @@ _NO_GPU = "This program runs on an NVIDIA GPU, and torch sees none on this machi
 
 
 def is_constant(entry: StateTensor) -> bool:
+    """Whether the tensor's values are stored with the program, as it is not in the state_dict."""
     return entry.kind == "constant" or not entry.persistent
 
 
 def state_tables(graph: OpGraph, stitches: Sequence[Stitch]) -> list[str]:
+    """Returns the tables INPUTS, PARAMETERS, BUFFERS, CONSTANTS, TIED, RECURRENT and KERNELS as text, without empty ones."""
     tables = []
     if graph.inputs:
         rows = [
@@ -58,11 +60,14 @@ def state_tables(graph: OpGraph, stitches: Sequence[Stitch]) -> list[str]:
 
 
 _RECURRENT = {"lstm": ("LSTM", 4), "gru": ("GRU", 3), "rnn_tanh": ("RNN", 1), "rnn_relu": ("RNN", 1)}
-"""Recurrent operators: torch's layer and its number of gates."""
+"""Recurrent operators: the class of torch's layer, and its number of gates."""
 
 
 def recurrent_layers(graph: OpGraph) -> list[tuple[str, str, dict[str, Any]]]:
-    """(path, layer, arguments) of the recurrent layers whose weights are all the operator's, in the names that torch gives."""
+    """Returns (module path, class in torch.nn, its arguments) of recurrent layers that the program can hold as torch's own.
+
+    These are the layers whose module holds exactly the weights of the operator, under torch's names.
+    """
     entries = {entry.spec.name: entry for entry in graph.state}
     layers: dict[str, tuple[str, str, dict[str, Any]]] = {}
     for node in graph.nodes:
@@ -122,10 +127,15 @@ def _row(entry: StateTensor) -> str:
 
 
 def shape_text(sizes: Sequence[int]) -> str:
+    """Returns a shape as a Python tuple: `(8,)`, `(2, 3)`."""
     return f"({', '.join(map(str, sizes))}{',' if len(sizes) == 1 else ''})"
 
 
 def write_constructor(graph: OpGraph, stitches: Sequence[Stitch], host: Sequence[str], workspace: int) -> list[str]:
+    """Returns the lines of the class `ModelNew` from its head to the end of `__init__`.
+
+    `host` are host features such as "cuda_graph"; `workspace` is the bytes of scratch memory that the kernels need.
+    """
     note = f"Model({graph.init_signature})" if graph.init_signature else "Model()"
     body = ["super().__init__()"]
     if stitches or "cuda_graph" in host:
@@ -185,6 +195,7 @@ def write_constructor(graph: OpGraph, stitches: Sequence[Stitch], host: Sequence
 
 
 def escaped(text: str) -> str:
+    """Returns `text` so that it can stand in a docstring."""
     return text.replace("\\", "\\\\").replace('"""', "'''")
 
 

@@ -31,9 +31,9 @@ _ROOT = "the module itself"
 
 @dataclass
 class BodySection:
-    """Consecutive lines of one block of the reference."""
+    """Consecutive lines of one block of the reference, and the variables that they take and leave."""
 
-    path: str  # module path of the block, "" for the root
+    path: str  # the block's module path; "" for the root module
     lines: list[str] = field(default_factory=list)
     needs: list[str] = field(default_factory=list)  # variables read before they are bound here
     binds: list[str] = field(default_factory=list)
@@ -41,13 +41,16 @@ class BodySection:
 
 
 def write_sections(graph: OpGraph, units: Sequence[Unit], names: Variables) -> list[BodySection]:
-    """All statements in order; `needs` and `gives` filled in. Kernel outputs are allocated right before their call."""
+    """Returns all statements, in order, as sections. `link_sections` has to fill in `gives`.
+
+    A kernel's outputs are allocated right before its call.
+    """
     known, owner = specs_by_name(graph), memory_owners(graph)
     count = Counter(node.scope for node in graph.nodes)
     kinds = {node.scope: node.scope_type for node in graph.nodes}
     inputs_or_state = {spec.name for spec in graph.inputs} | {entry.spec.name for entry in graph.state}
 
-    def placed(unit: Unit) -> str:  # a layer of one or two operators is no place of its own
+    def placed(unit: Unit) -> str:  # a module of one or two operators is shown as part of its parent
         scope = unit.covered[-1].scope if isinstance(unit, KernelCall) else unit.scope
         return scope if count[scope] > 2 or not scope else scope.rpartition(".")[0]
 
@@ -71,7 +74,7 @@ def write_sections(graph: OpGraph, units: Sequence[Unit], names: Variables) -> l
             section.lines += lines
             section.binds += bound
         if position + 1 < len(units) and _block(placed(units[position + 1])) != path:
-            dead = [(name, value) for name, value in names.dead(position) if name in section.binds]
+            dead = [(name, value) for name, value in names.dead_names(position) if name in section.binds]
             large = [
                 name for name, value in dead if owner[value] not in inputs_or_state and _bytes(known[value]) >= _DELETE_BYTES
             ]
@@ -90,7 +93,7 @@ def link_sections(parts: list[BodySection], returned: Sequence[str]) -> None:
 
 
 def _block(scope: str) -> str:
-    """The block a module belongs to: up to its first number, else its first name."""
+    """Returns the block that a module belongs to: its path up to the first number (`layers.3`), else its first name."""
     parts = scope.split(".")
     for position, part in enumerate(parts):
         if part.isdigit():
@@ -111,7 +114,7 @@ def _variables_read(unit: Unit, names: Variables, bound: Sequence[str]) -> list[
 
 def _operator(node: Node, names: Variables, position: int, known: dict[str, TensorSpec]) -> tuple[list[str], list[str]]:
     written = expression(node, lambda arg: literal(arg, names.text.__getitem__), known)
-    bound = names.place(position, node)
+    bound = names.name_results(position, node)
     if in_place(node) or not bound or all(name == "_" for name in bound):
         return [written], []
     single = len(bound) == 1
@@ -122,7 +125,7 @@ def _operator(node: Node, names: Variables, position: int, known: dict[str, Tens
 
 
 def _is_list(node: Node) -> bool:
-    """Operators that return a list even when it has one entry."""
+    """Whether the operator returns a list, even when it has a single entry."""
     return node.op.split(".")[1] in (
         "chunk",
         "split",
@@ -137,7 +140,7 @@ def _is_list(node: Node) -> bool:
 
 def _kernel_call(call: KernelCall, names: Variables, position: int, known: dict[str, TensorSpec]) -> list[str]:
     taken = {value: names.text[value] for value in call.of_role("in", "inout")}
-    names.place(position, call)
+    names.name_results(position, call)
     lines = [f"# {call.stitch.region}: {kernel_title(call)}"]
     for value in call.of_role("out"):
         lines.append(f"{names.text[value]} = {_allocation(known[value])}")
@@ -150,7 +153,7 @@ def _kernel_call(call: KernelCall, names: Variables, position: int, known: dict[
 
 
 def kernel_title(call: KernelCall) -> str:
-    """`add + layer_norm`, by the operators that the kernel stands for; views are left out."""
+    """Returns a kernel call's title, such as `add + layer_norm`, from the operators that it replaces; views are left out."""
     operators = [node.op.split(".")[1] for node in call.covered if node.aliases is None]
     return " + ".join(operators or [node.op.split(".")[1] for node in call.covered])
 
@@ -163,7 +166,7 @@ def _allocation(spec: TensorSpec) -> str:
 
 
 def contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Row-major strides, as torch gives them (a size of 0 counts as 1)."""
+    """Returns row-major strides in elements, as torch gives them (a size of 0 counts as 1)."""
     strides: list[int] = []
     step = 1
     for size in reversed(shape):
@@ -178,9 +181,9 @@ def _bytes(spec: TensorSpec) -> int:
 
 
 def write_forward(parts: list[BodySection], keys: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Lines of the forward pass and lines of the methods that it calls. Short programs have no methods.
+    """Returns the lines of the forward pass, and the lines of the methods that it calls (none up to `SPLIT_LINES` lines).
 
-    `keys` are the state_dict's: methods are named clear of them, and say which tensors belong to a block.
+    `keys` are the state_dict's: no method takes the name of one, and they tell which tensors belong to a block.
     """
     if sum(len(part.lines) for part in parts) <= SPLIT_LINES:
         lines: list[str] = []
@@ -229,7 +232,7 @@ def write_forward(parts: list[BodySection], keys: Sequence[str]) -> tuple[list[s
 
 
 def _renamed(lines: list[str], parameters: Sequence[str], variables: Sequence[str], returned: str) -> tuple[str, ...]:
-    """The lines with every binding numbered, so that blocks that differ only in their variables' names are equal."""
+    """Returns the lines with variables numbered, so that blocks that differ only in the names of variables are equal."""
     current = {name: f"v{number}" for number, name in enumerate(parameters)}
     count = len(current)
     everything = sorted({*parameters, *variables}, key=len, reverse=True)

@@ -23,7 +23,7 @@ from stitchcuda.state import TensorSpec
 def write_replayed_forward(
     graph: OpGraph, made: Signature, names: Variables, checks: Sequence[str], opening: Sequence[str], body: Sequence[str]
 ) -> list[str]:
-    """Lines of `forward` and `compute`. Raises `ValueError` for a program without tensor inputs or fresh results."""
+    """Returns the lines of `forward` and `compute`. Raises `ValueError` for a program without tensor inputs."""
     if not graph.inputs:
         raise ValueError("A program without tensor inputs cannot be replayed as a CUDA graph.")
     owner, known = memory_owners(graph), specs_by_name(graph)
@@ -40,7 +40,7 @@ def write_replayed_forward(
         if simple:
             forward.append(f"{bound} = {call}")
             text |= {value: f"{text[value]}.clone()" for value in fresh}
-        else:  # results that share memory, or leave gaps in it, keep doing so
+        else:  # deepcopy keeps shared memory and gaps as they are; clone() does not
             forward.append(f"{bound} = copy.deepcopy({call})")
     else:
         forward.append(call)
@@ -49,7 +49,7 @@ def write_replayed_forward(
     views.reserve(text[value] for value in fresh)
     for position, node in enumerate(chain):
         written = expression(node, lambda arg: literal(arg, views.text.__getitem__), known)
-        bound = ", ".join(views.place(position, node))
+        bound = ", ".join(views.name_results(position, node))
         forward.append(f"{bound} = {written}")
     text |= {value: views.text[value] for value in outputs if owner[value] in given}
     forward.append(f"return {return_expression(graph.outputs, text.__getitem__)}")
@@ -66,7 +66,7 @@ def write_replayed_forward(
 
 
 def _views(graph: OpGraph, values: Sequence[str]) -> list[Node]:
-    """The view operators that lead from inputs and state to these values, in order."""
+    """Returns the view operators that make these values from inputs and state, in order."""
     producer = {output.name: node for node in graph.nodes for output in node.outputs}
     wanted: set[str] = set()
     stack = list(values)

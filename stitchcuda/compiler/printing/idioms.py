@@ -87,7 +87,7 @@ Specs = Mapping[str, TensorSpec]
 
 
 def literal(arg: Arg, name: Callable[[str], str]) -> str:
-    """An argument as Python text; `name` gives the expression of a value. Devices are the program's own `device`."""
+    """Returns an argument as Python text. `name` gives a value's expression; every device becomes the variable `device`."""
     if isinstance(arg, ValueRef):
         return name(arg.value)
     if isinstance(arg, Literal_):
@@ -101,12 +101,12 @@ def literal(arg: Arg, name: Callable[[str], str]) -> str:
 
 
 def quote(text: str) -> str:
-    """A string as Python text in double quotes, whatever is in it."""
+    """Returns a string as Python text in double quotes, whatever is in it."""
     return json.dumps(text)
 
 
 def indent(lines: Iterable[str]) -> list[str]:
-    """Lines of Python one level in; empty ones stay empty."""
+    """Returns the lines indented by four spaces; empty ones stay empty."""
     return [f"    {line}" if line else "" for line in lines]
 
 
@@ -149,7 +149,7 @@ def expression(node: Node, text: Format, specs: Specs) -> str:
 
 
 def base_is_plain(base: str, overload: str) -> bool:
-    """Whether Python's operator reaches this overload (`div.Tensor_mode` rounds, for one, and it does not)."""
+    """Whether Python's operator calls this overload. It does not for `div.Tensor_mode`, for example, which rounds."""
     return overload in ("Tensor", "Scalar", "Tensor_Tensor", "Tensor_Scalar") or (base == "matmul" and overload == "default")
 
 
@@ -171,12 +171,12 @@ def _argument_list(args: tuple[Arg, ...], kwargs: dict[str, Arg], names: tuple[s
 
 
 def _plain(arg: Arg) -> Arg:
-    """One number for a list of equal ones: `padding=(0, 0)` is the default as much as `padding=0`."""
+    """Returns the number for a tuple of equal numbers: `padding=(0, 0)` is the default as much as `padding=0`."""
     return arg[0] if isinstance(arg, tuple) and len(set(map(repr, arg))) == 1 else arg
 
 
 def _memory(kwargs: dict[str, Arg]) -> dict[str, Arg]:
-    """Without what says nothing: strided layout and unpinned memory."""
+    """Returns the arguments without a layout or pin_memory that are torch's defaults."""
     silent = {"pin_memory": (None, False), "layout": (None, Literal_(kind="layout", text="strided"))}
     return {key: arg for key, arg in kwargs.items() if key not in silent or arg not in silent[key]}
 
@@ -193,7 +193,7 @@ def _factory(node: Node, text: Format) -> str:
 
 
 def _indexing(node: Node, text: Format, specs: Specs) -> str:
-    """`x[:, 1:3]` and `x[0]` for slices, selections and index tensors."""
+    """Writes slices, selections and index tensors as `x[:, 1:3]` and `x[0]`; "" for what does not fit."""
     base, args = base_name(node.op), node.args
     if base == "index" and isinstance(args[1], tuple):
         return f"{text(args[0])}[{', '.join(':' if arg is None else text(arg) for arg in args[1])}]"
@@ -221,7 +221,7 @@ def _embedding(node: Node, text: Format) -> str:
 
 
 def _normalised(node: Node, text: Format) -> str:
-    """Normalisations in their functional forms, whose arguments have names."""
+    """Writes normalisations as functions of `torch.nn.functional`, with keyword arguments."""
     base, args = base_name(node.op), node.args[: _LAST_DROPPED[base_name(node.op)]]
     if node.kwargs:
         return ""

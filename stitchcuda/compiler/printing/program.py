@@ -44,11 +44,11 @@ def write_program(
     precision: str = "reference",
     constants: bytes | None = None,
 ) -> dict[str, str | bytes]:
-    """The program's files by path relative to its folder; text except `constants.safetensors`.
+    """Returns the program's files by path relative to its folder; all are text except `constants.safetensors`.
 
-    `reference` is the reference's source text. `constants` replaces the values in the graph. Raises `schedule.NotConvex` for a
-    region that cannot be one kernel call, `ValueError` for stitches or host features that do not fit, `BadInput` for a pickled
-    reference that could not be captured (there is no source to run instead).
+    `reference` is the reference's source text. `constants` replaces the values in the graph. Raises `NotConvex` (of
+    `compiler/printing/statement_order.py`) for a region that cannot be one kernel call, `ValueError` for stitches or host
+    features that do not fit, `BadInput` for a pickled reference that could not be captured (it has no source to run instead).
     """
     unknown = [feature for feature in host if feature not in HOST_FEATURES]
     if unknown:
@@ -120,7 +120,7 @@ def _checks(graph: OpGraph, made: Signature) -> list[str]:
 
 
 def _opening(graph: OpGraph, made: Signature, parts: Sequence[BodySection], body: Sequence[str]) -> list[str]:
-    """What the statements take for granted: the kernels, and the device of the inputs."""
+    """Returns the lines that bind `kernels` and `device`, where the statements use them."""
     lines = []
     if any(line.lstrip().startswith("kernels.") for line in body):
         lines.append("kernels = load_kernels()")
@@ -201,7 +201,7 @@ def _part(name: str) -> str:
 
 @cache
 def _prelude() -> Mapping[str, str]:
-    """Source text of each function and class in `compiler/printing/prelude.py`, without importing it (it needs torch)."""
+    """Returns the source of each function and class in `compiler/printing/prelude.py`, without importing it: it needs torch."""
     text = Path(__file__).with_name("prelude.py").read_text(encoding="utf-8")
     parts = {}
     for node in parse_module(text).body:
@@ -215,7 +215,7 @@ def _prelude() -> Mapping[str, str]:
 
 
 def loader_text() -> str:
-    """Source text of `load_kernels`, the same in every program that has kernels."""
+    """Returns the source text of `load_kernels`, the same in every program that has kernels."""
     return '''
 @functools.cache
 def load_kernels() -> SimpleNamespace:
@@ -256,7 +256,7 @@ def _workspace_method(size: int) -> list[str]:
 
 
 def _opaque(graph: OpGraph, reference: str, name: str, precision: str) -> dict[str, str | bytes]:
-    """The reference itself behind the program's interface."""
+    """Returns the files of a program that runs the reference's own source, for a reference that was not captured."""
     if "class Model" not in reference:
         raise BadInput(
             f"The reference cannot be captured ({graph.opaque}) and has no source file to run instead: give a .py file."

@@ -21,7 +21,8 @@ from stitchcuda.compiler.printing.variables import variable
 
 @dataclass
 class Signature:
-    """`parameters` as written after self; `opening` unpacks nested arguments and checks constants; `names` by value."""
+    """Parts of `forward`: `parameters` as written after self, `opening` the lines that unpack nested arguments and check
+    constants, `names` the variable of each input value."""
 
     parameters: list[str] = field(default_factory=list)
     opening: list[str] = field(default_factory=list)
@@ -29,7 +30,7 @@ class Signature:
 
 
 def make_signature(graph: OpGraph) -> Signature:
-    """Python's parameters for the captured call: tensors by name, everything else fixed at its captured value."""
+    """Returns the signature of the captured call: tensors by name, everything else fixed at its captured value."""
     made = Signature()
     taken: set[str] = set()
     positional, named = graph.call["args"], graph.call["kwargs"]
@@ -86,7 +87,7 @@ def _unpack(made: Signature, text: str, item: Any, label: str) -> None:
 
 
 def return_expression(outputs: Any, name: Callable[[str], str]) -> str:
-    """The nested result as Python text."""
+    """Returns the nested result as Python text; `name` gives the variable of a value."""
     if isinstance(outputs, dict):
         return "{" + ", ".join(f"{quote(key)}: {return_expression(part, name)}" for key, part in outputs.items()) + "}"
     if isinstance(outputs, list):

@@ -22,12 +22,12 @@ from stitchcuda.state import TensorSpec
 
 
 class NotConvex(ValueError):
-    """A region cannot run as one kernel: something between two of its nodes is outside of it."""
+    """A region cannot run as one kernel: a node outside of it depends on one of its nodes and feeds another."""
 
 
 @dataclass(frozen=True)
 class KernelCall:
-    """One instance of a stitched region: `values` in the order of the kernel's arguments, `covered` nodes it stands for."""
+    """A call of one kernel. `values`: graph values in the order of its arguments; `covered`: the nodes that it replaces."""
 
     name: str
     stitch: Stitch
@@ -35,6 +35,7 @@ class KernelCall:
     covered: tuple[Node, ...]
 
     def of_role(self, *roles: str) -> tuple[str, ...]:
+        """Returns the values of arguments with these roles ("in", "out", "inout")."""
         arguments = self.stitch.kernel.arguments
         return tuple(value for value, argument in zip(self.values, arguments, strict=True) if argument.role in roles)
 
@@ -43,7 +44,7 @@ Unit = Node | KernelCall
 
 
 def schedule(graph: OpGraph, stitches: Sequence[Stitch] = ()) -> tuple[Unit, ...]:
-    """The statements of the program, in the reference's order wherever the kernels allow it.
+    """Returns the statements of the program, in the reference's order wherever the kernels allow it.
 
     Raises `NotConvex` for a region that cannot be one call, `ValueError` for a stitch that does not fit the graph.
     """
@@ -83,7 +84,7 @@ def _values_read(unit: Unit) -> tuple[str, ...]:
 
 
 def specs_by_name(graph: OpGraph) -> dict[str, TensorSpec]:
-    """Every value of the graph by name."""
+    """Returns the shape, dtype and strides of every value of the graph, by its name."""
     given = {spec.name: spec for spec in graph.inputs} | {entry.spec.name: entry.spec for entry in graph.state}
     return given | {output.name: output for node in graph.nodes for output in node.outputs}
 
@@ -143,7 +144,7 @@ def _check_fit(stitch: Stitch, values: tuple[str, ...], known: dict[str, TensorS
 
 
 def relevant_strides(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
-    """The strides that matter: those of dimensions longer than 1, and none of an empty tensor."""
+    """Returns the strides that matter: those of dimensions longer than 1, and none of an empty tensor."""
     return () if 0 in shape else tuple(stride for size, stride in zip(shape, strides, strict=True) if size > 1)
 
 
@@ -191,7 +192,7 @@ def _sorted(graph: OpGraph, units: dict[str, Unit], made: dict[str, KernelCall])
 def _keep_memory_order(
     graph: OpGraph, units: dict[str, Unit], made: dict[str, KernelCall], before: dict[str, set[str]]
 ) -> None:
-    """Adds to `before` what shared memory demands: accesses of which one writes keep the reference's order."""
+    """Adds to `before` the order of accesses to the same memory: where one of two writes, they keep the reference's order."""
     original, owner = memory_owners(graph), {}
     for spec in (*graph.inputs, *(entry.spec for entry in graph.state)):
         owner[spec.name] = spec.name
