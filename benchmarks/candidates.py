@@ -24,7 +24,7 @@ from typing import TypeVar
 HERE = Path(__file__).resolve()
 sys.path.insert(0, str(HERE.parent.parent))
 from stitchcuda.compiler.capture.op_graph import OpGraph  # noqa: E402
-from stitchcuda.compiler.codegen.emit import emit, variants  # noqa: E402
+from stitchcuda.compiler.codegen.emit import count_variants, emit  # noqa: E402
 from stitchcuda.compiler.lower.ir import Stitch  # noqa: E402
 from stitchcuda.compiler.lower.lower import bind, lower  # noqa: E402
 from stitchcuda.compiler.printing.program import write_program  # noqa: E402
@@ -53,7 +53,7 @@ class Writer:
 
     def others(self) -> list[tuple[str, int]]:
         """(region, variant) of every kernel that is not the program's, the variants of one region far from each other."""
-        found = [(name, number) for name, (_, kernel) in self._regions.items() for number in range(1, variants(kernel))]
+        found = [(name, number) for name, (_, kernel) in self._regions.items() for number in range(1, count_variants(kernel))]
         return sorted(found, key=lambda one: (one[1], one[0]))
 
     def program(self, name: str, chosen: tuple[str, int] | None = None) -> Path:

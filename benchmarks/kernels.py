@@ -25,7 +25,7 @@ import torch
 import tvm_ffi.cpp
 from torch.nn import functional as F
 
-from stitchcuda.compiler.codegen.emit import emit, variants
+from stitchcuda.compiler.codegen.emit import count_variants, emit
 from stitchcuda.compiler.lower.dtypes import size_of
 from stitchcuda.compiler.lower.ir import Argument, Kernel, KernelSource
 from tests.compiler import kernels as build
@@ -235,7 +235,7 @@ def main() -> int:
     chosen = [case for case in cases() if options.only in case.kernel.name]
     groups: list[list[KernelSource]] = []
     for case in chosen:
-        count = 1 if options.first else variants(case.kernel)
+        count = 1 if options.first else count_variants(case.kernel)
         groups.append([emit(replace(case.kernel, name=f"{case.kernel.name}_v{v}"), v) for v in range(count)])
     with tempfile.TemporaryDirectory() as folder:
         module = load([source for group in groups for source in group], Path(folder))

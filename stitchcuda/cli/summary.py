@@ -15,7 +15,7 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.table import Column, Table
 from rich.text import Text
 
-from stitchcuda.compiler.regions.floor import Floor, floors
+from stitchcuda.compiler.regions.floor import Floor, region_floors
 from stitchcuda.counts import counted
 from stitchcuda.nodes.final_check import gone_on_from
 from stitchcuda.nodes.report_text import grounds, over_start, spent
@@ -151,7 +151,7 @@ def _floors(session: Session) -> dict[str, Floor]:
     if baseline is None:
         return {}
     regions = _REGIONS.validate_json(session.home.store.get(baseline.regions))
-    return floors(regions, baseline.device, session.record.settings.precision)
+    return region_floors(regions, baseline.device, session.record.settings.precision)
 
 
 def _tasks(

@@ -1,7 +1,9 @@
-"""Python source to its syntax tree, one at a time.
+"""Parses Python source into a syntax tree, in one thread at a time.
 
 `ast.parse` in several threads at once fails on CPython 3.11 before 3.11.8 and 3.12 before 3.12.2 ("AST constructor recursion
-depth mismatch", python/cpython#106905), and a step's candidates are read side by side.
+depth mismatch", python/cpython#106905), and the candidate programs of a step are read by several threads.
+
+Where to look next: `compiler/printing/program.py` and `tools/build/kernel_names.py` (two that parse).
 """
 
 from __future__ import annotations
@@ -9,10 +11,13 @@ from __future__ import annotations
 import ast
 import threading
 
-_ONE = threading.Lock()
+_PARSING = threading.Lock()
 
 
-def parsed(text: str | bytes) -> ast.Module:
-    """The tree of a module. Raises what `ast.parse` does: SyntaxError, ValueError, RecursionError or MemoryError."""
-    with _ONE:
+def parse_module(text: str | bytes) -> ast.Module:
+    """Returns the syntax tree of a module's source.
+
+    Raises what `ast.parse` does: SyntaxError, ValueError, RecursionError or MemoryError.
+    """
+    with _PARSING:
         return ast.parse(text)

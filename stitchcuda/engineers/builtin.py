@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from stitchcuda.compiler.capture.op_graph import OpGraph
-from stitchcuda.compiler.codegen.emit import emit, variants
+from stitchcuda.compiler.codegen.emit import count_variants, emit
 from stitchcuda.compiler.lower.ir import Stitch
 from stitchcuda.compiler.lower.lower import CannotLower, bind, lower
 from stitchcuda.compiler.lower.value_flow import Flow
@@ -78,7 +78,7 @@ class BuiltinEngineer:
             region = regions.get(_region(task))
             if region is None or region.kind != "fusible":
                 return Draft(files={}, exhausted=f"The built-in engineer cannot write {task.title}: {_why_not(region)}.")
-            count = variants(lower(assignment.brief.graph, region))
+            count = count_variants(lower(assignment.brief.graph, region))
             if variant >= count:
                 return Draft(files={}, exhausted=f"All {counted(count, 'variant')} of this kernel were tried.")
             chosen[region.id] = variant
@@ -103,7 +103,7 @@ class BuiltinEngineer:
         if region is not None and region.kind == "fusible":
             kernel = lower(assignment.brief.graph, region)
             variant = _variant(assignment) + 1
-            if variant < variants(kernel):
+            if variant < count_variants(kernel):
                 following = emit(kernel, variant).strategy
         return review_by_rule(assignment, region, evidence, following)
 
@@ -208,7 +208,7 @@ def _tried(brief: Brief, region: Region) -> int:
 def _variant_count(brief: Brief, region: Region) -> int:
     """Variants that the generator knows for a region; 0 if it cannot write this kernel at all."""
     try:
-        return variants(lower(brief.graph, region))
+        return count_variants(lower(brief.graph, region))
     except (ValueError, CannotLower):
         return 0
 

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from stitchcuda.compiler.printing.manifest import with_task
+from stitchcuda.compiler.printing.manifest import manifest_with_task
 from stitchcuda.engineers import Assignment, Brief, Draft, Files
 from stitchcuda.engineers.chat import ChatAnswer, ChatRequest, ContextWindowExceeded, Message
 from stitchcuda.engineers.metered_chat import MeteredChat
@@ -84,7 +84,8 @@ class ChatEngineer:
         note = _shortened(reply.note, SENTENCE)
         if reply.exhausted:
             return Draft(files={}, note=note, exhausted=_shortened(reply.exhausted, SENTENCE), engineer=desk.name)
-        files["program.json"] = with_task(files, assignment.program, assignment.task.id, note or assignment.task.strategy)
+        task = assignment.task
+        files["program.json"] = manifest_with_task(files, assignment.program, task.id, note or task.strategy)
         return Draft(files=files, note=note, engineer=desk.name)
 
     def review(self, assignment: Assignment, draft: Draft, evidence: Evidence) -> Review:

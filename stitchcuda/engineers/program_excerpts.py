@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from stitchcuda.compiler.syntax import parsed
+from stitchcuda.compiler.syntax import parse_module
 from stitchcuda.counts import counted
 from stitchcuda.engineers import Files
 from stitchcuda.engineers.tokens import TokenCounter, fit
@@ -64,7 +64,7 @@ def program_text(files: Files, regions: Sequence[str] | None, tokens: int, count
 def folded(source: str) -> str:
     """Python with the bodies of longer functions and classes left out, but those that a task may have to change."""
     try:
-        tree = parsed(source)
+        tree = parse_module(source)
     except SyntaxError:
         return source
     lines = source.splitlines()

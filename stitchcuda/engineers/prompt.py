@@ -21,9 +21,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from stitchcuda.compiler.capture.op_graph import OpGraph
 from stitchcuda.compiler.codegen.emit import emit
 from stitchcuda.compiler.lower.lower import CannotLower, lower
-from stitchcuda.compiler.regions.contract import border
+from stitchcuda.compiler.regions.contract import task_contract
 from stitchcuda.compiler.regions.cost import saving_ms
-from stitchcuda.compiler.regions.floor import floors, program_floor
+from stitchcuda.compiler.regions.floor import program_floor, region_floors
 from stitchcuda.counts import counted
 from stitchcuda.engineers import Assignment, Brief, Draft, Files
 from stitchcuda.engineers.attempt_history import line_of, milliseconds, recurring, tried
@@ -126,7 +126,7 @@ def _within(room: PromptBudget, render: Callable[[PromptBudget], str]) -> str:
 def _planner(brief: Brief, room: PromptBudget) -> str:
     regions = [region for region in brief.regions if region.kind != "view"]
     device, precision = brief.baseline.device, brief.settings.precision
-    lights = floors(regions, device, precision)
+    lights = region_floors(regions, device, precision)
     listed = [_region(region, saving_ms(region, device), lights[region.id].ms, lights[region.id].binds) for region in regions]
     views = len(brief.regions) - len(regions)
     if views:
@@ -259,7 +259,7 @@ def _task_regions(graph: OpGraph, regions: Sequence[Region]) -> str:
     """The border of a task: what comes in and what must come out, and the operators between, of the first instance."""
     if not regions:
         return ""
-    found = border(graph, regions)
+    found = task_contract(graph, regions)
     many = max(len(region.nodes) for region in regions)
     lines = [
         f"### {', '.join(f'{region.id} ({region.title})' for region in regions)}",

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from stitchcuda.compiler.capture.dependencies import base_name
-from stitchcuda.compiler.regions.floor import floors
+from stitchcuda.compiler.regions.floor import region_floors
 from stitchcuda.nodes.context import Context
 from stitchcuda.state import Baseline, Precision, Region, Settings, State
 
@@ -57,7 +57,7 @@ def _looked_at(regions: Sequence[Region]) -> str:
 def _faster(regions: Sequence[Region], baseline: Baseline, settings: Settings) -> bool:
     """Whether the speed of light of these regions rises when less precision is asked for."""
     now, least = (
-        sum(floor.ms for floor in floors(regions, baseline.device, precision).values())
+        sum(floor.ms for floor in region_floors(regions, baseline.device, precision).values())
         for precision in (settings.precision, _LEAST)
     )
     return least < now

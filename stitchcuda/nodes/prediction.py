@@ -109,7 +109,7 @@ class Predictor:
         check = Evidence.model_validate_json(self._store.get(kept[-1].evidence)).check
         replayed = check is not None and "cuda_graph" in check.host_seen
         precision = self._state["settings"].precision if "settings" in self._state else "reference"
-        kernels = cost.stitched(graph, self._covered(kept), baseline.device, precision)
+        kernels = cost.kernels_of_tasks(graph, self._covered(kept), baseline.device, precision)
         eager = cost.call_cost(graph, (), baseline.device)
         ours = cost.call_cost(graph, kernels, baseline.device, replayed=replayed)
         program_ms = max(ours.ms, baseline.floor_ms)

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from pydantic import TypeAdapter
 
-from stitchcuda.compiler.regions.floor import floors
+from stitchcuda.compiler.regions.floor import region_floors
 from stitchcuda.errors import StitchError
 from stitchcuda.rag.excerpts import is_citation
 from stitchcuda.report.diffs import FileChange, changes
@@ -143,7 +143,7 @@ def _fates(
     lights = {}
     if baseline:
         try:
-            lights = floors(_REGIONS.validate_json(reader.store.get(baseline.regions)), baseline.device, precision)
+            lights = region_floors(_REGIONS.validate_json(reader.store.get(baseline.regions)), baseline.device, precision)
         except (StitchError, OSError, ValueError) as error:
             reader.lose("the floors of the tasks", error)
     order = dict.fromkeys([entry.attempt.task for entry in tried] + list(tasks))

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import tvm_ffi
 
-from stitchcuda.compiler.codegen.emit import emit, variants
+from stitchcuda.compiler.codegen.emit import count_variants, emit
 from stitchcuda.compiler.lower.ir import Kernel, KernelSource
 from stitchcuda.simulator.build import build_simulated
 from tests.compiler.interpreter import DTYPES, allocate, interpret
@@ -37,7 +37,7 @@ def all_variants(kernels: Sequence[Kernel]) -> list[tuple[Kernel, KernelSource]]
     """Every strategy of every kernel, under names of their own."""
     out = []
     for kernel in kernels:
-        for number in range(variants(kernel)):
+        for number in range(count_variants(kernel)):
             named = replace(kernel, name=f"{kernel.name}_v{number}")
             out.append((named, emit(named, number)))
     return out

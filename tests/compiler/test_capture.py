@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from stitchcuda.compiler.capture.capture import capture, capture_constants, trace
-from stitchcuda.compiler.capture.dependencies import dependencies, roots, writes
+from stitchcuda.compiler.capture.dependencies import dependencies, memory_owners, writes
 from stitchcuda.compiler.capture.op_graph import Literal_, Node, OpGraph, ValueRef
 from tests.compiler.pipeline import case
 from tests.compiler.zoo import ZOO
@@ -92,7 +92,7 @@ def test_in_place_work_on_temporaries_becomes_functional_where_nobody_can_tell()
 
 def test_writes_through_a_view_keep_their_place() -> None:
     graph = capture(*_flat(case("temporaries")))
-    order, owner = dependencies(graph), roots(graph)
+    order, owner = dependencies(graph), memory_owners(graph)
     fill = next(node for node in graph.nodes if node.op == "aten.fill_.Tensor")
     memory = owner[writes(fill)[0]]
     later = next(node for node in graph.nodes if node.op == "aten.add.Tensor" and owner[node.args[0].value] == memory)  # type: ignore[union-attr]
@@ -102,7 +102,7 @@ def test_writes_through_a_view_keep_their_place() -> None:
 def test_views_name_the_memory_they_share() -> None:
     module, call = case("shapes")
     graph = capture(module, *call)
-    owner = roots(graph)
+    owner = memory_owners(graph)
     split = nodes(graph, "split")[0] if nodes(graph, "split") else nodes(graph, "split_with_sizes")[0]
     assert split.aliases == "x"
     assert len(split.outputs) == 2

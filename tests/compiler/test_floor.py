@@ -9,7 +9,7 @@ from torch import nn
 
 from stitchcuda.compiler.capture.op_graph import OpGraph
 from stitchcuda.compiler.regions import cost
-from stitchcuda.compiler.regions.floor import LAUNCH_US, floors, program_floor, region_floor
+from stitchcuda.compiler.regions.floor import LAUNCH_US, program_floor, region_floor, region_floors
 from stitchcuda.compiler.regions.partition import partition
 from stitchcuda.state import Precision
 from tests.compiler.eager import captured
@@ -62,7 +62,7 @@ def test_convolutions_run_in_tf32_by_default() -> None:
 def test_the_regions_together_need_at_least_what_the_program_needs_and_predictions_stay_above(rows: int) -> None:
     graph = captured(MLP, torch.empty(rows, 1024))
     regions = partition(graph)
-    each = floors(regions, H200)
+    each = region_floors(regions, H200)
     assert sum(floor.ms for floor in each.values()) >= program_floor(graph, H200).ms * 0.999
     assert all(each[region.id].binds == "nothing" for region in regions if region.kind == "view")
     kept = [region.id for region in regions if region.kind == "fusible"]
@@ -80,7 +80,7 @@ def test_equal_regions_need_a_launch_each() -> None:
 def test_no_device_rates_and_opaque_programs_have_no_floor() -> None:
     opaque = OpGraph(inputs=(), call={}, state=(), nodes=(), outputs=None, opaque="it branches on data")
     assert (program_floor(opaque, H200).ms, program_floor(opaque, H200).binds) == (0.0, "nothing")
-    assert [floor.ms for floor in floors(partition(opaque), H200).values()] == [0.0]
+    assert [floor.ms for floor in region_floors(partition(opaque), H200).values()] == [0.0]
     unknown = H200.model_copy(update={"tflops": {}})
     product = captured(lambda x: x @ x, torch.empty(512, 512))
     assert program_floor(product, unknown).matrix_ms == 0.0

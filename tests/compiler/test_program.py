@@ -18,7 +18,7 @@ from stitchcuda.compiler.capture.capture import capture
 from stitchcuda.compiler.capture.op_graph import OpGraph
 from stitchcuda.compiler.lower.ir import Stitch
 from stitchcuda.compiler.printing.program import read_manifest, write_program
-from stitchcuda.compiler.printing.statement_order import NotConvex, relevant, schedule
+from stitchcuda.compiler.printing.statement_order import NotConvex, relevant_strides, schedule
 from stitchcuda.errors import BadInput
 from tests.compiler.pipeline import captured, case, load, memory, run, stitched, tensors, write
 from tests.compiler.zoo import ZOO
@@ -301,6 +301,6 @@ def _layout(graph: OpGraph) -> list[Any]:
     """Everything known of the nodes; strides where they matter (of sizes over 1)."""
     rows = []
     for node in graph.nodes:
-        outputs = [(spec.name, spec.shape, spec.dtype, relevant(spec.shape, spec.strides)) for spec in node.outputs]
+        outputs = [(spec.name, spec.shape, spec.dtype, relevant_strides(spec.shape, spec.strides)) for spec in node.outputs]
         rows.append((node.name, node.op, node.aliases, outputs))
     return rows

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from stitchcuda.compiler.capture.capture import capture
 from stitchcuda.compiler.capture.op_graph import OpGraph
-from stitchcuda.compiler.codegen.emit import emit, variants
+from stitchcuda.compiler.codegen.emit import count_variants, emit
 from stitchcuda.compiler.lower.ir import Stitch
 from stitchcuda.compiler.lower.lower import bind, lower
 from stitchcuda.compiler.printing.program import write_program
@@ -399,7 +399,7 @@ def stitched(graph: OpGraph, prefix: str, choices: int) -> list[Stitch]:
         if region.kind == "fusible" and chance.random() < 0.9:
             kernel = lower(graph, region)
             kernel = replace(kernel, name=f"{prefix}_{kernel.name}")
-            source = emit(kernel, chance.randrange(variants(kernel)))
+            source = emit(kernel, chance.randrange(count_variants(kernel)))
             stitches.append(Stitch(region.id, kernel, source, bind(graph, region, kernel)))
     return stitches
 

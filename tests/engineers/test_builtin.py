@@ -14,7 +14,7 @@ from torch import nn
 
 from stitchcuda.compiler.capture.capture import capture
 from stitchcuda.compiler.capture.op_graph import Node, OpGraph
-from stitchcuda.compiler.codegen.emit import variants
+from stitchcuda.compiler.codegen.emit import count_variants
 from stitchcuda.compiler.lower.lower import lower
 from stitchcuda.compiler.printing.program import read_manifest, write_program
 from stitchcuda.compiler.regions import cost
@@ -146,7 +146,7 @@ def test_plan_leaves_out_what_is_kept_or_exhausted() -> None:
     given = brief()
     first, second = region_tasks()[:2]
     region = next(region for region in given.regions if region.id == second.id)
-    tries = tuple(attempt(second.id, i) for i in range(variants(lower(given.graph, region))))
+    tries = tuple(attempt(second.id, i) for i in range(count_variants(lower(given.graph, region))))
     tries += (attempt(CUDA_GRAPH, 0),)
     again = ENGINEER.plan(
         Brief(given.settings, given.reference, given.graph, given.regions, given.baseline, tries, (), (first.id,))
@@ -178,7 +178,7 @@ def test_write_stitches_one_task_after_another_and_keeps_what_was_accepted() -> 
 def test_every_variant_is_another_program_and_then_it_is_exhausted() -> None:
     task = region_tasks()[0]
     region = next(region for region in brief().regions if region.id == task.id)
-    count = variants(lower(brief().graph, region))
+    count = count_variants(lower(brief().graph, region))
     sources = set()
     for ordinal in range(count):
         files = ENGINEER.write(assignment(task, ordinal=ordinal)).files
@@ -267,5 +267,5 @@ def test_review_of_times_compares_with_the_prediction() -> None:
     assert review.route == "code"
     assert "launch latency" in review.bottleneck, "64 rows of 64 are nothing for a GPU"
     region = next(region for region in brief().regions if region.id == task.id)
-    last = variants(lower(brief().graph, region)) - 1
+    last = count_variants(lower(brief().graph, region)) - 1
     assert ENGINEER.review(assignment(task, ordinal=last), Draft({}), missed).route == "next_task"

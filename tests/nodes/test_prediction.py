@@ -16,7 +16,7 @@ from stitchcuda.compiler.capture.op_graph import OpGraph
 from stitchcuda.compiler.codegen.emit import emit
 from stitchcuda.compiler.lower.ir import Stitch
 from stitchcuda.compiler.lower.lower import bind, lower
-from stitchcuda.compiler.printing.manifest import with_task
+from stitchcuda.compiler.printing.manifest import manifest_with_task
 from stitchcuda.compiler.printing.program import write_program
 from stitchcuda.compiler.regions import cost
 from stitchcuda.compiler.regions.partition import partition
@@ -145,7 +145,7 @@ def test_a_task_over_several_regions_is_less_than_its_regions_one_by_one(made: S
     together = made.by_chat({"one-kernel": WHOLE})
     assert made.baseline.floor_ms <= together.program_ms < apart.program_ms < apart.eager_ms
     inputs_and_weights = 4 * (512 * 256 + 2 * 256 * 256 + 2 * 256)
-    (kernel,) = cost.stitched(GRAPH, [[REGIONS[name] for name in WHOLE]], DEVICE)
+    (kernel,) = cost.kernels_of_tasks(GRAPH, [[REGIONS[name] for name in WHOLE]], DEVICE)
     products_us = 1e6 * 2 * (2 * 512 * 256 * 256) / (DEVICE.tflops["float32"] * 1e12 * 0.85)
     moved_us = (inputs_and_weights + 4 * 512 * 256) / (DEVICE.bandwidth_gbs * 1e3 * 0.85)
     assert kernel.unit.launches == 1
@@ -155,7 +155,7 @@ def test_a_task_over_several_regions_is_less_than_its_regions_one_by_one(made: S
 def test_the_bytes_of_a_hand_written_kernel_are_those_at_its_border() -> None:
     graph = captured(lambda x: F.layer_norm(F.softmax(x, -1).view(2, 32, 256), (256,)).sum(0), torch.empty(64, 256))
     regions = partition(graph)
-    (kernel,) = cost.stitched(graph, [[region for region in regions if region.kind == "fusible"]], DEVICE)
+    (kernel,) = cost.kernels_of_tasks(graph, [[region for region in regions if region.kind == "fusible"]], DEVICE)
     whole = 4 * (64 * 256 + 32 * 256)          # x in, the sum out; what is between stays inside
     assert kernel.unit.device_us == pytest.approx(2.5 + whole / (DEVICE.bandwidth_gbs * 1e3 * 0.85))
 
@@ -181,7 +181,7 @@ def test_a_generated_kernel_that_a_chat_model_removed_is_not_credited(made: Sess
     gone = json.loads(str(before["program.json"]))["regions"][0]["kernel"]
     after = {path: text for path, text in before.items() if not path.startswith(f"kernels/{gone}")}
     after["model_new.py"] = "# by hand"
-    after["program.json"] = with_task(after, before, "host:streams", "streams")
+    after["program.json"] = manifest_with_task(after, before, "host:streams", "streams")
     tasks: dict[str, Sequence[str]] = {one: [one], other: [other], "host:streams": ()}
     kept = [made.kept(name, before, engineer="builtin") for name in (one, other)]
     kept.append(made.kept("host:streams", after, engineer="openai:x", claim=0.05))

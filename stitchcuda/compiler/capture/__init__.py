@@ -1,5 +1,5 @@
-"""From an `nn.Module` to a graph of operators, by torch.export; and which operators must stay in order.
+"""Records the operators of an `nn.Module` as a graph, through torch.export, and says which must stay in order.
 
-Where to look next: `compiler/capture/op_graph.py` (the records), `compiler/capture/capture.py`,
-`compiler/capture/dependencies.py`.
+Where to look next: `compiler/capture/op_graph.py` (the records), `compiler/capture/capture.py` (what callers use),
+`compiler/capture/dependencies.py` (the order).
 """

@@ -1,9 +1,13 @@
-"""Capture: an `nn.Module` with example inputs becomes an `OpGraph` (torch; runs in the reference worker only).
+"""Captures an `nn.Module`, called with example inputs, as an `OpGraph` (uses torch: runs in the reference worker only).
 
-torch.export gives the operators of one forward pass, undecomposed. They are run once more on fake tensors, one by one, for what
-the export does not say: real strides, who shares whose memory, what is written in place (`compiler/capture/walk.py`). In-place
-operators on temporaries become their functional form where nothing can tell the difference (`compiler/capture/inplace.py`). It
-never changes the module, and it decides nothing about fusion: see `compiler/regions/partition.py`.
+torch.export lists the operators of one forward pass, before decomposition. They are then run once more, one by one, on fake
+tensors (shapes without data) or on a GPU on copies of the real ones, to see what the export does not say: real strides, which
+tensors share memory, what is written in place. In-place operators on temporaries are replaced by their functional form where
+the results are the same. A module that cannot be captured gives a graph with `opaque` set. It never changes the module and
+decides nothing about fusion.
+
+Where to look next: `compiler/capture/walk.py` (the second run), `compiler/capture/inplace.py` (the functional forms),
+`compiler/regions/partition.py` (what is fused).
 """
 
 from __future__ import annotations
@@ -24,22 +28,22 @@ __all__ = ["Capture", "capture", "capture_constants", "trace"]
 
 
 def capture(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], *, observe: bool | None = None) -> OpGraph:
-    """The operator graph of `module(*args, **kwargs)` in the mode (train or eval) that the module is in.
+    """Returns the operator graph of `module(*args, **kwargs)` in the mode (train or eval) that the module is in.
 
     With `observe` the operators run on copies of the real tensors instead of fake ones, so that strides are what this
-    device's libraries return (cuDNN's LSTM leaves other strides than its fake); that is the default on a GPU. A program that
-    cannot be captured gives a graph with `opaque` set and no nodes.
+    device's libraries return (the result of cuDNN's LSTM has other strides than its fake tensor says). The default is to
+    observe when a tensor is on a GPU. A program that cannot be captured gives a graph without nodes whose `opaque` says why.
     """
     return trace(module, args, kwargs, observe=observe).graph
 
 
 def capture_constants(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Tensor]:
-    """The values of the graph's constants and non-persistent buffers, by key. `trace` gives both at once."""
+    """Returns the values of the graph's constants and non-persistent buffers, by key. `trace` also gives the graph."""
     return trace(module, args, kwargs).constants
 
 
 def trace(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], *, observe: bool | None = None) -> Capture:
-    """`capture` and `capture_constants` in one go."""
+    """Returns the graph of `capture` and the values of `capture_constants` from one run."""
     if observe is None:
         tensors = (*pytree.tree_leaves((args, kwargs)), *module.parameters(), *module.buffers())
         observe = any(isinstance(value, Tensor) and value.is_cuda for value in tensors)
@@ -58,10 +62,11 @@ def trace(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], *, o
 
 
 def _compare_updates(module: nn.Module, graph: OpGraph, exported: Any) -> None:
-    """Raises `Uncapturable` if functionalisation knows of an update that the graph lacks.
+    """Raises `Uncapturable` if torch's functionalised export updates a buffer that the graph does not.
 
-    The functionalised export costs more than all the rest, and only kernels of normalisations write without a trace; so it is
-    made when one is called that `order.writes` does not know. (Before `run_decompositions` the export's own list is empty.)
+    That export costs more than all the rest, and only kernels of normalisations write without changing a tensor's version; so
+    it is made only when a normalisation is called whose writes `dependencies.writes` does not know. (Before
+    `run_decompositions` the export's own list of updates is empty.)
     """
     buffers = {entry.spec.name: {entry.key, *entry.tied} for entry in graph.state if entry.kind == "buffer"}
     unknown = [node for node in graph.nodes if "norm" in node.op and base_name(node.op) not in ("batch_norm", "instance_norm")]

@@ -1,8 +1,12 @@
-"""What must stay in order in a captured graph: who writes which memory, and which nodes depend on which.
+"""Says which nodes of a captured graph must run before which, and which memory each node overwrites.
 
 Data dependencies alone are not enough: BatchNorm in training updates its statistics, and `x[:, 0] = 0` writes through a view
-of a value that later nodes read under its old name. Both the partitioner (a region must be convex) and the printer use this.
-It knows memory, not devices: streams and kernels are elsewhere.
+of a value that later nodes read under its old name. So two nodes stay in order when one of them writes memory that the other
+reads or writes. A node writes when its operator's name ends in `_`, or when it is a BatchNorm or InstanceNorm in training. It
+knows nothing of devices, streams or kernels.
+
+Where to look next: `compiler/regions/groups.py` (regions that respect this order), `compiler/printing/statement_order.py`
+(statements that do).
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ _RUNNING_STATISTICS = {"batch_norm": 5, "instance_norm": 5}
 
 
 def references(item: Any) -> Iterator[str]:
-    """The value names inside an argument or a structure, in order, with repetitions."""
+    """Yields the value names inside an argument or a nested structure, in order, with repetitions."""
     if isinstance(item, ValueRef):
         yield item.value
     elif isinstance(item, dict):
@@ -31,17 +35,17 @@ def references(item: Any) -> Iterator[str]:
 
 
 def reads(node: Node) -> tuple[str, ...]:
-    """The values a node takes, in argument order."""
+    """Returns the names of the values that a node takes, in argument order, with repetitions."""
     return (*references(node.args), *references(node.kwargs))
 
 
 def base_name(op: str) -> str:
-    """`relu_` of `aten.relu_.default`."""
+    """Returns the operator's name without namespace and overload: `relu_` for `aten.relu_.default`."""
     return op.split(".")[1] if op.count(".") >= 2 else op
 
 
 def writes(node: Node) -> tuple[str, ...]:
-    """The values whose memory a node overwrites; empty for the pure operators that most are."""
+    """Returns the names of the values whose memory a node overwrites; empty for most operators, which are pure."""
     base = base_name(node.op)
     flag = _RUNNING_STATISTICS.get(base)
     if flag is not None:
@@ -52,8 +56,8 @@ def writes(node: Node) -> tuple[str, ...]:
     return ()
 
 
-def roots(graph: OpGraph) -> dict[str, str]:
-    """The value that owns the memory of each value; itself for everything that is not a view or an in-place result."""
+def memory_owners(graph: OpGraph) -> dict[str, str]:
+    """Maps each value to the value that owns its memory: itself, unless it is a view or an in-place result."""
     owner = {spec.name: spec.name for spec in graph.inputs} | {entry.spec.name: entry.spec.name for entry in graph.state}
     for node in graph.nodes:
         for output in node.outputs:
@@ -62,7 +66,7 @@ def roots(graph: OpGraph) -> dict[str, str]:
 
 
 def without_dead_nodes(graph: OpGraph) -> OpGraph:
-    """The graph without operators whose results nobody uses and that write nothing (attention weights that are dropped)."""
+    """Returns the graph without operators that write nothing and whose results are unused (such as attention weights)."""
     used = set(references(graph.outputs)) | {mutation.value for mutation in graph.mutations}
     kept: list[Node] = []
     for node in reversed(graph.nodes):
@@ -73,11 +77,11 @@ def without_dead_nodes(graph: OpGraph) -> OpGraph:
 
 
 def dependencies(graph: OpGraph) -> dict[str, frozenset[str]]:
-    """For each node the nodes that must run before it: its producers, and every earlier access that conflicts in memory.
+    """Maps each node's name to the nodes that must run before it: its producers, and earlier accesses that conflict in memory.
 
-    Transitive edges are partly left out. The order of `graph.nodes` satisfies it by construction.
+    Edges that follow from others are partly left out. The order of `graph.nodes` satisfies the result.
     """
-    owner = roots(graph)
+    owner = memory_owners(graph)
     producer = {output.name: node.name for node in graph.nodes for output in node.outputs}
     writer: dict[str, str] = {}
     readers: dict[str, list[str]] = defaultdict(list)

@@ -1,8 +1,10 @@
-"""In-place operators on temporaries in their functional form (`relu_` → `relu`), so that regions can hold them.
+"""Replaces in-place operators on temporaries by their functional form (`relu_` by `relu`), so that regions can hold them.
 
-Safe means: the functional operator returns the same shape, dtype and strides, the memory belongs to a temporary, and nothing
-looks at that memory under an older name afterwards. Anything else stays in place; `compiler/capture/dependencies.py` keeps it
-in its place. Runs in the reference worker, as it asks torch which operators exist.
+It does so when the functional operator returns the same shape, dtype and strides, the memory belongs to a temporary (not to an
+input, parameter or buffer), and nothing reads that memory under an older name afterwards. All others stay in place, in their
+order. It asks torch which operators exist, so it runs in the reference worker.
+
+Where to look next: `compiler/capture/walk.py` (its caller), `compiler/capture/dependencies.py` (the order of in-place writes).
 """
 
 from __future__ import annotations
@@ -16,11 +18,14 @@ from stitchcuda.compiler.capture.dependencies import base_name, reads, reference
 from stitchcuda.compiler.capture.op_graph import Node, OpGraph
 
 _OVERWRITES = frozenset({"copy_", "fill_", "zero_", "set_", "resize_", "resize_as_", "index_put_", "_index_put_impl_"})
-"""In place for good: their functional forms cost a copy or do not mean the same."""
+"""Never replaced: their functional forms cost a copy or do not mean the same."""
 
 
 def functional_twin(target: Any, record: Node, args: list[Any], kwargs: dict[str, Any], fake: Any) -> str | None:
-    """The functional operator that does what the in-place `target` does to these (fake or real) tensors, if there is one."""
+    """Returns the name of the functional operator that does what the in-place `target` does to these (fake or real) tensors.
+
+    Returns None if torch has none, or if its result would have another dtype, shape or strides.
+    """
     base = base_name(record.op)
     if not base.endswith("_") or base.endswith("__") or base in _OVERWRITES or not writes(record):
         return None
@@ -47,7 +52,10 @@ def functional_twin(target: Any, record: Node, args: list[Any], kwargs: dict[str
 
 
 def make_functional(graph: OpGraph, twins: dict[str, str]) -> OpGraph:
-    """The graph with every candidate in `twins` (node name → functional operator) replaced where nobody can tell."""
+    """Returns the graph with the nodes in `twins` (node name → functional operator) replaced, where the results stay the same.
+
+    A node is replaced if the memory it writes belongs to no input or state, and no value in it is read later.
+    """
     last_use: dict[str, int] = {}
     for position, node in enumerate(graph.nodes):
         for value in reads(node):

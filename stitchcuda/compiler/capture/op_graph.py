@@ -1,9 +1,11 @@
-"""The captured operator graph as plain records: what `compiler/capture/capture.py` writes and everything else reads. No torch
-in here.
+"""Defines the captured operator graph: nodes, tensors, state and in-place updates as plain records. No torch in here.
 
-Stored as JSON in the workspace, never as an ExportedProgram: torch differs between hosts. Operators are torch's names
-(`aten.layer_norm.default`) on the graph before decomposition, so `linear`, `scaled_dot_product_attention` and `lstm` stay
-whole. `regions` in `compiler/regions/partition.py` cut it; `compiler/printing/program.py` prints it as Python.
+Graphs are stored as JSON in the workspace, never as an ExportedProgram, because torch differs between hosts. Operators have
+torch's names (`aten.layer_norm.default`) from the graph before decomposition, so `linear`, `scaled_dot_product_attention` and
+`lstm` stay whole.
+
+Where to look next: `compiler/capture/capture.py` (makes it), `compiler/regions/partition.py` (cuts it into regions),
+`compiler/printing/program.py` (prints it as Python).
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ Arg = ValueRef | Literal_ | bool | int | float | str | None | tuple[Any, ...]
 
 
 def _to_json(item: Any) -> Any:
-    """Plain JSON for an argument or a structure; what JSON has no form for becomes an object with one telling key."""
+    """Returns plain JSON for an argument or a structure; tuples, dicts, inf and nan become objects (`{"tuple": [...]}`)."""
     if isinstance(item, Record):
         return item.model_dump()
     if isinstance(item, tuple):
@@ -49,7 +51,7 @@ def _to_json(item: Any) -> Any:
 
 
 def _from_json(item: Any) -> Any:
-    """The inverse of `_to_json`; what is no JSON form of ours (records, live tuples) passes unchanged."""
+    """Inverts `_to_json`; records and tuples that were never JSON pass unchanged."""
     if isinstance(item, list):
         return [_from_json(part) for part in item]
     if isinstance(item, tuple):

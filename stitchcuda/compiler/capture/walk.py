@@ -1,7 +1,11 @@
-"""The second run of an exported program: operator by operator on fake tensors, into records (torch; reference worker only).
+"""Runs an exported program operator by operator and writes down each as a node (torch; reference worker only).
 
-It finds strides, shared memory and in-place writes by looking at tensors, not by knowing operators, and gives every value the
-name that torch.export gave it. What a person calls is `compiler/capture/capture.py`.
+The run is on fake tensors, or on copies of the real ones when observing. Strides, shared memory and in-place writes are found
+by comparing tensors before and after each operator, not by a list of operators; every value keeps the name that torch.export
+gave it. Control flow, sizes that depend on the data, autocast inside forward and tensors that are not strided raise
+`Uncapturable`.
+
+Where to look next: `compiler/capture/capture.py` (what callers use), `compiler/capture/dependencies.py` (declared writes).
 """
 
 from __future__ import annotations
@@ -20,7 +24,7 @@ from torch import Tensor, fx, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree as pytree
 
-from stitchcuda.compiler.capture.dependencies import base_name, reads, references, roots, without_dead_nodes, writes
+from stitchcuda.compiler.capture.dependencies import base_name, memory_owners, reads, references, without_dead_nodes, writes
 from stitchcuda.compiler.capture.inplace import functional_twin, make_functional
 from stitchcuda.compiler.capture.op_graph import Literal_, Mutation, Node, OpGraph, StateTensor, ValueRef
 from stitchcuda.state import TensorSpec
@@ -52,7 +56,7 @@ def _spec(name: str, value: Tensor) -> TensorSpec:
 
 
 class Walk:
-    """One run through the exported graph. `names` maps each fx value to its name here, `live` each name to its tensor."""
+    """One run through the exported graph. `env` maps fx nodes to values of the graph, `live` value names to tensors."""
 
     def __init__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], observe: bool) -> None:
         self.module, self.args, self.kwargs = module, args, kwargs
@@ -66,6 +70,7 @@ class Walk:
         self.waiting: dict[fx.Node, int] = {}
 
     def run(self, exported: Any) -> Capture:
+        """Returns the graph of a `torch.export.ExportedProgram`. Raises `Uncapturable`."""
         constants: dict[str, Tensor] = {}
         inputs, call = self._inputs(exported)
         state = self._state(exported, constants)
@@ -86,7 +91,7 @@ class Walk:
             constants=save(stored) if stored else b"",
         )
         graph = without_dead_nodes(make_functional(graph, self.twins))
-        owner = roots(graph)
+        owner = memory_owners(graph)
         owned = {spec.name for spec in inputs} | {entry.spec.name for entry in state}
         written = dict.fromkeys(owner[value] for node in graph.nodes for value in writes(node))
         mutations = tuple(Mutation(target=value, value=value) for value in written if value in owned)
@@ -94,9 +99,9 @@ class Walk:
 
     # -- what the graph starts from
 
-    def _adopt(self, name: str, value: Tensor, *, state: bool = True) -> TensorSpec:
-        """Gives `value` its name; the tensor that operators see is fake, or a copy when observing."""
-        if state and _overlaps(value):  # an expanded buffer; a program holds it as a tensor of its own
+    def _register(self, name: str, value: Tensor, *, state: bool = True) -> TensorSpec:
+        """Records `value` under its name and returns its spec. Operators will see a fake tensor, or a copy when observing."""
+        if state and _overlaps(value):  # an expanded buffer: a program holds it as a contiguous tensor
             value = value.contiguous()
         if self.observe:
             self.live[name] = copy.deepcopy(value.detach())
@@ -113,7 +118,7 @@ class Walk:
         specs, flat = [], []
         for spec, leaf in zip(wanted, leaves, strict=True):
             if isinstance(leaf, Tensor):
-                specs.append(self._adopt(spec.arg.name, leaf, state=False))
+                specs.append(self._register(spec.arg.name, leaf, state=False))
                 flat.append(ValueRef(value=spec.arg.name))
             else:
                 flat.append(_constant(leaf))
@@ -147,8 +152,8 @@ class Walk:
             elif spec.kind.name == "CONSTANT_TENSOR":
                 value = exported.constants[spec.target]
                 key = spec.target if spec.target not in tensors else f"constant.{spec.target}"
-                adopted = self._adopt(spec.arg.name, value)
-                entries[key] = StateTensor(spec=adopted, key=key, kind="constant", persistent=False)
+                registered = self._register(spec.arg.name, value)
+                entries[key] = StateTensor(spec=registered, key=key, kind="constant", persistent=False)
                 constants[key] = value.detach()
                 self.env[placeholders[spec.arg.name]] = ValueRef(value=spec.arg.name)
             elif spec.kind.name != "USER_INPUT":
@@ -160,7 +165,7 @@ class Walk:
             stored = any(key in persistent for key in group)
             state.append(
                 StateTensor(
-                    spec=self._adopt(name, tensor),
+                    spec=self._register(name, tensor),
                     key=key,
                     kind="parameter" if isinstance(tensor, nn.Parameter) else "buffer",
                     persistent=stored,
@@ -181,7 +186,7 @@ class Walk:
                     self._release(node)
 
     def _release(self, node: fx.Node) -> None:
-        """Lets go of real tensors after their last reader, as eager would."""
+        """Frees real tensors after their last reader, as eager does."""
         if node in self.env:
             self.holders.update(set(references(self.env[node])))
         for source in node.all_input_nodes:
@@ -202,7 +207,7 @@ class Walk:
         return _constant(item)
 
     def _tensors(self, item: Any) -> Any:
-        """The argument as the operator takes it, fx values replaced by the live tensors."""
+        """Returns the argument as the operator takes it, with fx nodes replaced by their tensors."""
         if isinstance(item, fx.Node):
             return self._tensors(self.env[item])
         if isinstance(item, ValueRef):
@@ -250,7 +255,7 @@ class Walk:
         self.env[node] = refs[0] if len(refs) == 1 and not _returns_many(target) else refs
 
     def _run(self, target: Any, node: fx.Node, record: Node) -> list[tuple[str, Tensor]]:
-        """Runs one operator on live tensors; checks that what it writes is what `order.writes` says."""
+        """Runs one operator on live tensors; checks that it writes only what `dependencies.writes` declares."""
         args = [self._tensors(item) for item in node.args]
         kwargs = {key: self._tensors(item) for key, item in node.kwargs.items()}
         used = {name: self.live[name] for name in _names(record)}
@@ -290,7 +295,7 @@ class Walk:
 
 
 def _constant(item: Any) -> Any:
-    """A baked argument as a record of ours."""
+    """Returns a constant argument (a number, dtype, device, ...) as it is stored in the graph."""
     if item is None or isinstance(item, bool | int | float | str):
         return item
     kinds: dict[type, Any] = {torch.dtype: "dtype", torch.memory_format: "memory_format", torch.layout: "layout"}
@@ -305,7 +310,7 @@ def _constant(item: Any) -> Any:
 
 
 def _plain(item: Any) -> Any:
-    """Nested tuples, lists and dicts of the plain kinds; named tuples become tuples, dict subclasses dicts."""
+    """Returns the structure with plain tuples, lists and dicts: named tuples become tuples, dict subclasses dicts."""
     if isinstance(item, dict):
         if strange := [key for key in item if not isinstance(key, str)]:
             raise Uncapturable(f"It takes or returns a dict with the key {strange[0]!r}: only text is understood.")
@@ -327,12 +332,12 @@ def _names(record: Node) -> list[str]:
     return list(dict.fromkeys(reads(record)))
 
 
-def _same_memory(first: Tensor, other: Tensor) -> bool:
-    return bool(first.untyped_storage()._cdata == other.untyped_storage()._cdata)
+def _same_memory(left: Tensor, right: Tensor) -> bool:
+    return bool(left.untyped_storage()._cdata == right.untyped_storage()._cdata)
 
 
 def _shared(result: Tensor, record: Node, live: dict[str, Tensor]) -> str | None:
-    """The argument whose memory the first output lives in."""
+    """Returns the name of the argument whose memory the first output shares, or None."""
     for name in (*writes(record)[:1], *_names(record)):
         if _same_memory(result, live[name]):
             return name

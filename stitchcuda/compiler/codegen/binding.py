@@ -1,7 +1,9 @@
-"""The tvm-ffi binding of a generated kernel: a small C++ file that checks every tensor and then calls the launcher.
+"""Writes the tvm-ffi binding of a generated kernel: C++ that checks every tensor and then calls the launcher.
 
 g++ compiles it with CUDA's include folder; nvcc is not needed. A tensor that does not fit raises ValueError or TypeError with
 the argument's name, what was expected and what was given; a failed launch raises RuntimeError with CUDA's own message.
+
+Where to look next: `compiler/codegen/source_file.py` (the launcher that it calls), `compiler/codegen/emit.py` (the caller).
 """
 
 from __future__ import annotations
@@ -120,7 +122,7 @@ def _check(argument: Argument) -> str:
 
 
 def binding_text(nest: CanonicalNest, workspace_bytes: int, empty: bool) -> str:
-    """The binding of `nest.name`. With `empty` there is nothing to launch, but tensors are checked all the same."""
+    """Returns the binding of `nest.name` as C++. With `empty` nothing is launched, but tensors are checked all the same."""
     names = [argument.name for argument in nest.arguments] + (["workspace"] if workspace_bytes else [])
     checks = [_check(argument) for argument in nest.arguments]
     if workspace_bytes:

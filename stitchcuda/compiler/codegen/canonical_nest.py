@@ -1,7 +1,10 @@
-"""A kernel's loops in the form that code is generated from: few axes, the fastest last, every access with its strides on them.
+"""Brings a kernel's loops into the form that code is generated from: few axes, the fastest last.
 
-Axes of size one go, axes that every access walks as one are merged, and the order of kept and of reduced axes follows memory.
-Which threads run the loops is decided in `compiler/codegen/schedules.py`; nothing here knows of CUDA.
+Axes of size one are dropped, neighbouring axes that every access walks as one are merged, and the order of kept and of reduced
+axes follows memory: the access that moves most bytes decides. It does not choose which threads run the loops, and knows
+nothing of CUDA.
+
+Where to look next: `compiler/lower/ir.py` (the kernel it starts from), `compiler/codegen/schedules.py` (which threads run it).
 """
 
 from __future__ import annotations
@@ -28,8 +31,11 @@ _RESERVED = """
 
 @dataclass(frozen=True)
 class Access:
-    """One load or store. `label` is a C identifier: the loaded value's name, or the stored argument's. `value` is what a store
-    writes; `kind` the compute type a load gives."""
+    """One load or store. `strides` (one per axis) and `offset` are in elements.
+
+    `label` is a C identifier: the loaded value's name, or the stored argument's. `value` is the value that a store writes,
+    `kind` the compute type of a loaded value.
+    """
 
     label: str
     argument: Argument
@@ -66,10 +72,12 @@ class CanonicalNest:
 
     @property
     def rows(self) -> int:
+        """Number of points of the kept axes."""
         return math.prod(self.sizes[: self.kept])
 
     @property
     def length(self) -> int:
+        """Number of points in each row: those of the reduced axes."""
         return math.prod(self.sizes[self.kept :])
 
     @property
@@ -106,12 +114,13 @@ class CanonicalNest:
 
 
 class Identifiers:
-    """Hands out C identifiers, each once."""
+    """Gives out C identifiers that are neither reserved nor given out before."""
 
     def __init__(self, taken: Iterable[str] = ()) -> None:
         self._taken = {*_RESERVED.split(), *taken}
 
     def claim(self, wish: str, suffix: str = "value") -> str:
+        """Returns `wish` as a C identifier; with `suffix` and a number where that is taken."""
         text = "".join(c if c.isalnum() and c.isascii() else "_" for c in wish).strip("_") or suffix
         if text.endswith(("_pack", "_part", "_parts", "_slots", "_cache", "_out", "_tile", "_kernel")):
             text += "_"
@@ -125,8 +134,8 @@ class Identifiers:
         return choice
 
 
-def _used(kernel: Kernel) -> list[Step]:
-    """Steps that a store needs, in order."""
+def _steps_needed(kernel: Kernel) -> list[Step]:
+    """Returns the steps that a store needs, in order."""
     wanted = {store.value for store in kernel.stores}
     kept: list[Step] = []
     for step in reversed(kernel.steps):
@@ -137,8 +146,8 @@ def _used(kernel: Kernel) -> list[Step]:
     return kept[::-1]
 
 
-def _distinct(steps: list[Step]) -> tuple[list[Step], dict[str, str]]:
-    """The steps without repeated ones, and what each dropped name is called instead. Constants become literals."""
+def _drop_repeated_steps(steps: list[Step]) -> tuple[list[Step], dict[str, str]]:
+    """Returns the steps without repetitions, and for each dropped name the name of the equal step that stays."""
     seen: dict[tuple[object, ...], str] = {}
     alias: dict[str, str] = {}
     out: list[Step] = []
@@ -157,16 +166,16 @@ def _distinct(steps: list[Step]) -> tuple[list[Step], dict[str, str]]:
     return out, alias
 
 
-def _ordered(axes: list[int], sizes: list[int], accesses: list[tuple[int, tuple[int, ...]]]) -> list[int]:
-    """Axes by memory, slowest first: the heaviest access decides, later ones break its ties."""
+def _order_axes(axes: list[int], sizes: list[int], accesses: list[tuple[int, tuple[int, ...]]]) -> list[int]:
+    """Returns the axes in memory order, slowest first: the access that moves most bytes decides, others break ties."""
     ranked = sorted(accesses, key=lambda item: -item[0] * math.prod(n for n, s in zip(sizes, item[1], strict=True) if s))
     return sorted(axes, key=lambda axis: tuple(-abs(strides[axis]) for _, strides in ranked))
 
 
-def _merged(
+def _merge_axes(
     order: list[int], sizes: list[int], strides: list[tuple[int, ...]], pinned: set[int]
 ) -> tuple[list[list[int]], list[int]]:
-    """Groups of neighbouring axes that every access walks as one, and the size of each group."""
+    """Returns groups of neighbouring axes that every access walks as one, and each group's size. `pinned` axes stay alone."""
     groups: list[list[int]] = []
     totals: list[int] = []
     for axis in order:
@@ -182,14 +191,14 @@ def _merged(
     return groups, totals
 
 
-def nest_of(kernel: Kernel) -> CanonicalNest:
-    """The canonical nest of a kernel. Raises ValueError for an element type that code cannot be generated for."""
+def canonicalise(kernel: Kernel) -> CanonicalNest:
+    """Returns the canonical nest of a kernel. Raises ValueError for an element type that has no C++ type here."""
     for argument in kernel.arguments:
         if argument.dtype not in STORAGE:
             raise ValueError(f"kernel {kernel.name}: no generated code for elements of type {argument.dtype} ({argument.name})")
     names = Identifiers()
     arguments = {a.name: replace(a, name=names.claim(a.name, "tensor")) for a in kernel.arguments}
-    steps, alias = _distinct(_used(kernel))
+    steps, alias = _drop_repeated_steps(_steps_needed(kernel))
     call = {step.name: names.claim(step.name) for step in steps}
     rank = len(kernel.axes)
 
@@ -207,8 +216,8 @@ def nest_of(kernel: Kernel) -> CanonicalNest:
     kept_axes = [axis for axis in live if not (kernel.axes[axis].reduced and reducing)]
     reduced_axes = [axis for axis in live if kernel.axes[axis].reduced and reducing]
     strides = [item[1] for item in raw]
-    kept_groups, kept_sizes = _merged(_ordered(kept_axes, sizes, raw), sizes, strides, pinned)
-    reduced_groups, reduced_sizes = _merged(_ordered(reduced_axes, sizes, raw), sizes, strides, pinned)
+    kept_groups, kept_sizes = _merge_axes(_order_axes(kept_axes, sizes, raw), sizes, strides, pinned)
+    reduced_groups, reduced_sizes = _merge_axes(_order_axes(reduced_axes, sizes, raw), sizes, strides, pinned)
     if reducing and not reduced_groups:
         reduced_groups, reduced_sizes = [[]], [1]
     groups = kept_groups + reduced_groups
@@ -240,11 +249,11 @@ def nest_of(kernel: Kernel) -> CanonicalNest:
         kernel.name, kernel.comment, tuple(kept_sizes + reduced_sizes), len(kept_groups),
         tuple(arguments[a.name] for a in kernel.arguments), tuple(renamed), loads, stores, axis_of,
     )  # fmt: skip
-    return _analysed(nest)
+    return _analyse(nest)
 
 
-def _analysed(nest: CanonicalNest) -> CanonicalNest:
-    """Adds what depends on the order of evaluation: full values, levels, types."""
+def _analyse(nest: CanonicalNest) -> CanonicalNest:
+    """Returns the nest with `full`, `level` and `kinds` filled in."""
     full: set[str] = set()
     level: dict[str, int] = {}
     kinds: dict[str, str] = {}

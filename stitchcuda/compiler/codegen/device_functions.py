@@ -1,7 +1,9 @@
-"""The few device functions that generated kernels share, as text; each file gets only those that it calls.
+"""Holds the device functions that generated kernels call, as text; each file gets only those that it needs.
 
-Plain CUDA C++17: shuffles, barriers and shared memory, nothing that needs PTX. Reductions have a fixed order, so a kernel gives
-the same bits every time.
+They are plain CUDA C++17: shuffles, barriers and shared memory, nothing that needs PTX. Reductions have a fixed order, so a
+kernel gives the same bits every time.
+
+Where to look next: `compiler/codegen/source_file.py` (puts them into a file), `compiler/codegen/expressions.py` (names them).
 """
 
 from __future__ import annotations
@@ -145,11 +147,11 @@ _FUNCTIONS: dict[str, tuple[tuple[str, ...], str]] = {
     "reduce_block": (("reduce_lanes",), _REDUCE_BLOCK),
     "reduce_columns": ((), _REDUCE_COLUMNS),
 }
-"""Name → (what it calls, text), in the order in which they are printed."""
+"""Name → (names of functions that it calls, text), in the order in which they are printed."""
 
 
-def definitions(names: Iterable[str]) -> list[str]:
-    """Texts of the named functions and of what they call, each once, callees first."""
+def function_texts(names: Iterable[str]) -> list[str]:
+    """Returns the texts of the named functions and of all that they call, each once, callees first."""
     wanted: set[str] = set()
     queue = list(names)
     while queue:

@@ -1,15 +1,17 @@
-"""CUDA C++ for one kernel of the kernel language: chooses a schedule, writes the `.cu` file and its tvm-ffi binding.
+"""Writes CUDA C++ for one kernel of the kernel language: picks a schedule, writes the `.cu` file and its binding.
 
-`compiler/codegen/canonical_nest.py` brings the loops into a canonical form, `compiler/codegen/schedules.py` lists ways to run
-them, and one emitter per family writes the text: `compiler/codegen/pointwise_kernel.py`,
-`compiler/codegen/transpose_kernel.py`, `compiler/codegen/row_kernel.py`, `compiler/codegen/split_kernel.py`. Deterministic;
-knows no models.
+Each schedule is a variant; number 0 is the best guess, and a caller that measures can ask for the others. One emitter per kind
+of schedule writes the text. The same kernel and variant give the same bytes. It knows no models and runs nothing.
+
+Where to look next: `compiler/codegen/canonical_nest.py` (the loops' form), `compiler/codegen/schedules.py` (the variants),
+`compiler/codegen/pointwise_kernel.py`, `compiler/codegen/transpose_kernel.py`, `compiler/codegen/row_kernel.py`,
+`compiler/codegen/split_kernel.py` (the emitters).
 """
 
 from __future__ import annotations
 
 from stitchcuda.compiler.codegen.binding import binding_text
-from stitchcuda.compiler.codegen.canonical_nest import CanonicalNest, nest_of
+from stitchcuda.compiler.codegen.canonical_nest import CanonicalNest, canonicalise
 from stitchcuda.compiler.codegen.pointwise_kernel import PointSchedule, emit_points
 from stitchcuda.compiler.codegen.row_kernel import emit_rows
 from stitchcuda.compiler.codegen.schedules import Schedule, packed_tensors, schedules_of
@@ -20,18 +22,18 @@ from stitchcuda.compiler.codegen.transpose_kernel import TileSchedule, emit_tile
 from stitchcuda.compiler.lower.ir import Kernel, KernelSource
 
 
-def variants(kernel: Kernel) -> int:
-    """How many strategies `emit` knows for this kernel; at least one. Variant 0 is the best guess."""
-    nest = nest_of(kernel)
+def count_variants(kernel: Kernel) -> int:
+    """Returns how many variants `emit` has for this kernel; at least 1. Variant 0 is the best guess."""
+    nest = canonicalise(kernel)
     return 1 if nest.rows == 0 else len(schedules_of(nest))
 
 
 def emit(kernel: Kernel, variant: int = 0) -> KernelSource:
-    """The source of `kernel` by strategy number `variant`.
+    """Returns the CUDA source and binding of `kernel` with schedule number `variant`.
 
     Raises IndexError for a variant that does not exist, and ValueError for element types or steps without a translation to C++.
     """
-    nest = nest_of(kernel)
+    nest = canonicalise(kernel)
     if nest.rows == 0:
         if variant != 0:
             raise IndexError(f"kernel {kernel.name} has one variant, not number {variant}")
@@ -60,7 +62,7 @@ def _source(nest: CanonicalNest, schedule: Schedule) -> KernelSource:
 
 
 def _empty(nest: CanonicalNest) -> KernelSource:
-    """A kernel whose results have no elements: tensors are checked and nothing is launched."""
+    """Returns the source of a kernel whose results have no elements: tensors are checked and nothing is launched."""
     parameters = ", ".join(pointer_parameters(nest, False))
     cuda = "\n".join([
         f"// {nest.name}: its results have no elements, so there is nothing to launch.", "", "#include <cuda_runtime.h>", "",

@@ -1,8 +1,10 @@
-"""C++ expressions for the steps of a kernel: types, literals, conversions, and torch's meaning of each function.
+"""Writes C++ expressions for the steps of a kernel: types, literals, conversions, and torch's meaning of each function.
 
-It never decides where a value lives or which loop it is computed in (see `compiler/codegen/points.py`). Functions that C has no
-word for are named here and defined in `compiler/codegen/device_functions.py`. No fast-math: every function keeps the accuracy
-of CUDA's default library.
+No fast-math: every function keeps the accuracy of CUDA's default library. It never decides where a value lives or which loop
+it is computed in.
+
+Where to look next: `compiler/codegen/points.py` (statements around the expressions), `compiler/codegen/device_functions.py`
+(functions that C++ lacks).
 """
 
 from __future__ import annotations
@@ -39,14 +41,14 @@ _OPERATOR = {"sum": "Sum", "max": "Maximum", "min": "Minimum", "prod": "Product"
 
 
 def compute_kind(dtype: str) -> str:
-    """The type a value of element type `dtype` is computed in: float32, float64, int64 or bool."""
+    """Returns the type that a value of element type `dtype` is computed in: float32, float64, int64 or bool."""
     if dtype in COMPUTE:
         return dtype
     return "float32" if dtype in ("float16", "bfloat16") else "int64"
 
 
-def literal(number: float | int | bool, kind: str) -> str:
-    """A Python number as a C++ constant of the compute type `kind`."""
+def cpp_literal(number: float | int | bool, kind: str) -> str:
+    """Returns a Python number as a C++ constant of the compute type `kind`."""
     if kind == "bool":
         return "true" if number else "false"
     if kind == "int64":
@@ -63,8 +65,8 @@ def literal(number: float | int | bool, kind: str) -> str:
     return f"{value!r}f" if kind == "float32" else repr(value)
 
 
-def converted(text: str, source: str, target: str) -> str:
-    """`text` of compute type `source` as compute type `target`."""
+def convert(text: str, source: str, target: str) -> str:
+    """Returns the C++ expression `text`, of compute type `source`, converted to compute type `target`."""
     if source == target:
         return text
     if target == "bool":
@@ -72,12 +74,12 @@ def converted(text: str, source: str, target: str) -> str:
     return f"static_cast<{COMPUTE[target]}>({text})"
 
 
-def widened(text: str, storage: str, kind: str) -> str:
-    """A stored element `text` of element type `storage` as the compute type `kind`."""
+def widen(text: str, storage: str, kind: str) -> str:
+    """Returns the C++ expression `text`, of element type `storage`, converted to the compute type `kind`."""
     if storage == "float16":
-        return converted(f"__half2float({text})", "float32", kind)
+        return convert(f"__half2float({text})", "float32", kind)
     if storage == "bfloat16":
-        return converted(f"__bfloat162float({text})", "float32", kind)
+        return convert(f"__bfloat162float({text})", "float32", kind)
     if storage == kind:
         return text
     if kind == "bool":
@@ -85,10 +87,10 @@ def widened(text: str, storage: str, kind: str) -> str:
     return f"static_cast<{COMPUTE[kind]}>({text})"
 
 
-def narrowed(text: str, kind: str, storage: str) -> str:
-    """A value of compute type `kind`, rounded to the element type `storage`."""
+def narrow(text: str, kind: str, storage: str) -> str:
+    """Returns the C++ expression `text`, of compute type `kind`, rounded to the element type `storage`."""
     if storage in ("float16", "bfloat16"):
-        wide = converted(text, kind, "float32")
+        wide = convert(text, kind, "float32")
         return f"__float2half_rn({wide})" if storage == "float16" else f"__float2bfloat16_rn({wide})"
     if storage == kind:
         return text
@@ -99,42 +101,42 @@ def narrowed(text: str, kind: str, storage: str) -> str:
     return f"static_cast<{STORAGE[storage]}>({text})"
 
 
-def rounded(text: str, source: str, storage: str) -> str:
-    """The `cast` step: `text` rounded to the element type `storage` and widened again."""
+def round_and_widen(text: str, source: str, storage: str) -> str:
+    """Returns `text`, of compute type `source`, rounded to the element type `storage` and widened again: the `cast` step."""
     if storage in COMPUTE:
-        return converted(text, source, storage)
-    return widened(narrowed(text, source, storage), storage, compute_kind(storage))
+        return convert(text, source, storage)
+    return widen(narrow(text, source, storage), storage, compute_kind(storage))
 
 
 def reduction_type(step: Step) -> str:
-    """C++ type of a reduction's accumulator. Booleans travel as int, which warp shuffles know."""
+    """Returns the C++ type of a reduction's accumulator. Booleans accumulate as int, because warp shuffles take no bool."""
     kind = compute_kind(step.dtype)
     return "int" if kind == "bool" else COMPUTE[kind]
 
 
 def reduction_operator(step: Step) -> str:
-    """Name of the functor in `compiler/codegen/device_functions.py` that joins two accumulators."""
+    """Returns the name of the functor in `compiler/codegen/device_functions.py` that joins two accumulators."""
     return _OPERATOR[step.fn]
 
 
-def identity(step: Step) -> str:
-    """What a reduction of nothing gives."""
+def reduction_identity(step: Step) -> str:
+    """Returns the C++ constant that a reduction starts from, and that it gives for no elements."""
     kind = compute_kind(step.dtype)
     if step.fn in ("any", "all"):
         return "0" if step.fn == "any" else "1"
     if kind == "bool":
         return {"sum": "0", "max": "0", "min": "1", "prod": "1"}[step.fn]
     if step.fn == "sum":
-        return literal(0, kind)
+        return cpp_literal(0, kind)
     if step.fn == "prod":
-        return literal(1, kind)
+        return cpp_literal(1, kind)
     if kind == "int64":
-        return literal(-(2**63) if step.fn == "max" else 2**63 - 1, kind)
-    return literal(-math.inf if step.fn == "max" else math.inf, kind)
+        return cpp_literal(-(2**63) if step.fn == "max" else 2**63 - 1, kind)
+    return cpp_literal(-math.inf if step.fn == "max" else math.inf, kind)
 
 
-def functions(step: Step) -> tuple[str, ...]:
-    """Device functions that the step's expression calls, by their names in `compiler/codegen/device_functions.py`."""
+def called_functions(step: Step) -> tuple[str, ...]:
+    """Returns the names (in `compiler/codegen/device_functions.py`) of the functions that the step's expression calls."""
     if step.fn in ("max", "maximum"):
         return ("maximum",)
     if step.fn in ("min", "minimum"):
@@ -144,8 +146,8 @@ def functions(step: Step) -> tuple[str, ...]:
     return ()
 
 
-def _common(step: Step, kinds: Mapping[str, str]) -> str:
-    """Type in which operands of a comparison meet."""
+def _common_kind(step: Step, kinds: Mapping[str, str]) -> str:
+    """Returns the compute type to which both operands of a comparison are converted."""
     order = ("bool", "int64", "float32", "float64")
     ranks = []
     for arg in step.args:
@@ -157,22 +159,22 @@ def _common(step: Step, kinds: Mapping[str, str]) -> str:
 
 
 def expression(step: Step, names: Mapping[str, str], kinds: Mapping[str, str]) -> str:
-    """The right-hand side of a pointwise step. `names` gives each value's C++ text, `kinds` its compute type."""
+    """Returns the right-hand side of a pointwise step. `names` gives each value's C++ text, `kinds` its compute type."""
     fn, kind = step.fn, compute_kind(step.dtype)
 
     def operand(arg: Operand, want: str) -> str:
         if isinstance(arg, str):
-            return converted(names[arg], kinds[arg], want)
-        return literal(arg, want)
+            return convert(names[arg], kinds[arg], want)
+        return cpp_literal(arg, want)
 
     if fn == "cast":
         (arg,) = step.args
         if isinstance(arg, str):
-            return rounded(names[arg], kinds[arg], step.dtype)
+            return round_and_widen(names[arg], kinds[arg], step.dtype)
         source = "bool" if isinstance(arg, bool) else "int64" if isinstance(arg, int) else "float32"
-        return rounded(literal(arg, source), source, step.dtype)
+        return round_and_widen(cpp_literal(arg, source), source, step.dtype)
     if fn in _COMPARE:
-        common = _common(step, kinds)
+        common = _common_kind(step, kinds)
         left, right = (operand(arg, common) for arg in step.args)
         return f"{left} {_COMPARE[fn]} {right}"
     if fn == "where":
@@ -188,7 +190,7 @@ def expression(step: Step, names: Mapping[str, str], kinds: Mapping[str, str]) -
 
 
 def _arithmetic(step: Step, args: list[str], kind: str) -> str:
-    """Steps whose operands and result share one type."""
+    """Returns the expression of a step whose operands and result have the same type."""
     fn = step.fn
     if kind == "bool":
         sign = {"add": "||", "mul": "&&", "maximum": "||", "minimum": "&&", "sub": "!="}.get(fn)
@@ -197,11 +199,11 @@ def _arithmetic(step: Step, args: list[str], kind: str) -> str:
         return f"{args[0]} {sign} {args[1]}"
     floating = kind in ("float32", "float64")
     suffix = "f" if kind == "float32" else ""
-    unity = literal(1, kind)
+    unit = cpp_literal(1, kind)
     if fn == "reciprocal":
-        return f"{unity} / {args[0]}"
+        return f"{unit} / {args[0]}"
     if fn == "sigmoid":
-        return f"{unity} / ({unity} + exp{suffix}(-{args[0]}))"
+        return f"{unit} / ({unit} + exp{suffix}(-{args[0]}))"
     if fn == "rsqrt":
         return f"rsqrtf({args[0]})" if suffix else f"1.0 / sqrt({args[0]})"
     if fn == "pow":
@@ -213,7 +215,7 @@ def _arithmetic(step: Step, args: list[str], kind: str) -> str:
     if fn in ("floor", "ceil", "trunc", "round") and not floating:
         return args[0]
     if fn == "sign":
-        zero = literal(0, kind)
+        zero = cpp_literal(0, kind)
         return f"static_cast<{COMPUTE[kind]}>(({args[0]} > {zero}) - ({args[0]} < {zero}))"
     if fn == "neg":
         return f"-{args[0]}" if not args[0].startswith("-") else f"-({args[0]})"
@@ -227,7 +229,7 @@ def _arithmetic(step: Step, args: list[str], kind: str) -> str:
 
 
 def _power(step: Step, args: list[str], kind: str) -> str:
-    """`pow`, with the small constant exponents written out as torch does."""
+    """Returns the expression of `pow`; small constant exponents are written out, as torch does."""
     base, exponent = args[0], step.args[1]
     suffix = "f" if kind == "float32" else ""
     if kind == "int64":
@@ -235,7 +237,7 @@ def _power(step: Step, args: list[str], kind: str) -> str:
     if not isinstance(exponent, str):
         written = {
             0.5: f"sqrt{suffix}({base})", 1.0: base, 2.0: f"{base} * {base}", 3.0: f"{base} * {base} * {base}",
-            -1.0: f"{literal(1, kind)} / {base}", -2.0: f"{literal(1, kind)} / ({base} * {base})",
+            -1.0: f"{cpp_literal(1, kind)} / {base}", -2.0: f"{cpp_literal(1, kind)} / ({base} * {base})",
             -0.5: f"rsqrtf({base})" if suffix else f"1.0 / sqrt({base})",
         }  # fmt: skip
         if float(exponent) in written:

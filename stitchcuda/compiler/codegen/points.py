@@ -1,7 +1,10 @@
-"""Code for points of a nest: loads, steps and stores of one vector of neighbouring points. Shared by every schedule.
+"""Writes loads, steps and stores for a vector of neighbouring points of a nest; every schedule uses it.
 
 A schedule decides which thread handles which points and in how many passes; it gives the coordinates' C++ text and says which
-values are already there. This module writes the statements between.
+values are there already. This module writes the statements between, and decides which accesses are wide (`Points.mode`).
+
+Where to look next: `compiler/codegen/expressions.py` (right-hand sides), `compiler/codegen/pointwise_kernel.py` (the simplest
+user).
 """
 
 from __future__ import annotations
@@ -14,19 +17,19 @@ from stitchcuda.compiler.codegen.canonical_nest import Access, CanonicalNest
 from stitchcuda.compiler.codegen.expressions import (
     COMPUTE,
     REDUCTIONS,
-    converted,
+    called_functions,
+    convert,
+    cpp_literal,
     expression,
-    functions,
-    literal,
-    narrowed,
+    narrow,
     reduction_operator,
-    widened,
+    widen,
 )
 from stitchcuda.compiler.lower.ir import Step
 
 
 class Writer:
-    """Lines of C++ with indentation."""
+    """Collects lines of C++ and indents them."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -45,7 +48,7 @@ class Writer:
 
     @contextmanager
     def unrolled(self, variable: str, count: int) -> Iterator[None]:
-        """A loop over a constant count; none where there is one turn only."""
+        """Writes an unrolled loop over a constant count; no loop if the count is 1."""
         if count == 1:
             yield
             return
@@ -54,8 +57,11 @@ class Writer:
             yield
 
 
-def decomposed(variable: str, sizes: Sequence[int], names: Sequence[str], index: str) -> dict[str, str]:
-    """Coordinate → expression, for a flat position over axes of the given sizes. One axis is the position itself."""
+def split_index(variable: str, sizes: Sequence[int], names: Sequence[str], index: str) -> dict[str, str]:
+    """Returns the C++ expression of each coordinate, by its name, for the flat position `variable` over axes of these sizes.
+
+    `index` is the C++ index type. With a single axis the coordinate is the position itself.
+    """
     out: dict[str, str] = {}
     below = 1
     flat = f"unsigned({variable})" if index == "int" else variable
@@ -69,10 +75,10 @@ def decomposed(variable: str, sizes: Sequence[int], names: Sequence[str], index:
 
 @dataclass
 class Points:
-    """A place where `width` neighbours along `axis` are handled together.
+    """A vector of `width` neighbouring points along `axis`, which a thread handles together.
 
-    `coordinates`: axis → C++ text for the first neighbour. `flat`: the accesses that are contiguous over the whole nest go by
-    this text instead, and the others by per-neighbour coordinates (`scattered`: axis → text in terms of `v`).
+    `coordinates`: axis → C++ text for the first neighbour. `flat`: if given, accesses that are contiguous over the whole nest
+    use this text as their offset, and others use `scattered` (axis → text of the coordinate of neighbour `v`).
     """
 
     nest: CanonicalNest
@@ -83,7 +89,7 @@ class Points:
     scattered: Mapping[int, str] = field(default_factory=dict)
 
     def mode(self, access: Access) -> str:
-        """`vector`: one wide access. `same`: one element for all neighbours. `each`: one by one."""
+        """Returns how the access is made: "vector" (one wide access), "same" (one element for all), "each" (one by one)."""
         if self.width == 1:
             return "each"
         if self.flat:
@@ -105,7 +111,7 @@ class Points:
         return True
 
     def offset(self, access: Access, neighbour: bool = False) -> str:
-        """Element offset of the first neighbour, or of neighbour `v`."""
+        """Returns the C++ element offset of the first neighbour, or with `neighbour` that of neighbour `v`."""
         coordinates = self.coordinates
         terms: list[str] = []
         if self.flat:
@@ -124,7 +130,7 @@ class Points:
         return " + ".join(terms)
 
     def coordinate(self, step: Step) -> str:
-        """Value of an `index` step at neighbour `v`."""
+        """Returns the C++ value of an `index` step at neighbour `v`."""
         axis = self.nest.axis_of[step.name]
         if axis < 0:
             return "0"
@@ -150,11 +156,14 @@ class EmitRequest:
     packs: dict[str, str] = field(default_factory=dict)      # load → text of its stored elements, kept over passes
     loaded: set[str] = field(default_factory=set)            # packs that an earlier pass has filled
     accumulators: dict[str, str] = field(default_factory=dict)
-    live: str = ""                                           # condition under which stores are made
+    live: str = ""                                           # C++ condition under which stores are made; "" for always
 
 
-def closure(nest: CanonicalNest, wanted: Sequence[str], available: set[str], only_full: bool = False) -> list[Step]:
-    """Steps to compute so that the wanted values are there, in order. Reductions are never computed here."""
+def steps_to_compute(nest: CanonicalNest, wanted: Sequence[str], available: set[str], only_full: bool = False) -> list[Step]:
+    """Returns the steps that compute the wanted values from the available ones, in order.
+
+    Raises ValueError if a reduction would be needed that is not available.
+    """
     need: set[str] = set()
     stack = list(wanted)
     steps = {step.name: step for step in nest.steps}
@@ -173,17 +182,17 @@ def closure(nest: CanonicalNest, wanted: Sequence[str], available: set[str], onl
     return [step for step in nest.steps if step.name in need]
 
 
-def constants(nest: CanonicalNest) -> dict[str, str]:
-    """Texts of `const` steps."""
+def constant_texts(nest: CanonicalNest) -> dict[str, str]:
+    """Returns the C++ constant of each `const` step, by the step's name."""
     out: dict[str, str] = {}
     for step in nest.steps:
         if step.fn == "const" and not isinstance(step.args[0], str):
-            out[step.name] = literal(step.args[0], nest.kinds[step.name])
+            out[step.name] = cpp_literal(step.args[0], nest.kinds[step.name])
     return out
 
 
-def joined(step: Step, accumulator: str, value: str) -> str:
-    """Statement that joins a value into a reduction's accumulator."""
+def accumulate(step: Step, accumulator: str, value: str) -> str:
+    """Returns the C++ statement that adds a value to a reduction's accumulator (or multiplies, or takes the maximum, ...)."""
     if step.fn == "sum":
         return f"{accumulator} += {value};"
     if step.fn == "prod":
@@ -194,20 +203,20 @@ def joined(step: Step, accumulator: str, value: str) -> str:
 
 
 class PointWriter:
-    """Writes requests and remembers which device functions they call."""
+    """Writes the statements of requests and records the names of the device functions that they call."""
 
     def __init__(self, nest: CanonicalNest, writer: Writer) -> None:
         self.nest = nest
         self.out = writer
         self.functions: set[str] = set()
-        self.templated = False                               # some access is a pack, whose alignment is a template parameter
+        self.templated = False                               # whether an access is wide: alignment is a template parameter then
 
     def write(self, points: Points, request: EmitRequest) -> None:
         self.prefetch(points, request)
         self.compute(points, request)
 
     def prefetch(self, points: Points, request: EmitRequest) -> None:
-        """Loads that are made before the loop over neighbours."""
+        """Writes the loads that are made before the loop over neighbours."""
         for step in request.steps:
             if step.fn != "load" or step.name in request.loaded:
                 continue
@@ -229,11 +238,11 @@ class PointWriter:
             elif mode == "same":
                 element = f"{access.argument.name}[{points.offset(access)}]"
                 kind = access.kind
-                self.out.line(f"const {COMPUTE[kind]} {step.name} = {widened(element, access.argument.dtype, kind)};")
+                self.out.line(f"const {COMPUTE[kind]} {step.name} = {widen(element, access.argument.dtype, kind)};")
                 request.names[step.name] = step.name
 
     def compute(self, points: Points, request: EmitRequest) -> None:
-        """The loop over neighbours, and stores."""
+        """Writes the loop over neighbours, and the stores."""
         wide: list[tuple[Access, str]] = []
         for number, store in enumerate(request.stores):
             if points.mode(store) == "vector":
@@ -274,11 +283,11 @@ class PointWriter:
                 element = f"{kept or f'{step.name}_pack'}.at[v]"
             else:
                 element = kept or f"{access.argument.name}[{points.offset(access, points.width > 1)}]"
-            text = widened(element, access.argument.dtype, kind)
+            text = widen(element, access.argument.dtype, kind)
         elif step.fn == "index":
             text = points.coordinate(step)
         else:
-            self.functions.update(functions(step))
+            self.functions.update(called_functions(step))
             text = expression(step, names, self.nest.kinds)
         if step.name in request.held:
             names[step.name] = request.held[step.name]
@@ -288,25 +297,25 @@ class PointWriter:
             self.out.line(f"const {COMPUTE[kind]} {step.name} = {text};")
 
     def _join(self, step: Step, request: EmitRequest) -> None:
-        self.functions.update(functions(step))
+        self.functions.update(called_functions(step))
         (arg,) = step.args
         kind = self.nest.kinds[step.name]
         want = "bool" if step.fn in ("any", "all") else kind
         known = isinstance(arg, str)
-        value = converted(request.names[str(arg)], self.nest.kinds[str(arg)], want) if known else literal(arg, want)  # type: ignore[arg-type]
+        value = convert(request.names[str(arg)], self.nest.kinds[str(arg)], want) if known else cpp_literal(arg, want)  # type: ignore[arg-type]
         if want == "bool":
             value = f"static_cast<int>({value})"
-        self.out.line(joined(step, request.accumulators[step.name], value))
+        self.out.line(accumulate(step, request.accumulators[step.name], value))
 
     def _store(self, store: Access, points: Points, request: EmitRequest, pack: str | None) -> None:
         kind = self.nest.kinds[store.value]
         value = request.names[store.value]
         if pack is not None:
             if store.argument.dtype in ("float16", "bfloat16"):
-                self.out.line(f"{pack}[v] = {converted(value, kind, 'float32')};")
+                self.out.line(f"{pack}[v] = {convert(value, kind, 'float32')};")
             else:
-                self.out.line(f"{pack}.at[v] = {narrowed(value, kind, store.argument.dtype)};")
+                self.out.line(f"{pack}.at[v] = {narrow(value, kind, store.argument.dtype)};")
             return
-        text = narrowed(value, kind, store.argument.dtype)
+        text = narrow(value, kind, store.argument.dtype)
         guard = f"if ({request.live}) " if request.live else ""
         self.out.line(f"{guard}{store.label}[{points.offset(store, points.width > 1)}] = {text};")

@@ -1,6 +1,8 @@
-"""The rows' side of a kernel: which row a thread works on, the values it has once per row, and the stores made once per row.
+"""Writes what a reducing kernel does once per row: finding the thread's row, values per row, stores per row.
 
-`compiler/codegen/row_kernel.py` adds the sweeps over a row's points and the reductions that end them.
+A row is one point of the kept axes. Where rows do not fill the last block, idle threads follow the last row and store nothing.
+
+Where to look next: `compiler/codegen/row_kernel.py` (adds the loops over a row's points and the reductions that end them).
 """
 
 from __future__ import annotations
@@ -9,26 +11,26 @@ from dataclasses import dataclass, field
 
 from stitchcuda.compiler.codegen.canonical_nest import Access, CanonicalNest
 from stitchcuda.compiler.codegen.expressions import COMPUTE
-from stitchcuda.compiler.codegen.points import EmitRequest, Points, PointWriter, Writer, constants, decomposed
+from stitchcuda.compiler.codegen.points import EmitRequest, Points, PointWriter, Writer, constant_texts, split_index
 from stitchcuda.compiler.codegen.row_passes import RowPasses, row_steps
-from stitchcuda.compiler.codegen.source_file import KernelFunction, indented
+from stitchcuda.compiler.codegen.source_file import KernelFunction, indent
 from stitchcuda.compiler.codegen.thread_mapping import RowSchedule
 from stitchcuda.compiler.lower.ir import Step
 
 
 @dataclass
 class RowFrame:
-    """The body of one `__global__` function that works on rows, as far as rows go: places, row values, row stores."""
+    """Writes the parts of a `__global__` function that run once per row: coordinates, row values, row stores."""
 
     nest: CanonicalNest
     schedule: RowSchedule
     passes: RowPasses
     out: Writer = field(default_factory=Writer)
-    numbered: bool = False                              # the body names the row itself, not only its coordinates
+    numbered: bool = False                              # the body uses the variable `row`, not only coordinates
 
     def __post_init__(self) -> None:
         self.points = PointWriter(self.nest, self.out)
-        self.names = constants(self.nest)               # row values that are there
+        self.names = constant_texts(self.nest)               # row value → C++ text, once computed
         self.row_coordinates: dict[int, str] = {}
         self.used: set[str] = set()                     # tensors that this function touches
         self.live = ""
@@ -39,8 +41,8 @@ class RowFrame:
 
     # -- the thread's place -------------------------------------------------------------------------------------------
 
-    def place(self) -> None:
-        """Coordinates of the thread's row."""
+    def declare_row(self) -> None:
+        """Declares the thread's row and its coordinates."""
         nest, plan = self.nest, self.schedule
         block = "blockIdx.x" if plan.splits == 1 else "blockIdx.x / kSplits"
         if self.index != "int":
@@ -74,7 +76,7 @@ class RowFrame:
         sizes = nest.sizes[: nest.kept]
         names = ["row"] if nest.kept == 1 else [f"i{axis}" for axis in range(nest.kept)]
         if nest.kept > 1:
-            for name, text in decomposed("row", sizes, names, self.index).items():
+            for name, text in split_index("row", sizes, names, self.index).items():
                 axis = names.index(name)
                 if any(a.strides[axis] for a in (*nest.loads.values(), *nest.stores)) or axis in nest.axis_of.values():
                     self.out.line(f"const {self.index} {name} = {text};")
@@ -82,8 +84,8 @@ class RowFrame:
 
     # -- row values ---------------------------------------------------------------------------------------------------
 
-    def section(self, wanted: set[str], level: int) -> None:
-        """Row values of at most `level` that are wanted from here on."""
+    def compute_row_values(self, wanted: set[str], level: int) -> None:
+        """Computes the wanted row values that need at most `level` finished reductions and are not computed yet."""
         steps = row_steps(self.nest, wanted, set(self.names), level)
         if not steps:
             return
@@ -92,15 +94,18 @@ class RowFrame:
             for step in steps:
                 self.out.line(f"{COMPUTE[self.nest.kinds[step.name]]} {step.name}[{self.schedule.width}];")
                 held[step.name] = f"{step.name}[v]"
-        self._rows(EmitRequest(steps, self.names, held=held))
+        self._write_at_row(EmitRequest(steps, self.names, held=held))
 
-    def _rows(self, request: EmitRequest) -> None:
+    def _write_at_row(self, request: EmitRequest) -> None:
         width = self.schedule.width if self.suffix else 1
-        self._touch(request.steps, request.stores)
+        self._note_tensors(request.steps, request.stores)
         self.points.write(Points(self.nest, width, self.nest.kept - 1, self.row_coordinates), request)
 
-    def row_stores(self, later: set[str]) -> None:
-        """Stores once per row. `later`: row values that sweeps of this function read (their tensors must not change early)."""
+    def store_rows(self, later: set[str]) -> None:
+        """Writes the stores that are made once per row.
+
+    `later`: row values that this function's passes read. If a store overwrites their tensor, threads are synchronised first.
+    """
         stores = [store for store in self.nest.stores if not self.nest.is_full(store)]
         if not stores:
             return
@@ -115,16 +120,16 @@ class RowFrame:
             conditions.append("split == 0")
         steps = row_steps(self.nest, {store.value for store in stores}, set(self.names), self.nest.depth)
         with self.out.block(f"if ({' && '.join(conditions)})" if conditions else ""):
-            self._rows(EmitRequest(steps, dict(self.names), stores=stores))
+            self._write_at_row(EmitRequest(steps, dict(self.names), stores=stores))
 
-    def _touch(self, steps: list[Step], stores: list[Access]) -> None:
+    def _note_tensors(self, steps: list[Step], stores: list[Access]) -> None:
         self.used.update(self.nest.loads[s.name].argument.name for s in steps if s.fn == "load")
         self.used.update(store.argument.name for store in stores)
 
     def function(self, name: str, parameters: list[str] | None = None) -> KernelFunction:
-        """The finished `__global__` function."""
+        """Returns the finished `__global__` function."""
         arguments = [a for a in self.nest.arguments if a.name in self.used]
-        lines = [f"  {text}" for text in dict.fromkeys(self.shared)] + indented(self.out.lines)
+        lines = [f"  {text}" for text in dict.fromkeys(self.shared)] + indent(self.out.lines)
         return KernelFunction(
             name, arguments, lines, self.schedule.threads, self.schedule.blocks(self.nest), self.points.functions,
             self.points.templated, parameters or [], self.shared_bytes,

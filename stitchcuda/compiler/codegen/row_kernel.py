@@ -1,8 +1,11 @@
-"""Kernels that reduce rows: one or more threads per row, values kept in registers or shared memory between passes, or re-read.
+"""Emits kernels that reduce rows: one or more threads per row, in one or more passes over its points.
 
-`compiler/codegen/thread_mapping.py` says how rows are spread over threads, `compiler/codegen/row_passes.py` what each pass
-computes, `compiler/codegen/row_frame.py` writes what happens once per row; here are the sweeps over a row's points.
-`compiler/codegen/split_kernel.py` uses the same writer for rows that blocks share.
+Between passes, values stay in registers or shared memory, or are read again. This file writes the loops over a row's points and
+the reductions over threads.
+
+Where to look next: `compiler/codegen/thread_mapping.py` (how rows are spread over threads), `compiler/codegen/row_passes.py`
+(what each pass computes), `compiler/codegen/row_frame.py` (what happens once per row), `compiler/codegen/split_kernel.py` (rows
+that several blocks share).
 """
 
 from __future__ import annotations
@@ -10,12 +13,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from stitchcuda.compiler.codegen.canonical_nest import CanonicalNest
-from stitchcuda.compiler.codegen.expressions import COMPUTE, identity, reduction_operator, reduction_type
-from stitchcuda.compiler.codegen.points import EmitRequest, Points, decomposed
+from stitchcuda.compiler.codegen.expressions import COMPUTE, reduction_identity, reduction_operator, reduction_type
+from stitchcuda.compiler.codegen.points import EmitRequest, Points, split_index
 from stitchcuda.compiler.codegen.row_frame import RowFrame
 from stitchcuda.compiler.codegen.row_passes import RowPass
 from stitchcuda.compiler.codegen.source_file import KernelFunction
-from stitchcuda.compiler.codegen.thread_mapping import RowSchedule, pass_points, plan, row_constants, row_values
+from stitchcuda.compiler.codegen.thread_mapping import RowSchedule, pass_points, plan_passes, row_constants, row_values_read
 from stitchcuda.compiler.lower.ir import Step
 
 
@@ -24,7 +27,7 @@ class RowWriter(RowFrame):
     """Writes the body of one `__global__` function; the caller decides the order of its parts."""
 
     def declare_kept(self) -> None:
-        """Places for what is kept between passes."""
+        """Declares registers, or a part of shared memory, for the values that are kept between passes."""
         plan, nest = self.schedule, self.nest
         if plan.cached:
             self._declare_cache()
@@ -38,7 +41,7 @@ class RowWriter(RowFrame):
             self.out.line(f"{COMPUTE[nest.kinds[name]]} {name}{turns}{neighbours};")
 
     def _pack_type(self, name: str) -> str:
-        """Type in which a kept load is held: as stored, or a vector of that."""
+        """Returns the C++ type of a kept load: its element type in memory, or a vector of it."""
         storage, width = self.nest.loads[name].storage, self.schedule.width
         if width > 1:
             self.points.functions.add("Pack")
@@ -47,7 +50,7 @@ class RowWriter(RowFrame):
     def _declare_cache(self) -> None:
         self.out.line("extern __shared__ __align__(16) unsigned char cache[];  // each thread reads what it wrote: no barriers")
         kept = self.passes.packs | self.passes.values
-        slots: list[tuple[int, int, int]] = []          # of each place: start, bytes per element, last pass in use
+        slots: list[tuple[int, int, int]] = []          # start, bytes per element, last pass that reads it
         for name in sorted(kept, key=lambda n: (self.passes.life[n], n)):
             storage = self.nest.loads[name].storage if name in self.passes.packs else COMPUTE[self.nest.kinds[name]]
             kind = self._pack_type(name) if name in self.passes.packs else storage
@@ -56,7 +59,7 @@ class RowWriter(RowFrame):
                 kind = f"Pack<{storage}, {self.schedule.width}>"
             first, last = self.passes.life[name]
             size = self.passes.width(self.nest, name)
-            # A value may take the place of one that is read for the last time in the pass that computes it.
+            # A value may reuse the memory of another whose last reader is the pass that computes the new one.
             free = [n for n, (_, width, end) in enumerate(slots) if width == size and end <= first]
             if free:
                 start = slots[free[0]][0]
@@ -78,7 +81,7 @@ class RowWriter(RowFrame):
         return f"{name}{turn}" + ("[v]" if plan.width > 1 else "")
 
     def sweep(self, number: int) -> None:
-        """One pass over the thread's part of the row, and its reductions."""
+        """Writes pass `number` over the thread's part of the row, up to the thread's own accumulators."""
         work = self.passes.passes[number]
         if work.idle:
             return
@@ -92,26 +95,26 @@ class RowWriter(RowFrame):
             if self.suffix:
                 self.out.line(f"{kind} {part}[{self.schedule.width}];")
                 with self.out.unrolled("v", self.schedule.width):
-                    self.out.line(f"{part}[v] = {identity(step)};")
+                    self.out.line(f"{part}[v] = {reduction_identity(step)};")
             else:
-                self.out.line(f"{kind} {part} = {identity(step)};")
+                self.out.line(f"{kind} {part} = {reduction_identity(step)};")
             accumulators[step.name] = part + self.suffix
-        self._touch(work.steps, work.stores)
-        self._loops(work, accumulators, number)
+        self._note_tensors(work.steps, work.stores)
+        self._write_loops(work, accumulators, number)
 
     def reduce(self, steps: list[Step]) -> None:
-        """Joins the accumulators of a pass over the threads of each row."""
+        """Combines the accumulators of the threads of each row into the reductions' results."""
         for step in steps:
             kind = self.nest.kinds[step.name]
             if self.suffix:
                 self.out.line(f"{COMPUTE[kind]} {step.name}[{self.schedule.width}];")
                 with self.out.unrolled("v", self.schedule.width):
-                    self.out.line(f"{step.name}[v] = {self._joined(step)};")
+                    self.out.line(f"{step.name}[v] = {self._joined_value(step)};")
             else:
-                self.out.line(f"const {COMPUTE[kind]} {step.name} = {self._joined(step)};")
+                self.out.line(f"const {COMPUTE[kind]} {step.name} = {self._joined_value(step)};")
             self.names[step.name] = step.name + self.suffix
 
-    def _joined(self, step: Step) -> str:
+    def _joined_value(self, step: Step) -> str:
         plan = self.schedule
         part = f"{step.name}_part{self.suffix}"
         operator = reduction_operator(step)
@@ -122,16 +125,16 @@ class RowWriter(RowFrame):
         slots = f"{step.name}_slots{self.suffix}"
         if plan.columns:
             self.points.functions.add("reduce_columns")
-            self._slots(step, plan.threads)
+            self._declare_slots(step, plan.threads)
             return f"reduce_columns<kLanes, kColumns>({part}, {slots}, {operator}()){test}"
         if plan.lanes <= 32:
             self.points.functions.add("reduce_lanes")
             return f"reduce_lanes<kLanes>({part}, {operator}()){test}"
         self.points.functions.add("reduce_block")
-        self._slots(step, plan.lanes // 32)
+        self._declare_slots(step, plan.lanes // 32)
         return f"reduce_block<kLanes / 32>({part}, {slots}, {operator}()){test}"
 
-    def _slots(self, step: Step, count: int) -> None:
+    def _declare_slots(self, step: Step, count: int) -> None:
         vector = f"[{self.schedule.width}]" if self.suffix else ""
         self.shared.append(f"__shared__ {reduction_type(step)} {step.name}_slots{vector}[{count}];")
 
@@ -139,7 +142,7 @@ class RowWriter(RowFrame):
         parts = [step.name for step in work.reductions] + [f"store {store.label}" for store in work.stores]
         return ", ".join(parts)
 
-    def _loops(self, work: RowPass, accumulators: dict[str, str], number: int) -> None:
+    def _write_loops(self, work: RowPass, accumulators: dict[str, str], number: int) -> None:
         plan, nest = self.schedule, self.nest
         step = 1 if plan.columns else plan.width
         scale = f" * {step}" if step > 1 else ""
@@ -148,7 +151,7 @@ class RowWriter(RowFrame):
 
         def request() -> EmitRequest:
             names = dict(self.names)
-            # A value that an earlier pass has left is read from its place.
+            # A value kept by an earlier pass is read from its register or shared memory.
             computed_here = {s.name for s in work.steps}
             names.update({n: text for n, text in held.items() if n not in computed_here})
             places = {n: text for n, text in held.items() if n in computed_here}
@@ -161,7 +164,7 @@ class RowWriter(RowFrame):
             begin = f"{start}lane{scale}"
             self.out.line("#pragma unroll 4" if plan.width < 4 else "#pragma unroll 2")
             with self.out.block(f"for ({self.index} j = {begin}; {'j < ' + end}; j += {plan.lanes * step})"):
-                self.points.write(self._here(work, work.loaded), request())
+                self.points.write(self._declare_points(work, work.loaded), request())
             return
         exact = plan.chunks * plan.lanes * step == nest.length
         place = f"n * {plan.lanes} + lane" if plan.lanes > 1 else "n"
@@ -169,7 +172,7 @@ class RowWriter(RowFrame):
         guard = "if (j < kLength)" if plan.chunks == 1 else f"if (n < {plan.chunks - 1} || j < kLength)"
         whole = request()
         if not exact and plan.chunks > 1 and number == 0:
-            # All loads go out before the first is used; the guard would otherwise hold the last ones back.
+            # All loads are issued before the first use; otherwise the bounds check would delay the last ones.
             early = [s.name for s in work.steps if s.fn == "load" and s.name not in self.passes.packs]
             points = pass_points(nest, plan, {})
             for name in [n for n in early if points.mode(nest.loads[n]) != "same"]:
@@ -180,25 +183,25 @@ class RowWriter(RowFrame):
             with self.out.unrolled("n", plan.chunks):
                 self.out.line(f"const {self.index} j = {position};")
                 with self.out.block(guard):
-                    self.points.prefetch(self._here(work, work.loaded), loads)
+                    self.points.prefetch(self._declare_points(work, work.loaded), loads)
             whole.loaded = set(whole.packs)
         with self.out.unrolled("n", plan.chunks) if plan.chunks > 1 else self.out.block(""):
-            if not exact or self._placed(work, whole.loaded):
+            if not exact or self._needs_position(work, whole.loaded):
                 self.out.line(f"const {self.index} j = {position};")
             if exact:
-                self.points.write(self._here(work, whole.loaded), whole)
+                self.points.write(self._declare_points(work, whole.loaded), whole)
             else:
                 with self.out.block(guard):
-                    self.points.write(self._here(work, whole.loaded), whole)
+                    self.points.write(self._declare_points(work, whole.loaded), whole)
 
-    def _placed(self, work: RowPass, loaded: set[str]) -> bool:
-        """Whether a pass over registers asks where its points lie: it loads, stores or counts."""
+    def _needs_position(self, work: RowPass, loaded: set[str]) -> bool:
+        """Whether a pass over registers needs the position `j`: it loads, stores or uses an index."""
         fresh = [self.nest.loads[s.name] for s in work.steps if s.fn == "load" and s.name not in loaded]
         indexed = any(s.fn == "index" and self.nest.axis_of[s.name] >= self.nest.kept for s in work.steps)
         return indexed or any(self.nest.is_full(access) for access in (*fresh, *work.stores))
 
-    def _here(self, work: RowPass, loaded: set[str]) -> Points:
-        """Declares the reduced coordinates that a pass uses, from `j`; what is `loaded` already needs none."""
+    def _declare_points(self, work: RowPass, loaded: set[str]) -> Points:
+        """Declares the reduced coordinates, from `j`, that the pass's accesses need; `loaded` values need none."""
         nest = self.nest
         axes = range(nest.kept, len(nest.sizes))
         coordinates = dict(self.row_coordinates)
@@ -208,7 +211,7 @@ class RowWriter(RowFrame):
         names = [f"j{axis - nest.kept}" for axis in axes]
         accesses = [nest.loads[s.name] for s in work.steps if s.fn == "load" and s.name not in loaded] + work.stores
         indexed = {nest.axis_of[s.name] for s in work.steps if s.fn == "index"}
-        for name, text in decomposed("j", nest.sizes[nest.kept :], names, self.index).items():
+        for name, text in split_index("j", nest.sizes[nest.kept :], names, self.index).items():
             axis = nest.kept + names.index(name)
             coordinates[axis] = name
             if axis in indexed or any(access.strides[axis] for access in accesses):
@@ -217,16 +220,16 @@ class RowWriter(RowFrame):
 
 
 def emit_rows(nest: CanonicalNest, schedule: RowSchedule) -> tuple[list[KernelFunction], list[str]]:
-    """The kernel of a nest with reductions, and the constants it names."""
-    passes = plan(nest, schedule)
+    """Returns the kernel of a nest with reductions, and the `constexpr` lines of constants that it uses."""
+    passes = plan_passes(nest, schedule)
     writer = RowWriter(nest, schedule, passes)
-    wanted = row_values(nest, passes)
-    writer.place()
+    wanted = row_values_read(nest, passes)
+    writer.declare_row()
     writer.declare_kept()
-    writer.section(wanted, 0)
+    writer.compute_row_values(wanted, 0)
     for number, work in enumerate(passes.passes):
         writer.sweep(number)
         writer.reduce(work.reductions)
-        writer.section(wanted, number + 1)
-    writer.row_stores(wanted)
+        writer.compute_row_values(wanted, number + 1)
+    writer.store_rows(wanted)
     return [writer.function(f"{nest.name}_kernel")], row_constants(nest, schedule)

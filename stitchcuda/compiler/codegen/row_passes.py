@@ -1,7 +1,10 @@
-"""What each pass over a row computes: which values it needs, which it leaves for later passes, and which rows' values it reads.
+"""Plans the passes over a row: which values each computes, keeps for later passes, and reads per row.
 
 A nest with reductions runs in `depth + 1` passes: pass p ends in the reductions of level p + 1. Between passes a full value is
-kept (in registers or shared memory) or computed again from the loads. No C++ in here.
+kept (in registers or shared memory) or computed again; it is computed again when that takes no costly function and no more
+bytes than keeping it. No C++ in here.
+
+Where to look next: `compiler/codegen/row_kernel.py` (writes the passes), `compiler/codegen/thread_mapping.py`.
 """
 
 from __future__ import annotations
@@ -10,14 +13,14 @@ from dataclasses import dataclass, field
 
 from stitchcuda.compiler.codegen.canonical_nest import Access, CanonicalNest
 from stitchcuda.compiler.codegen.expressions import COSTLY, REDUCTIONS
-from stitchcuda.compiler.codegen.points import closure
+from stitchcuda.compiler.codegen.points import steps_to_compute
 from stitchcuda.compiler.lower.dtypes import size_of
 from stitchcuda.compiler.lower.ir import Step
 
 
 @dataclass
 class RowPass:
-    """One sweep over the reduced axes. `rows` are the row values that it reads."""
+    """One pass over the reduced axes. `rows` are the row values that it reads."""
 
     steps: list[Step]
     reductions: list[Step]
@@ -32,8 +35,10 @@ class RowPass:
 
 @dataclass
 class RowPasses:
-    """All sweeps of a nest. `packs` are loads and `values` are computed values that are kept between them; `life` says from
-    which pass to which."""
+    """All passes of a nest. Kept between passes are `packs` (loads, as stored) and `values` (computed values).
+
+    `life`: value → (pass that computes it, last pass that reads it).
+    """
 
     passes: list[RowPass]
     packs: set[str]
@@ -45,7 +50,7 @@ class RowPasses:
         return nest.loads[name].itemsize if name in self.packs else size_of(nest.kinds[name])
 
     def kept_bytes(self, nest: CanonicalNest) -> int:
-        """Largest number of bytes per point that is kept from one pass to the next."""
+        """Returns the largest number of bytes per point that is kept from a pass to the next."""
         kept = self.packs | self.values
         return max(
             (sum(self.width(nest, n) for n in kept if self.life[n][0] <= p < self.life[n][1]) for p in range(len(self.passes))),
@@ -55,7 +60,7 @@ class RowPasses:
 
 def _cheap(nest: CanonicalNest, name: str, broadcast: set[str]) -> bool:
     """Whether computing a full value again from kept loads costs no more registers than keeping it, and little arithmetic."""
-    steps = [step for step in closure(nest, [name], set(), only_full=True) if step.name in nest.full]
+    steps = [step for step in steps_to_compute(nest, [name], set(), only_full=True) if step.name in nest.full]
     if any(step.fn in COSTLY for step in steps):
         return False
     weight = sum(nest.loads[step.name].itemsize for step in steps if step.fn == "load" and step.name not in broadcast)
@@ -117,7 +122,7 @@ def passes_of(nest: CanonicalNest, keep: bool, broadcast: set[str]) -> RowPasses
 
 
 def row_steps(nest: CanonicalNest, wanted: set[str], available: set[str], level: int) -> list[Step]:
-    """Row-valued steps of at most `level` that the wanted row values need and that are not there yet, in order."""
+    """Returns the row-valued steps of at most `level` that the wanted row values need and that are not available, in order."""
     steps = {step.name: step for step in nest.steps}
     need: set[str] = set()
     stack = list(wanted)

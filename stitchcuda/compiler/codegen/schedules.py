@@ -1,7 +1,12 @@
-"""Which schedules suit a nest, best guess first. Pure arithmetic over sizes, strides and types; emitters write the texts.
+"""Chooses the schedules that suit a nest, best guess first: at most six, by arithmetic over sizes, strides and types.
 
-Constants are those of a Hopper GPU (132 multiprocessors, 2048 threads and 64 K registers each, 227 KB of shared memory per
-block); they only decide how work is spread, never whether a kernel is right.
+Without reductions: pointwise, or tiles where loads and stores run along different axes. With reductions: threads along the
+columns where memory runs along a kept axis, else along the rows; several blocks share a row where rows alone would leave most
+of the GPU idle. Constants are those of a Hopper GPU (132 multiprocessors, 2048 threads and 64 K registers each, 227 KB of
+shared memory per block); they only decide how work is spread, never whether a kernel is right. It writes no C++.
+
+Where to look next: `compiler/codegen/pointwise_kernel.py`, `compiler/codegen/transpose_kernel.py`,
+`compiler/codegen/thread_mapping.py` (what each schedule's numbers mean), `compiler/codegen/emit.py` (takes them by number).
 """
 
 from __future__ import annotations
@@ -13,7 +18,7 @@ from stitchcuda.compiler.codegen.canonical_nest import Access, CanonicalNest
 from stitchcuda.compiler.codegen.expressions import reduction_type
 from stitchcuda.compiler.codegen.points import Points
 from stitchcuda.compiler.codegen.pointwise_kernel import PointSchedule
-from stitchcuda.compiler.codegen.thread_mapping import RowSchedule, plan, row_values
+from stitchcuda.compiler.codegen.thread_mapping import RowSchedule, plan_passes, row_values_read
 from stitchcuda.compiler.codegen.transpose_kernel import TileSchedule, crossing_axis
 
 Schedule = PointSchedule | TileSchedule | RowSchedule
@@ -23,13 +28,13 @@ CACHE_BYTES = 200 * 1024                 # dynamic shared memory a block may ask
 KEPT_REGISTERS = {1024: 36, 512: 72}     # of a thread's 64 and 128 registers, what may hold a row; smaller blocks: 96
 
 
-def _power(number: float) -> int:
-    """The smallest power of two that is at least `number`."""
+def _power_of_two(number: float) -> int:
+    """Returns the smallest power of two that is at least `number`."""
     return 1 << max(0, math.ceil(math.log2(max(1.0, number))))
 
 
 def _widths(accesses: list[Access]) -> list[int]:
-    """Neighbours per access to try, widest first: 16 bytes of the widest type, at least 4 of the narrowest."""
+    """Returns the neighbours per access to try, most first: 16 bytes of the widest type, at least 4 of the narrowest."""
     if not accesses:
         return [1]
     sizes = [access.itemsize for access in accesses]
@@ -37,8 +42,8 @@ def _widths(accesses: list[Access]) -> list[int]:
     return [width >> shift for shift in range(width.bit_length())]
 
 
-def _share(points: Points, accesses: list[Access]) -> float:
-    """Share of the moving bytes that is accessed in vectors."""
+def _vector_share(points: Points, accesses: list[Access]) -> float:
+    """Returns the share (0 to 1) of the bytes that wide accesses move; elements shared by all neighbours do not count."""
     moving = [access for access in accesses if points.mode(access) != "same"]
     total = sum(access.itemsize for access in moving)
     return sum(access.itemsize for access in moving if points.mode(access) == "vector") / total if total else 1.0
@@ -61,10 +66,10 @@ def _point_schedules(nest: CanonicalNest) -> Iterator[Schedule]:
         contiguous = [access for access in accesses if probe.contiguous(access)]
         along = [access for access in accesses if access.strides[last] == 1]
         for wish in _widths(along or contiguous):
-            if nest.sizes[last] % wish == 0 and _share(Points(nest, wish, last, {}), accesses) >= 0.5:
+            if nest.sizes[last] % wish == 0 and _vector_share(Points(nest, wish, last, {}), accesses) >= 0.5:
                 width = wish
                 break
-            if wish > 1 and nest.points % wish == 0 and _share(Points(nest, wish, last, {}, "i"), accesses) >= 0.5:
+            if wish > 1 and nest.points % wish == 0 and _vector_share(Points(nest, wish, last, {}, "i"), accesses) >= 0.5:
                 width, flat = wish, True
                 break
     items = nest.points // width
@@ -81,13 +86,13 @@ def _point_schedules(nest: CanonicalNest) -> Iterator[Schedule]:
 
 
 def _reduced_bytes(nest: CanonicalNest, axis: int) -> int:
-    """Bytes per point of the full accesses that run along an axis."""
+    """Returns the bytes per point of accesses that vary along reduced axes and are contiguous along `axis`."""
     accesses = [access for access in (*nest.loads.values(), *nest.stores) if nest.is_full(access)]
     return sum(access.itemsize for access in accesses if abs(access.strides[axis]) == 1)
 
 
-def by_columns(nest: CanonicalNest) -> bool:
-    """Whether memory runs along a kept axis, so that threads should too."""
+def runs_by_columns(nest: CanonicalNest) -> bool:
+    """Whether most bytes are contiguous along a kept axis, so that threads should run along it too."""
     if nest.kept == 0:
         return False
     kept, reduced = nest.kept - 1, len(nest.sizes) - 1
@@ -98,20 +103,20 @@ def by_columns(nest: CanonicalNest) -> bool:
     return bool(steps) and sum(k < r for k, r in steps) * 2 > len(steps)
 
 
-def _width(nest: CanonicalNest, columns: bool) -> int:
+def _vector_width(nest: CanonicalNest, columns: bool) -> int:
     axis = nest.kept - 1 if columns else len(nest.sizes) - 1
     full = [access for access in (*nest.loads.values(), *nest.stores) if nest.is_full(access)]
     for wish in _widths([access for access in full if access.strides[axis] == 1]):
         points = Points(nest, wish, axis, {})
-        if nest.sizes[axis] % wish == 0 and _share(points, full) >= 0.5:
+        if nest.sizes[axis] % wish == 0 and _vector_share(points, full) >= 0.5:
             return wish
     return 1
 
 
 def _registers(nest: CanonicalNest, schedule: RowSchedule) -> float:
-    """Registers per thread that hold values between passes."""
+    """Returns the registers per thread that hold values between passes."""
     elements = schedule.chunks * schedule.width
-    return plan(nest, schedule).kept_bytes(nest) * elements / 4
+    return plan_passes(nest, schedule).kept_bytes(nest) * elements / 4
 
 
 def _fits(nest: CanonicalNest, schedule: RowSchedule) -> bool:
@@ -129,15 +134,15 @@ def _shared_fits(nest: CanonicalNest, schedule: RowSchedule) -> bool:
 
 def _splittable(nest: CanonicalNest, schedule: RowSchedule) -> bool:
     """Whether several blocks may share a row: no tensor that they all read is written by one of them."""
-    passes = plan(nest, schedule)
+    passes = plan_passes(nest, schedule)
     written = {store.argument.name for store in nest.stores if not nest.is_full(store)}
-    return not any(n in nest.loads and nest.loads[n].argument.name in written for n in row_values(nest, passes))
+    return not any(n in nest.loads and nest.loads[n].argument.name in written for n in row_values_read(nest, passes))
 
 
 def _row_candidates(nest: CanonicalNest) -> Iterator[RowSchedule]:
-    """Threads along the reduced axes."""
+    """Yields schedules whose threads run along the reduced axes, best guess first."""
     rows, length = nest.rows, nest.length
-    width = _width(nest, False)
+    width = _vector_width(nest, False)
     vectors = -(-length // width)
 
     def kept(lanes: int) -> RowSchedule:
@@ -147,19 +152,19 @@ def _row_candidates(nest: CanonicalNest) -> Iterator[RowSchedule]:
             side = max(side, 32 // lanes)
         return RowSchedule(False, lanes, side, width, max(1, -(-vectors // lanes)))
 
-    looped = RowSchedule(False, min(1024, max(128, _power(vectors / 4))), 1, width, 0)
+    looped = RowSchedule(False, min(1024, max(128, _power_of_two(vectors / 4))), 1, width, 0)
     if length == 0:
         yield looped
         return
-    lanes = min(32, _power(vectors / 2)) if length <= 1024 else min(1024, max(64, _power(length / 16)))
-    # With few rows, more threads on each shorten the time to the first result.
+    lanes = min(32, _power_of_two(vectors / 2)) if length <= 1024 else min(1024, max(64, _power_of_two(length / 16)))
+    # With few rows, more threads per row use more of the GPU.
     while rows * lanes < MULTIPROCESSORS * 512 and lanes * 2 <= min(1024, vectors):
         lanes *= 2
     order = [lanes, lanes * 2, lanes // 2, lanes * 4]
     split = _split_rows(nest, width)
-    lanes_of = [kept(lane) for lane in order if 1 <= lane <= min(1024, _power(vectors))]
+    lanes_of = [kept(lane) for lane in order if 1 <= lane <= min(1024, _power_of_two(vectors))]
     held = [candidate for candidate in lanes_of if _fits(nest, candidate)]
-    # One launch over a third of the GPU beats one launch per pass over all of it.
+    # One launch that fills a third of the GPU is faster than a launch per pass that fills it.
     alone = bool(held) and rows * 3 >= MULTIPROCESSORS
     if split is not None and not alone:
         yield split
@@ -167,7 +172,7 @@ def _row_candidates(nest: CanonicalNest) -> Iterator[RowSchedule]:
     if split is not None:
         yield split
     cached = RowSchedule(False, 1024, 1, width, 0, cached=True)
-    if length > 8192 and 0 < plan(nest, cached).kept_bytes(nest) * length <= CACHE_BYTES:
+    if length > 8192 and 0 < plan_passes(nest, cached).kept_bytes(nest) * length <= CACHE_BYTES:
         yield cached
     yield looped
     if split is None and length >= 8192 and _splittable(nest, looped):
@@ -175,7 +180,7 @@ def _row_candidates(nest: CanonicalNest) -> Iterator[RowSchedule]:
 
 
 def _split_rows(nest: CanonicalNest, width: int) -> RowSchedule | None:
-    """Several blocks per row, where rows alone would leave most of the GPU idle."""
+    """Returns a schedule with several blocks per row if rows alone would leave most of the GPU idle, else None."""
     share = 256 * width * 2
     if nest.rows >= MULTIPROCESSORS or nest.length < 4 * share or nest.points < 1 << 17:
         return None
@@ -185,15 +190,15 @@ def _split_rows(nest: CanonicalNest, width: int) -> RowSchedule | None:
 
 
 def _column_candidates(nest: CanonicalNest) -> Iterator[RowSchedule]:
-    """Threads along the kept axes."""
+    """Yields schedules whose threads run along the kept axes, best guess first."""
     rows, length = nest.rows, nest.length
-    widest = _width(nest, True)
+    widest = _vector_width(nest, True)
     widths = [widest >> shift for shift in range(widest.bit_length())]
     splits: list[RowSchedule] = []
     kept: list[RowSchedule] = []
     for width in widths:
         blocks = -(-rows // (32 * width))
-        lanes = min(32, max(1, _power(length / 16)))
+        lanes = min(32, max(1, _power_of_two(length / 16)))
         if blocks * max(1, length // 64) < 2 * MULTIPROCESSORS and width > 1:
             continue
         if blocks < MULTIPROCESSORS and length >= 512:
@@ -220,10 +225,10 @@ def _column_candidates(nest: CanonicalNest) -> Iterator[RowSchedule]:
 
 
 def schedules_of(nest: CanonicalNest) -> list[Schedule]:
-    """All schedules worth trying, best guess first, each once. At least one."""
+    """Returns the schedules worth trying, best guess first, each once: one to six."""
     if nest.kept == len(nest.sizes):
         found = list(_point_schedules(nest))
-    elif by_columns(nest) and nest.length > 0:
+    elif runs_by_columns(nest) and nest.length > 0:
         found = list(_column_candidates(nest))
     else:
         found = list(_row_candidates(nest))
@@ -231,7 +236,7 @@ def schedules_of(nest: CanonicalNest) -> list[Schedule]:
 
 
 def packed_tensors(nest: CanonicalNest, schedule: Schedule) -> list[str]:
-    """Tensors that are accessed in vectors, in launcher order."""
+    """Returns the names of the tensors that are accessed in vectors, in launcher order."""
     if isinstance(schedule, TileSchedule) or not nest.sizes:
         return []
     if isinstance(schedule, PointSchedule):

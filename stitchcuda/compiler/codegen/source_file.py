@@ -1,8 +1,9 @@
-"""Puts a generated `.cu` file together: heading, constants, device functions, kernels, and the launcher on raw pointers.
+"""Assembles a generated `.cu` file: heading, constants, device functions, kernels, and the launcher on raw pointers.
 
-The launcher returns a `cudaError_t` as int and never synchronises. Where kernels use wide accesses it looks at the pointers'
-alignment and takes the element-wise instance when they are not aligned. See `compiler/codegen/binding.py` for the checks before
-it.
+The launcher returns a `cudaError_t` as int and never synchronises. Where kernels use wide accesses, it calls the instance with
+16-byte accesses when every pointer is aligned to 16 bytes, and the element-by-element instance otherwise. It checks no tensor.
+
+Where to look next: `compiler/codegen/binding.py` (checks the tensors first), `compiler/codegen/device_functions.py`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import textwrap
 from dataclasses import dataclass, field
 
 from stitchcuda.compiler.codegen.canonical_nest import CanonicalNest
-from stitchcuda.compiler.codegen.device_functions import definitions
+from stitchcuda.compiler.codegen.device_functions import function_texts
 from stitchcuda.compiler.codegen.expressions import STORAGE
 from stitchcuda.compiler.lower.ir import Argument
 
@@ -36,17 +37,18 @@ class KernelFunction:
     extras: list[str] = field(default_factory=list)
 
 
-def indented(lines: list[str]) -> list[str]:
-    """A function's body one step in; preprocessor lines stay at the margin."""
+def indent(lines: list[str]) -> list[str]:
+    """Returns the lines indented by two spaces; preprocessor lines stay at the margin."""
     return [f"  {line}" if line and not line.startswith("#") else line for line in lines]
 
 
-def comment(text: str) -> list[str]:
+def comment_lines(text: str) -> list[str]:
+    """Returns `text` as C++ comment lines."""
     return ["// " + line for part in text.splitlines() for line in textwrap.wrap(part, _WIDTH - 3)]
 
 
 def _wrapped(head: str, items: list[str], tail: str) -> list[str]:
-    """`head(items)tail` on one line, or with the items on indented lines of their own."""
+    """Returns `head(items)tail` on a single line if it fits, else with the items on indented lines of their own."""
     line = f"{head}({', '.join(items)}){tail}"
     if len(line) <= _WIDTH:
         return [line]
@@ -105,7 +107,7 @@ def _headers(nest: CanonicalNest, templated: bool) -> list[str]:
 
 
 def pointer_parameters(nest: CanonicalNest, workspace: bool) -> list[str]:
-    """The launcher's parameters, in C++."""
+    """Returns the launcher's parameters in C++: a pointer per tensor, the workspace if there is one, the stream."""
     out = [f"{'const ' if argument.role == 'in' else ''}void* {argument.name}" for argument in nest.arguments]
     return out + (["void* workspace"] if workspace else []) + ["cudaStream_t stream"]
 
@@ -118,17 +120,17 @@ def assemble(
     workspace: bool,
     packed: list[str],
 ) -> str:
-    """The text of the `.cu` file. `packed` names the tensors that are accessed 16 bytes at a time."""
+    """Returns the text of the `.cu` file. `packed` names the tensors that are accessed 16 bytes at a time."""
     templated = any(function.templated for function in functions)
     shape = " x ".join(map(str, nest.sizes[: nest.kept])) or "1"
     if nest.kept < len(nest.sizes):
         shape += f" rows, reduced over {' x '.join(map(str, nest.sizes[nest.kept :]))}"
-    lines = comment(f"{nest.name}: {nest.comment}" if nest.comment else nest.name)
-    lines += comment(f"Loops: {shape}. Strategy: {strategy}.")
+    lines = comment_lines(f"{nest.name}: {nest.comment}" if nest.comment else nest.name)
+    lines += comment_lines(f"Loops: {shape}. Strategy: {strategy}.")
     lines += ["", *_headers(nest, templated), "", "namespace {", ""]
     written = " ".join(line for function in functions for line in function.lines)
     lines += [line for line in constants if re.search(rf"\b{line.split()[2]}\b", written)]
-    for text in definitions(set().union(*(function.functions for function in functions))):
+    for text in function_texts(set().union(*(function.functions for function in functions))):
         lines += ["", *text.splitlines()]
     for function in functions:
         lines += ["", *_kernel(function)]

@@ -1,7 +1,10 @@
-"""How rows are spread over threads, and what follows from it: where vectors lie, which loads repeat, which constants are named.
+"""Describes how rows are spread over threads, and derives vectors, repeated loads and named constants from it.
 
-Two mappings. *Rows*: the threads of a row run along the reduced axes, vectors too. *Columns*: threads and vectors run along the
-kept axes, so that a reduction over a slow axis still reads whole lines; `lanes` threads share a column. No C++ statements here.
+There are two mappings. *Rows*: the threads of a row run along the reduced axes, and so do vectors. *Columns*: threads and
+vectors run along the kept axes, so that a reduction over a slow axis still reads whole cache lines; `lanes` threads share a
+column. No C++ statements here.
+
+Where to look next: `compiler/codegen/schedules.py` (chooses a mapping), `compiler/codegen/row_kernel.py` (writes the kernel).
 """
 
 from __future__ import annotations
@@ -56,29 +59,30 @@ class RowSchedule:
 
 
 def pass_points(nest: CanonicalNest, schedule: RowSchedule, coordinates: dict[int, str]) -> Points:
-    """Where a sweep's vectors lie."""
+    """Returns the vector of points that a thread handles at these coordinates."""
     axis = nest.kept - 1 if schedule.columns else len(nest.sizes) - 1
     return Points(nest, schedule.width, axis, coordinates)
 
 
 def broadcast_loads(nest: CanonicalNest, schedule: RowSchedule) -> set[str]:
-    """Full loads that give all neighbours of a vector the same element: cheap to repeat."""
+    """Returns the loads in which all neighbours of a vector read the same element: they are cheap to repeat."""
     points = pass_points(nest, schedule, {})
     return {n for n, access in nest.loads.items() if nest.is_full(access) and points.mode(access) == "same"}
 
 
-def plan(nest: CanonicalNest, schedule: RowSchedule) -> RowPasses:
+def plan_passes(nest: CanonicalNest, schedule: RowSchedule) -> RowPasses:
+    """Returns the passes of the schedule; values are kept between them if it holds rows in registers or shared memory."""
     keep = bool(schedule.chunks) or schedule.cached
     return passes_of(nest, keep, broadcast_loads(nest, schedule))
 
 
-def row_values(nest: CanonicalNest, passes: RowPasses) -> set[str]:
-    """Row values that any sweep reads."""
+def row_values_read(nest: CanonicalNest, passes: RowPasses) -> set[str]:
+    """Returns the row values that any pass reads."""
     return set().union(*(work.rows for work in passes.passes))
 
 
 def row_constants(nest: CanonicalNest, schedule: RowSchedule) -> list[str]:
-    """`constexpr` lines that the kernels of a row schedule name."""
+    """Returns the `constexpr` lines that kernels of a row schedule may use."""
     index = nest.index_type
     lines = [f"constexpr {index} kRows = {nest.rows};", f"constexpr {index} kLength = {nest.length};"]
     lines.append(f"constexpr int kLanes = {schedule.lanes};")

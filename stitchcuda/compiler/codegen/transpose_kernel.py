@@ -1,7 +1,9 @@
-"""Pointwise kernels whose loads and stores run along different axes: a square tile goes through shared memory.
+"""Emits pointwise kernels whose loads and stores run along different axes: square tiles go through shared memory.
 
 Lanes run along the loads' fastest axis while a tile is filled, and along the stores' fastest axis while it is emptied, so both
-sides touch whole lines. Other loads are read where the tile is emptied.
+sides touch whole cache lines. Loads that already run along the stores' axis are read where the tile is emptied.
+
+Where to look next: `compiler/codegen/schedules.py` (when tiles are tried), `compiler/codegen/pointwise_kernel.py`.
 """
 
 from __future__ import annotations
@@ -9,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from stitchcuda.compiler.codegen.canonical_nest import Access, CanonicalNest
-from stitchcuda.compiler.codegen.points import EmitRequest, Points, PointWriter, Writer, constants, decomposed
-from stitchcuda.compiler.codegen.source_file import KernelFunction, indented
+from stitchcuda.compiler.codegen.points import EmitRequest, Points, PointWriter, Writer, constant_texts, split_index
+from stitchcuda.compiler.codegen.source_file import KernelFunction, indent
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,10 @@ class TileSchedule:
 
 
 def crossing_axis(nest: CanonicalNest) -> int | None:
-    """The axis along which the heaviest badly placed loads run, or None if a tile would not help."""
+    """Returns the fastest axis of the loads that move most bytes and do not run along the stores' fastest axis.
+
+    Returns None if a tile would not help: there is no such load, or an axis is shorter than 8.
+    """
     if nest.kept < len(nest.sizes) or len(nest.sizes) < 2:
         return None
     last = len(nest.sizes) - 1
@@ -43,13 +48,13 @@ def crossing_axis(nest: CanonicalNest) -> int | None:
 
 
 def tiled_loads(nest: CanonicalNest, across: int) -> list[Access]:
-    """Loads that go through the tile."""
+    """Returns the loads that go through the tile."""
     last = len(nest.sizes) - 1
     return [a for a in nest.loads.values() if a.strides[across] == 1 and a.strides[last] not in (0, 1)]
 
 
 def emit_tiles(nest: CanonicalNest, schedule: TileSchedule) -> tuple[list[KernelFunction], list[str]]:
-    """The kernel of a transposing nest, and the constants it names."""
+    """Returns the kernel of a transposing nest, and the constants that it uses (none)."""
     out = Writer()
     writer = PointWriter(nest, out)
     across, last, side = schedule.across, len(nest.sizes) - 1, schedule.side
@@ -75,7 +80,7 @@ def emit_tiles(nest: CanonicalNest, schedule: TileSchedule) -> tuple[list[Kernel
         rest_name = "rest" if len(rest) > 1 else coordinates[rest[0]]
         out.line(f"const {index} {rest_name} = tile / {columns * rows};")
         if len(rest) > 1:
-            for name, text in decomposed("rest", [nest.sizes[a] for a in rest], [coordinates[a] for a in rest], index).items():
+            for name, text in split_index("rest", [nest.sizes[a] for a in rest], [coordinates[a] for a in rest], index).items():
                 out.line(f"const {index} {name} = {text};")
     out.line("const int lane = threadIdx.x % 32;")
     out.line("const int line = threadIdx.x / 32;")
@@ -113,7 +118,7 @@ def emit_tiles(nest: CanonicalNest, schedule: TileSchedule) -> tuple[list[Kernel
             else:
                 steps = [step for step in nest.steps if step.fn != "const"]
                 packs = {name: f"{text}[{m}][n]" for name, text in tiles.items()}
-                names, stores = constants(nest), list(nest.stores)
+                names, stores = constant_texts(nest), list(nest.stores)
                 writer.compute(points, EmitRequest(steps, names, stores=stores, packs=packs, loaded=set(tiles)))
 
     nested(sweep, True)
@@ -122,7 +127,7 @@ def emit_tiles(nest: CanonicalNest, schedule: TileSchedule) -> tuple[list[Kernel
     used = {access.argument.name for access in (*nest.loads.values(), *nest.stores)}
     arguments = [argument for argument in nest.arguments if argument.name in used]
     function = KernelFunction(
-        f"{nest.name}_kernel", arguments, indented(out.lines), 32 * schedule.lines, columns * rows * outer, writer.functions,
+        f"{nest.name}_kernel", arguments, indent(out.lines), 32 * schedule.lines, columns * rows * outer, writer.functions,
         templated=False,
     )
     return [function], []

@@ -1,6 +1,8 @@
-"""Lowering rules for activations, by the formulas of torch's own kernels (aten/src/ATen/native/cuda/Activation*.cu).
+"""Lowers activation functions, by the formulas of torch's own kernels (aten/src/ATen/native/cuda/Activation*.cu).
 
-Each is a few pointwise steps; gated ones read their two halves in place. Arithmetic is in `compiler/lower/pointwise.py`.
+Each becomes a few pointwise steps. `glu` loads the two halves of its input in place, so that input has to be in memory.
+
+Where to look next: `compiler/lower/call.py` (what a rule is given), `compiler/lower/pointwise.py` (arithmetic).
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from dataclasses import replace
 
 from stitchcuda.compiler.lower.call import OperatorCall, Rule
 from stitchcuda.compiler.lower.nest import Number, Value
-from stitchcuda.compiler.lower.pointwise import clamped
+from stitchcuda.compiler.lower.pointwise import clamp
 
 
 def _gelu(call: OperatorCall) -> Value:
@@ -82,12 +84,12 @@ def _prelu(call: OperatorCall) -> Value:
 
 
 def _hard_gate(call: OperatorCall, x: Value) -> Value:
-    return call.do("div", clamped(call, call.do("add", x, 3.0), 0.0, 6.0), 6.0)
+    return call.do("div", clamp(call, call.do("add", x, 3.0), 0.0, 6.0), 6.0)
 
 
 def _hardswish(call: OperatorCall) -> Value:
     x = call.tensor()
-    gate = clamped(call, call.do("add", x, 3.0), 0.0, 6.0)
+    gate = clamp(call, call.do("add", x, 3.0), 0.0, 6.0)
     return call.do("div", call.do("mul", x, gate), 6.0)
 
 
@@ -119,8 +121,8 @@ def _glu(call: OperatorCall) -> Value:
 
 
 RULES: dict[str, Rule] = {
-    "relu": lambda call: clamped(call, call.tensor(), 0, None), "relu6": lambda call: clamped(call, call.tensor(), 0, 6),
-    "hardtanh": lambda call: clamped(call, call.tensor(), call.number(1, "min_val", -1.0), call.number(2, "max_val", 1.0)),
+    "relu": lambda call: clamp(call, call.tensor(), 0, None), "relu6": lambda call: clamp(call, call.tensor(), 0, 6),
+    "hardtanh": lambda call: clamp(call, call.tensor(), call.number(1, "min_val", -1.0), call.number(2, "max_val", 1.0)),
     "gelu": _gelu, "silu": _silu, "softplus": _softplus, "mish": _mish, "log_sigmoid": _log_sigmoid,
     "elu": _elu, "celu": _celu, "selu": _selu, "leaky_relu": _leaky_relu, "prelu": _prelu,
     "hardswish": _hardswish, "hardsigmoid": lambda call: _hard_gate(call, call.tensor()), "threshold": _threshold,

@@ -1,6 +1,10 @@
-"""One operator call as a lowering rule sees it: its arguments by position or name, as values of the nest or as numbers.
+"""Gives a lowering rule its operator call: arguments by position or name, as values of the nest or as numbers.
 
-Rules are functions of a `OperatorCall`; the tables that name them are in the `lower_*.py` files.
+A rule is a function from an `OperatorCall` to the values that the operator returns, or to `()` when it stored them itself. A
+rule raises `CannotLower` for arguments that it has no formula for; the operator then stays a library call.
+
+Where to look next: `compiler/lower/pointwise.py`, `compiler/lower/activations.py`, `compiler/lower/reductions.py` and
+`compiler/lower/data_movement.py` (the rules, each with a table `RULES`), `compiler/lower/nest.py` (what they build with).
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ from stitchcuda.state import TensorSpec
 
 
 class Scope(Protocol):
-    """What a region's lowering knows of the graph around a call."""
+    """What a rule may ask about the graph around its call: the value of a name, where it lies, its shape and dtype."""
 
     def value(self, name: str) -> Value: ...
 
@@ -27,7 +31,10 @@ class Scope(Protocol):
 
 
 class OperatorCall:
-    """`node`, the nest it adds to, and the scope that its tensors are looked up in."""
+    """One operator call: `node`, the nest that its steps are added to, and the scope where its tensors are looked up.
+
+    Arguments are read by position in torch's schema or by name: `call.number(1, "alpha", 1)`.
+    """
 
     def __init__(self, node: Node, nest: NestBuilder, scope: Scope) -> None:
         self.node, self.nest, self.scope = node, nest, scope
@@ -53,7 +60,7 @@ class OperatorCall:
         return self.scope.value(self._ref(position, name))
 
     def tensors(self, position: int, name: str) -> list[Value]:
-        """A list of tensors."""
+        """Returns an argument that is a list of tensors. Raises `CannotLower` for anything else."""
         items = self.get(position, name)
         if not isinstance(items, (tuple, list)) or not all(isinstance(item, ValueRef) for item in items):
             raise CannotLower(f"argument {name} is not a list of tensors")
@@ -63,7 +70,7 @@ class OperatorCall:
         return self.tensor(position, name) if self.is_tensor(position, name) else None
 
     def leaf(self, position: int, name: str) -> Leaf:
-        """A tensor argument that lies in memory."""
+        """Returns where a tensor argument lies in memory. Raises `CannotLower` for one computed inside the kernel."""
         leaf = self.scope.leaf(self._ref(position, name))
         if leaf is None:
             raise CannotLower("a part of a value that is not in memory")
@@ -76,11 +83,11 @@ class OperatorCall:
         return arg
 
     def operand(self, position: int, name: str) -> Value | Number:
-        """A tensor or a number."""
+        """Returns an argument that is a tensor or a number."""
         return self.tensor(position, name) if self.is_tensor(position, name) else self.number(position, name)
 
     def dims(self, position: int, name: str, rank: int) -> tuple[int, ...]:
-        """A `dim` argument as positive positions; all dimensions when it is None or empty."""
+        """Returns a `dim` argument as sorted positions from 0; all dimensions when it is None or empty."""
         arg = self.get(position, name)
         if arg is None or (isinstance(arg, (tuple, list)) and not arg):
             return tuple(range(rank))
@@ -88,11 +95,11 @@ class OperatorCall:
         return tuple(sorted({dim % rank for dim in listed})) if rank else ()
 
     def do(self, fn: Fn, *operands: Value | Number, dtype: str | None = None) -> Value:
-        """A pointwise step in the type of the operator's result."""
+        """Adds a pointwise step, in the type of the operator's result unless `dtype` is given."""
         return self.nest.pointwise(fn, *operands, dtype=dtype or self.dtype)
 
     def update(self, position: int, name: str, value: Value) -> None:
-        """Overwrites the state tensor given as an argument."""
+        """Overwrites the tensor given as an argument (a running statistic) with `value`."""
         spec = self.scope.spec(self.leaf(position, name).key)
         self.nest.update(self.nest.reshape(value, spec.shape), spec)
 

@@ -1,6 +1,11 @@
-"""Lowering rules that move data or make it from nothing: copying reshapes, repeats, triangles, constants, ranges, cat.
+"""Lowers operators that move or create data: copying reshapes, repeats, triangles, constants, ranges, cat and stack.
 
-Views that copy nothing are not here: `compiler/lower/lower.py` folds them into loops and strides.
+`cat` and `stack` are lowered for at most `MOST_PARTS` parts of equal size. Operators in `SOURCES` create a tensor from numbers
+alone: a kernel computes them where they are read, and they never get a kernel of their own. Views that copy nothing are not
+here.
+
+Where to look next: `compiler/lower/lower.py` (folds views into loops and strides), `compiler/lower/call.py` (what a rule is
+given).
 """
 
 from __future__ import annotations
@@ -49,7 +54,7 @@ def _triangle(keep: Fn) -> Rule:
     return rule
 
 
-def _filled(position: int | None, number: float = 0) -> Rule:
+def _fill(position: int | None, number: float = 0) -> Rule:
     def rule(call: OperatorCall) -> Value:
         if position is not None and call.is_tensor(position, "value"):
             return call.nest.expand(call.nest.cast(call.tensor(position, "value"), call.dtype), call.out.shape)
@@ -70,8 +75,8 @@ def _arange(call: OperatorCall) -> Value:
     return value if start == 0 else call.do("add", value, start)
 
 
-def _joined(call: OperatorCall) -> tuple[Value, ...]:
-    """cat and stack of parts of equal shape: each part is stored in its place. The result exists in memory only."""
+def _cat(call: OperatorCall) -> tuple[Value, ...]:
+    """Lowers cat and stack of parts of equal shape. Each part is stored in its place, so it returns no value."""
     parts = call.tensors(0, "tensors")
     out = call.out
     dim = int(call.number(1, "dim", 0)) % len(out.shape)
@@ -105,16 +110,16 @@ RULES: dict[str, Rule] = {
     "view_as": _reshape,
     "reshape_as": _reshape, "ravel": _reshape,
     "repeat": _repeat, "tile": _repeat, "repeat_interleave": _repeat_interleave,
-    "cat": _joined, "concat": _joined, "stack": _joined,
+    "cat": _cat, "concat": _cat, "stack": _cat,
     "tril": _triangle("le"), "triu": _triangle("ge"),
     "mse_loss": _diff_loss(True), "l1_loss": _diff_loss(False),
-    "fill": _filled(1), "zero": _filled(None, 0),
+    "fill": _fill(1), "zero": _fill(None, 0),
 }  # fmt: skip
 
-# Made from nothing: computed where they are used, never a reason for a kernel of their own.
+# Tensors made of numbers alone: computed where they are used, so they never get a kernel of their own.
 SOURCES: dict[str, Rule] = {
-    "full": _filled(1), "zeros": _filled(None, 0), "ones": _filled(None, 1), "full_like": _filled(1),
-    "zeros_like": _filled(None, 0),
-    "ones_like": _filled(None, 1), "new_zeros": _filled(None, 0), "new_ones": _filled(None, 1), "new_full": _filled(2),
-    "scalar_tensor": _filled(0), "arange": _arange,
+    "full": _fill(1), "zeros": _fill(None, 0), "ones": _fill(None, 1), "full_like": _fill(1),
+    "zeros_like": _fill(None, 0),
+    "ones_like": _fill(None, 1), "new_zeros": _fill(None, 0), "new_ones": _fill(None, 1), "new_full": _fill(2),
+    "scalar_tensor": _fill(0), "arange": _arange,
 }  # fmt: skip

@@ -1,7 +1,8 @@
-"""Element types by torch's names: their size, and the type that a kernel computes them in.
+"""Lists element types by torch's names: their size in bytes, and the type that a kernel computes them in.
 
-Only tables and two roundings. It never decides what an operator returns (the captured graph says so). See
-`compiler/lower/loops.py`.
+Half types compute in float32 and all integers in int64. It never decides what an operator returns: the captured graph says so.
+
+Where to look next: `compiler/lower/nest.py` (uses the compute types), `compiler/codegen/expressions.py` (their C++ types).
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ EPSILONS: dict[str, float] = {"float64": 2.0**-52, "float32": 2.0**-23, "float16
 
 
 def size_of(dtype: str) -> int:
-    """Bytes of one element; 8 for a type that is not in the table."""
+    """Returns the bytes of one element; 8 for a type that is not in the table."""
     return SIZES.get(dtype, 8)
 
 
-def rounded(number: float, dtype: str) -> float:
-    """`number` as a tensor of `dtype` would hold it: torch rounds a Python scalar to the tensor's type before it compares."""
+def round_to_dtype(number: float, dtype: str) -> float:
+    """Returns `number` rounded as a tensor of `dtype` would hold it, as torch does with a Python scalar before it compares."""
     if not math.isfinite(number):
         return number
     if dtype == "float16":

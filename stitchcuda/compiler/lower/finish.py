@@ -1,7 +1,10 @@
-"""From collected steps to a `Kernel`: checks that they fit one nest, orders and joins the loops, numbers the values.
+"""Turns collected steps into a `Kernel`: checks that they fit one nest, orders and merges its loops, numbers its values.
 
-What must hold (else `CannotLower`): no value runs over the same loop twice; all reductions run over the same loops, and
-over values that need the whole nest; what is stored is a point or a row of the nest, so nothing is written twice.
+It raises `CannotLower` unless: no value runs over the same loop twice; all reductions run over the same loops, and over values
+that span the whole nest; each stored value is one per point or one per row of the nest, so nothing is written twice; the nest
+has at most `MOST_AXES` loops. Loops follow the memory order of what is stored.
+
+Where to look next: `compiler/lower/nest.py` (collects the steps), `compiler/lower/loops.py` (loops that are still being split).
 """
 
 from __future__ import annotations
@@ -20,6 +23,8 @@ MOST_AXES = 6
 
 @dataclass(frozen=True)
 class Load:
+    """A load from the tensor named `key`; `offset` and one stride per loop in elements."""
+
     key: str
     offset: int
     strides: tuple[tuple[Loop, int], ...]
@@ -27,7 +32,7 @@ class Load:
 
 @dataclass(frozen=True)
 class ProtoStep:
-    """A step whose loops are not final. `loops` are those of an `index`, or those that a reduction runs over."""
+    """A step whose loops may still be split. `loops` are those that an `index` counts or that a reduction runs over."""
 
     fn: Fn
     args: tuple[str | float | int | bool, ...]
@@ -38,6 +43,8 @@ class ProtoStep:
 
 @dataclass(frozen=True)
 class Write:
+    """A store of `value` into the tensor `spec`; `inout` if the kernel also reads that tensor."""
+
     spec: TensorSpec
     value: str
     strides: tuple[tuple[Loop, int], ...]
@@ -48,6 +55,8 @@ class Write:
 
 @dataclass
 class UnfinishedKernel:
+    """Steps and stores as the rules added them. `dims` are the loops of each step's value, by the step's name."""
+
     steps: dict[str, ProtoStep] = field(default_factory=dict)
     dims: dict[str, tuple[Dim, ...]] = field(default_factory=dict)
     writes: list[Write] = field(default_factory=list)
@@ -59,14 +68,17 @@ class UnfinishedKernel:
         return name
 
 
-def finished(draft: UnfinishedKernel, name: str, specs: dict[str, TensorSpec], comment: str) -> Kernel:
-    """See `Nest.finish`."""
+def finish_kernel(draft: UnfinishedKernel, name: str, specs: dict[str, TensorSpec], comment: str) -> Kernel:
+    """Returns the finished kernel. `specs` describes every tensor that was loaded.
+
+    Raises `CannotLower` if the steps do not fit one nest (the rules are in the module's docstring).
+    """
     if not draft.writes:
         raise CannotLower("nothing is stored")
-    live = _live(draft)
-    reduced = _checked(draft, live)
-    order = _ordered(draft, live, reduced)
-    groups = _joined(draft, live, order, reduced)
+    live = _steps_needed(draft)
+    reduced = _check_and_find_reduced(draft, live)
+    order = _order_loops(draft, live, reduced)
+    groups = _merge_loops(draft, live, order, reduced)
     if not groups:
         raise CannotLower("a single number")
     if len(groups) > MOST_AXES:
@@ -79,12 +91,12 @@ def finished(draft: UnfinishedKernel, name: str, specs: dict[str, TensorSpec], c
         KernelStore(keys[write.spec.name], numbering.names[write.value], _strides(write.strides, groups), write.offset)
         for write in draft.writes
     ]
-    steps = _pruned(numbering.steps, stores)
+    steps = _drop_unused_steps(numbering.steps, stores)
     axes = tuple(Axis(_size(group), group[0] in reduced) for group in groups)
     return Kernel(name, axes, arguments, steps, tuple(stores), comment)
 
 
-def _live(draft: UnfinishedKernel) -> list[str]:
+def _steps_needed(draft: UnfinishedKernel) -> list[str]:
     wanted: set[str] = set()
     stack = [write.value for write in draft.writes]
     while stack:
@@ -95,9 +107,9 @@ def _live(draft: UnfinishedKernel) -> list[str]:
     return [name for name in draft.steps if name in wanted]
 
 
-def _checked(draft: UnfinishedKernel, live: Sequence[str]) -> set[Loop]:
-    """The reduced loops, after checking everything that the module's docstring promises."""
-    _meet([draft.steps[name].loops for name in live if draft.steps[name].fn in REDUCTIONS])
+def _check_and_find_reduced(draft: UnfinishedKernel, live: Sequence[str]) -> set[Loop]:
+    """Returns the reduced loops, after checking the rules in the module's docstring. Raises `CannotLower`."""
+    _tie_reductions([draft.steps[name].loops for name in live if draft.steps[name].fn in REDUCTIONS])
     everything: set[Loop] = set()
     for name in live:
         loops = leaves(draft.dims[name])
@@ -132,8 +144,8 @@ def _checked(draft: UnfinishedKernel, live: Sequence[str]) -> set[Loop]:
     return reduced
 
 
-def _meet(reductions: Sequence[tuple[Loop, ...]]) -> None:
-    """Lets reductions of equal extent run over the same loops: what a reduction calls its loops is nobody else's business."""
+def _tie_reductions(reductions: Sequence[tuple[Loop, ...]]) -> None:
+    """Makes reductions of equal extent run over the same loops. No other step reads a reduction's loops, so this is safe."""
     for loops in reductions[1:]:
         first, other = leaves([reductions[0]]), leaves([loops])
         if set(first) != set(other) and extent(tuple(first)) == extent(tuple(other)):
@@ -141,7 +153,7 @@ def _meet(reductions: Sequence[tuple[Loop, ...]]) -> None:
 
 
 def _varying(draft: UnfinishedKernel, live: Sequence[str], reduced: set[Loop]) -> set[str]:
-    """The values that differ along a reduced loop: rows that were only expanded do not."""
+    """Returns the values that differ along a reduced loop; a row value that was only broadcast does not."""
     varying: set[str] = set()
     for name in live:
         step = draft.steps[name]
@@ -158,7 +170,7 @@ def _varying(draft: UnfinishedKernel, live: Sequence[str], reduced: set[Loop]) -
     return varying
 
 
-def _ordered(draft: UnfinishedKernel, live: Sequence[str], reduced: set[Loop]) -> list[Loop]:
+def _order_loops(draft: UnfinishedKernel, live: Sequence[str], reduced: set[Loop]) -> list[Loop]:
     """Loops by falling stride of the largest store, then of the loads; reduced ones last."""
     everything: dict[Loop, None] = {}
     references: list[tuple[tuple[Loop, int], ...]] = [
@@ -167,7 +179,7 @@ def _ordered(draft: UnfinishedKernel, live: Sequence[str], reduced: set[Loop]) -
     loads = [load for name in live if (load := draft.steps[name].load) is not None]
     references += [load.strides for load in sorted(loads, key=lambda load: -sum(1 for _, stride in load.strides if stride))]
     for strides in references:
-        spread = _spread(strides)
+        spread = _final_strides(strides)
         for loop in sorted(spread, key=lambda loop: -abs(spread[loop])):
             everything.setdefault(loop)
     for name in live:
@@ -176,10 +188,10 @@ def _ordered(draft: UnfinishedKernel, live: Sequence[str], reduced: set[Loop]) -
     return [loop for loop in everything if loop not in reduced] + [loop for loop in everything if loop in reduced]
 
 
-def _joined(draft: UnfinishedKernel, live: Sequence[str], order: list[Loop], reduced: set[Loop]) -> list[tuple[Loop, ...]]:
-    """Neighbouring loops that every load and store walks like one loop become one."""
-    tables = [_spread(step.load.strides) for name in live if (step := draft.steps[name]).load is not None]
-    tables += [_spread(write.strides) for write in draft.writes]
+def _merge_loops(draft: UnfinishedKernel, live: Sequence[str], order: list[Loop], reduced: set[Loop]) -> list[tuple[Loop, ...]]:
+    """Merges neighbouring loops that every load and store walks like a single loop."""
+    tables = [_final_strides(step.load.strides) for name in live if (step := draft.steps[name]).load is not None]
+    tables += [_final_strides(write.strides) for write in draft.writes]
     fixed = {leaf for name in live if draft.steps[name].fn == "index" for leaf in leaves([draft.steps[name].loops])}
     groups: list[tuple[Loop, ...]] = []
     for loop in order:
@@ -193,8 +205,8 @@ def _joined(draft: UnfinishedKernel, live: Sequence[str], order: list[Loop], red
     return groups
 
 
-def _spread(strides: Sequence[tuple[Loop, int]]) -> dict[Loop, int]:
-    """Strides of loops as strides of the loops that stand for them now."""
+def _final_strides(strides: Sequence[tuple[Loop, int]]) -> dict[Loop, int]:
+    """Returns the strides of the final loops, from strides given for loops that may have been split since."""
     spread: dict[Loop, int] = {}
     for loop, stride in strides:
         for leaf in reversed(loop.leaves()):
@@ -204,7 +216,7 @@ def _spread(strides: Sequence[tuple[Loop, int]]) -> dict[Loop, int]:
 
 
 def _strides(strides: Sequence[tuple[Loop, int]], groups: Sequence[tuple[Loop, ...]]) -> tuple[int, ...]:
-    spread = _spread(strides)
+    spread = _final_strides(strides)
     return tuple(spread.get(group[-1], 0) for group in groups)
 
 
@@ -218,7 +230,7 @@ def _size(group: Sequence[Loop]) -> int:
 def _arguments(
     draft: UnfinishedKernel, live: Sequence[str], specs: dict[str, TensorSpec]
 ) -> tuple[dict[str, str], tuple[Argument, ...]]:
-    """Launcher names by key, inputs in the order of their first load, then tensors updated in place, then outputs."""
+    """Returns argument names by key, and the arguments: inputs by first load, then tensors updated in place, then outputs."""
     keys: dict[str, str] = {}
     arguments: list[Argument] = []
     updated = {write.spec.name for write in draft.writes if write.inout}
@@ -239,7 +251,7 @@ def _arguments(
 
 
 class _Numbering:
-    """Steps with their final names; equal steps share one."""
+    """Gives steps their final names; equal steps share a name."""
 
     def __init__(self, draft: UnfinishedKernel, groups: Sequence[tuple[Loop, ...]], keys: dict[str, str]) -> None:
         self.draft, self.groups, self.keys = draft, groups, keys
@@ -270,7 +282,7 @@ class _Numbering:
         return self.seen[key]
 
     def _position(self, loops: Sequence[Loop]) -> str:
-        """The index along a dimension, from the indices of the axes that it became."""
+        """Adds the steps that compute the index along a dimension from the indices of its axes; returns the last one's name."""
         total: str | None = None
         scale = 1
         for loop in reversed(loops):
@@ -284,7 +296,7 @@ class _Numbering:
         return total
 
 
-def _pruned(steps: Sequence[Step], stores: Sequence[KernelStore]) -> tuple[Step, ...]:
+def _drop_unused_steps(steps: Sequence[Step], stores: Sequence[KernelStore]) -> tuple[Step, ...]:
     wanted = {store.value for store in stores}
     for step in reversed(steps):
         if step.name in wanted and step.fn not in ("load", "index", "const"):

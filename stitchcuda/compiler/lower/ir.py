@@ -1,12 +1,13 @@
-"""The kernel language between the partitioner and the code generator: loops, loads, pointwise steps, reductions, stores.
+"""Defines the kernel language: loops, loads, pointwise steps, reductions and stores of one kernel.
 
 A `Kernel` is one region as a perfect loop nest. Every axis has a constant size; axes marked `reduced` are summed (or maxed)
 away by reduction steps. A step's value is *full* (one per point of the nest) or, after a reduction over all reduced axes,
 *row* (one per point of the kept axes); a pointwise step of row values only is a row value. All arithmetic is in fp32
 (`float64` when any tensor argument is float64; integers and booleans as themselves); loads widen, stores round.
 
-It knows nothing of models, modules or shapes' meaning, and nothing of CUDA: `compiler/codegen/emit.py` decides how a nest is
-run.
+It knows nothing of models, modules or the meaning of shapes, and nothing of CUDA.
+
+Where to look next: `compiler/lower/lower.py` (makes kernels from regions), `compiler/codegen/emit.py` (writes them as CUDA).
 """
 
 from __future__ import annotations
@@ -110,7 +111,7 @@ class KernelSource:
 
 @dataclass(frozen=True)
 class Stitch:
-    """A region with its generated kernel, placed in the program: per instance the graph's value names in argument order."""
+    """A region with its generated kernel. `instances`: for each, the graph's value names in the order of the arguments."""
 
     region: str                            # state.Region.id
     kernel: Kernel

@@ -1,9 +1,11 @@
-"""Loops that are still being split: the algebra that lets differently shaped tensors share one nest.
+"""Splits and matches loops symbolically, so that differently shaped tensors can share one loop nest.
 
 A tensor's dimension is a list of loops, outermost first; their sizes multiply to the dimension's, and a dimension of size one
-has none. Views regroup the lists. Matching two dimensions splits loops at common factors and then ties them together, so
-`(tokens, heads * width)` and `(tokens, heads, width)` meet in three loops. No strides and no arithmetic here: see
-`compiler/lower/nest.py`.
+has none. Views regroup the lists. Matching two dimensions splits loops at common factors and then makes both run over the
+same loops, so `(tokens, heads * width)` and `(tokens, heads, width)` meet in three loops. Sizes that do not divide each other
+raise `CannotLower`. No strides and no arithmetic here.
+
+Where to look next: `compiler/lower/nest.py` (uses it for each step), `compiler/lower/finish.py` (makes the loops final).
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from collections.abc import Iterable, Sequence
 
 
 class CannotLower(Exception):
-    """A region that the kernel language has no words for; `reason` is one clause for people."""
+    """The region cannot be expressed as one kernel. `reason` is one clause for people, such as "no rule for aten.sort"."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -21,7 +23,7 @@ class CannotLower(Exception):
 
 
 class Loop:
-    """One loop of constant size. Once split or tied, `parts` says what stands for it (outermost first)."""
+    """One loop of constant size. Once split or tied, `parts` are the loops that replace it (outermost first)."""
 
     __slots__ = ("parts", "size")
 
@@ -43,12 +45,15 @@ def extent(dim: Dim) -> int:
 
 
 def leaves(dims: Iterable[Dim]) -> list[Loop]:
-    """The loops that stand for these dimensions now, in order."""
+    """Returns the loops that these dimensions consist of now, after all splits, in order."""
     return [leaf for dim in dims for loop in dim for leaf in loop.leaves()]
 
 
 def tie(left: Dim, right: Dim) -> None:
-    """Make two dimensions of equal extent run over the same loops, splitting where their factors differ."""
+    """Makes two dimensions of equal extent run over the same loops, splitting where their factors differ.
+
+    Raises `CannotLower` if their sizes have no common split, such as 6 = 2 * 3 against 6 = 3 * 2.
+    """
     if left == right:
         return
     a, b = leaves([left]), leaves([right])
@@ -73,14 +78,14 @@ def tie(left: Dim, right: Dim) -> None:
 
 
 def _split(loop: Loop, inner: Loop) -> Loop:
-    """Split `loop` so that its inner part is `inner`; returns the outer part."""
+    """Splits `loop` so that its inner part is `inner`; returns the outer part."""
     outer = Loop(loop.size // inner.size)
     loop.parts = (outer, inner)
     return outer
 
 
 def regroup(dims: Sequence[Dim], shape: Sequence[int]) -> tuple[Dim, ...]:
-    """The loops of `dims` in the same order, cut into dimensions of the sizes in `shape` (a reshape)."""
+    """Returns the loops of `dims`, in order, as dimensions of the sizes in `shape` (a reshape). Raises `CannotLower`."""
     rest = leaves(dims)
     grouped: list[Dim] = []
     for size in reversed(shape):

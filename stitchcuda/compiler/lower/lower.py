@@ -1,8 +1,11 @@
-"""From a region of the captured graph to a `Kernel`, and from the kernel back to the graph's value names.
+"""Lowers a region of the captured graph to a `Kernel`, and says which graph values fill the kernel's arguments.
 
 `lower` walks the region's nodes in order, asks each operator's rule for steps, folds views into loops and strides, and stores
-what somebody outside needs. Which nodes belong together is decided in `compiler/regions/partition.py`;
-`compiler/codegen/emit.py` writes the CUDA.
+every value that is returned or read outside of the region. `RULES` is the table of operators that can be lowered. It raises
+`CannotLower`, with one clause that says why, and never decides which nodes belong together.
+
+Where to look next: `compiler/lower/call.py` (what a rule is), `compiler/lower/nest.py` (how steps are collected),
+`compiler/regions/partition.py` (decides what is fused), `compiler/codegen/emit.py` (writes the CUDA).
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from stitchcuda.compiler.lower.nest import CannotLower, Leaf, NestBuilder, Value
 from stitchcuda.compiler.lower.value_flow import MANY, Flow
 from stitchcuda.state import Region, TensorSpec
 
-__all__ = ["CannotLower", "bind", "has_rule", "is_source", "lower", "lower_nodes", "same_text"]
+__all__ = ["CannotLower", "bind", "has_rule", "is_source", "lower", "lower_nodes", "without_names"]
 
 RULES: dict[str, Rule] = {**pointwise.RULES, **activations.RULES, **data_movement.RULES, **reductions.RULES}
 SOURCES = data_movement.SOURCES
@@ -46,9 +49,9 @@ def is_source(node: Node) -> bool:
 
 
 def lower(graph: OpGraph, region: Region) -> Kernel:
-    """The kernel of a region's first instance; its arguments are keyed by the graph's value names.
+    """Returns the kernel of a region's first instance; the `key` of each argument is a value name of the graph.
 
-    Raises `CannotLower` with one clause saying why for a region that is no single nest.
+    Raises `CannotLower`, with one clause that says why, for a region that is no single loop nest.
     """
     if region.kind != "fusible":
         raise CannotLower(f"a {region.kind} region")
@@ -57,11 +60,11 @@ def lower(graph: OpGraph, region: Region) -> Kernel:
 
 
 def kernel_name(flow: Flow, region: Region) -> str:
-    """A C identifier of at most `LONGEST_NAME` characters that says what the region's kernel does, such as
-    "layer_norm_gelu_r05": its operators, or where they are many and all that a module does, that module. Names that would be
-    longer lose repeated operators and conversions first, then the last ones. The region's id keeps it apart from others."""
+    """Returns a C identifier of at most `LONGEST_NAME` characters that says what the region's kernel does, such as
+    "layer_norm_gelu_r05": its operators, or the module's class if there are more than `MOST_WORDS` and they are all that the
+    module does. Longer names lose repeated operators and conversions first, then the last ones. The region's id is appended."""
     nodes = [flow.nodes[name] for name in region.nodes[0]]
-    words = words_of(flow, nodes)
+    words = operator_words(flow, nodes)
     if len(words) > MOST_WORDS and (module := _whole_module(flow, nodes)):
         words = [module]
 
@@ -75,8 +78,8 @@ def kernel_name(flow: Flow, region: Region) -> str:
     return joined()
 
 
-def words_of(flow: Flow, nodes: Sequence[Node]) -> list[str]:
-    """What these nodes do one after the other, in words for people; views and constants only where there is nothing else."""
+def operator_words(flow: Flow, nodes: Sequence[Node]) -> list[str]:
+    """Lists what these nodes do, in order, in words for people; views and constants only where there is nothing else."""
     words: list[str] = []
     for node in nodes:
         if len(nodes) > 1 and (flow.is_view(node) or is_source(node)):
@@ -97,7 +100,7 @@ def _adds_activations(flow: Flow, node: Node) -> bool:
 
 
 def _whole_module(flow: Flow, nodes: Sequence[Node]) -> str:
-    """The class of the module whose operators these are, all of them; "" where they are of several or only a part of one."""
+    """Returns the class of the module whose operators these are; "" if they are of several modules or only part of one."""
     scope, module = nodes[0].scope, nodes[0].scope_type
     inside = {node.name for node in flow.graph.nodes if f"{node.scope}.".startswith(f"{scope}.")}
     whole = scope and inside == {node.name for node in nodes}
@@ -105,7 +108,7 @@ def _whole_module(flow: Flow, nodes: Sequence[Node]) -> str:
 
 
 def bind(graph: OpGraph, region: Region, kernel: Kernel) -> tuple[tuple[str, ...], ...]:
-    """For each instance of the region the value names that fill the kernel's arguments, in their order.
+    """Returns, for each instance of the region, the value names that fill the kernel's arguments, in argument order.
 
     Raises `CannotLower` if an instance does not lower to the same kernel (which `partition` rules out).
     """
@@ -113,14 +116,14 @@ def bind(graph: OpGraph, region: Region, kernel: Kernel) -> tuple[tuple[str, ...
     bound: list[tuple[str, ...]] = []
     for nodes in region.nodes:
         own = lower_nodes(flow, nodes, name=kernel.name)
-        if same_text(own) != same_text(kernel):
+        if without_names(own) != without_names(kernel):
             raise CannotLower(f"instance {nodes[0]} differs from the first")
         bound.append(tuple(argument.key for argument in own.arguments))
     return tuple(bound)
 
 
-def same_text(kernel: Kernel) -> Kernel:
-    """The kernel without what may differ between equal regions: names and keys."""
+def without_names(kernel: Kernel) -> Kernel:
+    """Returns the kernel without what may differ between equal regions: names and keys. Equal results are the same kernel."""
     names = {argument.name: f"a{i}" for i, argument in enumerate(kernel.arguments)}
     arguments = tuple(replace(argument, name=names[argument.name], key="") for argument in kernel.arguments)
     steps = tuple(replace(step, args=(names[str(step.args[0])],)) if step.fn == "load" else step for step in kernel.steps)
@@ -129,12 +132,12 @@ def same_text(kernel: Kernel) -> Kernel:
 
 
 def identifier(text: str) -> str:
-    """A C identifier that reads like `text`."""
+    """Returns `text` as a C identifier: lower case, with underscores for everything else."""
     return re.sub(r"\W+", "_", text).strip("_").lower()
 
 
 def lower_nodes(flow: Flow, nodes: Sequence[str], *, name: str = "kernel", comment: str = "") -> Kernel:
-    """The kernel of these nodes, which must be in graph order. Raises `CannotLower`."""
+    """Returns the kernel of these nodes, which must be in graph order. Raises `CannotLower`."""
     try:
         return _Lowering(flow, nodes, share_loads=True).kernel(name, comment)
     except CannotLower as first:
@@ -146,7 +149,7 @@ def lower_nodes(flow: Flow, nodes: Sequence[str], *, name: str = "kernel", comme
 
 
 class _Lowering:
-    """One walk over a region; the `Scope` of its rules."""
+    """One walk over a region's nodes. It is the `Scope` in which rules look up their tensors."""
 
     def __init__(self, flow: Flow, nodes: Sequence[str], *, share_loads: bool) -> None:
         self.flow = flow
@@ -169,14 +172,14 @@ class _Lowering:
                 self.stored.update(spec.name for spec in node.outputs)
                 continue
             for spec, value in zip(node.outputs, made if isinstance(made, tuple) else (made,), strict=True):
-                self.values[spec.name] = _typed(self.nest, value, spec)
-        for spec in self._needed():
+                self.values[spec.name] = _as_stated_type(self.nest, value, spec)
+        for spec in self._values_to_store():
             self.nest.store(self.values[spec.name], spec)
         kernel = self.nest.finish(name, self.flow.specs, comment)
-        return self._labelled(kernel)
+        return self._name_arguments(kernel)
 
     def value(self, name: str) -> Value:
-        """A value for a rule: computed here, folded from a view, made on the spot, or loaded."""
+        """Returns the value that a rule asks for: one computed before, a view of one, a constant, or a load from memory."""
         if name in self.values:
             return self.values[name]
         made = self.flow.producer.get(name)
@@ -211,14 +214,14 @@ class _Lowering:
     def _view(self, node: Node, value: Value, spec: TensorSpec) -> Value:
         base = base_name(node.op)
         if base in PERMUTATIONS:
-            return self.nest.permute(value, _order(node, len(value.shape)))
+            return self.nest.permute(value, _permutation(node, len(value.shape)))
         if base in EXPANSIONS:
             return self.nest.expand(value, spec.shape)
         if base in CUTS and spec.shape != value.shape:
             raise CannotLower("a part of a value that is not in memory")
         return self.nest.reshape(value, spec.shape)
 
-    def _needed(self) -> list[TensorSpec]:
+    def _values_to_store(self) -> list[TensorSpec]:
         """The values made here that are read outside, or returned."""
         needed = []
         for node in self.nodes:
@@ -229,8 +232,8 @@ class _Lowering:
                     needed.append(spec)
         return needed
 
-    def _labelled(self, kernel: Kernel) -> Kernel:
-        """Arguments named after what they are: a parameter's last word, or the operator that made the value."""
+    def _name_arguments(self, kernel: Kernel) -> Kernel:
+        """Names the arguments after what they are: a parameter's last word, or the operator that made the value."""
         state = {tensor.spec.name: tensor.key.split(".")[-1] for tensor in self.flow.graph.state}
         names: dict[str, str] = {}
         for argument in kernel.arguments:
@@ -263,8 +266,8 @@ def needed_outside(flow: Flow, name: str, inside: set[str]) -> bool:
     return False
 
 
-def _typed(nest: NestBuilder, value: Value, spec: TensorSpec) -> Value:
-    """`value` under the type that the graph states; shapes must agree."""
+def _as_stated_type(nest: NestBuilder, value: Value, spec: TensorSpec) -> Value:
+    """Returns `value` in the element type and shape that the graph states; the shape may only need broadcasting."""
     if value.shape != spec.shape:
         value = nest.expand(value, spec.shape)
     if value.dtype == spec.dtype:
@@ -278,8 +281,8 @@ def _same_kind(value: Value, spec: TensorSpec) -> bool:
     return value.kind == ("float64" if spec.dtype == "float64" else "float32")
 
 
-def _order(node: Node, rank: int) -> list[int]:
-    """The permutation that a transposing view makes of its source's dimensions."""
+def _permutation(node: Node, rank: int) -> list[int]:
+    """Returns the order in which a transposing view (`permute`, `transpose`, `movedim`, ...) has its source's dimensions."""
     base = base_name(node.op)
     order = list(range(rank))
     if base == "permute":

@@ -1,8 +1,10 @@
-"""A kernel under construction: lowering rules add loads, pointwise steps, reductions and stores; `finish` makes the `Kernel`.
+"""Collects the steps of a kernel: lowering rules add loads, pointwise steps, reductions and stores to a `NestBuilder`.
 
-Shapes follow torch's broadcasting from the right. Loops stay symbolic (`compiler/lower/loops.py`) until `finish`, which orders
-them by the memory order of what is stored, joins neighbours, drops dead steps and computes equal steps once. It knows no
-operator: the rules are in `compiler/lower/pointwise.py` and `compiler/lower/reductions.py`.
+Shapes follow torch's broadcasting from the right. Loops stay symbolic until `finish`, which orders them by the memory order of
+what is stored, merges neighbours, drops unused steps and computes equal steps once. It knows no operator.
+
+Where to look next: `compiler/lower/loops.py` (symbolic loops), `compiler/lower/finish.py` (makes the `Kernel`),
+`compiler/lower/pointwise.py` and `compiler/lower/reductions.py` (rules that use it).
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from stitchcuda.compiler.lower.dtypes import KINDS, Kind
-from stitchcuda.compiler.lower.finish import Load, ProtoStep, UnfinishedKernel, Write, finished
+from stitchcuda.compiler.lower.finish import Load, ProtoStep, UnfinishedKernel, Write, finish_kernel
 from stitchcuda.compiler.lower.ir import Fn, Kernel
 from stitchcuda.compiler.lower.loops import CannotLower, Dim, Loop, leaves, regroup, tie
 from stitchcuda.state import TensorSpec
@@ -50,12 +52,14 @@ class Value:
 
 
 def kind_of(dtype: str) -> Kind:
+    """Returns the compute type of an element type. Raises `CannotLower` for complex, float8 and other types without one."""
     if dtype not in KINDS:
         raise CannotLower(f"elements of type {dtype}")
     return KINDS[dtype]
 
 
 def as_kind(number: Number, kind: Kind) -> Number:
+    """Returns a Python number converted to a compute type. Raises `CannotLower` for inf or nan as an integer."""
     if kind == "bool":
         return bool(number)
     if kind == "int64":
@@ -66,6 +70,7 @@ def as_kind(number: Number, kind: Kind) -> Number:
 
 
 class NestBuilder:
+    """Collects the steps of a kernel. Methods that compute return a `Value`; all may raise `CannotLower`."""
     """Collects the steps of one region. One object per lowering; a failed lowering leaves it unusable."""
 
     def __init__(self) -> None:
@@ -154,7 +159,7 @@ class NestBuilder:
         shape = tuple(1 if i in gone else size for i, size in enumerate(value.shape))
         kind = kind_of(dtype)
         over = tuple(loop for i in sorted(gone) for loop in value.dims[i])
-        if not over:  # one element: every reduction but any/all is the element itself
+        if not over:  # over one element every reduction but any/all returns the element
             step = self._operand(value, kind)
             return Value(step, dtype, shape, kept)
         arg = self._operand(value, kind)
@@ -202,12 +207,12 @@ class NestBuilder:
         shape = spec.shape if shape is None else shape
         if value.shape != shape:
             raise CannotLower(f"a value of shape {value.shape} where the graph says {shape}")
-        strides = tuple(pair for loops, stride in zip(value.dims, spec.strides, strict=True) for pair in _spread(loops, stride))
+        strides = _strides_by_loop(value.dims, spec.strides)
         stored = self.cast(value, spec.dtype) if value.kind != kind_of(spec.dtype) else value
         self.draft.writes.append(Write(spec, self._name(stored), strides, offset, stored.dims, inout=False))
 
     def align(self, values: Sequence[Value]) -> None:
-        """Lets values of one shape run over the same loops, so that they can be stored side by side."""
+        """Makes values of equal shape run over the same loops, so that they can be stored side by side."""
         for value in values[1:]:
             for dim, other in zip(values[0].dims, value.dims, strict=True):
                 if bool(dim) != bool(other):
@@ -216,12 +221,12 @@ class NestBuilder:
 
     def update(self, value: Value, spec: TensorSpec) -> None:
         """Overwrites a tensor that the kernel also reads."""
-        strides = tuple(pair for loops, stride in zip(value.dims, spec.strides, strict=True) for pair in _spread(loops, stride))
+        strides = _strides_by_loop(value.dims, spec.strides)
         self.draft.writes.append(Write(spec, self._name(value), strides, 0, value.dims, inout=True))
 
     def finish(self, name: str, specs: dict[str, TensorSpec], comment: str = "") -> Kernel:
-        """The kernel; `specs` describes every tensor that was loaded. Raises `CannotLower`."""
-        return finished(self.draft, name, specs, comment)
+        """Returns the kernel; `specs` describes every tensor that was loaded. Raises `CannotLower`."""
+        return finish_kernel(self.draft, name, specs, comment)
 
     # -------------------------------------------------------------------------------------------------------------------
 
@@ -245,7 +250,7 @@ class NestBuilder:
         return self._add(ProtoStep("cast", (operand.step,), kind), operand.dims)
 
     def _common(self, operands: Sequence[Value | Number]) -> Kind:
-        """The type that torch compares these operands in."""
+        """Returns the compute type in which torch compares these operands."""
         kinds = [operand.kind for operand in operands if isinstance(operand, Value)]
         numbers = [operand for operand in operands if not isinstance(operand, Value)]
         for kind in ("float64", "float32"):
@@ -276,12 +281,14 @@ class NestBuilder:
         return tuple(shape), tuple(dims)
 
 
-def _spread(dim: Dim, stride: int) -> list[tuple[Loop, int]]:
+def _strides_by_loop(dims: Sequence[Dim], strides: Sequence[int]) -> tuple[tuple[Loop, int], ...]:
+    """Element strides of the loops that these dimensions, with these strides, consist of."""
     pairs: list[tuple[Loop, int]] = []
-    for loop in reversed(dim):
-        pairs.append((loop, stride))
-        stride *= loop.size
-    return pairs
+    for dim, stride in zip(dims, strides, strict=True):
+        for loop in reversed(dim):
+            pairs.append((loop, stride))
+            stride *= loop.size
+    return tuple(pairs)
 
 
 __all__ = ["CannotLower", "Leaf", "NestBuilder", "Value", "as_kind", "kind_of", "leaves"]

@@ -1,7 +1,9 @@
-"""Lowering rules for operators that work element by element: arithmetic, comparisons, selections, conversions.
+"""Lowers operators that work element by element: arithmetic, comparisons, selections, conversions.
 
-Formulas are those of torch's own kernels (aten/src/ATen/native/cuda/Binary*.cu and Unary*.cu), so that a program's error is
-eager's. Half types compute in fp32 throughout. Activations are in `compiler/lower/activations.py`, reductions in
+Formulas are those of torch's own kernels (aten/src/ATen/native/cuda/Binary*.cu and Unary*.cu), so that a program's rounding
+error is that of eager. Half types compute in fp32 throughout. Whole exponents up to `LARGEST_INTEGER_POWER` become products.
+
+Where to look next: `compiler/lower/call.py` (what a rule is given), `compiler/lower/activations.py`,
 `compiler/lower/reductions.py`.
 """
 
@@ -11,7 +13,7 @@ import math
 from collections.abc import Callable
 
 from stitchcuda.compiler.lower.call import OperatorCall, Rule
-from stitchcuda.compiler.lower.dtypes import rounded
+from stitchcuda.compiler.lower.dtypes import round_to_dtype
 from stitchcuda.compiler.lower.ir import Fn
 from stitchcuda.compiler.lower.nest import CannotLower, Number, Value, kind_of
 
@@ -19,6 +21,7 @@ LARGEST_INTEGER_POWER = 8
 
 
 def unary(fn: Fn) -> Rule:
+    """Returns the rule of an operator that is the function `fn` of its only tensor."""
     return lambda call: call.do(fn, call.tensor())
 
 
@@ -103,7 +106,7 @@ def _compare(fn: Fn) -> Rule:
     def rule(call: OperatorCall) -> Value:
         left, right = call.tensor(), call.operand(1, "other")
         if isinstance(right, float):
-            right = rounded(right, left.dtype)
+            right = round_to_dtype(right, left.dtype)
         return call.do(fn, left, right, dtype="bool")
 
     return rule
@@ -136,7 +139,8 @@ def _masked_fill(call: OperatorCall) -> Value:
     return call.do("where", call.tensor(1, "mask"), call.operand(2, "value"), call.tensor())
 
 
-def clamped(call: OperatorCall, value: Value, low: Value | Number | None, high: Value | Number | None) -> Value:
+def clamp(call: OperatorCall, value: Value, low: Value | Number | None, high: Value | Number | None) -> Value:
+    """Adds the steps that limit `value` to low..high; None is no limit. NaN stays NaN."""
     if low is not None:
         value = call.do("maximum", value, low)
     return value if high is None else call.do("minimum", value, high)
@@ -145,7 +149,7 @@ def clamped(call: OperatorCall, value: Value, low: Value | Number | None, high: 
 def _clamp(call: OperatorCall) -> Value:
     low = None if call.get(1, "min") is None else call.operand(1, "min")
     high = None if call.get(2, "max") is None else call.operand(2, "max")
-    return clamped(call, call.tensor(), low, high)
+    return clamp(call, call.tensor(), low, high)
 
 
 def power(call: OperatorCall, base: Value, exponent: Number) -> Value:
@@ -268,8 +272,8 @@ RULES: dict[str, Rule] = {
         "ne", call.nest.cast(call.tensor(), "bool"), call.nest.cast(call.tensor(1, "other"), "bool"), dtype="bool"
     ),
     "where": _where, "masked_fill": _masked_fill, "clamp": _clamp, "clip": _clamp,
-    "clamp_min": lambda call: clamped(call, call.tensor(), call.operand(1, "min"), None),
-    "clamp_max": lambda call: clamped(call, call.tensor(), None, call.operand(1, "max")),
+    "clamp_min": lambda call: clamp(call, call.tensor(), call.operand(1, "min"), None),
+    "clamp_max": lambda call: clamp(call, call.tensor(), None, call.operand(1, "max")),
     "maximum": _min_max("maximum"), "minimum": _min_max("minimum"),
     "pow": _pow, "addcmul": _add_product("mul"), "addcdiv": _add_product("div"), "lerp": _lerp,
     "isnan": lambda call: call.do("ne", call.tensor(), call.tensor(), dtype="bool"), "isinf": _isinf, "isfinite": _isfinite,

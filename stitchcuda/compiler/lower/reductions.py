@@ -1,7 +1,11 @@
-"""Lowering rules that reduce: sums and means, variances, vector norms, softmax, and the normalisation layers.
+"""Lowers operators that reduce: sums and means, variances, vector norms, softmax, and the normalisation layers.
 
 Numerics follow eager: variances in two passes (mean first, then squared distances), softmax after subtracting the maximum, all
-sums in fp32 or wider. A BatchNorm in training returns its result and updates its running statistics in place.
+sums in fp32 or wider. A BatchNorm in training returns its result and updates its running statistics in place. Positions
+(`argmax`, `max` with a dim) are not lowered.
+
+Where to look next: `compiler/lower/call.py` (what a rule is given), `compiler/lower/pointwise.py` (arithmetic),
+`compiler/lower/finish.py` (what one nest can hold).
 """
 
 from __future__ import annotations
@@ -28,7 +32,7 @@ def _mean(call: OperatorCall, value: Value, dims: Sequence[int]) -> Value:
     return call.do("div", _sum(call, value, dims), _count(value, dims))
 
 
-def _shaped(call: OperatorCall, value: Value) -> Value:
+def _drop_reduced_dims(call: OperatorCall, value: Value) -> Value:
     """Drops the reduced dimensions, which are of size one, where the operator does not keep them."""
     return call.nest.reshape(value, call.out.shape)
 
@@ -40,10 +44,10 @@ def _reduction(fn: Fn) -> Rule:
         if fn in ("any", "all"):
             value = call.nest.cast(value, "bool")
             if not any(value.dims[dim] for dim in dims):
-                return _shaped(call, value)
+                return _drop_reduced_dims(call, value)
         if call.dtype != value.dtype and "dtype" in call.node.kwargs and fn in ("sum", "prod"):
             value = call.nest.cast(value, call.dtype)
-        return _shaped(call, call.nest.reduce(fn, value, dims, call.dtype))
+        return _drop_reduced_dims(call, call.nest.reduce(fn, value, dims, call.dtype))
 
     return rule
 
@@ -55,18 +59,18 @@ def _extreme(fn: Fn, pair: Fn) -> Rule:
         if call.is_tensor(1, "other"):
             return call.do(pair, call.tensor(), call.tensor(1, "other"))
         value = call.tensor()
-        return _shaped(call, call.nest.reduce(fn, value, range(len(value.shape)), call.dtype))
+        return _drop_reduced_dims(call, call.nest.reduce(fn, value, range(len(value.shape)), call.dtype))
 
     return rule
 
 
 def _mean_rule(call: OperatorCall) -> Value:
     value = call.tensor()
-    return _shaped(call, _mean(call, value, call.dims(1, "dim", len(value.shape))))
+    return _drop_reduced_dims(call, _mean(call, value, call.dims(1, "dim", len(value.shape))))
 
 
-def squared_distance(call: OperatorCall, value: Value, dims: Sequence[int]) -> tuple[Value, Value, Value]:
-    """Mean, centred values and the sum of their squares, in two passes."""
+def mean_and_squares(call: OperatorCall, value: Value, dims: Sequence[int]) -> tuple[Value, Value, Value]:
+    """Returns the mean over `dims`, the values minus the mean, and the sum of their squares: two passes over the row."""
     mean = _mean(call, value, dims)
     centred = call.do("sub", value, mean)
     return mean, centred, _sum(call, call.do("mul", centred, centred), dims)
@@ -79,9 +83,9 @@ def _variance(*, root: bool, with_mean: bool = False) -> Rule:
         count = _count(value, dims)
         if count - correction <= 0:
             raise CannotLower("a variance without degrees of freedom")
-        mean, _, total = squared_distance(call, value, dims)
+        mean, _, total = mean_and_squares(call, value, dims)
         variance = call.do("div", total, count - correction)
-        result = _shaped(call, call.do("sqrt", variance) if root else variance)
+        result = _drop_reduced_dims(call, call.do("sqrt", variance) if root else variance)
         return (result, call.nest.reshape(mean, call.node.outputs[1].shape)) if with_mean else result
 
     return rule
@@ -115,7 +119,7 @@ def _vector_norm(call: OperatorCall) -> Value:
         size = call.do("sqrt", _sum(call, call.do("mul", value, value), dims))
     else:
         size = call.do("pow", _sum(call, power(call, call.do("abs", value), order), dims), 1.0 / order)
-    return _shaped(call, size)
+    return _drop_reduced_dims(call, size)
 
 
 def _softmax(*, log: bool) -> Rule:
@@ -142,7 +146,7 @@ def _logsumexp(call: OperatorCall) -> Value:
     infinite = call.do("eq", call.do("abs", largest), math.inf, dtype="bool")
     largest = call.do("where", infinite, 0.0, largest)
     total = _sum(call, call.do("exp", call.do("sub", value, largest)), dims)
-    return _shaped(call, call.do("add", call.do("log", total), largest))
+    return _drop_reduced_dims(call, call.do("add", call.do("log", total), largest))
 
 
 def _affine(call: OperatorCall, value: Value, weight: Value | None, bias: Value | None) -> Value:
@@ -151,9 +155,9 @@ def _affine(call: OperatorCall, value: Value, weight: Value | None, bias: Value 
     return value if bias is None else call.do("add", value, bias)
 
 
-def normalised(call: OperatorCall, value: Value, dims: Sequence[int], eps: float) -> Value:
-    """Zero mean and unit (biased) variance over `dims`."""
-    _, centred, total = squared_distance(call, value, dims)
+def normalise(call: OperatorCall, value: Value, dims: Sequence[int], eps: float) -> Value:
+    """Returns `value` with zero mean and unit (biased) variance over `dims`."""
+    _, centred, total = mean_and_squares(call, value, dims)
     variance = call.do("div", total, _count(value, dims))
     return call.do("mul", centred, call.do("rsqrt", call.do("add", variance, eps)))
 
@@ -164,7 +168,7 @@ def _trailing(call: OperatorCall, value: Value) -> tuple[int, ...]:
 
 def _layer_norm(call: OperatorCall) -> Value:
     value = call.tensor(0, "input")
-    normal = normalised(call, value, _trailing(call, value), float(call.number(4, "eps", 1e-5)))
+    normal = normalise(call, value, _trailing(call, value), float(call.number(4, "eps", 1e-5)))
     return _affine(call, normal, call.maybe_tensor(2, "weight"), call.maybe_tensor(3, "bias"))
 
 
@@ -177,7 +181,7 @@ def _rms_norm(call: OperatorCall) -> Value:
 
 
 def _per_channel(call: OperatorCall, position: int, name: str, rank: int) -> Value | None:
-    """A vector over channels (dimension 1 of `rank`), ready to broadcast."""
+    """Returns a vector over channels (dimension 1 of `rank`), reshaped so that it broadcasts; None if the argument is None."""
     vector = call.maybe_tensor(position, name)
     return None if vector is None else call.nest.reshape(vector, (vector.shape[0], *(1,) * (rank - 2)))
 
@@ -187,7 +191,7 @@ def _group_norm(call: OperatorCall) -> Value:
     groups = int(call.number(1, "num_groups"))
     batch, channels, *rest = value.shape
     split = call.nest.reshape(value, (batch, groups, channels // groups, *rest))
-    normal = normalised(call, split, range(2, len(split.shape)), float(call.number(4, "eps", 1e-5)))
+    normal = normalise(call, split, range(2, len(split.shape)), float(call.number(4, "eps", 1e-5)))
     normal = call.nest.reshape(normal, value.shape)
     rank = len(value.shape)
     return _affine(call, normal, _per_channel(call, 2, "weight", rank), _per_channel(call, 3, "bias", rank))
@@ -207,15 +211,15 @@ def _batch_norm(call: OperatorCall) -> Value:
     count = _count(value, dims)
     if count <= 1:
         raise CannotLower("batch statistics of one value")
-    batch_mean, centred, total = squared_distance(call, value, dims)
+    batch_mean, centred, total = mean_and_squares(call, value, dims)
     momentum = float(call.number(6, "momentum", 0.1))
-    _updated(call, 3, "running_mean", mean, batch_mean, momentum)
-    _updated(call, 4, "running_var", variance, call.do("div", total, count - 1), momentum)
+    _update_statistic(call, 3, "running_mean", mean, batch_mean, momentum)
+    _update_statistic(call, 4, "running_var", variance, call.do("div", total, count - 1), momentum)
     scale = call.do("rsqrt", call.do("add", call.do("div", total, count), eps))
     return _affine(call, call.do("mul", centred, scale), weight, bias)
 
 
-def _updated(call: OperatorCall, position: int, name: str, old: Value | None, new: Value, momentum: float) -> None:
+def _update_statistic(call: OperatorCall, position: int, name: str, old: Value | None, new: Value, momentum: float) -> None:
     """`old = (1 - momentum) * old + momentum * new`, in place."""
     if old is None:
         return
@@ -228,12 +232,12 @@ def _instance_norm(call: OperatorCall) -> Value:
     rank = len(value.shape)
     if not call.get(5, "use_input_stats", True) or call.is_tensor(3, "running_mean"):
         raise CannotLower("instance_norm with running statistics")
-    normal = normalised(call, value, range(2, rank), float(call.number(7, "eps", 1e-5)))
+    normal = normalise(call, value, range(2, rank), float(call.number(7, "eps", 1e-5)))
     return _affine(call, normal, _per_channel(call, 1, "weight", rank), _per_channel(call, 2, "bias", rank))
 
 
 def _average_pool(spatial: int) -> Rule:
-    """Adaptive average pooling to one point: a mean over the last dimensions."""
+    """Returns the rule of adaptive average pooling to a single point: a mean over the last `spatial` dimensions."""
 
     def rule(call: OperatorCall) -> Value:
         value = call.tensor()
@@ -252,7 +256,7 @@ def _cosine(call: OperatorCall) -> Value:
         return call.do("maximum", call.do("sqrt", _sum(call, call.do("mul", value, value), dims)), eps)
 
     product = _sum(call, call.do("mul", left, right), dims)
-    return _shaped(call, call.do("div", call.do("div", product, size(left)), size(right)))
+    return _drop_reduced_dims(call, call.do("div", call.do("div", product, size(left)), size(right)))
 
 
 RULES: dict[str, Rule] = {

@@ -1,14 +1,16 @@
-"""Who makes each value of a captured graph, who reads it, and where it lies in memory.
+"""Indexes a captured graph: which node makes each value, which nodes read it, and where it lies in memory.
 
-Views are looked through: `leaf` says at which strides and offset of which stored tensor a view's elements are. It computes
-nothing and cuts nothing: `compiler/capture/dependencies.py` says what must stay in order, `compiler/regions/partition.py` cuts.
+It looks through views: `Flow.leaf` gives the strides and offset of a view's elements in the tensor that is stored. The tables
+`SAME_OFFSET` and `MOVED_OFFSET` name the operators that count as views. It computes nothing and decides no order and no cut.
+
+Where to look next: `compiler/capture/dependencies.py` (what must stay in order), `compiler/regions/partition.py` (cuts).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from stitchcuda.compiler.capture.dependencies import base_name, references, roots, writes
+from stitchcuda.compiler.capture.dependencies import base_name, memory_owners, references, writes
 from stitchcuda.compiler.capture.op_graph import Node, OpGraph
 from stitchcuda.compiler.lower.nest import Leaf
 from stitchcuda.state import TensorSpec
@@ -28,7 +30,10 @@ MANY = frozenset({
 
 
 class Flow:
-    """One captured graph, indexed. Cheap to make; raises nothing."""
+    """Index of one captured graph: nodes, specs and positions by name, producers and readers of values, `results` returned.
+
+    `filled` names the nodes whose result is later written in place. Making one takes a single pass over the graph.
+    """
 
     def __init__(self, graph: OpGraph) -> None:
         self.graph = graph
@@ -45,14 +50,14 @@ class Flow:
         for node in graph.nodes:
             for name in dict.fromkeys(references((node.args, node.kwargs))):
                 self.readers.setdefault(name, []).append(node)
-        owner = roots(graph)
+        owner = memory_owners(graph)
         memory = {owner[value] for node in graph.nodes for value in writes(node)}
-        # a tensor of zeros that is filled in place is no constant
+        # a tensor of zeros that is written in place later cannot be treated as a constant
         self.filled = frozenset(self.producer[value][0].name for value in memory if value in self.producer)
         self.results = frozenset((*references(graph.outputs), *(mutation.value for mutation in graph.mutations)))
 
     def source(self, node: Node, which: int = 0) -> str | None:
-        """The value whose memory output `which` of a view node looks at; None when the node makes memory of its own."""
+        """Returns the value whose memory output number `which` of a view shows; None when the node makes memory of its own."""
         base = base_name(node.op)
         if base == "broadcast_tensors":
             return list(references(node.args))[which]
@@ -66,7 +71,7 @@ class Flow:
         return self.source(node) is not None
 
     def leaf(self, name: str) -> Leaf:
-        """Where the elements of a value lie in the nearest tensor that is not a view."""
+        """Returns where the elements of a value lie in the tensor that stores them."""
         spec = self.specs[name]
         made = self.producer.get(name)
         if made is None:
@@ -82,11 +87,11 @@ class Flow:
         return Leaf(below.key, spec.dtype, spec.shape, spec.strides, below.offset + moved)
 
     def base(self, name: str) -> str:
-        """The stored tensor that a value is a view of; itself if it is none."""
+        """Returns the name of the stored tensor that a value is a view of; its own name if it is no view."""
         return self.leaf(name).key
 
     def makers(self, names: Iterable[str]) -> set[str]:
-        """The names of the non-view nodes that made the tensors behind these values."""
+        """Returns the names of the nodes that made the stored tensors behind these values."""
         bases = (self.producer.get(self.base(name)) for name in names)
         return {made[0].name for made in bases if made is not None}
 
@@ -97,7 +102,7 @@ def _integer(node: Node, position: int, name: str, default: int) -> int:
 
 
 def _offset(node: Node, which: int, below: Leaf, spec: TensorSpec) -> int:
-    """How many elements a view starts after the start of what it looks at."""
+    """Returns how many elements after its source's first element a view starts."""
     base = base_name(node.op)
     if base in SAME_OFFSET or not below.shape:
         return 0

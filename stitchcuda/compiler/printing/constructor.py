@@ -1,7 +1,10 @@
-"""How a program holds its state: tables of tensors, and the constructor that makes them (text, torch-free).
+"""Writes the part of a program that holds its state: tables of tensors, and the constructor that makes them.
 
-Parameters and persistent buffers are empty until load_state_dict; constants and non-persistent buffers come from
-`constants.safetensors`. What a forward pass does is `compiler/printing/forward_body.py`'s.
+Parameters and persistent buffers are filled with NaN (integers with zero) until load_state_dict; constants and non-persistent
+buffers come from `constants.safetensors`. It makes text only and needs no torch.
+
+Where to look next: `compiler/printing/forward_body.py` (the forward pass), `compiler/printing/prelude.py` (the functions that
+the constructor calls).
 """
 
 from __future__ import annotations
@@ -13,18 +16,20 @@ from stitchcuda.compiler.capture.dependencies import base_name, references
 from stitchcuda.compiler.capture.op_graph import OpGraph, StateTensor
 from stitchcuda.compiler.lower.ir import Stitch
 from stitchcuda.compiler.printing.forward_body import contiguous
-from stitchcuda.compiler.printing.idioms import indented, literal
+from stitchcuda.compiler.printing.idioms import indent, literal
 from stitchcuda.compiler.printing.manifest import source_digest
-from stitchcuda.compiler.printing.statement_order import relevant
+from stitchcuda.compiler.printing.statement_order import relevant_strides
 
 _NO_GPU = "This program runs on an NVIDIA GPU, and torch sees none on this machine."
 
 
 def is_constant(entry: StateTensor) -> bool:
+    """Whether the tensor's values are stored with the program, as it is not in the state_dict."""
     return entry.kind == "constant" or not entry.persistent
 
 
-def tables(graph: OpGraph, stitches: Sequence[Stitch]) -> list[str]:
+def state_tables(graph: OpGraph, stitches: Sequence[Stitch]) -> list[str]:
+    """Returns the tables INPUTS, PARAMETERS, BUFFERS, CONSTANTS, TIED, RECURRENT and KERNELS as text, without empty ones."""
     tables = []
     if graph.inputs:
         rows = [
@@ -42,7 +47,7 @@ def tables(graph: OpGraph, stitches: Sequence[Stitch]) -> list[str]:
     tied = [f'("{key}", "{entry.key}"),' for entry in graph.state for key in entry.tied]
     if tied:
         tables.append(_table("TIED", tied, "one tensor under two keys"))
-    layers = [f'("{path}", nn.{kind}, {_options(options)}),' for path, kind, options in recurrent(graph)]
+    layers = [f'("{path}", nn.{kind}, {_options(options)}),' for path, kind, options in recurrent_layers(graph)]
     if layers:
         tables.append(_table("RECURRENT", layers, "path, layer, its arguments"))
     if stitches:
@@ -55,11 +60,14 @@ def tables(graph: OpGraph, stitches: Sequence[Stitch]) -> list[str]:
 
 
 _RECURRENT = {"lstm": ("LSTM", 4), "gru": ("GRU", 3), "rnn_tanh": ("RNN", 1), "rnn_relu": ("RNN", 1)}
-"""Recurrent operators: torch's layer and its number of gates."""
+"""Recurrent operators: the class of torch's layer, and its number of gates."""
 
 
-def recurrent(graph: OpGraph) -> list[tuple[str, str, dict[str, Any]]]:
-    """(path, layer, arguments) of the recurrent layers whose weights are all the operator's, in the names that torch gives."""
+def recurrent_layers(graph: OpGraph) -> list[tuple[str, str, dict[str, Any]]]:
+    """Returns (module path, class in torch.nn, its arguments) of recurrent layers that the program can hold as torch's own.
+
+    These are the layers whose module holds exactly the weights of the operator, under torch's names.
+    """
     entries = {entry.spec.name: entry for entry in graph.state}
     layers: dict[str, tuple[str, str, dict[str, Any]]] = {}
     for node in graph.nodes:
@@ -112,28 +120,33 @@ def _row(entry: StateTensor) -> str:
     spec = entry.spec
     strides = (
         ""
-        if relevant(spec.shape, spec.strides) == relevant(spec.shape, contiguous(spec.shape))
+        if relevant_strides(spec.shape, spec.strides) == relevant_strides(spec.shape, contiguous(spec.shape))
         else f", {shape_text(spec.strides)}"
     )
     return f'("{entry.key}", {shape_text(spec.shape)}, torch.{spec.dtype}{strides}),'
 
 
 def shape_text(sizes: Sequence[int]) -> str:
+    """Returns a shape as a Python tuple: `(8,)`, `(2, 3)`."""
     return f"({', '.join(map(str, sizes))}{',' if len(sizes) == 1 else ''})"
 
 
-def constructor(graph: OpGraph, stitches: Sequence[Stitch], host: Sequence[str], workspace: int) -> list[str]:
+def write_constructor(graph: OpGraph, stitches: Sequence[Stitch], host: Sequence[str], workspace: int) -> list[str]:
+    """Returns the lines of the class `ModelNew` from its head to the end of `__init__`.
+
+    `host` are host features such as "cuda_graph"; `workspace` is the bytes of scratch memory that the kernels need.
+    """
     note = f"Model({graph.init_signature})" if graph.init_signature else "Model()"
     body = ["super().__init__()"]
     if stitches or "cuda_graph" in host:
         body += ["if not torch.cuda.is_available():", f'    raise RuntimeError("{_NO_GPU}")']
-    if recurrent(graph):
+    if recurrent_layers(graph):
         body += [
             "for path, kind, options in RECURRENT:  # torch's own layers: they lay weights out as cuDNN wants them",
             '    *outer, name = path.split(".")',
             '    container(self, outer).add_module(name, kind(**options, device="meta"))',
         ]
-    for title, kind, entries in _filled(graph):
+    for title, kind, entries in _state_to_fill(graph):
         if entries:
             body.append(f"for key, shape, dtype, *strides in {title}:")
             body.append('    layout = strides[0] if strides else torch.empty(shape, device="meta").stride()')
@@ -177,14 +190,15 @@ def constructor(graph: OpGraph, stitches: Sequence[Stitch], host: Sequence[str],
             "    self._replay.forget()  # .to() and its like move the tensors that the graph holds",
             "    return super()._apply(*args, **kwargs)",
         ]
-        return [*head, *indented(indented(body)), *indented(apply)]
-    return [*head, *indented(indented(body))]
+        return [*head, *indent(indent(body)), *indent(apply)]
+    return [*head, *indent(indent(body))]
 
 
 def escaped(text: str) -> str:
+    """Returns `text` so that it can stand in a docstring."""
     return text.replace("\\", "\\\\").replace('"""', "'''")
 
 
-def _filled(graph: OpGraph) -> list[tuple[str, str, list[StateTensor]]]:
+def _state_to_fill(graph: OpGraph) -> list[tuple[str, str, list[StateTensor]]]:
     kinds = (("PARAMETERS", "parameter"), ("BUFFERS", "buffer"))
     return [(title, kind, [e for e in graph.state if e.kind == kind and not is_constant(e)]) for title, kind in kinds]

@@ -1,7 +1,11 @@
-"""The statements of a program's forward pass, in sections: one per block of the reference, repeated blocks as one method.
+"""Writes the statements of a program's forward pass, one section per block of the reference.
 
-It turns scheduled units into lines of Python; signature, contracts, state and loading of kernels are
-`compiler/printing/program.py`'s.
+A forward pass of more than `SPLIT_LINES` lines is split into a method per block, and blocks with equal text share a method. A
+block is a module up to its first number (`layers.3`), else its first name. Dead values of at least `_DELETE_BYTES` are deleted
+at the end of a section. It makes text only.
+
+Where to look next: `compiler/printing/statement_order.py` (the order of statements), `compiler/printing/idioms.py` (how an
+operator is written), `compiler/printing/program.py` (everything around the statements).
 """
 
 from __future__ import annotations
@@ -11,10 +15,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from stitchcuda.compiler.capture.dependencies import reads, roots
+from stitchcuda.compiler.capture.dependencies import memory_owners, reads
 from stitchcuda.compiler.capture.op_graph import Node, OpGraph
 from stitchcuda.compiler.printing.idioms import expression, literal
-from stitchcuda.compiler.printing.statement_order import KernelCall, Unit, relevant, specs
+from stitchcuda.compiler.printing.statement_order import KernelCall, Unit, relevant_strides, specs_by_name
 from stitchcuda.compiler.printing.variables import Variables, in_place, state_expression
 from stitchcuda.state import TensorSpec
 
@@ -27,23 +31,26 @@ _ROOT = "the module itself"
 
 @dataclass
 class BodySection:
-    """Consecutive lines of one block of the reference."""
+    """Consecutive lines of one block of the reference, and the variables that they take and leave."""
 
-    path: str  # module path of the block, "" for the root
+    path: str  # the block's module path; "" for the root module
     lines: list[str] = field(default_factory=list)
     needs: list[str] = field(default_factory=list)  # variables read before they are bound here
     binds: list[str] = field(default_factory=list)
     gives: list[str] = field(default_factory=list)  # bound variables that are read later
 
 
-def sections(graph: OpGraph, units: Sequence[Unit], names: Variables) -> list[BodySection]:
-    """All statements in order; `needs` and `gives` filled in. Kernel outputs are allocated right before their call."""
-    known, owner = specs(graph), roots(graph)
+def write_sections(graph: OpGraph, units: Sequence[Unit], names: Variables) -> list[BodySection]:
+    """Returns all statements, in order, as sections. `link_sections` has to fill in `gives`.
+
+    A kernel's outputs are allocated right before its call.
+    """
+    known, owner = specs_by_name(graph), memory_owners(graph)
     count = Counter(node.scope for node in graph.nodes)
     kinds = {node.scope: node.scope_type for node in graph.nodes}
     inputs_or_state = {spec.name for spec in graph.inputs} | {entry.spec.name for entry in graph.state}
 
-    def placed(unit: Unit) -> str:  # a layer of one or two operators is no place of its own
+    def placed(unit: Unit) -> str:  # a module of one or two operators is shown as part of its parent
         scope = unit.covered[-1].scope if isinstance(unit, KernelCall) else unit.scope
         return scope if count[scope] > 2 or not scope else scope.rpartition(".")[0]
 
@@ -58,7 +65,7 @@ def sections(graph: OpGraph, units: Sequence[Unit], names: Variables) -> list[Bo
         if place != where or not section.lines:
             section.lines += _heading(place, kinds.get(place, ""), blank=bool(section.lines))
             where = place
-        section.needs += _used(unit, names, section.binds)
+        section.needs += _variables_read(unit, names, section.binds)
         if isinstance(unit, KernelCall):
             section.lines += _kernel_call(unit, names, position, known)
             section.binds += [names.text[value] for value in unit.of_role("out")]
@@ -67,7 +74,7 @@ def sections(graph: OpGraph, units: Sequence[Unit], names: Variables) -> list[Bo
             section.lines += lines
             section.binds += bound
         if position + 1 < len(units) and _block(placed(units[position + 1])) != path:
-            dead = [(name, value) for name, value in names.dead(position) if name in section.binds]
+            dead = [(name, value) for name, value in names.dead_names(position) if name in section.binds]
             large = [
                 name for name, value in dead if owner[value] not in inputs_or_state and _bytes(known[value]) >= _DELETE_BYTES
             ]
@@ -76,7 +83,7 @@ def sections(graph: OpGraph, units: Sequence[Unit], names: Variables) -> list[Bo
     return result
 
 
-def connect(parts: list[BodySection], returned: Sequence[str]) -> None:
+def link_sections(parts: list[BodySection], returned: Sequence[str]) -> None:
     """Fills in `gives` from what later sections and the return statement read."""
     wanted = set(returned)
     for section in reversed(parts):
@@ -86,7 +93,7 @@ def connect(parts: list[BodySection], returned: Sequence[str]) -> None:
 
 
 def _block(scope: str) -> str:
-    """The block a module belongs to: up to its first number, else its first name."""
+    """Returns the block that a module belongs to: its path up to the first number (`layers.3`), else its first name."""
     parts = scope.split(".")
     for position, part in enumerate(parts):
         if part.isdigit():
@@ -99,7 +106,7 @@ def _heading(place: str, kind: str, *, blank: bool) -> list[str]:
     return [*([""] if blank else []), f"# {title}"]
 
 
-def _used(unit: Unit, names: Variables, bound: Sequence[str]) -> list[str]:
+def _variables_read(unit: Unit, names: Variables, bound: Sequence[str]) -> list[str]:
     values = unit.of_role("in", "inout") if isinstance(unit, KernelCall) else reads(unit)
     texts = [names.text[value] for value in values]
     return [text for text in texts if text.isidentifier() and text not in bound]
@@ -107,7 +114,7 @@ def _used(unit: Unit, names: Variables, bound: Sequence[str]) -> list[str]:
 
 def _operator(node: Node, names: Variables, position: int, known: dict[str, TensorSpec]) -> tuple[list[str], list[str]]:
     written = expression(node, lambda arg: literal(arg, names.text.__getitem__), known)
-    bound = names.place(position, node)
+    bound = names.name_results(position, node)
     if in_place(node) or not bound or all(name == "_" for name in bound):
         return [written], []
     single = len(bound) == 1
@@ -118,7 +125,7 @@ def _operator(node: Node, names: Variables, position: int, known: dict[str, Tens
 
 
 def _is_list(node: Node) -> bool:
-    """Operators that return a list even when it has one entry."""
+    """Whether the operator returns a list, even when it has a single entry."""
     return node.op.split(".")[1] in (
         "chunk",
         "split",
@@ -133,8 +140,8 @@ def _is_list(node: Node) -> bool:
 
 def _kernel_call(call: KernelCall, names: Variables, position: int, known: dict[str, TensorSpec]) -> list[str]:
     taken = {value: names.text[value] for value in call.of_role("in", "inout")}
-    names.place(position, call)
-    lines = [f"# {call.stitch.region}: {title(call)}"]
+    names.name_results(position, call)
+    lines = [f"# {call.stitch.region}: {kernel_title(call)}"]
     for value in call.of_role("out"):
         lines.append(f"{names.text[value]} = {_allocation(known[value])}")
     values = [taken.get(value) or names.text[value] for value in call.values]
@@ -145,21 +152,21 @@ def _kernel_call(call: KernelCall, names: Variables, position: int, known: dict[
     return lines
 
 
-def title(call: KernelCall) -> str:
-    """`add + layer_norm`, by the operators that the kernel stands for; views are left out."""
+def kernel_title(call: KernelCall) -> str:
+    """Returns a kernel call's title, such as `add + layer_norm`, from the operators that it replaces; views are left out."""
     operators = [node.op.split(".")[1] for node in call.covered if node.aliases is None]
     return " + ".join(operators or [node.op.split(".")[1] for node in call.covered])
 
 
 def _allocation(spec: TensorSpec) -> str:
     shape = f"({', '.join(map(str, spec.shape))}{',' if len(spec.shape) == 1 else ''})"
-    if relevant(spec.shape, spec.strides) == relevant(spec.shape, contiguous(spec.shape)):
+    if relevant_strides(spec.shape, spec.strides) == relevant_strides(spec.shape, contiguous(spec.shape)):
         return f"torch.empty({shape}, dtype=torch.{spec.dtype}, device=device)"
     return f"torch.empty_strided({shape}, {spec.strides}, dtype=torch.{spec.dtype}, device=device)"
 
 
 def contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Row-major strides, as torch gives them (a size of 0 counts as 1)."""
+    """Returns row-major strides in elements, as torch gives them (a size of 0 counts as 1)."""
     strides: list[int] = []
     step = 1
     for size in reversed(shape):
@@ -173,10 +180,10 @@ def _bytes(spec: TensorSpec) -> int:
     return spec.elements * width.get(spec.dtype, 1 if spec.dtype in ("bool", "int8", "uint8") else 4)
 
 
-def written(parts: list[BodySection], keys: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Lines of the forward pass and lines of the methods that it calls. Short programs have no methods.
+def write_forward(parts: list[BodySection], keys: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Returns the lines of the forward pass, and the lines of the methods that it calls (none up to `SPLIT_LINES` lines).
 
-    `keys` are the state_dict's: methods are named clear of them, and say which tensors belong to a block.
+    `keys` are the state_dict's: no method takes the name of one, and they tell which tensors belong to a block.
     """
     if sum(len(part.lines) for part in parts) <= SPLIT_LINES:
         lines: list[str] = []
@@ -194,7 +201,7 @@ def written(parts: list[BodySection], keys: Sequence[str]) -> tuple[list[str], l
             continue
         own = state_expression(f"{part.path}.weight", [*keys, f"{part.path}.weight"]).removesuffix(".weight")
         # `self.blocks[0].` → `block.`, so that equal blocks have equal text
-        body = [_generic(line, own, part.path) for line in part.lines]
+        body = [_for_any_block(line, own, part.path) for line in part.lines]
         body = [line for line in body if not line.startswith("del ")]
         extra = [word for word in ("device",) if any(re.search(rf"\b{word}\b", line) for line in body)]
         uses = "block" if any(re.search(r"\bblock\b", line) for line in body) else ""
@@ -225,7 +232,7 @@ def written(parts: list[BodySection], keys: Sequence[str]) -> tuple[list[str], l
 
 
 def _renamed(lines: list[str], parameters: Sequence[str], variables: Sequence[str], returned: str) -> tuple[str, ...]:
-    """The lines with every binding numbered, so that blocks that differ only in their variables' names are equal."""
+    """Returns the lines with variables numbered, so that blocks that differ only in the names of variables are equal."""
     current = {name: f"v{number}" for number, name in enumerate(parameters)}
     count = len(current)
     everything = sorted({*parameters, *variables}, key=len, reverse=True)
@@ -250,7 +257,7 @@ def _renamed(lines: list[str], parameters: Sequence[str], variables: Sequence[st
     return (str(len(parameters)), *result, now(returned))
 
 
-def _generic(line: str, own: str, path: str) -> str:
+def _for_any_block(line: str, own: str, path: str) -> str:
     if line.startswith("#"):
         numberless = re.sub(r"\.\d+$", ".*", path)
         return re.sub(rf"^# {re.escape(path)}(?=[. ]|$)", f"# {numberless}", line)

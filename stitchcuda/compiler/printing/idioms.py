@@ -1,7 +1,9 @@
-"""How an operator is written in Python: `F.linear(x, w, b)`, `x.view(8, 64)`, `a + b`, and `torch.ops.aten…` for the rest.
+"""Writes an operator as Python: `F.linear(x, w, b)`, `x.view(8, 64)`, `a + b`, and `torch.ops.aten…` for the rest.
 
-Each idiom calls exactly the operator that was captured, with the same arguments, so a program without kernels equals eager
-bit by bit. Torch-free: the tables below are the positional arguments of torch's operator schemas.
+Each form calls exactly the operator that was captured, with the same arguments, so a program without kernels equals eager
+bit by bit. The tables below are the positional arguments of torch's operator schemas; no torch is needed.
+
+Where to look next: `compiler/printing/forward_body.py` (the statements), `compiler/printing/variables.py` (the names).
 """
 
 from __future__ import annotations
@@ -85,7 +87,7 @@ Specs = Mapping[str, TensorSpec]
 
 
 def literal(arg: Arg, name: Callable[[str], str]) -> str:
-    """An argument as Python text; `name` gives the expression of a value. Devices are the program's own `device`."""
+    """Returns an argument as Python text. `name` gives a value's expression; every device becomes the variable `device`."""
     if isinstance(arg, ValueRef):
         return name(arg.value)
     if isinstance(arg, Literal_):
@@ -95,16 +97,16 @@ def literal(arg: Arg, name: Callable[[str], str]) -> str:
         return f"({parts[0]},)" if len(parts) == 1 else f"({', '.join(parts)})"
     if isinstance(arg, float) and (arg != arg or arg in (float("inf"), float("-inf"))):
         return f'float("{arg}")'
-    return quoted(arg) if isinstance(arg, str) else repr(arg)
+    return quote(arg) if isinstance(arg, str) else repr(arg)
 
 
-def quoted(text: str) -> str:
-    """A string as Python text in double quotes, whatever is in it."""
+def quote(text: str) -> str:
+    """Returns a string as Python text in double quotes, whatever is in it."""
     return json.dumps(text)
 
 
-def indented(lines: Iterable[str]) -> list[str]:
-    """Lines of Python one level in; empty ones stay empty."""
+def indent(lines: Iterable[str]) -> list[str]:
+    """Returns the lines indented by four spaces; empty ones stay empty."""
     return [f"    {line}" if line else "" for line in lines]
 
 
@@ -135,27 +137,27 @@ def expression(node: Node, text: Format, specs: Specs) -> str:
         return f"{text(args[0])}.{base}({', '.join(text(part) for part in args[1])})"
     known = base in _METHODS and (_METHODS[base] != ("dim", "keepdim") or overload in _REDUCTIONS_BY_DIM)
     if known and args and isinstance(args[0], ValueRef) and len(args) - 1 <= len(_METHODS[base]):
-        return f"{text(args[0])}.{base}({_listed(args[1:], kwargs, _METHODS[base], text)})"
+        return f"{text(args[0])}.{base}({_argument_list(args[1:], kwargs, _METHODS[base], text)})"
     if base in _IN_PLACE and isinstance(args[0], ValueRef):
-        return f"{text(args[0])}.{base}({_listed(args[1:], kwargs, (), text)})"
+        return f"{text(args[0])}.{base}({_argument_list(args[1:], kwargs, (), text)})"
     if base in _TORCH:
-        return f"torch.{base}({_listed(args, _memory(kwargs), (), text)})"
+        return f"torch.{base}({_argument_list(args, _memory(kwargs), (), text)})"
     for table, module in ((_TORCH_NAMED, "torch"), (_FUNCTIONAL, "F")):
         if base in table and len(args) <= len(table[base]):
-            return f"{module}.{base}({_listed(args, kwargs, table[base], text)})"
+            return f"{module}.{base}({_argument_list(args, kwargs, table[base], text)})"
     return _fallback(node, text)
 
 
 def base_is_plain(base: str, overload: str) -> bool:
-    """Whether Python's operator reaches this overload (`div.Tensor_mode` rounds, for one, and it does not)."""
+    """Whether Python's operator calls this overload. It does not for `div.Tensor_mode`, for example, which rounds."""
     return overload in ("Tensor", "Scalar", "Tensor_Tensor", "Tensor_Scalar") or (base == "matmul" and overload == "default")
 
 
 def _fallback(node: Node, text: Format) -> str:
-    return f"torch.ops.{node.op}({_listed(node.args, dict(node.kwargs), (), text)})"
+    return f"torch.ops.{node.op}({_argument_list(node.args, dict(node.kwargs), (), text)})"
 
 
-def _listed(args: tuple[Arg, ...], kwargs: dict[str, Arg], names: tuple[str, ...], text: Format) -> str:
+def _argument_list(args: tuple[Arg, ...], kwargs: dict[str, Arg], names: tuple[str, ...], text: Format) -> str:
     parts = []
     for position, arg in enumerate(args):
         name = names[position] if position < len(names) else ""
@@ -169,12 +171,12 @@ def _listed(args: tuple[Arg, ...], kwargs: dict[str, Arg], names: tuple[str, ...
 
 
 def _plain(arg: Arg) -> Arg:
-    """One number for a list of equal ones: `padding=(0, 0)` is the default as much as `padding=0`."""
+    """Returns the number for a tuple of equal numbers: `padding=(0, 0)` is the default as much as `padding=0`."""
     return arg[0] if isinstance(arg, tuple) and len(set(map(repr, arg))) == 1 else arg
 
 
 def _memory(kwargs: dict[str, Arg]) -> dict[str, Arg]:
-    """Without what says nothing: strided layout and unpinned memory."""
+    """Returns the arguments without a layout or pin_memory that are torch's defaults."""
     silent = {"pin_memory": (None, False), "layout": (None, Literal_(kind="layout", text="strided"))}
     return {key: arg for key, arg in kwargs.items() if key not in silent or arg not in silent[key]}
 
@@ -187,11 +189,11 @@ def _factory(node: Node, text: Format) -> str:
         kwargs["dtype"] = Literal_(kind="dtype", text=node.outputs[0].dtype)
     kwargs["device"] = Literal_(kind="device", text="")
     kwargs = {key: arg for key, arg in kwargs.items() if arg is not None}
-    return f"torch.{base}({_listed(node.args, kwargs, (), text)})"
+    return f"torch.{base}({_argument_list(node.args, kwargs, (), text)})"
 
 
 def _indexing(node: Node, text: Format, specs: Specs) -> str:
-    """`x[:, 1:3]` and `x[0]` for slices, selections and index tensors."""
+    """Writes slices, selections and index tensors as `x[:, 1:3]` and `x[0]`; "" for what does not fit."""
     base, args = base_name(node.op), node.args
     if base == "index" and isinstance(args[1], tuple):
         return f"{text(args[0])}[{', '.join(':' if arg is None else text(arg) for arg in args[1])}]"
@@ -219,7 +221,7 @@ def _embedding(node: Node, text: Format) -> str:
 
 
 def _normalised(node: Node, text: Format) -> str:
-    """Normalisations in their functional forms, whose arguments have names."""
+    """Writes normalisations as functions of `torch.nn.functional`, with keyword arguments."""
     base, args = base_name(node.op), node.args[: _LAST_DROPPED[base_name(node.op)]]
     if node.kwargs:
         return ""
@@ -231,7 +233,7 @@ def _normalised(node: Node, text: Format) -> str:
         data, weight, bias, mean, variance, training, momentum, eps = (text(arg) for arg in args)
         statistics = f"use_input_stats={training}, momentum={momentum}, eps={eps}"
         return f"F.instance_norm({data}, {mean}, {variance}, {weight}, {bias}, {statistics})"
-    return f"F.{base}({_listed(args, {}, ('', '', '', '', 'eps'), text)})"
+    return f"F.{base}({_argument_list(args, {}, ('', '', '', '', 'eps'), text)})"
 
 
 def _to(node: Node, text: Format) -> str:
@@ -241,7 +243,7 @@ def _to(node: Node, text: Format) -> str:
         args = args[:-1]
     if len(args) > 2 or any(key not in ("dtype", "device", "copy", "memory_format") for key in kwargs):
         return ""
-    return f"{text(args[0])}.to({_listed(args[1:], kwargs, (), text)})"
+    return f"{text(args[0])}.to({_argument_list(args[1:], kwargs, (), text)})"
 
 
 def _einsum(node: Node, text: Format) -> str:
@@ -252,7 +254,7 @@ def _einsum(node: Node, text: Format) -> str:
 
 
 def _where(node: Node, text: Format) -> str:
-    return f"torch.where({_listed(node.args, {}, (), text)})" if len(node.args) == 3 else ""
+    return f"torch.where({_argument_list(node.args, {}, (), text)})" if len(node.args) == 3 else ""
 
 
 _SPECIAL: dict[str, Callable[[Node, Format], str]] = {

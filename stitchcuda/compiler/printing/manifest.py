@@ -1,6 +1,10 @@
-"""`program.json`: what a program consists of and what it is for, so that nobody has to read its code to know.
+"""Writes and reads `program.json`: a program's kernels, tasks, input shapes, and what it was made from.
 
-Format 1. Torch-free. The program itself does not read it.
+It lets a reader know what is in a program without reading its code. The program itself never reads it. The format's number is
+`FORMAT`; a file of another format raises `BadInput`. No torch is needed.
+
+Where to look next: `compiler/printing/program.py` (writes the other files), `verify/inputs/secret_inputs.py` (uses the sizes
+that a program leaves free).
 """
 
 from __future__ import annotations
@@ -23,11 +27,11 @@ _LARGEST = 2**31 - 1
 
 
 def source_digest(*texts: str) -> str:
-    """SHA-256 of a kernel's files, of which the first 8 digits are part of its library's name."""
+    """Returns the SHA-256 of a kernel's files in hex; its first 8 digits are part of the built library's name."""
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()
 
 
-def manifest(
+def manifest_text(
     graph: OpGraph,
     units: Sequence[Unit],
     stitches: Sequence[Stitch],
@@ -37,7 +41,7 @@ def manifest(
     name: str,
     precision: str,
 ) -> str:
-    """The text of program.json."""
+    """Returns the text of program.json. `reference` is the reference's source, of which the SHA-256 is kept."""
     calls = [unit for unit in units if isinstance(unit, KernelCall)]
     content: dict[str, Any] = {
         "format": FORMAT,
@@ -69,11 +73,11 @@ def manifest(
     return json.dumps(content, indent=1) + "\n"
 
 
-def with_task(files: Mapping[str, str | bytes], before: Mapping[str, str | bytes], task: str, strategy: str) -> str:
-    """program.json of a program that was `before` and was changed by hand for one more task: what is in it now.
+def manifest_with_task(files: Mapping[str, str | bytes], before: Mapping[str, str | bytes], task: str, strategy: str) -> str:
+    """Returns program.json after an engineer changed the files `before` into `files` for one more task.
 
-    Kernels whose sources are unchanged keep their entry; new and changed ones get one from their source. What is replayed as a
-    CUDA graph is seen in `model_new.py`, whatever was said before.
+    Kernels whose sources are unchanged keep their entry; new and changed ones get an entry from their source. Whether the
+    program replays a CUDA graph is read from `model_new.py`, not from the entry before.
     """
     content = read_manifest(files)
     sources = sorted(path for path in files if path.startswith("kernels/") and path.endswith(".cu"))
@@ -108,7 +112,7 @@ def _kernel(path: str, files: Mapping[str, str | bytes], strategy: str) -> dict[
 
 
 def read_manifest(files: Mapping[str, str | bytes]) -> dict[str, Any]:
-    """program.json of a program's files. Raises `BadInput` when there is none or it cannot be read."""
+    """Returns program.json of a program's files. Raises `BadInput` when it is missing or cannot be read."""
     text = files.get("program.json")
     if text is None:
         raise BadInput("The program has no program.json: it was not written by StitchCUDA.")
@@ -123,7 +127,7 @@ def read_manifest(files: Mapping[str, str | bytes]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class FreeSize:
-    """A size that a program does not fix: its name, its range, and where it stands as (input, axis)."""
+    """A size that a program does not fix: its symbol, its range, and its places as (input number, axis)."""
 
     symbol: str
     low: int
@@ -132,9 +136,9 @@ class FreeSize:
 
 
 def free_sizes(content: Mapping[str, Any]) -> tuple[FreeSize, ...]:
-    """The sizes that `shape_guard` states as `{"symbol": "B", "min": 1, "max": 64}` instead of a number.
+    """Returns the sizes that `shape_guard` states as `{"symbol": "B", "min": 1, "max": 64}` instead of a number.
 
-    One symbol is one size wherever it stands; its range is what all its places allow. Raises `BadInput` for a guard that
+    A symbol is the same size wherever it stands; its range is what all its places allow. Raises `BadInput` for a guard that
     cannot be read.
     """
     guard = content.get("shape_guard", [])
@@ -159,11 +163,11 @@ def free_sizes(content: Mapping[str, Any]) -> tuple[FreeSize, ...]:
 
 
 def _region(stitch: Stitch, calls: Sequence[KernelCall]) -> dict[str, Any]:
-    from stitchcuda.compiler.printing.forward_body import title
+    from stitchcuda.compiler.printing.forward_body import kernel_title
 
     return {
         "id": stitch.region,
-        "title": title(calls[0]),
+        "title": kernel_title(calls[0]),
         "kernel": stitch.source.name,
         "operators": [node.op for node in calls[0].covered],
         "instances": [{"scope": call.covered[-1].scope, "nodes": [node.name for node in call.covered]} for call in calls],

@@ -1,8 +1,9 @@
-"""Parts that are copied word for word into every program that needs them (`compiler/printing/program.py` reads this file,
-nothing imports it there: a program is free of stitchcuda). They use torch and the standard library only, so this module must
-stay that way.
+"""Holds the functions and the class that are copied word for word into every program that needs them.
 
-Being real code, the parts are linted, typed and tested here.
+`compiler/printing/program.py` reads this file as text; nothing imports it there, because a program is free of stitchcuda. So it
+may use torch and the standard library only. As it is real code, it is linted, typed and tested here.
+
+Where to look next: `compiler/printing/program.py` (which part goes into which program), `compiler/printing/constructor.py`.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""Writes a program: the captured graph, with kernels stitched in, as files that a person would want to read.
+"""Writes a program's files: the captured graph as Python, with calls of its kernels, for a person to read.
 
-`model_new.py` holds `ModelNew`, a plain module whose state_dict keys are the reference's; `kernels/` the CUDA sources and
-their bindings; `program.json` what it all is (`compiler/printing/manifest.py`). It needs torch, and with kernels
-`apache-tvm-ffi[cpp]`, but nothing of stitchcuda. The same arguments give the same bytes. Torch-free:
-`compiler/printing/idioms.py` says what operators look like, `compiler/printing/constructor.py` how state is held,
-`compiler/printing/prelude.py` is the code that programs share.
+`model_new.py` holds `ModelNew`, a plain module whose state_dict keys are the reference's; `kernels/` holds the CUDA sources and
+their bindings; `program.json` describes it all. A program needs torch, and with kernels `apache-tvm-ffi[cpp]`, but nothing of
+stitchcuda. The same arguments give the same bytes. No torch is needed here.
+
+Where to look next: `compiler/printing/forward_body.py` (the statements), `compiler/printing/constructor.py` (the state),
+`compiler/printing/manifest.py` (`program.json`), `compiler/printing/prelude.py` (code that programs share).
 """
 
 from __future__ import annotations
@@ -17,15 +18,15 @@ from pathlib import Path
 from stitchcuda.compiler.capture.dependencies import references
 from stitchcuda.compiler.capture.op_graph import OpGraph
 from stitchcuda.compiler.lower.ir import Stitch
-from stitchcuda.compiler.printing.constructor import constructor, escaped, is_constant, shape_text, tables
-from stitchcuda.compiler.printing.forward_body import BodySection, connect, sections, written
-from stitchcuda.compiler.printing.graph_replay import replayed
-from stitchcuda.compiler.printing.idioms import indented
-from stitchcuda.compiler.printing.manifest import manifest, read_manifest
-from stitchcuda.compiler.printing.signature import Signature, returned, signature
+from stitchcuda.compiler.printing.constructor import escaped, is_constant, shape_text, state_tables, write_constructor
+from stitchcuda.compiler.printing.forward_body import BodySection, link_sections, write_forward, write_sections
+from stitchcuda.compiler.printing.graph_replay import write_replayed_forward
+from stitchcuda.compiler.printing.idioms import indent
+from stitchcuda.compiler.printing.manifest import manifest_text, read_manifest
+from stitchcuda.compiler.printing.signature import Signature, make_signature, return_expression
 from stitchcuda.compiler.printing.statement_order import Unit, schedule
 from stitchcuda.compiler.printing.variables import Variables
-from stitchcuda.compiler.syntax import parsed
+from stitchcuda.compiler.syntax import parse_module
 from stitchcuda.errors import BadInput
 
 __all__ = ["read_manifest", "write_program"]
@@ -43,11 +44,11 @@ def write_program(
     precision: str = "reference",
     constants: bytes | None = None,
 ) -> dict[str, str | bytes]:
-    """The program's files by path relative to its folder; text except `constants.safetensors`.
+    """Returns the program's files by path relative to its folder; all are text except `constants.safetensors`.
 
-    `reference` is the reference's source text. `constants` replaces the values in the graph. Raises `schedule.NotConvex` for a
-    region that cannot be one kernel call, `ValueError` for stitches or host features that do not fit, `BadInput` for a pickled
-    reference that could not be captured (there is no source to run instead).
+    `reference` is the reference's source text. `constants` replaces the values in the graph. Raises `NotConvex` (of
+    `compiler/printing/statement_order.py`) for a region that cannot be one kernel call, `ValueError` for stitches or host
+    features that do not fit, `BadInput` for a pickled reference that could not be captured (it has no source to run instead).
     """
     unknown = [feature for feature in host if feature not in HOST_FEATURES]
     if unknown:
@@ -69,33 +70,33 @@ def write_program(
         if not values:
             raise ValueError("The graph has constants, and their values are missing.")
         files["constants.safetensors"] = values
-    files["program.json"] = manifest(graph, units, stitches, host, reference=reference, name=name, precision=precision)
+    files["program.json"] = manifest_text(graph, units, stitches, host, reference=reference, name=name, precision=precision)
     return files
 
 
 def _model(graph: OpGraph, units: Sequence[Unit], stitches: Sequence[Stitch], host: Sequence[str], name: str) -> str:
-    made = signature(graph)
+    made = make_signature(graph)
     names = Variables(graph, units, made.names)
-    parts = sections(graph, units, names)
+    parts = write_sections(graph, units, names)
     keys = [key for entry in graph.state for key in (entry.key, *entry.tied)]
     workspace = max((stitch.source.workspace_bytes for stitch in stitches), default=0)
     outputs = list(dict.fromkeys(references(graph.outputs)))
-    connect(parts, [names.text[value] for value in outputs])
-    body, methods = written(parts, keys)
+    link_sections(parts, [names.text[value] for value in outputs])
+    body, methods = write_forward(parts, keys)
     methods = [*methods, *(_workspace_method(workspace) if workspace else [])]
     opening = _opening(graph, made, parts, body)
     if "cuda_graph" in host:
-        forward = replayed(graph, made, names, _checks(graph, made), opening, body)
+        forward = write_replayed_forward(graph, made, names, _checks(graph, made), opening, body)
     else:
-        forward = [*_head("forward", made.parameters), *indented([*_checks(graph, made), *opening, *body])]
-        forward += indented([f"return {returned(graph.outputs, names.text.__getitem__)}"])
+        forward = [*_head("forward", made.parameters), *indent([*_checks(graph, made), *opening, *body])]
+        forward += indent([f"return {return_expression(graph.outputs, names.text.__getitem__)}"])
     chunks = [
         _docstring(graph, stitches, host, name),
         _imports(graph, stitches, host, forward + methods),
-        *tables(graph, stitches),
+        *state_tables(graph, stitches),
         *[_part(part) for part in _needed_parts(graph, host)],
-        *([loader()] if stitches else []),
-        "\n".join([*constructor(graph, stitches, host, workspace), *indented(["", *forward, *methods])]),
+        *([loader_text()] if stitches else []),
+        "\n".join([*write_constructor(graph, stitches, host, workspace), *indent(["", *forward, *methods])]),
     ]
     return "\n".join(line.rstrip() for line in "\n\n".join(chunks).splitlines()) + "\n"
 
@@ -119,7 +120,7 @@ def _checks(graph: OpGraph, made: Signature) -> list[str]:
 
 
 def _opening(graph: OpGraph, made: Signature, parts: Sequence[BodySection], body: Sequence[str]) -> list[str]:
-    """What the statements take for granted: the kernels, and the device of the inputs."""
+    """Returns the lines that bind `kernels` and `device`, where the statements use them."""
     lines = []
     if any(line.lstrip().startswith("kernels.") for line in body):
         lines.append("kernels = load_kernels()")
@@ -200,10 +201,10 @@ def _part(name: str) -> str:
 
 @cache
 def _prelude() -> Mapping[str, str]:
-    """Source text of each function and class in `compiler/printing/prelude.py`, without importing it (it needs torch)."""
+    """Returns the source of each function and class in `compiler/printing/prelude.py`, without importing it: it needs torch."""
     text = Path(__file__).with_name("prelude.py").read_text(encoding="utf-8")
     parts = {}
-    for node in parsed(text).body:
+    for node in parse_module(text).body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             source = ast.get_source_segment(text, node)
             assert source is not None
@@ -213,8 +214,8 @@ def _prelude() -> Mapping[str, str]:
     return parts
 
 
-def loader() -> str:
-    """Source text of `load_kernels`, the same in every program that has kernels."""
+def loader_text() -> str:
+    """Returns the source text of `load_kernels`, the same in every program that has kernels."""
     return '''
 @functools.cache
 def load_kernels() -> SimpleNamespace:
@@ -255,7 +256,7 @@ def _workspace_method(size: int) -> list[str]:
 
 
 def _opaque(graph: OpGraph, reference: str, name: str, precision: str) -> dict[str, str | bytes]:
-    """The reference itself behind the program's interface."""
+    """Returns the files of a program that runs the reference's own source, for a reference that was not captured."""
     if "class Model" not in reference:
         raise BadInput(
             f"The reference cannot be captured ({graph.opaque}) and has no source file to run instead: give a .py file."
@@ -286,5 +287,5 @@ def load_reference() -> ModuleType:
 class ModelNew(load_reference().Model):  # type: ignore[misc]
     """The reference, unchanged."""
 '''
-    text = manifest(graph, (), (), (), reference=reference, name=name, precision=precision)
+    text = manifest_text(graph, (), (), (), reference=reference, name=name, precision=precision)
     return {"model_new.py": model, "reference.py": reference, "program.json": text}

@@ -1,4 +1,10 @@
-"""The signature of a program's forward, its return statement, and what must hold of the arguments (torch-free text)."""
+"""Writes the signature of a program's forward, its return statement, and its checks of constant arguments.
+
+Tensors keep their names; everything else is fixed at the value that was captured, and another value raises ValueError in the
+program. It makes text only and needs no torch.
+
+Where to look next: `compiler/printing/program.py` (checks of shapes and modes), `compiler/printing/idioms.py` (values as text).
+"""
 
 from __future__ import annotations
 
@@ -9,21 +15,22 @@ from typing import Any
 
 from stitchcuda.compiler.capture.dependencies import references
 from stitchcuda.compiler.capture.op_graph import Literal_, OpGraph, ValueRef
-from stitchcuda.compiler.printing.idioms import literal, quoted
+from stitchcuda.compiler.printing.idioms import literal, quote
 from stitchcuda.compiler.printing.variables import variable
 
 
 @dataclass
 class Signature:
-    """`parameters` as written after self; `opening` unpacks nested arguments and checks constants; `names` by value."""
+    """Parts of `forward`: `parameters` as written after self, `opening` the lines that unpack nested arguments and check
+    constants, `names` the variable of each input value."""
 
     parameters: list[str] = field(default_factory=list)
     opening: list[str] = field(default_factory=list)
     names: dict[str, str] = field(default_factory=dict)
 
 
-def signature(graph: OpGraph) -> Signature:
-    """Python's parameters for the captured call: tensors by name, everything else fixed at its captured value."""
+def make_signature(graph: OpGraph) -> Signature:
+    """Returns the signature of the captured call: tensors by name, everything else fixed at its captured value."""
     made = Signature()
     taken: set[str] = set()
     positional, named = graph.call["args"], graph.call["kwargs"]
@@ -61,7 +68,7 @@ def _parameter(made: Signature, name: str, item: Any, *, optional: bool) -> None
         made.parameters.append(f"{name}: object = {text}" if optional else f"{name}: object")
         if not (isinstance(item, float) and math.isnan(item)):
             compare = f"{name} is not {text}" if item is None or isinstance(item, bool) else f"{name} != {text}"
-            message = quoted(f"{name} is fixed at {text} in this program: optimize again for another value.")
+            message = quote(f"{name} is fixed at {text} in this program: optimize again for another value.")
             made.opening += [f"if {compare}:", f"    raise ValueError({message})"]
 
 
@@ -79,14 +86,14 @@ def _unpack(made: Signature, text: str, item: Any, label: str) -> None:
             _unpack(made, place, part, f"{label}_{key}")
 
 
-def returned(outputs: Any, name: Callable[[str], str]) -> str:
-    """The nested result as Python text."""
+def return_expression(outputs: Any, name: Callable[[str], str]) -> str:
+    """Returns the nested result as Python text; `name` gives the variable of a value."""
     if isinstance(outputs, dict):
-        return "{" + ", ".join(f"{quoted(key)}: {returned(part, name)}" for key, part in outputs.items()) + "}"
+        return "{" + ", ".join(f"{quote(key)}: {return_expression(part, name)}" for key, part in outputs.items()) + "}"
     if isinstance(outputs, list):
-        return "[" + ", ".join(returned(part, name) for part in outputs) + "]"
+        return "[" + ", ".join(return_expression(part, name) for part in outputs) + "]"
     if isinstance(outputs, tuple):
-        inner = ", ".join(returned(part, name) for part in outputs)
+        inner = ", ".join(return_expression(part, name) for part in outputs)
         return f"({inner},)" if len(outputs) == 1 else f"({inner})"
     return literal(outputs, name)
 

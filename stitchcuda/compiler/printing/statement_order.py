@@ -1,8 +1,11 @@
-"""The order of a program's statements: library operators and kernel calls, each after everything it depends on.
+"""Orders a program's statements: library operators and kernel calls, each after everything it depends on.
 
-A kernel call stands for the nodes between its inputs and its outputs. Nodes that nobody needs any more fall away; what a call
-and the nodes around it do to shared memory (BatchNorm's statistics, in-place writes) stays in the reference's order. It
-writes no text: `compiler/printing/program.py` prints what this returns.
+A kernel call stands for the nodes between its inputs and its outputs. Nodes whose results nothing needs any more are left out;
+accesses to shared memory of which one writes (BatchNorm's statistics, in-place operators) keep the reference's order. Otherwise
+statements come in the reference's order where the kernels allow it. It writes no text.
+
+Where to look next: `compiler/printing/program.py` (prints what this returns), `compiler/capture/dependencies.py` (what a node
+writes).
 """
 
 from __future__ import annotations
@@ -12,19 +15,19 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from stitchcuda.compiler.capture.dependencies import reads, references, roots, writes
+from stitchcuda.compiler.capture.dependencies import memory_owners, reads, references, writes
 from stitchcuda.compiler.capture.op_graph import Node, OpGraph
 from stitchcuda.compiler.lower.ir import Stitch
 from stitchcuda.state import TensorSpec
 
 
 class NotConvex(ValueError):
-    """A region cannot run as one kernel: something between two of its nodes is outside of it."""
+    """A region cannot run as one kernel: a node outside of it depends on one of its nodes and feeds another."""
 
 
 @dataclass(frozen=True)
 class KernelCall:
-    """One instance of a stitched region: `values` in the order of the kernel's arguments, `covered` nodes it stands for."""
+    """A call of one kernel. `values`: graph values in the order of its arguments; `covered`: the nodes that it replaces."""
 
     name: str
     stitch: Stitch
@@ -32,6 +35,7 @@ class KernelCall:
     covered: tuple[Node, ...]
 
     def of_role(self, *roles: str) -> tuple[str, ...]:
+        """Returns the values of arguments with these roles ("in", "out", "inout")."""
         arguments = self.stitch.kernel.arguments
         return tuple(value for value, argument in zip(self.values, arguments, strict=True) if argument.role in roles)
 
@@ -40,7 +44,7 @@ Unit = Node | KernelCall
 
 
 def schedule(graph: OpGraph, stitches: Sequence[Stitch] = ()) -> tuple[Unit, ...]:
-    """The statements of the program, in the reference's order wherever the kernels allow it.
+    """Returns the statements of the program, in the reference's order wherever the kernels allow it.
 
     Raises `NotConvex` for a region that cannot be one call, `ValueError` for a stitch that does not fit the graph.
     """
@@ -67,7 +71,7 @@ def schedule(graph: OpGraph, stitches: Sequence[Stitch] = ()) -> tuple[Unit, ...
         unit = pending.pop()
         if unit.name not in units:
             units[unit.name] = unit
-            for value in _taken(unit):
+            for value in _values_read(unit):
                 need(value)
     idle = [call for call in calls if call.name not in units]
     if idle:
@@ -75,18 +79,18 @@ def schedule(graph: OpGraph, stitches: Sequence[Stitch] = ()) -> tuple[Unit, ...
     return _sorted(graph, units, made)
 
 
-def _taken(unit: Unit) -> tuple[str, ...]:
+def _values_read(unit: Unit) -> tuple[str, ...]:
     return unit.of_role("in", "inout") if isinstance(unit, KernelCall) else reads(unit)
 
 
-def specs(graph: OpGraph) -> dict[str, TensorSpec]:
-    """Every value of the graph by name."""
+def specs_by_name(graph: OpGraph) -> dict[str, TensorSpec]:
+    """Returns the shape, dtype and strides of every value of the graph, by its name."""
     given = {spec.name: spec for spec in graph.inputs} | {entry.spec.name: entry.spec for entry in graph.state}
     return given | {output.name: output for node in graph.nodes for output in node.outputs}
 
 
 def _calls(graph: OpGraph, stitches: Sequence[Stitch]) -> list[KernelCall]:
-    known, owner = specs(graph), roots(graph)
+    known, owner = specs_by_name(graph), memory_owners(graph)
     producer = {output.name: node for node in graph.nodes for output in node.outputs}
     position = {node.name: index for index, node in enumerate(graph.nodes)}
     writers: dict[str, list[Node]] = defaultdict(list)
@@ -97,7 +101,7 @@ def _calls(graph: OpGraph, stitches: Sequence[Stitch]) -> list[KernelCall]:
     calls: list[KernelCall] = []
     for stitch in stitches:
         for index, values in enumerate(stitch.instances):
-            _fits(stitch, values, known)
+            _check_fit(stitch, values, known)
             call = KernelCall(f"{stitch.region}#{index}", stitch, values, ())
             given, updated = set(call.of_role("in", "inout")), {owner[value] for value in call.of_role("inout")}
             covered: dict[str, Node] = {}
@@ -124,7 +128,7 @@ def _calls(graph: OpGraph, stitches: Sequence[Stitch]) -> list[KernelCall]:
     return calls
 
 
-def _fits(stitch: Stitch, values: tuple[str, ...], known: dict[str, TensorSpec]) -> None:
+def _check_fit(stitch: Stitch, values: tuple[str, ...], known: dict[str, TensorSpec]) -> None:
     arguments = stitch.kernel.arguments
     if len(values) != len(arguments):
         raise ValueError(
@@ -134,13 +138,13 @@ def _fits(stitch: Stitch, values: tuple[str, ...], known: dict[str, TensorSpec])
         spec = known.get(value)
         if spec is None:
             raise ValueError(f"Region {stitch.region}: the graph has no value {value}.")
-        contract = (argument.shape, argument.dtype, relevant(argument.shape, argument.strides))
-        if contract != (spec.shape, spec.dtype, relevant(spec.shape, spec.strides)):
+        contract = (argument.shape, argument.dtype, relevant_strides(argument.shape, argument.strides))
+        if contract != (spec.shape, spec.dtype, relevant_strides(spec.shape, spec.strides)):
             raise ValueError(f"Region {stitch.region}: argument {argument.name} does not fit the value {value}.")
 
 
-def relevant(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
-    """The strides that matter: those of dimensions longer than 1, and none of an empty tensor."""
+def relevant_strides(shape: tuple[int, ...], strides: tuple[int, ...]) -> tuple[int, ...]:
+    """Returns the strides that matter: those of dimensions longer than 1, and none of an empty tensor."""
     return () if 0 in shape else tuple(stride for size, stride in zip(shape, strides, strict=True) if size > 1)
 
 
@@ -149,7 +153,7 @@ def _sorted(graph: OpGraph, units: dict[str, Unit], made: dict[str, KernelCall])
     producer = {output.name: node for node in graph.nodes for output in node.outputs}
     before: dict[str, set[str]] = {name: set() for name in units}
     for unit in units.values():
-        for value in _taken(unit):
+        for value in _values_read(unit):
             if value in made:
                 before[unit.name].add(made[value].name)
             elif value in producer:
@@ -188,8 +192,8 @@ def _sorted(graph: OpGraph, units: dict[str, Unit], made: dict[str, KernelCall])
 def _keep_memory_order(
     graph: OpGraph, units: dict[str, Unit], made: dict[str, KernelCall], before: dict[str, set[str]]
 ) -> None:
-    """Adds to `before` what shared memory demands: accesses of which one writes keep the reference's order."""
-    original, owner = roots(graph), {}
+    """Adds to `before` the order of accesses to the same memory: where one of two writes, they keep the reference's order."""
+    original, owner = memory_owners(graph), {}
     for spec in (*graph.inputs, *(entry.spec for entry in graph.state)):
         owner[spec.name] = spec.name
     for node in graph.nodes:

@@ -1,7 +1,9 @@
-"""Readable names for a program's values: a submodule's result takes its name, a name is bound again once its value is dead.
+"""Names the values of a program readably: a submodule's result takes its name, `added` is a sum.
 
-Rebinding frees memory as early as eager does. Names depend on the graph and the order of statements only, so the same program
-is always printed the same way.
+A name is bound again once nothing reads its value any more, which frees memory as early as eager does. Names depend on the
+graph and the order of statements only, so the same program is always printed the same way.
+
+Where to look next: `compiler/printing/statement_order.py` (the order), `compiler/printing/forward_body.py` (the statements).
 """
 
 from __future__ import annotations
@@ -34,14 +36,17 @@ _FOREVER = math.inf
 
 
 def variable(text: str) -> str:
-    """A legal Python name that hides nothing."""
+    """Returns `text` as a Python name that is no keyword, builtin or name that programs use."""
     name = re.sub(r"\W", "_", text).strip("_").lower() or "value"
     name = f"v{name}" if name[0].isdigit() else name
     return f"{name}_" if name in _RESERVED else name
 
 
 def state_expression(key: str, keys: Sequence[str]) -> str:
-    """Where a state tensor lives in the program. A numbered child of a module with other children stays an attribute."""
+    """Returns the expression of a state tensor: `blocks.0.norm.weight` becomes `self.blocks[0].norm.weight`.
+
+    A numbered child of a module that has other children too is an attribute: `getattr(self.blocks, "0")`.
+    """
     path, _, name = key.rpartition(".")
     text, walked = "self", ""
     for part in path.split(".") if path else ():
@@ -61,7 +66,7 @@ def state_expression(key: str, keys: Sequence[str]) -> str:
 
 
 class Variables:
-    """Names for the values of scheduled units. `place(i)` must be called once per unit, in order."""
+    """Names for the values of scheduled units. `name_results` must be called once per unit, in order."""
 
     def __init__(self, graph: OpGraph, units: Sequence[Unit], arguments: Mapping[str, str]) -> None:
         keys = [key for entry in graph.state for key in (entry.key, *entry.tied)]
@@ -74,7 +79,7 @@ class Variables:
         self._owner = {name: value for value, name in arguments.items()}
 
     def reserve(self, names: Iterable[str]) -> None:
-        """Names that something else has bound for good."""
+        """Marks names as bound until the end, so that no value takes them."""
         self._busy |= dict.fromkeys(names, _FOREVER)
 
     def _last_uses(self, units: Sequence[Unit]) -> dict[str, float]:
@@ -91,8 +96,8 @@ class Variables:
                 last[value] = max(last.get(value, position), position)
         return last
 
-    def place(self, position: int, unit: Unit) -> list[str]:
-        """Names the unit's results; returns the names it binds, `_` for results that nobody uses."""
+    def name_results(self, position: int, unit: Unit) -> list[str]:
+        """Names the results of the unit at `position`; returns the names that it binds, `_` for results that are not used."""
         if isinstance(unit, KernelCall):
             producer = {output.name: node for node in unit.covered for output in node.outputs}
             bound = unit.of_role("out")
@@ -110,8 +115,8 @@ class Variables:
             names.append(self._bind(output.name, suggestion, position, position))
         return names
 
-    def dead(self, position: int) -> list[tuple[str, str]]:
-        """(name, value) of bound names whose value nobody reads after this unit."""
+    def dead_names(self, position: int) -> list[tuple[str, str]]:
+        """Returns (name, value) of each bound name whose value no unit after this position reads."""
         return [(name, self._owner[name]) for name, last in self._busy.items() if last <= position and name in self._owner]
 
     def _base(self, node: Node, free_until: int) -> str:
@@ -136,6 +141,6 @@ class Variables:
 
 
 def in_place(node: Node) -> bool:
-    """Whether the node returns the very tensor that it writes (`add_`), unlike BatchNorm with its statistics."""
+    """Whether the node returns the tensor that it writes (`add_`). BatchNorm, which writes its statistics, does not."""
     written = writes(node)
     return bool(written) and len(node.outputs) == 1 and node.aliases == written[0] and base_name(node.op).endswith("_")

@@ -1,4 +1,5 @@
-"""Which operators run as one kernel, and what that is predicted to save: cutting the graph, and the cost model.
+"""Decides which operators run as one kernel, and predicts the time that this saves.
 
-Where to look next: `compiler/regions/partition.py`, then `compiler/regions/cost.py`.
+Where to look next: `compiler/regions/partition.py` (what is fused), `compiler/regions/cost.py` (predicted times),
+`compiler/regions/floor.py` (speed of light).
 """

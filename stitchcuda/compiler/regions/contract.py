@@ -1,7 +1,9 @@
-"""The border of several regions taken together: which tensors come in, which must come out, and the operators between.
+"""Finds the inputs, outputs and operators of several regions taken together: what a task's kernels have to replace.
 
-This is the contract of a task whose fusion boundary holds more than one region. Views that lie wholly between them belong to
-it. Pure functions of the captured graph; `compiler/regions/partition.py` cuts the regions.
+A task whose fusion boundary holds more than one region shows this to whoever writes its kernels. Views that are made and read
+only inside belong to it. All functions are pure.
+
+Where to look next: `compiler/regions/partition.py` (cuts the regions), `engineers/prompt.py` (shows the contract).
 """
 
 from __future__ import annotations
@@ -18,15 +20,18 @@ from stitchcuda.state import Region, TensorSpec
 
 @dataclass(frozen=True)
 class TaskContract:
-    """Contracts of the first instance. `listing`: one operator a line, `name = op(arguments)  # shape dtype`."""
+    """Contract of a task's first instances. `listing`: a line per operator, `name = op(arguments)  # shape dtype`."""
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     listing: str
 
 
-def border(graph: OpGraph, regions: Sequence[Region]) -> TaskContract:
-    """The border of the first instances of `regions`, in execution order. Parameters are inputs by their state_dict key."""
+def task_contract(graph: OpGraph, regions: Sequence[Region]) -> TaskContract:
+    """Returns the contract of the first instances of `regions`. Parameters are inputs, named `self.` and their state_dict key.
+
+    `regions` are in execution order, and so is the listing.
+    """
     inside = {name for region in regions if region.nodes for name in region.nodes[0]}
     users: dict[str, set[str]] = {}
     for node in graph.nodes:
@@ -34,7 +39,7 @@ def border(graph: OpGraph, regions: Sequence[Region]) -> TaskContract:
             users.setdefault(value, set()).add(node.name)
     made = {spec.name for node in graph.nodes if node.name in inside for spec in node.outputs}
     returned = set(references(graph.outputs)) | {mutation.value for mutation in graph.mutations}
-    for node in graph.nodes:               # a view between: of what is made inside, and read nowhere else
+    for node in graph.nodes:               # a view belongs inside if it is of a tensor made inside and is read nowhere else
         own = {spec.name for spec in node.outputs}
         readers = set().union(*(users.get(name, set()) for name in own)) if own else set()
         between = node.name not in inside and node.aliases in made and readers and not own & returned
@@ -60,7 +65,7 @@ def border(graph: OpGraph, regions: Sequence[Region]) -> TaskContract:
 
 
 def _leads_inside(name: str, graph: OpGraph, users: dict[str, set[str]], inside: set[str]) -> bool:
-    """Whether a node is one of those inside, or a view whose every reader is."""
+    """Whether the node named `name` is inside, or is a view that only nodes inside read."""
     if name in inside:
         return True
     node = next(node for node in graph.nodes if node.name == name)

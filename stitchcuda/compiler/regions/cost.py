@@ -1,6 +1,6 @@
-"""Predicted times on a device, from bytes, flops and launches: eager, with regions stitched, as a CUDA graph, and the floor.
+"""Predicts milliseconds on a device from bytes, flops and launches: eager, with kernels of ours, as a CUDA graph.
 
-The model is a two-clock pipeline. The host issues operators one after another; the device runs each once it was issued and its
+The model has two clocks. The host issues operators one after another; the device runs each once it was issued and its
 predecessor has ended:
 
     device time of an operator = fixed time + max(bytes / (bandwidth * its share), flops / (matrix rate * its share))
@@ -8,9 +8,11 @@ predecessor has ended:
     host clock                 += the operator's share of launch_us
 
 so a program of many small operators costs what the host costs, a program of large ones what the device costs, and removing a
-launch saves little where the device is the bottleneck. Shares and fixed times: `compiler/regions/operator_rates.py`; ceilings:
-`DeviceFacts`, which are reached rates, not data sheets'. Nothing is measured here. Where to look next:
-`compiler/regions/floor.py`, the speed of light.
+launch saves little where the device is the bottleneck. Ceilings are those of `DeviceFacts`, which are reached rates and not
+data sheets'. Nothing is measured here.
+
+Where to look next: `compiler/regions/operator_rates.py` (shares and fixed times), `compiler/regions/operator_work.py` (bytes,
+flops, launches), `compiler/regions/floor.py` (speed of light).
 """
 
 from __future__ import annotations
@@ -23,15 +25,16 @@ from stitchcuda.compiler.capture.op_graph import Node, OpGraph
 from stitchcuda.compiler.lower.value_flow import Flow
 from stitchcuda.compiler.regions import operator_rates
 from stitchcuda.compiler.regions.floor import matrix_rate, program_floor
-from stitchcuda.compiler.regions.operator_work import OperatorWork, read_bytes, touched, work_of
+from stitchcuda.compiler.regions.operator_work import OperatorWork, bytes_touched, read_bytes, work_of
 from stitchcuda.state import DeviceFacts, Precision, Region
 
 ROW_OPERATORS = ("norm", "softmax", "sum", "mean", "var", "std", "amax", "amin", "prod", "pool", "logsumexp")
+Instance = tuple[Region, tuple[str, ...]]  # a region, and the nodes of one of its instances
 
 
 @dataclass(frozen=True)
 class IssuedWork:
-    """One thing that the host issues: microseconds on the host and on the device, and how many kernels it launches."""
+    """An operator or kernel call that the host issues: microseconds on host and device, and how many kernels it launches."""
 
     host_us: float
     device_us: float
@@ -40,7 +43,7 @@ class IssuedWork:
 
 @dataclass(frozen=True)
 class StitchedKernel:
-    """One kernel of ours in a program: the captured nodes whose place it takes, and what one call of it costs."""
+    """A generated or hand-written kernel in a program: the captured nodes that it replaces, and what one call of it costs."""
 
     nodes: frozenset[str]
     unit: IssuedWork
@@ -48,32 +51,36 @@ class StitchedKernel:
 
 @dataclass(frozen=True)
 class Cost:
-    """Milliseconds of one call, and of the device's work in it. In a CUDA graph a call can be shorter than that work, which
-    counts for each kernel the gap to the next one on a busy stream."""
+    """Milliseconds of one call (`ms`) and of the device's work in it (`device_ms`).
+
+    In a CUDA graph `ms` can be the smaller: `device_ms` counts after each kernel the gap to the next one on a busy stream.
+    """
 
     ms: float
     device_ms: float
 
 
 def eager_ms(graph: OpGraph, regions: Sequence[Region], device: DeviceFacts) -> float:
-    """One eager call, operator by operator. 0 for a program that could not be captured."""
+    """Predicts one eager call, operator by operator. 0 for a program that could not be captured."""
     return program_ms(graph, regions, (), device)
 
 
 def program_ms(graph: OpGraph, regions: Sequence[Region], kept: Collection[str], device: DeviceFacts) -> float:
-    """One call of the program in which the regions with ids in `kept` are kernels of ours."""
-    return call_cost(graph, _of_regions(regions, kept, device), device).ms
+    """Predicts one call of the program in which the regions with ids in `kept` run as generated kernels."""
+    return call_cost(graph, _kernels_of_regions(regions, kept, device), device).ms
 
 
 def graph_ms(graph: OpGraph, regions: Sequence[Region], kept: Collection[str], device: DeviceFacts) -> float:
-    """The same program replayed as a CUDA graph: the device's time alone, one launch, and a copy of every input."""
-    return call_cost(graph, _of_regions(regions, kept, device), device, replayed=True).ms
+    """Predicts the same program replayed as a CUDA graph: the device's time, one launch, and a copy of every input."""
+    return call_cost(graph, _kernels_of_regions(regions, kept, device), device, replayed=True).ms
 
 
 def call_cost(graph: OpGraph, kernels: Iterable[StitchedKernel], device: DeviceFacts, *, replayed: bool = False) -> Cost:
-    """One call of the program with these kernels in it and torch's operators for all other nodes, issued one by one or
-    `replayed` as one CUDA graph."""
-    units = list(_units(graph, kernels, device))
+    """Predicts one call of the program with these kernels, and torch's operators for all other nodes.
+
+    They are issued one after another, or with `replayed` all at once as a CUDA graph.
+    """
+    units = list(_issued_units(graph, kernels, device))
     launched = [unit for unit in units if unit.launches]
     busy = sum(unit.device_us for unit in launched)
     if not replayed:
@@ -84,15 +91,16 @@ def call_cost(graph: OpGraph, kernels: Iterable[StitchedKernel], device: DeviceF
                 clock = max(clock, host) + unit.device_us
         return Cost(max(host, clock) / 1e3, busy / 1e3)
     inner = sum(max(unit.device_us - unit.launches * operator_rates.GRAPH_GAP_US, 0.5 * unit.device_us) for unit in launched)
-    copies = sum(operator_rates.POINTWISE.fixed_us + 2 * touched(spec) / (device.bandwidth_gbs * 1e3) for spec in graph.inputs)
+    bandwidth, fixed_us = device.bandwidth_gbs * 1e3, operator_rates.POINTWISE.fixed_us
+    copies = sum(fixed_us + 2 * bytes_touched(spec) / bandwidth for spec in graph.inputs)
     issued = len(graph.inputs) * operator_rates.POINTWISE.host * device.launch_us + operator_rates.REPLAY_US
     return Cost(max(inner + copies, issued) / 1e3, (busy + copies) / 1e3)
 
 
-def stitched(
+def kernels_of_tasks(
     graph: OpGraph, tasks: Iterable[Sequence[Region]], device: DeviceFacts, precision: Precision = "reference"
 ) -> list[StitchedKernel]:
-    """The kernels of tasks that each replace these regions together.
+    """Returns the kernels of `tasks`; each task is the list of regions that it replaces together.
 
     A task of one region is one kernel for each of its instances, as the built-in engineer writes it. Which kernels a task of
     several regions consists of is not known: it was written by hand. They are taken at their best: instances that hand
@@ -102,7 +110,7 @@ def stitched(
     made, flow = [], Flow(graph)
     for regions in tasks:
         places = [(region, nodes) for region in regions if region.kind != "view" for nodes in region.nodes]
-        for group in _joined(flow, places) if len(regions) > 1 else [[place] for place in places]:
+        for group in _group_instances(flow, places) if len(regions) > 1 else [[place] for place in places]:
             (region, _), names = group[0], frozenset(name for _, nodes in group for name in nodes)
             moved = region.fused_bytes / len(region.nodes) if len(group) == 1 else _border_bytes(flow, names)
             inside = [(node, work_of(flow, node)) for node in graph.nodes if node.name in names]
@@ -111,20 +119,20 @@ def stitched(
                 _matrix_us(work, node, device, precision) / operator_rates.rate_of(node.op).flops for node, work in products
             )
             operators = [node.op for node, _ in inside]
-            made.append(StitchedKernel(names, _own(operators, moved, device, matrix_us)))
+            made.append(StitchedKernel(names, _own_kernel(operators, moved, device, matrix_us)))
     return made
 
 
 def graph_saving_ms(graph: OpGraph, regions: Sequence[Region], kept: Collection[str], device: DeviceFacts) -> float:
-    """What replaying the program as a CUDA graph saves; negative where the copies of inputs cost more than the launches."""
+    """Predicts what a CUDA graph saves; negative where the copies of inputs cost more than the launches."""
     return program_ms(graph, regions, kept, device) - graph_ms(graph, regions, kept, device)
 
 
 def saving_ms(region: Region, device: DeviceFacts) -> float:
-    """What a region's kernel saves of device time: operator by operator in eager, against one kernel per instance.
+    """Predicts the device time that a region's kernel saves: eager operators against one kernel per instance.
 
-    Bytes are shared out evenly over the operators. Never negative, and 0 for regions that stay library operators. In context
-    (a host-bound program saves its launches on the host instead) see the difference of two `program_ms`.
+    Bytes are shared out evenly over the operators. Never negative, and 0 for regions that stay library operators. For the
+    saving within a whole program (which may be on the host) subtract two `program_ms`.
     """
     if region.kind != "fusible":
         return 0.0
@@ -133,17 +141,16 @@ def saving_ms(region: Region, device: DeviceFacts) -> float:
     each = region.eager_bytes / count / len(running)
     half = any(spec.dtype in ("float16", "bfloat16") for spec in region.outputs)
     eager = sum(rate.fixed_us + each / (bandwidth * (rate.half if half else rate.bandwidth)) for rate in running)
-    return max(eager - _own_region(region, device).device_us, 0.0) * count / 1e3
+    return max(eager - _own_region_kernel(region, device).device_us, 0.0) * count / 1e3
 
 
 def floor_ms(graph: OpGraph, device: DeviceFacts, precision: Precision = "reference") -> float:
-    """Speed of light of the whole program in milliseconds (`compiler/regions/floor.py`). 0 for one that could not be
-    captured."""
+    """Returns the speed of light of the whole program (`compiler/regions/floor.py`). 0 if it could not be captured."""
     return program_floor(graph, device, precision).ms
 
 
-def _units(graph: OpGraph, kernels: Iterable[StitchedKernel], device: DeviceFacts) -> Iterator[IssuedWork]:
-    """What the host issues, in the graph's order; a kernel of ours in the place of its first node."""
+def _issued_units(graph: OpGraph, kernels: Iterable[StitchedKernel], device: DeviceFacts) -> Iterator[IssuedWork]:
+    """Yields what the host issues, in the graph's order; a kernel comes at the place of its first node."""
     flow = Flow(graph)
     owner = {name: kernel for kernel in kernels for name in kernel.nodes}
     begun: set[frozenset[str]] = set()
@@ -162,27 +169,27 @@ def _units(graph: OpGraph, kernels: Iterable[StitchedKernel], device: DeviceFact
             yield IssuedWork(operator_rates.VIEW_HOST * device.launch_us, 0.0, 0)
 
 
-def _of_regions(regions: Sequence[Region], kept: Collection[str], device: DeviceFacts) -> list[StitchedKernel]:
-    """One kernel for each instance of the regions with ids in `kept`, as the built-in engineer writes them."""
-    own = [(region, _own_region(region, device)) for region in regions if region.id in kept]
+def _kernels_of_regions(regions: Sequence[Region], kept: Collection[str], device: DeviceFacts) -> list[StitchedKernel]:
+    """Returns a kernel for each instance of the regions with ids in `kept`, as the built-in engineer writes them."""
+    own = [(region, _own_region_kernel(region, device)) for region in regions if region.id in kept]
     return [StitchedKernel(frozenset(nodes), unit) for region, unit in own for nodes in region.nodes]
 
 
-def _own_region(region: Region, device: DeviceFacts) -> IssuedWork:
-    """One call of a region's kernel."""
-    return _own(region.operators, region.fused_bytes / len(region.nodes), device)
+def _own_region_kernel(region: Region, device: DeviceFacts) -> IssuedWork:
+    """Returns the cost of one call of a region's kernel."""
+    return _own_kernel(region.operators, region.fused_bytes / len(region.nodes), device)
 
 
-def _own(operators: Sequence[str], moved: float, device: DeviceFacts, matrix_us: float = 0.0) -> IssuedWork:
-    """One call of a kernel of ours that moves so many bytes and whose products need `matrix_us` by themselves."""
+def _own_kernel(operators: Sequence[str], moved: float, device: DeviceFacts, matrix_us: float = 0.0) -> IssuedWork:
+    """Returns the cost of one kernel that moves `moved` bytes and whose products need `matrix_us` by themselves."""
     rows = any(word in op for op in operators for word in ROW_OPERATORS)
     rate = operator_rates.OWN_ROWS if rows else operator_rates.OWN_POINTWISE
     moved_us = moved / (device.bandwidth_gbs * 1e3 * rate.bandwidth)
     return IssuedWork(rate.host * device.launch_us, rate.fixed_us + max(moved_us, matrix_us), 1)
 
 
-def _joined(flow: Flow, places: Sequence[tuple[Region, tuple[str, ...]]]) -> list[list[tuple[Region, tuple[str, ...]]]]:
-    """Instances of regions in groups that hand tensors to each other, through views or not; in the order of `places`."""
+def _group_instances(flow: Flow, places: Sequence[Instance]) -> list[list[Instance]]:
+    """Groups the instances that pass tensors to each other, directly or through views; in the order of `places`."""
     group = list(range(len(places)))
     maker = {name: at for at, (_, nodes) in enumerate(places) for name in nodes}
     for at, (_, nodes) in enumerate(places):
@@ -195,14 +202,14 @@ def _joined(flow: Flow, places: Sequence[tuple[Region, tuple[str, ...]]]) -> lis
 
 
 def _border_bytes(flow: Flow, names: Collection[str]) -> int:
-    """Bytes that one kernel in the place of these nodes reads from other nodes, and writes for them, each tensor once."""
+    """Counts the bytes that a kernel replacing these nodes reads from other nodes and writes for them, each tensor once."""
     read: dict[str, dict[str, int]] = {}
     for node in (node for node in flow.graph.nodes if node.name in names and not flow.is_view(node)):
         for value in references((node.args, node.kwargs)):
             made = flow.producer.get(flow.base(value)) if value in flow.specs else None
             if value in flow.specs and (made is None or made[0].name not in names):
                 read.setdefault(flow.base(value), {})[value] = read_bytes(flow, node, value)
-    whole = sum(min(sum(parts.values()), touched(flow.specs[base])) for base, parts in read.items())
+    whole = sum(min(sum(parts.values()), bytes_touched(flow.specs[base])) for base, parts in read.items())
     wanted = {flow.base(value) for value in flow.results if value in flow.specs}
     for node in flow.graph.nodes:
         if node.name not in names and not flow.is_view(node):
@@ -210,11 +217,11 @@ def _border_bytes(flow: Flow, names: Collection[str]) -> int:
     inside = [flow.nodes[name] for name in names]
     written = {spec.name for node in inside if not flow.is_view(node) for spec in node.outputs if spec.name in wanted}
     written.update(value for node in inside for value in writes(node))
-    return whole + sum(touched(flow.specs[value]) for value in written)
+    return whole + sum(bytes_touched(flow.specs[value]) for value in written)
 
 
 def _live_views(flow: Flow, stitched: Collection[str]) -> set[str]:
-    """Views that somebody outside of the stitched regions still reads."""
+    """Returns the views that the program returns or a node outside of the `stitched` nodes reads."""
     live: set[str] = set()
     for node in reversed(flow.graph.nodes):
         if node.name in stitched or not flow.is_view(node):
@@ -229,7 +236,7 @@ def _live_views(flow: Flow, stitched: Collection[str]) -> set[str]:
 
 
 def _host_us(work: OperatorWork, node: Node, device: DeviceFacts) -> float:
-    """Recurrent layers launch from C++ inside one operator; other operators' launches are part of their measured share."""
+    """Returns the host time of one operator. A recurrent layer (over 10 launches) adds 0.3 `launch_us` per launch."""
     inner = 0.3 * work.launches if work.launches > 10 else 0.0
     return (operator_rates.rate_of(node.op).host + inner) * device.launch_us
 
@@ -248,5 +255,5 @@ def _device_us(work: OperatorWork, node: Node, device: DeviceFacts) -> float:
 
 
 def _matrix_us(work: OperatorWork, node: Node, device: DeviceFacts, precision: Precision = "reference") -> float:
-    """Flops over the device's matrix rate."""
+    """Returns the microseconds of an operator's flops at the device's matrix rate."""
     return 1e6 * work.flops / (matrix_rate(node.op, node.outputs[0].dtype, device, precision) or 1e12)

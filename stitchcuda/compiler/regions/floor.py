@@ -1,11 +1,13 @@
-"""Speed of light: the time below which no program with the same algorithm goes, for one region and for the whole program.
+"""Computes the speed of light: the time below which no program with the same algorithm can go, per region and in all.
 
     floor = max(compulsory bytes / bandwidth, flops of products / matrix rate, launches * the least a launch takes)
 
-Pure functions of the captured graph and `DeviceFacts`, whose ceilings are reached rates; `DeviceFacts.measured` says whether
-they were measured. Fusing regions with each other removes bytes that a region alone needs, so the program's floor is below the
-sum over its regions. Nothing is predicted here: see `compiler/regions/cost.py`. The verifier's own refusal is
-`verify/integrity/speed_of_light.py`.
+All functions are pure: they take the captured graph and `DeviceFacts`, whose ceilings are reached rates;
+`DeviceFacts.measured` says whether they were measured. Fusing regions with each other removes bytes that a region alone needs,
+so the program's floor is below the sum over its regions. Nothing is predicted here, and no program is refused.
+
+Where to look next: `compiler/regions/cost.py` (predictions), `verify/integrity/speed_of_light.py` (refuses results that are
+faster than possible).
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from stitchcuda.compiler.capture.op_graph import OpGraph
 from stitchcuda.compiler.lower.dtypes import size_of
 from stitchcuda.compiler.lower.value_flow import Flow
 from stitchcuda.compiler.regions import operator_rates
-from stitchcuda.compiler.regions.operator_work import MATRIX, touched, work_of
+from stitchcuda.compiler.regions.operator_work import MATRIX, bytes_touched, work_of
 from stitchcuda.state import DeviceFacts, Precision, Region
 
 Binding = Literal["bandwidth", "matrix rate", "launch", "nothing"]
@@ -31,7 +33,7 @@ _FASTER: dict[Precision, str] = {"tf32": "tf32", "fp16": "float16", "bf16": "bfl
 
 @dataclass(frozen=True)
 class Floor:
-    """Milliseconds that each ceiling alone would need."""
+    """Milliseconds that each ceiling (bandwidth, matrix rate, launches) alone would need; `ms` is the largest."""
 
     bytes_ms: float = 0.0
     matrix_ms: float = 0.0
@@ -43,7 +45,7 @@ class Floor:
 
     @property
     def binds(self) -> Binding:
-        """The ceiling that sets it."""
+        """The ceiling that needs most time."""
         if self.ms == 0.0:
             return "nothing"
         if self.ms == self.launch_ms:
@@ -55,7 +57,7 @@ class Floor:
 
 
 def region_floor(region: Region, device: DeviceFacts, precision: Precision = "reference") -> Floor:
-    """All instances of a region, each as one kernel: every tensor crosses the region's border once. Nothing for views."""
+    """Returns the floor of all instances of a region, each run as one kernel. Zero for views and opaque regions."""
     if region.kind in ("view", "opaque"):
         return Floor()
     products = [op for op in region.operators if base_name(op) in MATRIX]
@@ -70,8 +72,10 @@ def region_floor(region: Region, device: DeviceFacts, precision: Precision = "re
 
 
 def program_floor(graph: OpGraph, device: DeviceFacts, precision: Precision = "reference") -> Floor:
-    """The whole program as one kernel: every input, parameter that is used, and result crosses memory once; products run at
-    the matrix rate. Nothing for a program that could not be captured."""
+    """Returns the floor of the whole program, run as one kernel.
+
+    Every input, used parameter and result crosses memory once; products run at the matrix rate. Zero if it was not captured.
+    """
     if graph.opaque:
         return Floor()
     flow = Flow(graph)
@@ -92,15 +96,16 @@ def program_floor(graph: OpGraph, device: DeviceFacts, precision: Precision = "r
     )
 
 
-def floors(regions: Sequence[Region], device: DeviceFacts, precision: Precision = "reference") -> dict[str, Floor]:
-    """By region id. Their sum is what this cut of the program can reach at best, kernel after kernel."""
+def region_floors(regions: Sequence[Region], device: DeviceFacts, precision: Precision = "reference") -> dict[str, Floor]:
+    """Returns each region's floor by its id. Their sum is the best that this cut of the program can reach, kernel by kernel."""
     return {region.id: region_floor(region, device, precision) for region in regions}
 
 
 def matrix_rate(op: str, dtype: str, device: DeviceFacts, precision: Precision = "reference") -> float:
-    """Flops per second of a product with results of `dtype`; 0 for a device without any rate.
+    """Returns the flops per second of a product with results of `dtype`; 0 for a device without any rate.
 
-    fp32 convolutions run in TF32 and fp32 products do not: torch's defaults. A `precision` that allows less makes both faster.
+    fp32 convolutions run in TF32 and fp32 products do not: torch's defaults. A `precision` of "tf32", "fp16" or
+    "bf16" uses that type's rate for both.
     """
     if dtype == "float32":
         dtype = _FASTER.get(precision) or ("tf32" if base_name(op).startswith("conv") else dtype)
@@ -113,10 +118,10 @@ def _ms(amount: float, rate: float) -> float:
 
 
 def _needed_bytes(flow: Flow, name: str) -> int:
-    """Bytes of a given tensor that the program has to read: all of it, unless it is only looked up by index."""
+    """Counts the bytes of an input or parameter that the program has to read: all, unless it is only looked up by index."""
     spec = flow.specs[name]
     readers = flow.readers.get(name, [])
     lookups = [node for node in readers if base_name(node.op) in ("embedding", "index_select", "gather", "embedding_bag")]
     if readers and len(lookups) == len(readers):
-        return min(touched(spec), sum(out.elements * size_of(out.dtype) for node in lookups for out in node.outputs))
-    return touched(spec)
+        return min(bytes_touched(spec), sum(out.elements * size_of(out.dtype) for node in lookups for out in node.outputs))
+    return bytes_touched(spec)

@@ -1,7 +1,10 @@
-"""Groups of nodes that will run as one, and whether joining some of them would tie a knot.
+"""Keeps groups of nodes that will run as one, and says whether joining some of them would make a cycle.
 
-The order that must be kept is `order.dependencies`: data, and accesses to the same memory. It knows nothing of operators or
-kernels; `compiler/regions/partition.py` decides what to join.
+Nodes can be joined when no path of dependencies leaves them and comes back. The dependencies are data, and accesses to the
+same memory where one writes. It knows nothing of operators or kernels.
+
+Where to look next: `compiler/capture/dependencies.py` (the order to keep), `compiler/regions/partition.py` (decides what to
+join).
 """
 
 from __future__ import annotations
@@ -13,15 +16,15 @@ from stitchcuda.compiler.capture.op_graph import OpGraph
 
 
 class Groups:
-    """A partition of the graph's nodes. `of` says which group a node is in, `members` lists each group in graph order.
+    """A partition of the graph's nodes. `group_of` says which group a node is in, `members` lists each group in graph order.
 
-    `views` run nothing: what they pass on is taken to go straight from maker to reader.
+    `views` run no kernel: a dependency through a view counts as one from the view's maker to the view's reader.
     """
 
     def __init__(self, graph: OpGraph, views: frozenset[str] = frozenset()) -> None:
-        self.of: dict[str, int] = {node.name: i for i, node in enumerate(graph.nodes)}
+        self.group_of: dict[str, int] = {node.name: i for i, node in enumerate(graph.nodes)}
         self.members: dict[int, tuple[str, ...]] = {i: (node.name,) for i, node in enumerate(graph.nodes)}
-        self._place: dict[str, int] = dict(self.of)
+        self._place: dict[str, int] = dict(self.group_of)
         self._order = [node.name for node in graph.nodes]
         self._after: dict[str, list[str]] = {node.name: [] for node in graph.nodes}
         direct: dict[str, set[str]] = {}
@@ -32,7 +35,7 @@ class Groups:
         self._next = len(self._order)
         self._lowest = list(range(len(self._order)))
 
-    def convex(self, nodes: Sequence[str]) -> bool:
+    def is_convex(self, nodes: Sequence[str]) -> bool:
         """Whether no path of dependencies leaves these nodes and comes back, other groups taken as a whole."""
         inside = set(nodes)
         last = max(self._place[name] for name in nodes)
@@ -42,8 +45,8 @@ class Groups:
             for later in self._after[stack.pop()]:
                 if later in inside:
                     continue
-                group = self.of[later]
-                # nothing that follows `later`, in whatever group, starts before the end of the nodes asked about
+                group = self.group_of[later]
+                # skip groups after which everything starts behind the last of `nodes`: no path can come back from there
                 if group in seen or self._lowest[self._place[later]] > last:
                     continue
                 seen.add(group)
@@ -56,19 +59,19 @@ class Groups:
         return True
 
     def join(self, nodes: Sequence[str]) -> int:
-        """Makes the nodes one group; groups that lose nodes to it vanish or shrink. Returns its number."""
+        """Makes the nodes one group and returns its number. Groups that lose nodes to it shrink or disappear."""
         group = self._next
         self._next += 1
         inside = set(nodes)
-        for old in {self.of[name] for name in nodes}:
+        for old in {self.group_of[name] for name in nodes}:
             rest = tuple(name for name in self.members.pop(old) if name not in inside)
             if rest:
                 self.members[old] = rest
         self.members[group] = tuple(sorted(inside, key=self._place.__getitem__))
         for name in inside:
-            self.of[name] = group
+            self.group_of[name] = group
         low = len(self._order)
         for place in range(len(self._order) - 1, -1, -1):
-            low = min(low, self._place[self.members[self.of[self._order[place]]][0]])
+            low = min(low, self._place[self.members[self.group_of[self._order[place]]][0]])
             self._lowest[place] = low
         return group

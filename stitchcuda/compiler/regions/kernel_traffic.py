@@ -1,7 +1,9 @@
-"""How many bytes a kernel moves when each element it touches crosses the memory bus once.
+"""Counts the bytes that a kernel moves when each element it touches crosses the memory bus once.
 
-Compulsory traffic only: caches, sectors and second passes over a row are left out. Flops and launches are in
-`compiler/regions/operator_work.py`.
+This is compulsory traffic only: caches, sectors and second passes over a row are left out.
+
+Where to look next: `compiler/regions/operator_work.py` (bytes, flops and launches of eager operators),
+`compiler/regions/partition.py` (joins operators only where this does not grow).
 """
 
 from __future__ import annotations
@@ -13,12 +15,12 @@ from stitchcuda.compiler.lower.ir import Argument, Kernel
 
 
 def kernel_bytes(kernel: Kernel) -> int:
-    """Bytes read and written by one launch; an argument that is updated in place counts twice."""
+    """Counts the bytes read and written by one launch; an argument that is updated in place counts twice."""
     return sum(argument_bytes(kernel, argument) for argument in kernel.arguments)
 
 
 def argument_bytes(kernel: Kernel, argument: Argument) -> int:
-    """Bytes of one argument's elements that the kernel touches."""
+    """Counts the bytes of one argument that the kernel reads and writes, each element once per direction."""
     loads = {(step.strides, step.offset) for step in kernel.steps if step.fn == "load" and step.args[0] == argument.name}
     stores = {(store.strides, store.offset) for store in kernel.stores if store.argument == argument.name}
     total = 0

@@ -1,9 +1,11 @@
-"""How fast torch's own kernels run: per operator a share of the device's ceilings, a fixed time, and the host's cost.
+"""Lists how fast torch's own kernels run: each operator's share of the device's ceilings, fixed time and host time.
 
 Fitted to medians on an H200 (torch 2.11, CUDA 13.0, fp32 and bf16, 2 to 800 MB, products of 1 to 137 Gflop): `fixed_us` is the
 time of a tiny call on a busy stream, `bandwidth` the share of copy bandwidth that a large call reaches, `host` the host's time
-in units of `DeviceFacts.launch_us`. Predictions from them are within 1.5x for calls above 5 us. Formulas are in
-`compiler/regions/cost.py`.
+in units of `DeviceFacts.launch_us`. Predictions from them are within 1.5x for calls above 5 us. Rates of generated kernels
+(`OWN_POINTWISE`, `OWN_ROWS`) are assumed, not measured.
+
+Where to look next: `compiler/regions/cost.py` (the formulas).
 """
 
 from __future__ import annotations
@@ -15,25 +17,31 @@ from stitchcuda.compiler.capture.dependencies import base_name
 
 @dataclass(frozen=True)
 class Rate:
-    """One operator. `half` is the share of bandwidth that it reaches with 16-bit elements."""
+    """How fast one operator runs. Shares are of the device's ceilings.
+
+    `fixed_us`: microseconds of a tiny call. `bandwidth`: share of copy bandwidth, `half` the same for 16-bit elements. `host`:
+    host time in units of `DeviceFacts.launch_us`. `flops`: share of the matrix rate.
+    """
 
     fixed_us: float = 1.8
     bandwidth: float = 0.95
     half: float = 0.75
     host: float = 1.1
-    flops: float = 0.85  # share of the matrix rate
+    flops: float = 0.85
 
 
 POINTWISE = Rate()
 REDUCTION = Rate(fixed_us=4.0, bandwidth=0.9, half=0.75, host=1.3)
 OWN_POINTWISE = Rate(bandwidth=0.95, half=0.95, host=0.8)
 OWN_ROWS = Rate(fixed_us=2.5, bandwidth=0.85, half=0.85, host=0.8)
-"""Kernels of ours; assumed, not measured. On the host: no dispatcher, but an output to allocate and a call through tvm-ffi."""
+"""Generated kernels; assumed, not measured. Their host time is an output's allocation and a call through tvm-ffi."""
 
 VIEW_HOST = 0.2
+"""Host time of a view, in units of `DeviceFacts.launch_us`."""
 GRAPH_GAP_US = 1.0
-"""What a kernel costs less inside a CUDA graph than on a busy stream."""
+"""Microseconds that a kernel takes less inside a CUDA graph than on a busy stream."""
 REPLAY_US = 2.0
+"""Host microseconds of replaying a CUDA graph."""
 
 _RATES: dict[str, Rate] = {
     "layer_norm": Rate(fixed_us=3.7, bandwidth=0.60, half=0.41, host=1.7),
@@ -54,9 +62,9 @@ _RATES: dict[str, Rate] = {
     **{f"conv_transpose{n}d": Rate(fixed_us=6.0, flops=0.2, host=2.0) for n in (1, 2, 3)},
 }
 CHANNELS_AT_FULL_RATE = 320
-"""BatchNorm in training runs one block a channel: 64 channels reach a fifth of the bandwidth, 256 four fifths."""
+"""BatchNorm in training runs one thread block per channel: 64 channels reach a fifth of the bandwidth, 256 four fifths."""
 
 
 def rate_of(op: str) -> Rate:
-    """The rate of an operator by torch's name; element-by-element speed for those that were not measured."""
+    """Returns the rate of an operator by torch's name; `POINTWISE` for those that were not measured."""
     return _RATES.get(base_name(op).rstrip("_"), POINTWISE)

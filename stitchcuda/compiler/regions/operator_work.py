@@ -1,8 +1,11 @@
-"""What one operator costs in eager mode: bytes moved, flops, kernel launches, whether the host has to wait for it.
+"""Counts what one operator costs in eager mode: bytes moved, flops, kernel launches, and whether the host waits for it.
 
-Bytes count each tensor argument once as far as it is read and each result once; views cost nothing. Flops count two per
-multiply-add of products and convolutions, one per element and arithmetic step elsewhere. Launch counts are those of torch's
-CUDA kernels (aten/src/ATen/native/cuda, 2.8 to 2.13). Times are made from these in `compiler/regions/cost.py`.
+Each tensor argument counts once, as far as it is read, and each result once; views cost nothing. Flops are two per
+multiply-add of products and convolutions, and one per element and arithmetic step elsewhere (`STEPS`). Launch counts
+(`LAUNCHES`, else 1) are those of torch's CUDA kernels (aten/src/ATen/native/cuda, 2.8 to 2.13).
+
+Where to look next: `compiler/regions/cost.py` (makes times from these), `compiler/regions/kernel_traffic.py` (bytes of
+generated kernels).
 """
 
 from __future__ import annotations
@@ -47,7 +50,7 @@ MATRIX = frozenset({
 
 @dataclass(frozen=True)
 class OperatorWork:
-    """Of one eager operator. `matrix` says that its flops run at the device's matrix rate."""
+    """The bytes, flops and kernel launches of one eager operator. `matrix`: its flops run at the device's matrix rate."""
 
     bytes: int
     flops: int
@@ -56,7 +59,7 @@ class OperatorWork:
 
 
 def work_of(flow: Flow, node: Node) -> OperatorWork:
-    """The eager cost of a node; zero for views."""
+    """Returns what a node costs in eager mode; zero for views."""
     base = base_name(node.op)
     if flow.is_view(node) or not (node.outputs or writes(node)):
         return OperatorWork(0, 0, 0)
@@ -72,24 +75,24 @@ def synchronises(flow: Flow, node: Node) -> bool:
     base = base_name(node.op)
     if base == "where" and len(node.args) == 1:
         return True
-    if base in ("index", "index_put", "index_put_") and len(node.args) > 1:  # a mask as index is counted on the host
+    if base in ("index", "index_put", "index_put_") and len(node.args) > 1:  # a mask: the host waits for its count
         return any(flow.specs[name].dtype in ("bool", "uint8") for name in references(node.args[1]) if name in flow.specs)
     return base in SYNCHRONISING
 
 
 def read_bytes(flow: Flow, node: Node, name: str) -> int:
-    """Bytes of one argument that an operator reads: of a table that is looked up by index no more than it returns."""
+    """Counts the bytes of one argument that an operator reads; of a table looked up by index, no more than it returns."""
     spec = flow.specs.get(name)
     if spec is None:
         return 0
     base = base_name(node.op)
     if base in ("embedding", "index_select", "index", "gather") and node.args and name in set(references(node.args[0])):
-        return min(touched(spec), sum(out.elements * size_of(out.dtype) for out in node.outputs))
-    return touched(spec)
+        return min(bytes_touched(spec), sum(out.elements * size_of(out.dtype) for out in node.outputs))
+    return bytes_touched(spec)
 
 
-def touched(spec: TensorSpec) -> int:
-    """Bytes that reading a tensor brings from memory: expanded dimensions come once."""
+def bytes_touched(spec: TensorSpec) -> int:
+    """Counts the bytes that reading a tensor brings from memory: expanded dimensions (stride 0) count once."""
     return size_of(spec.dtype) * math.prod(
         size for size, stride in zip(spec.shape, spec.strides, strict=True) if stride != 0 or size == 0
     )
@@ -112,14 +115,14 @@ def _launches(flow: Flow, node: Node) -> int:
 
 
 def _recurrent_launches(flow: Flow, node: Node) -> int:
-    """cuDNN runs about one product and one cell kernel per time step and layer."""
+    """Estimates a recurrent layer's launches: cuDNN runs about one product and one cell kernel per time step and layer."""
     source = flow.specs[next(references(node.args[0]))]
     layers = node.args[4] if len(node.args) > 4 and isinstance(node.args[4], int) else 1
     return 2 * layers * max(source.shape[:2])
 
 
 def matrix_flops(flow: Flow, node: Node) -> int:
-    """Multiply-adds times two of a product, convolution, attention or recurrent layer."""
+    """Counts the flops of a product, convolution, attention or recurrent layer: two per multiply-add."""
     base = base_name(node.op)
     specs = [flow.specs[name] for name in references(node.args) if name in flow.specs]
     out = node.outputs[0]

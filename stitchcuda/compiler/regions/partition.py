@@ -1,9 +1,12 @@
-"""Cuts the captured graph into regions: what one kernel of ours can do, what stays a library operator, what is a view.
+"""Cuts the captured graph into regions: each is one fused kernel, one library operator, or one view.
 
-Operators are joined greedily, heaviest shared tensor first, as long as the union stays convex (no path leaves and comes back,
-in-place updates included) and `lower` accepts it as one loop nest. So every region called fusible lowers. Equal regions,
-such as the blocks of a transformer, become one region with several instances. Times are not considered here: see
-`compiler/regions/cost.py`.
+Operators are joined greedily, pairs that share the heaviest tensor first, as long as: no dependency path leaves the union and
+comes back, in-place updates included; `lower` accepts it as one loop nest of at most `MOST_STEPS` steps and `MOST_ARGUMENTS`
+tensors; and it moves no more bytes than its parts. So every region of kind "fusible" can be lowered. Equal regions, such as the
+blocks of a transformer, become one region with several instances. Predicted times play no part.
+
+Where to look next: `compiler/lower/lower.py` (which operators can be lowered), `compiler/regions/groups.py` (cycles),
+`compiler/regions/cost.py` (times).
 """
 
 from __future__ import annotations
@@ -15,21 +18,29 @@ from typing import Any
 from stitchcuda.compiler.capture.dependencies import base_name, references, writes
 from stitchcuda.compiler.capture.op_graph import Node, OpGraph, ValueRef
 from stitchcuda.compiler.lower.ir import Kernel
-from stitchcuda.compiler.lower.lower import MOST_WORDS, CannotLower, has_rule, is_source, lower_nodes, same_text, words_of
+from stitchcuda.compiler.lower.lower import (
+    MOST_WORDS,
+    CannotLower,
+    has_rule,
+    is_source,
+    lower_nodes,
+    operator_words,
+    without_names,
+)
 from stitchcuda.compiler.lower.value_flow import Flow
 from stitchcuda.compiler.regions.groups import Groups
 from stitchcuda.compiler.regions.kernel_traffic import kernel_bytes
-from stitchcuda.compiler.regions.operator_work import touched, work_of
+from stitchcuda.compiler.regions.operator_work import bytes_touched, work_of
 from stitchcuda.state import Region, TensorSpec
 
 MOST_STEPS = 200
 MOST_ARGUMENTS = 40
-"""Larger unions are left apart: their kernels would spill registers."""
+"""Unions with more steps or arguments are not made: their kernels would spill registers."""
 
 
 @dataclass(frozen=True)
 class _Piece:
-    """One group of nodes before equal ones are joined."""
+    """One group of nodes: a region's instance, before equal groups become one region."""
 
     nodes: tuple[str, ...]
     kind: str
@@ -38,7 +49,7 @@ class _Piece:
 
 
 def partition(graph: OpGraph) -> tuple[Region, ...]:
-    """The regions of a captured graph, in execution order. Every node belongs to exactly one instance of one region.
+    """Returns the regions of a captured graph, in execution order. Every node belongs to exactly one instance of one region.
 
     A graph that could not be captured is one opaque region without nodes.
     """
@@ -51,25 +62,25 @@ def partition(graph: OpGraph) -> tuple[Region, ...]:
 
 
 class _Cut:
-    """The growing groups of one graph."""
+    """The groups of one graph while they grow: first every node alone, then joined as far as one kernel can hold."""
 
     def __init__(self, flow: Flow) -> None:
         self.flow = flow
         self.groups = Groups(flow.graph, frozenset(node.name for node in flow.graph.nodes if flow.is_view(node)))
-        self.kernels: dict[int, Kernel] = {}  # by group, for those that can be one kernel
+        self.kernels: dict[int, Kernel] = {}  # by group number; groups that cannot be a kernel are missing
         self.reasons: dict[str, str] = {}
         self.failed: set[tuple[frozenset[str], frozenset[str]]] = set()
         for node in flow.graph.nodes:
             if flow.is_view(node) or is_source(node) or not has_rule(node):
                 continue
             try:
-                self.kernels[self.groups.of[node.name]] = self._kernel((node.name,))
+                self.kernels[self.groups.group_of[node.name]] = self._kernel((node.name,))
             except CannotLower as error:
                 self.reasons[node.name] = error.reason
 
     def grow(self) -> None:
         """Joins groups until nothing more can be joined."""
-        for edges in (self._edges(), self._siblings()):
+        for edges in (self._makers_and_readers(), self._readers_of_same_tensor()):
             changed = True
             while changed:
                 changed = False
@@ -77,7 +88,7 @@ class _Cut:
                     changed |= self._join(left, right)
 
     def pieces(self) -> list[_Piece]:
-        """All groups in execution order of their first nodes."""
+        """Returns all groups, in execution order of their first nodes."""
         made = []
         for group, nodes in self.groups.members.items():
             first = self.flow.nodes[nodes[0]]
@@ -98,16 +109,16 @@ class _Cut:
         return kernel
 
     def _join(self, left: str, right: str) -> bool:
-        a, b = self.groups.of[left], self.groups.of[right]
+        a, b = self.groups.group_of[left], self.groups.group_of[right]
         if a == b or a not in self.kernels or b not in self.kernels:
             return False
         first, second = self.groups.members[a], self.groups.members[b]
         attempt = (frozenset(first), frozenset(second))
         if attempt in self.failed:
             return False
-        union = self._closed({*first, *second})
+        union = self._with_views_and_constants({*first, *second})
         try:
-            if not self.groups.convex(union):
+            if not self.groups.is_convex(union):
                 return False  # may become possible once what lies between has joined
             kernel = self._kernel(union)
             if kernel_bytes(kernel) > kernel_bytes(self.kernels[a]) + kernel_bytes(self.kernels[b]):
@@ -119,8 +130,8 @@ class _Cut:
         self.kernels[self.groups.join(union)] = kernel
         return True
 
-    def _closed(self, nodes: set[str]) -> tuple[str, ...]:
-        """The nodes with the views between them and the constants that only they read, in graph order."""
+    def _with_views_and_constants(self, nodes: set[str]) -> tuple[str, ...]:
+        """Adds the views between these nodes and the constants that only they read; returns all in graph order."""
         inside = set(nodes)
         stack = list(nodes)
         while stack:
@@ -129,12 +140,12 @@ class _Cut:
                 made = self.flow.producer.get(value)
                 if made is None or made[0].name in inside or made[0].name in self.flow.results:
                     continue
-                if self._absorbable(made[0], inside):
+                if self._can_absorb(made[0], inside):
                     inside.add(made[0].name)
                     stack.append(made[0].name)
         return tuple(sorted(inside, key=self.flow.position.__getitem__))
 
-    def _absorbable(self, node: Node, inside: set[str]) -> bool:
+    def _can_absorb(self, node: Node, inside: set[str]) -> bool:
         if not self._only_read_by(node, inside):
             return False
         if is_source(node):
@@ -150,35 +161,35 @@ class _Cut:
                     return False
         return True
 
-    def _edges(self) -> list[tuple[str, str]]:
-        """Pairs of maker and reader of a tensor, heaviest tensor first."""
+    def _makers_and_readers(self) -> list[tuple[str, str]]:
+        """Lists the pairs (maker, reader) of each tensor, largest tensor first."""
         pairs: list[tuple[int, int, str, str]] = []
         for node in self.flow.graph.nodes:
-            if self.groups.of[node.name] not in self.kernels:
+            if self.groups.group_of[node.name] not in self.kernels:
                 continue
             for value in dict.fromkeys(references((node.args, node.kwargs))):
                 for maker in self.flow.makers([value]):
-                    if self.groups.of[maker] in self.kernels:
-                        weight = touched(self.flow.specs[value])
+                    if self.groups.group_of[maker] in self.kernels:
+                        weight = bytes_touched(self.flow.specs[value])
                         pairs.append((-weight, self.flow.position[node.name], maker, node.name))
         return [(maker, reader) for _, _, maker, reader in sorted(pairs)]
 
-    def _siblings(self) -> list[tuple[str, str]]:
-        """Pairs of readers of the same tensor, heaviest tensor first; parameters are no reason to join."""
+    def _readers_of_same_tensor(self) -> list[tuple[str, str]]:
+        """Lists pairs of nodes that read the same tensor, largest tensor first; parameters do not count."""
         readers: dict[str, list[str]] = {}
         state = {tensor.spec.name for tensor in self.flow.graph.state}
         for node in self.flow.graph.nodes:
-            if self.groups.of[node.name] in self.kernels:
+            if self.groups.group_of[node.name] in self.kernels:
                 for value in dict.fromkeys(references(node.args)):
                     base = self.flow.base(value)
                     if base not in state:
                         readers.setdefault(base, []).append(node.name)
-        heavy = sorted(readers, key=lambda base: (-touched(self.flow.specs[base]), base))
+        heavy = sorted(readers, key=lambda base: (-bytes_touched(self.flow.specs[base]), base))
         return [pair for base in heavy for pair in zip(readers[base], readers[base][1:], strict=False)]
 
 
 def _regions(flow: Flow, pieces: Iterable[_Piece]) -> tuple[Region, ...]:
-    """Joins equal pieces and describes them."""
+    """Returns one region for each set of equal pieces."""
     same: dict[Any, list[_Piece]] = {}
     for piece in pieces:
         same.setdefault(_signature(flow, piece), []).append(piece)
@@ -219,10 +230,10 @@ def _region(flow: Flow, name: str, equal: Sequence[_Piece]) -> Region:
 
 
 def _signature(flow: Flow, piece: _Piece) -> Any:
-    """Equal for pieces that one region can stand for."""
+    """Returns a value that is equal for pieces that belong to the same region."""
     operators = tuple(flow.nodes[node].op for node in piece.nodes)
     if piece.kernel is not None:
-        return operators, repr(same_text(piece.kernel))
+        return operators, repr(without_names(piece.kernel))
     shapes = []
     for name in piece.nodes:
         node = flow.nodes[name]
@@ -239,7 +250,7 @@ def _constants(arg: Any) -> Any:
 
 
 def _scope(flow: Flow, nodes: Sequence[str]) -> str:
-    """The innermost module that holds all these nodes."""
+    """Returns the path of the innermost module that holds all these nodes."""
     paths = [flow.nodes[name].scope.split(".") for name in nodes]
     common: list[str] = []
     for parts in zip(*paths, strict=False):
@@ -250,8 +261,8 @@ def _scope(flow: Flow, nodes: Sequence[str]) -> str:
 
 
 def _title(flow: Flow, nodes: Sequence[Node]) -> str:
-    """What a region does, for people: its operators, or the module where they are many and all of one."""
-    words = words_of(flow, nodes)
+    """Says what a region does: its operators, or the module's class if there are more than `MOST_WORDS` and all are in it."""
+    words = operator_words(flow, nodes)
     if len(words) > MOST_WORDS:
         homes = {(node.scope, node.scope_type) for node in nodes}
         scope, module = next(iter(homes))

@@ -14,7 +14,7 @@ import json
 import re
 from pathlib import Path
 
-from stitchcuda.compiler.syntax import parsed
+from stitchcuda.compiler.syntax import parse_module
 from stitchcuda.tools.build.program_sources import CXX
 
 _DIGITS = 32
@@ -70,7 +70,7 @@ def _bare(text: str) -> str:
 def _tree(text: str) -> str:
     """Python's syntax tree written down; the text itself where there is none, or one that is nested too deeply."""
     try:
-        return ast.dump(parsed(text))
+        return ast.dump(parse_module(text))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return text
 

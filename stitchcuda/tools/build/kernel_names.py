@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
-from stitchcuda.compiler.syntax import parsed
+from stitchcuda.compiler.syntax import parse_module
 from stitchcuda.tools.build import masks
 
 _ELF = b"\x7fELF\x02\x01"
@@ -63,7 +63,7 @@ def in_sources(folder: Path) -> tuple[str, ...]:
 def _strings(text: str) -> list[str]:
     """The string literals of a Python source, in which inline CUDA stands; its comments are nobody's kernels."""
     try:
-        tree = parsed(text)
+        tree = parse_module(text)
     except (SyntaxError, ValueError):
         return []                          # such a program does not load either
     return [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
-from stitchcuda.compiler.printing.program import loader
+from stitchcuda.compiler.printing.program import loader_text
 from stitchcuda.counts import counted
 from stitchcuda.state import Record
 from stitchcuda.verify.integrity import screen_native
@@ -373,7 +373,7 @@ def _only_load(tree: ast.Module) -> bool:
 
 @functools.cache
 def _printed_loader() -> str:
-    return ast.dump(ast.parse(loader()).body[0])
+    return ast.dump(ast.parse(loader_text()).body[0])
 
 
 def _names_aten(node: ast.AST) -> bool:
