@@ -1,8 +1,8 @@
-"""Calls a reference or a program in a process of its own while a profiler records: `python -P profiled_process.py ORDER`.
+"""Calls a reference or a program in a process of its own while a profiler records.
 
-ORDER is a JSON file. Calls are as a user makes them: warm, on the same inputs, caches not flushed, and each waits for the
-device before the next. What is recorded here never enters a verdict, since generated code may change it. The order's `how` says
-which profiler records:
+Command line: `python -P verify/program/profiled_process.py ORDER`, where ORDER is a JSON file.
+Calls are as a user makes them: warm, on the same inputs, caches not flushed, and each waits for the device before the next.
+What is recorded here never enters a verdict, since generated code may change it. The order's `how` says which profiler records:
 - nsys: calls between cudaProfilerStart and Stop, each in a range CALL_RANGE; then as many, in TRACED_RANGE, with ranges for
   regions. Warm-up calls come between Start and these, in neither range; the first, which captures CUDA graphs, has regions
 - ncu: one call between Start and Stop
