@@ -407,7 +407,7 @@ def gathered(before: tuple[Work, ...], more: tuple[Work, ...] | None) -> tuple[W
     they come as objects."""
     if more is None:
         return ()
-    works = (one if isinstance(one, Work) else Work.model_validate(one) for one in (*before, *more))
+    works = (work if isinstance(work, Work) else Work.model_validate(work) for work in (*before, *more))
     known = {work.id: work for work in works}
     return tuple(sorted(known.values(), key=lambda work: work.candidate))
 

@@ -159,7 +159,7 @@ def _words(
     if not chunks:
         raise BadInput(f"there is no documentation to index: {'; '.join(sources.missing.values()) or 'all sources are empty'}")
     tell(BuildProgress("words", f"indexing {len(chunks):,} entries"))
-    phrases = query_phrases.of(chunks)
+    phrases = query_phrases.phrases_of(chunks)
     symbol_table.write(chunks, {at for at, _ in phrases}, folder / "chunks.db")
     words.build(chunks, phrases, folder)
     manifest = Manifest(
@@ -205,7 +205,7 @@ def _meaning(
         return known, ""
     with closing(symbol_table.SymbolTable(index / "chunks.db")) as names:
         chunks = [names.chunk(at) for at in range(len(names.facts()))]
-    phrases = query_phrases.of(chunks)
+    phrases = query_phrases.phrases_of(chunks)
     made = index / f"{index_store.VECTORS}.new"
 
     def progress(done: int, total: int) -> None:

@@ -41,7 +41,7 @@ def read(text: str) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
     return [(symbols, tuple(phrases)) for symbols, phrases in blocks]
 
 
-def of(chunks: Sequence[Chunk]) -> list[tuple[int, str]]:
+def phrases_of(chunks: Sequence[Chunk]) -> list[tuple[int, str]]:
     """(index into `chunks`, phrase) for every phrase that people ask for a chunk by: the phrases of its names; for a section of
     a document its title and first sentence."""
     known: dict[str, list[str]] = defaultdict(list)        # symbol → its phrases in all files

@@ -223,8 +223,8 @@ def _written_tasks(program: Path) -> tuple[str, ...]:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return ()                          # what does not load is refused for that
     found = [
-        one.value for one in statements
-        if isinstance(one, ast.Assign) and [getattr(target, "id", "") for target in one.targets] == ["HOST_TASKS"]
+        statement.value for statement in statements
+        if isinstance(statement, ast.Assign) and [getattr(target, "id", "") for target in statement.targets] == ["HOST_TASKS"]
     ]  # fmt: skip
     if not found:
         return ()
@@ -240,8 +240,8 @@ def shortened(text: str) -> str:
     return text if len(text) <= _MOST_SAID else f"{text[:half]} … ({len(text) - 2 * half} characters) … {text[-half:]}"
 
 
-def _badness(one: OutputError) -> float:
-    return one.max_error / one.max_bound if one.max_bound else one.max_error
+def _badness(output: OutputError) -> float:
+    return output.max_error / output.max_bound if output.max_bound else output.max_error
 
 
 def _verdict(

@@ -95,7 +95,7 @@ class Judge:
         """
         paths = [str(program.resolve()) for program in programs]
         answer = self._ask("check_many", 2 * max(1, len(paths)) * self._bounds.check_s, programs=paths, seeds=seeds)
-        return [CheckResult(**one) for one in answer["results"]]
+        return [CheckResult(**result) for result in answer["results"]]
 
     def verify_final(self, program: Path, *, seeds: int) -> CheckResult:
         """The same on input sets and parameters that were never used before."""
@@ -127,10 +127,11 @@ class Judge:
         Returns how it ended, and the full names of the program's own kernels. Raises `Unavailable` for a program that cannot be
         loaded.
         """
-        of = str(program.resolve()) if program else ""
+        subject = str(program.resolve()) if program else ""
         devices = os.environ.get("CUDA_VISIBLE_DEVICES")  # the judge itself sees none
         answer = self._ask(
-            "rehearse", 2 * self._bounds.check_s, program=of, under=list(under), out=str(out.resolve()), how=how, calls=calls,
+            "rehearse", 2 * self._bounds.check_s, program=subject, under=list(under), out=str(out.resolve()), how=how,
+            calls=calls,
             warm=warm, limit=seconds, environment=dict(environment or {}), visible=devices,
         )  # fmt: skip
         kernels = tuple(answer.pop("kernels"))

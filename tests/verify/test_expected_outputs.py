@@ -28,7 +28,7 @@ class Sets:
             x = torch.full((ELEMENTS,), float(ord(name)))
             return [x], [x + 1], [x.double() + 1]
 
-        return keys.of(Path(name), read).expected
+        return keys.get(Path(name), read).expected
 
 
 def test_a_set_is_read_once() -> None:

@@ -32,7 +32,7 @@ def build_many(
     """
     number = jobs or compilers.bearable()
 
-    def one(program: Path) -> BuildResult:
+    def build_program(program: Path) -> BuildResult:
         try:
             if not program.exists():
                 raise BadInput(f"there is no program {program}")
@@ -42,7 +42,7 @@ def build_many(
 
     # Twice as many programs as compilers are under way, so that none of them waits for hashing or linking.
     with compilers.at_most(number), ThreadPoolExecutor(2 * number) as pool:
-        waiting = [pool.submit(one, program) for program in programs]
+        waiting = [pool.submit(build_program, program) for program in programs]
         try:
             return [future.result() for future in waiting]
         finally:

@@ -55,10 +55,11 @@ class AblationResult(Record):
     def reasons(self) -> tuple[str, ...]:
         """Why the program is refused."""
         return (*((self.died,) if self.died else ()), *(
-            f"the kernel {one.name} changes nothing: it is launched {counted(one.launches, 'time')} in a call and the outputs "
+            f"the kernel {kernel.name} changes nothing: it is launched {counted(kernel.launches, 'time')} in a call and the "
+            "outputs "
             "are right without it; remove it, or let it do work that the program needs"
-            for one in self.kernels
-            if one.status == "idle"
+            for kernel in self.kernels
+            if kernel.status == "idle"
         ))
 
 
@@ -79,7 +80,7 @@ def examine(
     program does: a failure of the unskipped program becomes a note, one of a skipped program says that the kernel was needed.
     """
     started = time.monotonic()
-    sets = [one for one in exam.sets[:count] if not one.lenient]     # there an error is allowed, and would tell nothing
+    sets = [inputs for inputs in exam.sets[:count] if not inputs.lenient]  # a lenient set allows errors
     if len(sets) < 2:
         return AblationResult(notes=("kernels were not left out in turn: that takes two input sets",))
     with ExitStack() as stack:
@@ -210,7 +211,7 @@ class _Run:
 
     def _next(self) -> InputSet:
         """Another set than the last one, unforeseeable where there are more than two."""
-        return random.SystemRandom().choice([one for one in self._sets if one is not self._last])
+        return random.SystemRandom().choice([inputs for inputs in self._sets if inputs is not self._last])
 
     def _skip(self, kernels: list[str]) -> dict[str, int]:
         assert self._seat is not None
@@ -265,7 +266,7 @@ def _plain(name: str) -> str:
 def _notes(found: dict[str, tuple[Status, str]]) -> tuple[str, ...]:
     notes = []
     for status, what in (("unused", "never launched"), ("undecided", "not left out in turn")):
-        names = sorted(_plain(name) for name, (one, _) in found.items() if one == status)
+        names = sorted(_plain(name) for name, (found_status, _) in found.items() if found_status == status)
         if names:
             more = f" and {len(names) - 6} more" if len(names) > 6 else ""
             notes.append(f"kernels {what}: {', '.join(names[:6])}{more}")

@@ -24,7 +24,7 @@ def judged(
 
     `traced` are launches of own kernels by full name in the device's trace, `times` what they took; empty on the simulator.
     """
-    roles = tuple(KernelRole(name=one.name, role=one.status, note=one.why) for one in skipped.kernels)
+    roles = tuple(KernelRole(name=kernel.name, role=kernel.status, note=kernel.why) for kernel in skipped.kernels)
     reasons = (*skipped.reasons, *(device_time.borrowed(traced, dict(skipped.counted)) if traced else ()))
     needed, notes = _needed(check, skipped, times or {})
     return check.model_copy(
@@ -40,21 +40,21 @@ def judged(
 
 def _needed(check: CheckResult, skipped: AblationResult, times: Mapping[str, int]) -> tuple[float, list[str]]:
     """(share of the own work that kernels do which are needed, notes)."""
-    run = [one for one in skipped.kernels if one.launches]
+    run = [kernel for kernel in skipped.kernels if kernel.launches]
     if not run:
         unknown = check.own_share > 0 and not skipped.reasons
         return 1.0, ["limited: no kernel could be left out: whether they are needed is not known"] * unknown
-    lacking = [one for one in run if one.status != "needed"]
+    lacking = [kernel for kernel in run if kernel.status != "needed"]
     notes = []
     if times:
-        known, lost = {base(one.name) for one in run}, {base(one.name) for one in lacking}
+        known, lost = {base(kernel.name) for kernel in run}, {base(kernel.name) for kernel in lacking}
         blind = [name for name in times if base_name(name) not in known]
         total, missing = sum(times.values()), sum(took for name, took in times.items() if base_name(name) in lost)
         if blind:
             names = ", ".join(dict.fromkeys(map(base_name, blind[:6])))
             notes.append(f"limited: without a switch and so never left out, but counted as needed: {names}")
     else:
-        total, missing = sum(one.launches for one in run), sum(one.launches for one in lacking)
+        total, missing = sum(kernel.launches for kernel in run), sum(kernel.launches for kernel in lacking)
     share = 1.0 - missing / total if total else 1.0
     if missing:
         notes.append(f"of its own kernels' work {share:.0%} is in kernels that are known to be needed; the rest does not count")

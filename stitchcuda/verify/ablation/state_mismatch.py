@@ -54,10 +54,10 @@ def reconsidered(
     if failure.kind != "state" or terms.stage:
         return failure
     mattering = _mattering(ask, exam, state, failure.missing)
-    needed = sum(one.numel for one in mattering)
+    needed = sum(tensor.numel for tensor in mattering)
     if needed > failure.held:
-        return WorkerFailed("error", _NONE.format(listed([one.name for one in mattering])))
-    raise OtherTerms(InputTerms(kept=failure.missing & {one.name for one in state}, stage=1, needed=needed))
+        return WorkerFailed("error", _NONE.format(listed([tensor.name for tensor in mattering])))
+    raise OtherTerms(InputTerms(kept=failure.missing & {tensor.name for tensor in state}, stage=1, needed=needed))
 
 
 def unread(
@@ -70,7 +70,7 @@ def unread(
             return _idle(seat, ask, exam, state, terms.alike) if terms.alike else None
     except WorkerFailed as failure:
         return failure
-    kept = listed([one.name for one in state if one.name in terms.kept and one.tied == one.name])
+    kept = listed([tensor.name for tensor in state if tensor.name in terms.kept and tensor.tied == tensor.name])
     why = f"of {kept} the program leaves something out that matters: too little of what it holds instead changes its outputs"
     return WorkerFailed("error", why)
 
@@ -78,68 +78,68 @@ def unread(
 def _found(seat: Start, exam: SecretInputs, needed: int) -> int:
     """How many numbers of its own, up to `needed`, the program is wrong without. Raises `WorkerFailed`."""
     found, doubted = 0, []
-    with seat() as one:
-        if not _right(one, exam):          # then being wrong tells nothing
+    with seat() as loaded:
+        if not _right(loaded, exam):          # then being wrong tells nothing
             return 0
-        spare = one.trial.spare
+        spare = loaded.trial.spare
         for number in sorted(range(len(spare)), key=lambda number: -spare[number]):
-            if found < needed and _needs(one, number, exam):
+            if found < needed and _needs(loaded, number, exam):
                 found += spare[number]
             else:
                 doubted.append(number)
     for number in doubted[:_MOST_DOUBTED]:  # it may have copied what it holds when it was first called
         if found < needed:
-            with seat() as one:
-                if number < len(one.trial.spare) and _needs(one, number, exam):
-                    found += one.trial.spare[number]
+            with seat() as loaded:
+                if number < len(loaded.trial.spare) and _needs(loaded, number, exam):
+                    found += loaded.trial.spare[number]
     return found
 
 
 def _idle(seat: Start, ask: Ask, exam: SecretInputs, state: Sequence[ReferenceTensor], alike: Groups) -> WorkerFailed | None:
     """Why a program is refused to which tensors were given that are alike, None where as many of each group matter to it as to
     the reference: one may have been read in place of another."""
-    with seat() as one:
-        names, first = one.trial.alike, len(one.trial.spare)
-        sure = _right(one, exam)
-        idle = [at for at in range(len(names)) if not (sure and _needs(one, first + at, exam))]
+    with seat() as loaded:
+        names, first = loaded.trial.alike, len(loaded.trial.spare)
+        sure = _right(loaded, exam)
+        idle = [at for at in range(len(names)) if not (sure and _needs(loaded, first + at, exam))]
     if sure:                               # it may have copied what it holds when it was first called: some tell for all
         doubted, idle = secrets.SystemRandom().sample(idle, min(len(idle), _MOST_DOUBTED)), []
         for at in doubted:
-            with seat() as one:
-                idle += [] if _needs(one, first + at, exam) else [at]
+            with seat() as loaded:
+                idle += [] if _needs(loaded, first + at, exam) else [at]
     for group in alike:
         held = sum(name in group and at not in idle for at, name in enumerate(names))
         if held < len(group) and held < len(matter := _mattering(ask, exam, state, group)):
-            said = listed([one.name for one in matter])
+            said = listed([tensor.name for tensor in matter])
             return WorkerFailed("error", f"of {said}, taken by shape, the program reads only {held}")
     return None
 
 
-def _right(one: LoadedProgram, exam: SecretInputs) -> bool:
+def _right(loaded: LoadedProgram, exam: SecretInputs) -> bool:
     bounds = exam.bounds(len(exam.sets))
-    return all(one.trial.is_correct(given, bounds) for given in exam.sets if not given.lenient)
+    return all(loaded.trial.is_correct(given, bounds) for given in exam.sets if not given.lenient)
 
 
-def _needs(one: LoadedProgram, number: int, exam: SecretInputs) -> bool:
+def _needs(loaded: LoadedProgram, number: int, exam: SecretInputs) -> bool:
     """Whether the program is wrong for some set without it: a limit matters only where values reach it."""
     bounds = exam.bounds(len(exam.sets))
-    return any(one.trial.needs_tensor(number, given, bounds) for given in exam.sets if not given.lenient)
+    return any(loaded.trial.needs_tensor(number, given, bounds) for given in exam.sets if not given.lenient)
 
 
 def regroup(state: Sequence[ReferenceTensor], terms: InputTerms, guessed: Iterable[str], *, more: bool = False) -> None:
     """Raises `OtherTerms` where a program that is wrong may be so only because it took `guessed` by shape. `more`: it had
     others to choose from."""
-    taken = [one for one in state if one.name in set(guessed) and one.name not in terms.kept]
-    free = {one.name for one in taken if not one.constant}
+    taken = [tensor for tensor in state if tensor.name in set(guessed) and tensor.name not in terms.kept]
+    free = {tensor.name for tensor in taken if not tensor.constant}
     groups: dict[Any, list[str]] = defaultdict(list)
-    for one in taken:
-        if one.constant:
-            groups[one.parameter, one.floating, tuple(size for size in one.shape if size != 1)].append(one.name)
+    for tensor in taken:
+        if tensor.constant:
+            groups[tensor.parameter, tensor.floating, tuple(size for size in tensor.shape if size != 1)].append(tensor.name)
     if terms.stage == 2 or not (free or any(more or len(group) > 1 for group in groups.values())):
         return
-    also = {one.name for one in state if one.tied in free}
+    also = {tensor.name for tensor in state if tensor.tied in free}
     for group in groups.values():          # other names of the same memory, which would get a value of their own
-        group += [one.name for one in state if one.tied in group and one.name not in group]
+        group += [tensor.name for tensor in state if tensor.tied in group and tensor.name not in group]
     raise OtherTerms(InputTerms(terms.kept | free | also, tuple(tuple(group) for group in groups.values()), 2, terms.needed))
 
 
@@ -148,24 +148,25 @@ def _mattering(ask: Ask, exam: SecretInputs, state: Sequence[ReferenceTensor], m
     unless it is missed, so that what does not matter does not matter together either. Constants come first; where none of them
     matters, nothing can be left out and the rest is not asked for."""
     gone = set(missing)
-    lacking = sorted((one for one in state if one.name in gone and one.tied == one.name), key=lambda one: not one.constant)
-    if not exam.renewed or not any(one.constant for one in lacking):
+    lacking = [tensor for tensor in state if tensor.name in gone and tensor.tied == tensor.name]
+    lacking.sort(key=lambda tensor: not tensor.constant)
+    if not exam.renewed or not any(tensor.constant for tensor in lacking):
         return []
-    names = [one.name for one in state]
+    names = [tensor.name for tensor in state]
     path = exam.folder / f"constructed-{secrets.token_hex(4)}"
     ask("renew", seed=0, state=str(path), keep=names, alike=[])
     renewed, constructed = (dict(zip(names, wire.read_tensors(file), strict=True)) for file in (exam.state, path))
     mattering: list[ReferenceTensor] = []
     back: set[str] = set()
-    for one in lacking:
-        if torch.equal(renewed[one.name], constructed[one.name]) or not (one.constant or mattering):
+    for tensor in lacking:
+        if torch.equal(renewed[tensor.name], constructed[tensor.name]) or not (tensor.constant or mattering):
             continue
-        more = back | {other.name for other in state if other.tied == one.name}
+        more = back | {other.name for other in state if other.tied == tensor.name}
         path = exam.folder / f"reverted-{secrets.token_hex(4)}"  # a name of its own: no file is read twice
         wire.write_tensors(path, [(constructed if name in more else renewed)[name] for name in names])
         other = SecretInputs(folder=exam.folder, state=path, renewed=True, usual=exam.usual, sets=exam.sets[:1])
         if _matters(ask, exam, other):
-            mattering.append(one)
+            mattering.append(tensor)
         else:
             back = more
     return mattering
@@ -184,6 +185,6 @@ def _matters(ask: Ask, exam: SecretInputs, other: SecretInputs) -> bool:
             continue
         (own, exact), (found, _) = given.answers(), again.answers()
         each = zip(given.names, found, own, exact, strict=True)
-        if not all(bound.judge(name, value, one, true, bounds[name]).ok for name, value, one, true in each):
+        if not all(bound.judge(name, value, expected, true, bounds[name]).ok for name, value, expected, true in each):
             return True
     return False

@@ -86,22 +86,24 @@ def pooled(measures: list[Measure]) -> Bound:
     """The bound from the reference's errors over all seeds: with few elements the error of one can be small by luck."""
     unit = measures[0].unit if measures else 0.0
     ulps = _ulps(unit)
-    counts = sum((one.counts for one in measures), torch.zeros(CLASSES, dtype=torch.int64))
+    counts = sum((measure.counts for measure in measures), torch.zeros(CLASSES, dtype=torch.int64))
     errors = torch.zeros(CLASSES, dtype=torch.float64)
-    for one in measures:
-        errors = torch.maximum(errors, one.errors)
+    for measure in measures:
+        errors = torch.maximum(errors, measure.errors)
     if narrow_outputs.applies(unit):
         return Bound(
             max_relative=narrow_outputs.inside_allowed(float(errors.max())) + _rounding(unit) + ulps * unit,
-            norm_relative=_middle([narrow_outputs.norm_allowed(one.share, unit) for one in measures if one.share]),
+            norm_relative=_middle([narrow_outputs.norm_allowed(measure.share, unit) for measure in measures if measure.share]),
             classes=_by_class(counts.tolist(), errors.tolist(), unit),
-            slice_relative=narrow_outputs.INSIDE * _middle([one.slices for one in measures]) + narrow_outputs.SLICE_ULPS * unit,
+            slice_relative=(
+                narrow_outputs.INSIDE * _middle([measure.slices for measure in measures]) + narrow_outputs.SLICE_ULPS * unit
+            ),
         )
     return Bound(
-        max_relative=FACTOR * max((one.worst for one in measures), default=0.0) + ulps * unit,
-        norm_relative=FACTOR * max((one.norm for one in measures), default=0.0) + ulps * unit,
+        max_relative=FACTOR * max((measure.worst for measure in measures), default=0.0) + ulps * unit,
+        norm_relative=FACTOR * max((measure.norm for measure in measures), default=0.0) + ulps * unit,
         classes=_by_class(counts.tolist(), errors.tolist(), unit) if unit else (),
-        slice_relative=FACTOR * max((one.slices for one in measures), default=0.0) + ulps * unit,
+        slice_relative=FACTOR * max((measure.slices for measure in measures), default=0.0) + ulps * unit,
     )
 
 

@@ -49,14 +49,14 @@ class ExpectedOutputs:
     _kept: dict[Path, ExpectedOutput] = field(default_factory=dict)
     _turn: threading.Lock = field(default_factory=threading.Lock)  # sets are measured while others are drawn
 
-    def of(self, path: Path, read: _Files) -> ExpectedOutput:
+    def get(self, path: Path, read: _Files) -> ExpectedOutput:
         """The key of the set whose answers lie in `path`; `read` gives inputs, answers in their own dtype and in float64."""
         with self._turn:
             key = self._kept.pop(path, None)
             if key is None:
                 inputs, expected, exact = read()
-                key = ExpectedOutput(inputs, expected, [Float64Output(one) for one in exact])
+                key = ExpectedOutput(inputs, expected, [Float64Output(kept_output) for kept_output in exact])
             self._kept[path] = key         # the last one in the row was looked at last
-            while sum(one.size for one in self._kept.values()) > self.most_bytes:
+            while sum(kept_output.size for kept_output in self._kept.values()) > self.most_bytes:
                 del self._kept[next(iter(self._kept))]
         return key

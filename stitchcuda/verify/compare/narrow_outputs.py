@@ -67,10 +67,10 @@ def share(own: torch.Tensor, exact: torch.Tensor | Float64Output, found: Differe
     )
 
 
-def norm_allowed(one: RoundingShare, unit: float) -> float:
+def norm_allowed(share: RoundingShare, unit: float) -> float:
     """Of an output, relative to its norm."""
-    inside = min(FEW, NORM_INSIDE / math.sqrt(one.even))
-    return 2 * one.rounding + inside * one.inside + unit * max(NORM_ULPS, ULPS / math.sqrt(max(1.0, one.carried)))
+    inside = min(FEW, NORM_INSIDE / math.sqrt(share.even))
+    return 2 * share.rounding + inside * share.inside + unit * max(NORM_ULPS, ULPS / math.sqrt(max(1.0, share.carried)))
 
 
 def inside_allowed(error: float) -> float:

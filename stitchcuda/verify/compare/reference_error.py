@@ -46,7 +46,7 @@ class Magnitudes:
         """For every slice, whether enough elements carry its norm for its error to be more than luck."""
         if kept not in self._fourth:
             fourth = self.values.square().square_()
-            self._fourth = {one: _slice_norms(fourth, one) for _, one in partitions(self.values.shape)}
+            self._fourth = {partition: _slice_norms(fourth, partition) for _, partition in partitions(self.values.shape)}
         total, peaked = self.slices(kept) ** 2, self._fourth[kept]
         return (peaked > 0) & (total >= math.sqrt(_SPREAD) * peaked)
 

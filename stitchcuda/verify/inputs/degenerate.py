@@ -25,7 +25,7 @@ def reasons(ask: Ask, exam: SecretInputs) -> tuple[str, list[str]]:
     Needs two input sets; asks the reference worker for one more run in float64, with other parameters.
     """
     first = exam.sets[0]
-    answers = [one.answers() for one in exam.sets[:2]]
+    answers = [given.answers() for given in exam.sets[:2]]
     others, parameters = _with_other_parameters(ask, exam)
     inputs = any(tensor.numel() for tensor in wire.read_tensors(first.inputs))
     bounds = exam.bounds_of(exam.sets[:2])
@@ -58,20 +58,21 @@ def _why(
             "numbers, 0/0, inf - inf?)"
         )
     constants = [true.flatten()[0] for _, true in values if true.numel() and bool((true == true.flatten()[0]).all())]
-    if len(constants) == len(values) and (own.numel() > 1 or len(values) > 1) and all(one == constants[0] for one in constants):
+    same = all(constant == constants[0] for constant in constants)
+    if same and len(constants) == len(values) and (own.numel() > 1 or len(values) > 1):
         return f"is constant ({constants[0].item() + 0.0:.6g} in all of its {own.numel()} elements)"
     if bound.eps(own.dtype) and all(bound.judge(name, torch.zeros_like(a), a, b, allowed).ok for a, b in values):
         largest = float(exact.abs().max())
         return f"is smaller than what rounding may change (at most {largest:.3g}, {allowed.max_relative * largest:.3g} allowed)"
-    if len(values) > 1 and all(_same(name, values[1][1], one, allowed) for one in values[:1]):
+    if len(values) > 1 and all(_same(name, values[1][1], value, allowed) for value in values[:1]):
         return "is the same for different inputs"
     if reweighed is not None and bound.eps(own.dtype) and _same(name, reweighed, values[0], allowed):
         return f"does not depend on the reference's {counted(parameters, 'parameter')}"
     return ""
 
 
-def _same(name: str, other: torch.Tensor, one: tuple[torch.Tensor, torch.Tensor], allowed: Bound) -> bool:
-    own, exact = one
+def _same(name: str, other: torch.Tensor, allowed_pair: tuple[torch.Tensor, torch.Tensor], allowed: Bound) -> bool:
+    own, exact = allowed_pair
     return bound.judge(name, other.to(own.dtype), own, exact, allowed).ok
 
 

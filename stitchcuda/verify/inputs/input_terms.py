@@ -42,4 +42,4 @@ class InputTerms:
 
 def told(facts: Iterable[Mapping[str, Any]]) -> tuple[ReferenceTensor, ...]:
     """What the reference worker said."""
-    return tuple(ReferenceTensor(**{**one, "shape": tuple(one["shape"])}) for one in facts)
+    return tuple(ReferenceTensor(**{**fact, "shape": tuple(fact["shape"])}) for fact in facts)

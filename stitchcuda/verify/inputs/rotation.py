@@ -20,5 +20,6 @@ def rollable(tensor: torch.Tensor) -> bool:
 def rolled(tensors: list[torch.Tensor], may: list[bool], by: int) -> list[torch.Tensor]:
     """New memory for those that may be rolled; the others are the same ones."""
     return [
-        torch.empty_like(tensor).copy_(tensor.roll(by, 0)) if one else tensor for tensor, one in zip(tensors, may, strict=True)
+        torch.empty_like(tensor).copy_(tensor.roll(by, 0)) if rolls else tensor
+        for tensor, rolls in zip(tensors, may, strict=True)
     ]

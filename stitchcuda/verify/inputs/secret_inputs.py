@@ -94,32 +94,32 @@ class SecretInputs:
 
     def bounds_of(self, sets: list[InputSet]) -> dict[str, Bound]:
         """The same pooled over any sets, such as those of other sizes. Raises `BadInput` where other outputs come of them."""
-        for one in sets:
-            if one.names != sets[0].names:
+        for inputs in sets:
+            if inputs.names != sets[0].names:
                 raise BadInput(
                     "The reference returns or writes other tensors for other inputs of get_inputs(): "
-                    f"{listed(sets[0].names)}; then {listed(one.names)}. "
+                    f"{listed(sets[0].names)}; then {listed(inputs.names)}. "
                     "Give inputs for which they are always the same, or let forward return all of them for every input."
                 )
-        measures = [self.measures(one) for one in sets]
+        measures = [self.measures(inputs) for inputs in sets]
         for name, of_sets in zip(sets[0].names, zip(*measures, strict=True), strict=True):
             if len({measure.unit for measure in of_sets}) > 1:
                 raise BadInput(f"The reference gives {name} another dtype for other inputs of get_inputs(); let it be one.")
         return {name: pooled([of_set[i] for of_set in measures]) for i, name in enumerate(sets[0].names)}
 
-    def measures(self, one: InputSet) -> list[Measure]:
+    def measures(self, inputs: InputSet) -> list[Measure]:
         """The reference's own errors, in the order of its names."""
-        self.measure_soon(one)
-        return self._measures[one.expected].result()
+        self.measure_soon(inputs)
+        return self._measures[inputs.expected].result()
 
-    def measure_soon(self, one: InputSet) -> None:
+    def measure_soon(self, inputs: InputSet) -> None:
         """Begin with that, unless it was begun before."""
-        if one.expected not in self._measures:
-            self._measures[one.expected] = _MEASURING.submit(lambda: self.key(one).measured())
+        if inputs.expected not in self._measures:
+            self._measures[inputs.expected] = _MEASURING.submit(lambda: self.key(inputs).measured())
 
-    def key(self, one: InputSet) -> ExpectedOutput:
+    def key(self, inputs: InputSet) -> ExpectedOutput:
         """Inputs and answers, of a set of this exam or beside it."""
-        return self._keys.of(one.expected, lambda: (wire.read_tensors(one.inputs), *one.answers()))
+        return self._keys.get(inputs.expected, lambda: (wire.read_tensors(inputs.inputs), *inputs.answers()))
 
     def transient(self, state_names: Sequence[str]) -> list[str]:
         """Buffers that the reference's forward changes and its state_dict does not hold (non-persistent ones)."""
@@ -153,18 +153,18 @@ def draw(ask: Ask, folder: Path, *, kept: frozenset[str] = frozenset(), alike: G
     return SecretInputs(folder=folder, state=state, renewed=not answer["note"], note=answer["note"], kept=kept, alike=alike)
 
 
-def extend(ask: Ask, exam: SecretInputs, count: int, *, tell: Callable[[InputSet], object] = lambda one: None) -> None:
+def extend(ask: Ask, exam: SecretInputs, count: int, *, tell: Callable[[InputSet], object] = lambda inputs: None) -> None:
     """Draw secret seeds until the exam has `count` input sets: the first as given, the others varied where the reference
     stands it (what it does not stand is noted). Each of them is told of as soon as it is there."""
     while len(exam.sets) < count:
         number = len(exam.sets)
         seed = exam.sets[0].seed if number == _TOUCHED else None
         variants = _candidates(exam, number)
-        one = drawn(ask, exam, f"{number}", seed=seed, variants=variants)
-        if number == _TOUCHED and one.variant.startswith("exchanged") and _answered_alike(exam, one):
-            one = drawn(ask, exam, f"{number}", seed=seed, variants=variants[variants.index("touched") :])
-        exam.sets.append(one)
-        tell(one)
+        inputs = drawn(ask, exam, f"{number}", seed=seed, variants=variants)
+        if number == _TOUCHED and inputs.variant.startswith("exchanged") and _answered_alike(exam, inputs):
+            inputs = drawn(ask, exam, f"{number}", seed=seed, variants=variants[variants.index("touched") :])
+        exam.sets.append(inputs)
+        tell(inputs)
         if number == _TOUCHED:
             for position in _never_varied(exam):
                 exam.remark(f"input {position} was never varied")
@@ -175,18 +175,18 @@ def extend(ask: Ask, exam: SecretInputs, count: int, *, tell: Callable[[InputSet
                 )
 
 
-def _answered_alike(exam: SecretInputs, one: InputSet) -> bool:
+def _answered_alike(exam: SecretInputs, inputs: InputSet) -> bool:
     """Whether the answers to the exam's first set would pass for those to this one, such as those of a sum over everything."""
     bounds = exam.bounds_of(exam.sets)
-    (before, _), (own, exact) = exam.sets[0].answers(), one.answers()
-    each = zip(one.names, before, own, exact, strict=True)
-    outputs = [one for one in each if not one[0].startswith(("buffer:", "input:"))]
+    (before, _), (own, exact) = exam.sets[0].answers(), inputs.answers()
+    each = zip(inputs.names, before, own, exact, strict=True)
+    outputs = [inputs for inputs in each if not inputs[0].startswith(("buffer:", "input:"))]
     return all(bound.judge(name, old, new, true, bounds[name]).ok for name, old, new, true in outputs)
 
 
 def _never_varied(exam: SecretInputs) -> list[int]:
     """Inputs that are the same in all sets: a program may have them written into it."""
-    first, *others = (wire.read_tensors(one.inputs) for one in exam.sets)
+    first, *others = (wire.read_tensors(inputs.inputs) for inputs in exam.sets)
     same = [position for position, tensor in enumerate(first) if tensor.numel()]
     for other in others:
         same = [position for position in same if position < len(other) and torch.equal(first[position], other[position])]
@@ -195,7 +195,7 @@ def _never_varied(exam: SecretInputs) -> list[int]:
 
 def _always_the_same(exam: SecretInputs) -> list[str]:
     """Arguments that are no tensors and have one value in all sets, which none of the variants changes."""
-    first, *others = (dict(_plain(one.structure)) for one in exam.sets)
+    first, *others = (dict(_plain(inputs.structure)) for inputs in exam.sets)
     return list(dict.fromkeys(said for place, said in first.items() if all(other.get(place) == said for other in others)))
 
 
@@ -239,16 +239,16 @@ def resized(ask: Ask, exam: SecretInputs, free: Sequence[FreeSize]) -> list[Inpu
     sets: list[InputSet] = []
     for larger in (False, True):
         sizes: list[tuple[int, int, int]] = []
-        for one in free:
-            places = [place for place in one.places if place[0] < len(given) and place[1] < len(given[place[0]])]
+        for size_ in free:
+            places = [place for place in size_.places if place[0] < len(given) and place[1] < len(given[place[0]])]
             now = {given[number][axis] for number, axis in places}
-            if len(places) != len(one.places) or len(now) != 1:
-                exam.remark(f"the program's free size {one.symbol} is not one size of the inputs and was not tried")
+            if len(places) != len(size_.places) or len(now) != 1:
+                exam.remark(f"the program's free size {size_.symbol} is not one size of the inputs and was not tried")
                 continue
             size = now.pop()
-            low, high = (size + 1, min(one.high, _LARGER * size)) if larger else (one.low, min(one.high, size - 1))
+            low, high = (size + 1, min(size_.high, _LARGER * size)) if larger else (size_.low, min(size_.high, size - 1))
             if max(1, low) <= high:
-                other = _random.randint(max(1, low, one.low), high)
+                other = _random.randint(max(1, low, size_.low), high)
                 sizes += [(number, axis, other) for number, axis in places]
         if not sizes:
             continue

@@ -70,9 +70,12 @@ class TimedInputs:
     @contextlib.contextmanager
     def message(self, desk: Path) -> Iterator[dict[str, Any]]:
         """What a worker is told when it prepares: files, lent to it for as long, and what moves. The answers stay here."""
-        with lent(desk, *(one.inputs for one in self.sets)) as inputs:
+        with lent(desk, *(input_set.inputs for input_set in self.sets)) as inputs:
             yield {
-                "sets": [{"inputs": place, "structure": one.structure} for place, one in zip(inputs, self.sets, strict=True)],
+                "sets": [
+                    {"inputs": place, "structure": input_set.structure}
+                    for place, input_set in zip(inputs, self.sets, strict=True)
+                ],
                 "moving": self.moving,
                 "scaled": self.scaled,
                 "state": str(self.exam.state),  # which the reference's worker alone can read
@@ -115,10 +118,10 @@ class TimedInputs:
     def wrong(self, delivered: list[TimedCall]) -> list[str]:
         """Sentences on what is wrong with the first of them that is; bounds are pooled over all."""
         assert self._compare is not None
-        sets = [self.turned(one.set, one.turn) for one in delivered]
+        sets = [self.turned(call.set, call.turn) for call in delivered]
         pooled = SecretInputs(folder=self.folder, state=self.exam.state, renewed=self.exam.renewed, sets=sets)
-        for given, one in zip(sets, delivered, strict=True):
-            if reasons := self._compare(given, pooled, one):
+        for given, call in zip(sets, delivered, strict=True):
+            if reasons := self._compare(given, pooled, call):
                 return reasons
         return []
 
@@ -168,10 +171,10 @@ def draw(ask: Ask, exam: SecretInputs, folder: Path, compare: Compare, *, intege
     sets = [exam.sets[0]]
     if sets[0].inputs.stat().st_size <= _LARGE:
         sets += [drawn(ask, fresh, f"{number}", variants=[GIVEN]) for number in range(1, _SETS)]
-    tensors = [wire.read_tensors(one.inputs) for one in sets]
-    found = [timed_contents.movable(one) for one in tensors]
-    moving = [one for one in found[0] if all(one in other for other in found)]
-    floats = [one for one in moving if tensors[0][one[0]].dtype in timed_contents.FLOATS]
+    tensors = [wire.read_tensors(input_set.inputs) for input_set in sets]
+    found = [timed_contents.movable(tensor) for tensor in tensors]
+    moving = [pair for pair in found[0] if all(pair in other for other in found)]
+    floats = [pair for pair in moving if tensors[0][pair[0]].dtype in timed_contents.FLOATS]
     planned = [(number % len(sets), secrets.randbits(31)) for number in range(DELIVERIES)]
     made = TimedInputs(exam, folder, sets, [], True, planned, _ask=ask, _compare=compare)
     ways = [(scaled, those) for those in ((moving, floats) if integers else (floats,)) for scaled in (True, False) if those]
@@ -184,7 +187,9 @@ def draw(ask: Ask, exam: SecretInputs, folder: Path, compare: Compare, *, intege
         made.notes.append(
             f"the contents of timed calls repeat ({len(sets)} input sets): the reference's inputs cannot be moved on"
         )
-    elif still := [f"{place}" for place, one in enumerate(tensors[0]) if place not in moved and timed_contents.meant(one)]:
+    elif still := [
+        f"{place}" for place, tensor in enumerate(tensors[0]) if place not in moved and timed_contents.meant(tensor)
+    ]:
         made.notes.append(f"inputs that timed calls get as drawn, in order or integers: {', '.join(still)}")
     return made
 

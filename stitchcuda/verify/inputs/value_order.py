@@ -30,15 +30,15 @@ def ordered(tensor: Tensor) -> bool:
         if axis == tensor.dim() - 1 and bool(rising.all()):
             return True
         for along in (rising & ~level, falling & ~level):
-            count, of = int(along.sum()), len(along)
-            if count == of >= _MANY or (length >= _LONG and count >= max(1, _PART * of)):
+            count, total = int(along.sum()), len(along)
+            if count == total >= _MANY or (length >= _LONG and count >= max(1, _PART * total)):
                 return True
     return False
 
 
 def interchangeable(tensor: Tensor) -> int | None:
     """The longest axis along which values may change places; None where each place seems to have a range of its own."""
-    for axis in sorted(range(tensor.dim()), key=lambda one: -tensor.shape[one]):
+    for axis in sorted(range(tensor.dim()), key=lambda dimension: -tensor.shape[dimension]):
         lines = _lines(tensor, axis)
         low, high = lines.aminmax(dim=1, keepdim=True)
         varied = (high > low).flatten()

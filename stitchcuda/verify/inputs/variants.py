@@ -262,7 +262,7 @@ def error(expected: dict[str, Tensor], exact: dict[str, Tensor]) -> float:
 
 
 def _unit(outputs: dict[str, Tensor]) -> float:
-    return max((torch.finfo(one.dtype).eps for one in outputs.values() if one.dtype.is_floating_point), default=0.0)
+    return max((torch.finfo(output.dtype).eps for output in outputs.values() if output.dtype.is_floating_point), default=0.0)
 
 
 _CHANGES: dict[str, Callable[[Tensor, Domain, torch.Generator], Tensor]] = {

@@ -212,7 +212,8 @@ class ByteTraffic(Poison):  # type: ignore[no-untyped-call, unused-ignore]
         if name == "_local_scalar_dense":
             self._note("read", given[0].element_size(), name)
         elif func._schema.is_mutable:
-            outside = [one for one in given if one.layout is torch.strided and loaded_runtime.outside(one.data_ptr())]
+            strided = [tensor for tensor in given if tensor.layout is torch.strided]
+            outside = [tensor for tensor in strided if loaded_runtime.outside(tensor.data_ptr())]
             self._note("read", sum(map(extent_bytes, outside)), name)
         return result
 
@@ -224,11 +225,11 @@ def _plain_copy(tensors: list[torch.Tensor]) -> str:
         return ""
     if any(a != b for size, a, b in zip(target.shape, target.stride(), source.stride(), strict=True) if size > 1):
         return ""
-    for one in (source, target):
-        ordinary = type(one) in (torch.Tensor, torch.nn.Parameter) and one.layout is torch.strided
-        if not ordinary or one.is_conj() or one.is_neg() or extent(one) != one.numel():
+    for tensor in (source, target):
+        ordinary = type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout is torch.strided
+        if not ordinary or tensor.is_conj() or tensor.is_neg() or extent(tensor) != tensor.numel():
             return ""
-        if loaded_runtime.outside(one.data_ptr()):
+        if loaded_runtime.outside(tensor.data_ptr()):
             return ""
     return f"{source.data_ptr()} {target.data_ptr()} {memory_of(target)[1]}"
 

@@ -103,7 +103,7 @@ def _recorded(call: Callable[[], object]) -> dict[str, Any]:
         row[0] for row in rows
         if ours and row[3] != rows[ours[-1]][3] and row[1] + row[2] > rows[ours[-1]][1]
     ]  # fmt: skip
-    kept = [one for place, one in enumerate(zip(rows, correlated, strict=True)) if place not in ours]
+    kept = [row for place, row in enumerate(zip(rows, correlated, strict=True)) if place not in ours]
     copies = [place for place, (row, number) in enumerate(kept) if number in asked and row[0].startswith(_COPY)]
     replayed = [place for place, (_, number) in enumerate(kept) if number in graphs]
     return {"rows": [row for row, _ in kept], "replays": len(graphs), "late": late, "copies": copies, "replayed": replayed}
@@ -232,7 +232,7 @@ def _rows(recorded: Mapping[str, Any]) -> list[tuple[str, int, int, int]]:
 def _places(recorded: Mapping[str, Any], which: str) -> set[int]:
     """Of rows, by number: each once, and none that is not there."""
     named, count = recorded.get(which), len(_rows(recorded))
-    return {one for one in named if type(one) is int and 0 <= one < count} if isinstance(named, list) else set()
+    return {place for place in named if type(place) is int and 0 <= place < count} if isinstance(named, list) else set()
 
 
 def _count(value: object) -> int:

@@ -162,7 +162,8 @@ class DispatchRecorder:
         except RuntimeError as failure:
             self.trouble = f"the program ended the recording of its own call ({str(failure).splitlines()[0]})"
             return
-        self.hidden = hidden([(str(one.name()), one.start_ns(), one.end_ns(), one.start_thread_id()) for one in events], _MARK)
+        spans = [(str(event.name()), event.start_ns(), event.end_ns(), event.start_thread_id()) for event in events]
+        self.hidden = hidden(spans, _MARK)
         notes = [name[len(_MARK) + 1 :].split(" ", 3) for event in events if (name := event.name()).startswith(f"{_MARK} ")]
         numbered = sorted((int(note[0]), note[1], note[2], note[3]) for note in notes if note[0].isdecimal())
         inside = False
@@ -228,12 +229,12 @@ def computes(name: str) -> bool:
         return False
     try:
         packet = getattr(getattr(torch.ops, space), operator)
-        overloads = [getattr(packet, one) for one in packet.overloads()]
+        overloads = [getattr(packet, overload) for overload in packet.overloads()]
     except (AttributeError, RuntimeError):
         return False                       # an annotation that looks like an operator
     if operator.startswith(("empty", "new_empty", "detach", "alias", "resolve_", "lift", "set_", "record_stream", "_has_")):
         return False
-    return any(_own_work(one) for one in overloads)
+    return any(_own_work(overload) for overload in overloads)
 
 
 def _own_work(operator: Any) -> bool:

@@ -38,7 +38,7 @@ class Replay:
 
     def works_on(self, memory: Range) -> bool:
         """Whether a step has just this memory, and none has a part of it together with something else."""
-        return memory in self.touched and not any(one != memory and _overlap(one, memory) for one in self.touched)
+        return memory in self.touched and not any(touched != memory and _overlap(touched, memory) for touched in self.touched)
 
 
 def free_copies(told: Iterable[Told], inputs: Collection[Range], outputs: Collection[Range]) -> list[BoundaryCopy]:
@@ -52,9 +52,9 @@ def free_copies(told: Iterable[Told], inputs: Collection[Range], outputs: Collec
         after = [replay for replay in replays if replay.begin > copy.place]
         if any(replay.begin < copy.place < replay.end for replay in replays):
             continue                       # what was captured is the graph's own work
-        if copy.target in outputs and _apart(copy.source, theirs) and any(one.works_on(copy.source) for one in before):
+        if copy.target in outputs and _apart(copy.source, theirs) and any(replay.works_on(copy.source) for replay in before):
             going.setdefault(copy.target, copy)
-        elif copy.source in inputs and _apart(copy.target, theirs) and any(one.works_on(copy.target) for one in after):
+        elif copy.source in inputs and _apart(copy.target, theirs) and any(replay.works_on(copy.target) for replay in after):
             coming.setdefault(copy.source, copy)
     results = [copy.source for copy in going.values()]  # where a graph works in place, one of both copies is needed anyway
     return [*(copy for copy in coming.values() if _apart(copy.target, results)), *going.values()]
@@ -81,9 +81,9 @@ def _read(told: Iterable[Told]) -> tuple[list[BoundaryCopy], list[Replay]]:
     return copies, replays
 
 
-def _apart(one: Range, others: Sequence[Range]) -> bool:
-    return not any(_overlap(one, other) for other in others)
+def _apart(memory: Range, others: Sequence[Range]) -> bool:
+    return not any(_overlap(memory, other) for other in others)
 
 
-def _overlap(one: Range, other: Range) -> bool:
-    return one[0] < other[0] + other[1] and other[0] < one[0] + one[1]
+def _overlap(first: Range, other: Range) -> bool:
+    return first[0] < other[0] + other[1] and other[0] < first[0] + first[1]

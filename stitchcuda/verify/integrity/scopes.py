@@ -34,7 +34,7 @@ def scopes(tree: ast.Module) -> Scopes:
     while waiting:
         node, around = waiting.pop()
         if isinstance(node, ast.Name):
-            holder = next((one for one in reversed(around) if node.id in one.names), None)
+            holder = next((item for item in reversed(around) if node.id in item.names), None)
             if holder is not None:
                 own.add(id(node))
                 if node.id in holder.parameters:
@@ -42,7 +42,7 @@ def scopes(tree: ast.Module) -> Scopes:
             elif module.get(node.id, node.lineno) < node.lineno:
                 own.add(id(node))
         inner = (*around, _of_function(node)) if isinstance(node, _Function) else around
-        within = {id(one) for one in _body(node)} if isinstance(node, _Function) else set()
+        within = {id(item) for item in _body(node)} if isinstance(node, _Function) else set()
         waiting += [(child, inner if id(child) in within else around) for child in ast.iter_child_nodes(node)]
     return Scopes(frozenset(own), frozenset(parameters))
 
@@ -67,7 +67,7 @@ def _of_module(tree: ast.Module) -> dict[str, int]:
 def _of_function(node: _Function) -> _Bound:
     given = node.args
     arguments = [*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg]
-    parameters = {one.arg for one in arguments if one is not None}
+    parameters = {argument.arg for argument in arguments if argument is not None}
     bound: set[str] = set()
     elsewhere: set[str] = set()
     for inner in _inside(node):
@@ -83,10 +83,10 @@ def _inside(node: _Function) -> Iterator[ast.AST]:
     """All nodes of a function's body but those in scopes of their own."""
     waiting: list[ast.AST] = list(_body(node))
     while waiting:
-        one = waiting.pop()
-        yield one
-        if not isinstance(one, _Function | ast.ClassDef | _Comprehension):
-            waiting += ast.iter_child_nodes(one)
+        child = waiting.pop()
+        yield child
+        if not isinstance(child, _Function | ast.ClassDef | _Comprehension):
+            waiting += ast.iter_child_nodes(child)
 
 
 def _body(node: _Function) -> list[ast.AST]:

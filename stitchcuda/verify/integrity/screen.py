@@ -109,14 +109,14 @@ def screen(program: Path) -> tuple[ScreenFinding, ...]:
             native = screen_native.screen(text, depth=name.count("/"))
             places = [ScreenFinding(severity=kind, where=f"{name} line {line}", what=why) for kind, line, why in native]
             found += _first(places, name)
-    return tuple(sorted(dict.fromkeys(found), key=lambda one: one.severity != "refused"))
+    return tuple(sorted(dict.fromkeys(found), key=lambda finding: finding.severity != "refused"))
 
 
 def _first(found: list[ScreenFinding], name: str) -> list[ScreenFinding]:
     """What was found in one file, as far as anybody reads on: of refusals and of notes the first few each."""
     kept: list[ScreenFinding] = []
     for severity, found_as in (("refused", _refused), ("noted", _noted)):
-        those = list(dict.fromkeys(one for one in found if one.severity == severity))
+        those = list(dict.fromkeys(finding for finding in found if finding.severity == severity))
         kept += those[:_MOST_FOUND]
         if len(those) > _MOST_FOUND:
             kept.append(found_as(name, 0, f"has {counted(len(those) - _MOST_FOUND, 'more line')} of the kind"))

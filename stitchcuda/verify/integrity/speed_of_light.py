@@ -74,7 +74,7 @@ def matters(run: Run, args: Any, kwargs: Any, tensors: Sequence[torch.Tensor]) -
 def _all_matter(run: Run, args: Any, kwargs: Any, tensor: torch.Tensor, before: dict[str, torch.Tensor]) -> bool:
     places = torch.randint(tensor.numel(), (SAMPLES,)).tolist()
     for place in places:
-        index = tuple(int(one) for one in torch.unravel_index(torch.tensor(place), tensor.shape))
+        index = tuple(int(coordinate) for coordinate in torch.unravel_index(torch.tensor(place), tensor.shape))
         held = copy.deepcopy(tensor[index])
         changed = False
         for value in (held * 1024 + 1024, held * -1024 - 1024):
@@ -88,8 +88,8 @@ def _all_matter(run: Run, args: Any, kwargs: Any, tensor: torch.Tensor, before: 
     return True
 
 
-def _differ(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+def _differ(first: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
     def same(left: torch.Tensor, right: torch.Tensor) -> bool:
         return torch.equal(left, right) or bool(torch.allclose(left, right, rtol=0, atol=0, equal_nan=True))
 
-    return one.keys() != other.keys() or not all(same(value, other[name]) for name, value in one.items())
+    return first.keys() != other.keys() or not all(same(value, other[name]) for name, value in first.items())

@@ -39,10 +39,10 @@ def sit(
     fewer: list[bool] = []                 # own kernels for the same inputs again, by input set
     done = 0
     bounds = exam.bounds(seeds)
-    asked = [one for one in exam.sets[:seeds] if not one.lenient]
+    asked = [inputs for inputs in exam.sets[:seeds] if not inputs.lenient]
     kept = secrets.choice(_kept(asked)) if final else None
     try:
-        for number, given in enumerate(one for one in asked if one is not kept):
+        for number, given in enumerate(inputs for inputs in asked if inputs is not kept):
             answer = trial.call(given, same_addresses=True, hold=number == 0)
             first = first or answer
             shares = shares or answer.reply
@@ -114,7 +114,7 @@ def remarked(
     """
     bounds, done = exam.bounds(seeds), 0
     try:
-        for given in (one for one in exam.sets[:seeds] if one.lenient):
+        for given in (inputs for inputs in exam.sets[:seeds] if inputs.lenient):
             trial.remark(trial.try_other_layout(given, bounds))
             done += 1
         if trial.state_names and (other := reload()) is not None:
@@ -184,12 +184,12 @@ def failed(
 
 
 def _keep_worst(worst: dict[str, OutputError], errors: list[OutputError]) -> None:
-    def badness(one: OutputError) -> tuple[bool, float]:
-        return (not one.ok, one.max_error / one.max_bound if one.max_bound else one.max_error)
+    def badness(error: OutputError) -> tuple[bool, float]:
+        return (not error.ok, error.max_error / error.max_bound if error.max_bound else error.max_error)
 
-    for one in errors:
-        if one.name not in worst or badness(one) > badness(worst[one.name]):
-            worst[one.name] = one
+    for found in errors:
+        if found.name not in worst or badness(found) > badness(worst[found.name]):
+            worst[found.name] = found
 
 
 def _share(said: dict[str, Any], name: str) -> float:

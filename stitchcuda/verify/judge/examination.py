@@ -56,19 +56,19 @@ class Examination:
     def __init__(self, room: JudgeResources) -> None:
         self._room = room
 
-    def check(self, of: str, seeds: int, *, fresh: bool) -> CheckResult:
+    def check(self, path: str, seeds: int, *, fresh: bool) -> CheckResult:
         """Judge the program of this path; `fresh` draws parameters and input sets that no program has seen."""
         started = time.monotonic()
         try:
-            with self._room.copy(of) as program:
-                result, self._room.terms[of] = self._screened(program, seeds, fresh=fresh)
+            with self._room.copy(path) as program:
+                result, self._room.terms[path] = self._screened(program, seeds, fresh=fresh)
         finally:
             self._room.errands.quiet()
         return result.model_copy(update={"seconds": time.monotonic() - started})
 
     def _screened(self, program: Path, seeds: int, *, fresh: bool) -> tuple[CheckResult, InputTerms]:
         findings = screen(program)
-        refused = tuple(f"the source itself: {one.sentence}" for one in findings if one.severity == "refused")
+        refused = tuple(f"the source itself: {finding.sentence}" for finding in findings if finding.severity == "refused")
         if refused:
             on_gpu = self._room.target == "cuda"
             return CheckResult(ok=False, tier="timed" if on_gpu else "simulated", reasons=refused), InputTerms()
@@ -81,7 +81,7 @@ class Examination:
         if two and any(map(_MEMORY.search, result.reasons)):     # one worker may have enough
             self._room.errands.quiet()
             result, terms = checked(two=False)
-        noted = tuple(f"the source: {one.sentence}" for one in findings)
+        noted = tuple(f"the source: {finding.sentence}" for finding in findings)
         return result.model_copy(update={"notes": (*result.notes, *noted)}), terms
 
     def _check(self, program: Path, seeds: int, *, fresh: bool, terms: InputTerms, two: bool) -> CheckResult:
@@ -110,23 +110,23 @@ class Examination:
             completed = self._room.errands.ask(lambda: self._room.complete(exam, seeds))
             again = self._room.errands.ask(lambda: reloaded(self._room.ask, exam) if fresh else None)
             worker.expire_in(self._room.limits.check_s)
-            one = Trial(worker, exam, self._room.construction(), self._room.target, self._room.limits)
+            trial = Trial(worker, exam, self._room.construction(), self._room.target, self._room.limits)
             if two and not large(exam):
                 seated.append(self._seated(program, exam, self._room.new_builder()))
             try:
                 try:
-                    one.load(program, cache=self._room.cache, arch=self._room.arch)
+                    trial.load(program, cache=self._room.cache, arch=self._room.arch)
                 finally:
                     completed.result()     # what is wrong with the reference comes first
             except WorkerFailed as failure:
-                return correctness.failed(one, state_mismatch.reconsidered(self._room.ask, exam, one.state, failure, terms))
+                return correctness.failed(trial, state_mismatch.reconsidered(self._room.ask, exam, trial.state, failure, terms))
             try:
                 others = resized(self._room.ask, exam, declared_sizes(program)) if fresh else []
             except WorkerFailed as failure:
-                return correctness.failed(one, failure)
+                return correctness.failed(trial, failure)
             with self._room.turn(worker):
                 result = correctness.sit(
-                    one, exam, seeds, final=fresh, profile=self._room.target == "cuda", others=others,
+                    trial, exam, seeds, final=fresh, profile=self._room.target == "cuda", others=others,
                     still=lambda: wait([other.loading for other in seated]),
                 )  # fmt: skip
 
@@ -140,50 +140,51 @@ class Examination:
                 if fresh and result.ok:
                     worker.expire_in(self._room.limits.check_s)
                     with self._room.turn(worker):
-                        result = correctness.remarked(result, one, exam, seeds, reload=again.result)
+                        result = correctness.remarked(result, trial, exam, seeds, reload=again.result)
                 sitter.close()
 
             if fresh and result.ok and self._room.watches_idle:
                 self._room.reference_work()  # is recorded before the program is left alone, when it may do what it likes
-                idle = self._room.errands.begin(lambda: self._left_alone(one))
+                idle = self._room.errands.begin(lambda: self._left_alone(trial))
                 sitter.callback(wait, [idle])  # one thread at a time asks a worker, or closes it
             if not (beside := bool(seated)):
                 leave()
             self._room.make_room(exam)
             if not result.ok:
-                state_mismatch.regroup(one.state, terms, one.guessed, more=any(one.spare))
-            elif unread := state_mismatch.unread(seat, self._room.ask, exam, one.state, terms):
-                result = correctness.failed(one, unread, outputs=result.outputs, seeds=result.seeds)
+                state_mismatch.regroup(trial.state, terms, trial.guessed, more=any(trial.spare))
+            elif unread := state_mismatch.unread(seat, self._room.ask, exam, trial.state, terms):
+                result = correctness.failed(trial, unread, outputs=result.outputs, seeds=result.seeds)
             if not (fresh and result.ok):
                 return result
             work = self._room.reference_work()
             result = result.model_copy(update={"whole": int(work["work"])})
-            if one.traced:
+            if trial.traced:
                 most = len(exam.sets[0].names) + str(exam.sets[0].structure).count("'tensor':")
-                alone = device_time.computed(work, one.traced, one.own, most=most)
-                shares = zip(("replaced", "exchanged"), max(device_time.taken(work, one.traced, one.own), alone), strict=True)
+                alone = device_time.computed(work, trial.traced, trial.own, most=most)
+                taken = max(device_time.taken(work, trial.traced, trial.own), alone)
+                shares = zip(("replaced", "exchanged"), taken, strict=True)
                 result = result.model_copy(update=dict(shares))
             # Whether it has kernels is not for the worker to say.
-            times = device_time.own_times(one.traced, one.own)
+            times = device_time.own_times(trial.traced, trial.own)
             skipped = ablation.examine(seat, exam, seeds, work=times)
-            result = own_work.judged(result, skipped, one.own_launches, times)
+            result = own_work.judged(result, skipped, trial.own_launches, times)
             if beside:
                 leave()
             return result
 
-    def _left_alone(self, one: Trial) -> str:
+    def _left_alone(self, trial: Trial) -> str:
         with self._room.turn():
-            return one.idle(_IDLE_S)
+            return trial.idle(_IDLE_S)
 
     def _seated(self, program: Path, exam: SecretInputs, builder: Builder | None = None) -> LoadingProgram:
         """Begin to load the program into a new worker, built so that single kernels can be left out. `builder`: a new one, for
         a worker that is loaded beside another."""
         worker = self._room.worker(program, exam, builder.build if builder else None)
-        one = Trial(worker, exam, self._room.construction(), self._room.target, self._room.limits)
+        trial = Trial(worker, exam, self._room.construction(), self._room.target, self._room.limits)
         loading = self._room.errands.begin(
-            lambda: one.load(program, cache=self._room.cache, arch=self._room.arch, masked=True)
+            lambda: trial.load(program, cache=self._room.cache, arch=self._room.arch, masked=True)
         )
-        return LoadingProgram(worker, one, loading, builder)
+        return LoadingProgram(worker, trial, loading, builder)
 
     @contextlib.contextmanager
     def _seat(self, program: Path, exam: SecretInputs, seated: list[LoadingProgram]) -> Iterator[LoadedProgram]:

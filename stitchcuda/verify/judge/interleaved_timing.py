@@ -31,50 +31,51 @@ class InterleavedTiming:
     def __init__(self, room: JudgeResources) -> None:
         self._room = room
 
-    def time(self, of: str, before: str, *, twice: bool) -> TimingResult:
+    def time(self, program: str, before: str, *, twice: bool) -> TimingResult:
         """Reference, previous program and program in one interleaving; `twice` for a winner, each time in new workers."""
         timings = TIMINGS if twice else 1
         born: list[Born] = []              # all at once: a CUDA context takes its time
         try:
             while len(born) < timings:
-                born.append(self._room.born(of, self._room.exam(1, fresh=False, terms=self._room.terms.get(of, InputTerms()))))
-            results = [self._interleaved(of, before, born)]
+                terms = self._room.terms.get(program, InputTerms())
+                born.append(self._room.born(program, self._room.exam(1, fresh=False, terms=terms)))
+            results = [self._interleaved(program, before, born)]
             while not results[-1].refused and (len(results) < timings or rounds.parted(results)):
-                results.append(self._interleaved(of, before, born))
+                results.append(self._interleaved(program, before, born))
         finally:
-            for one in born:
-                one.stack.close()
+            for program in born:
+                program.stack.close()
             self._room.errands.quiet()
         return rounds.confirmed(results)
 
-    def _interleaved(self, of: str, before: str, born: list[Born]) -> TimingResult:
+    def _interleaved(self, program: str, before: str, born: list[Born]) -> TimingResult:
         for integers in (True, False):     # an integer that is an index may be out of range elsewhere
             try:
-                result = self._timed_together(of, before, born, integers=integers)
+                result = self._timed_together(program, before, born, integers=integers)
                 # A busy machine may part honest clocks once, a lie parts them each time.
-                return self._timed_together(of, before, born, integers=integers) if result.disputed else result
+                return self._timed_together(program, before, born, integers=integers) if result.disputed else result
             except rounds.ReferenceUnfit as failure:
                 self._room.drop_reference()
                 failed = failure
         raise BadInput(f"The reference cannot be timed: {failed}")
 
-    def _timed_together(self, of: str, before: str, born: list[Born], *, integers: bool) -> TimingResult:
+    def _timed_together(self, path: str, before: str, born: list[Born], *, integers: bool) -> TimingResult:
         with contextlib.ExitStack() as stack:
             drawn: list[Future[TimedInputs]] = []
 
-            def draw(exam: SecretInputs, one: Trial) -> None:
+            def draw(exam: SecretInputs, trial: Trial) -> None:
                 """Contents that no one has seen, while the program is being loaded."""
                 folder = self._room.folder()
                 stack.callback(remove, folder)
                 stack.callback(self._room.errands.answered)
                 question = functools.partial(
-                    timed_inputs.draw, self._room.ask, exam, folder, one.compare_timed_call, integers=integers
+                    timed_inputs.draw, self._room.ask, exam, folder, trial.compare_timed_call, integers=integers
                 )
                 drawn.append(self._room.errands.ask(question))
 
             try:
-                program, exam, _ = self._room.ready(stack, of, born, beside=draw)
-                previous = program if before == of else self._room.ready(stack, before)[0]
+                program, exam, _ = self._room.ready(stack, path, born, beside=draw)
+                previous = program if before == path else self._room.ready(stack, before)[0]
                 given = drawn[-1].result()
                 self._room.errands.quiet()
                 self._room.the_reference()  # a new one, if the contents were too much for it

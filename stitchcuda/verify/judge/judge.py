@@ -53,7 +53,7 @@ class JudgeProcess:
     def check_many(self, message: dict[str, Any]) -> dict[str, Any]:
         """Judge several programs on the exam that this session's programs sit, at once."""
         results = self.panel.check(message["programs"], int(message["seeds"]))
-        return {"results": [one.model_dump(mode="json") for one in results]}
+        return {"results": [result.model_dump(mode="json") for result in results]}
 
     def time(self, message: dict[str, Any]) -> dict[str, Any]:
         """Reference, previous program and program in one interleaving; `twice` for a winner, each time in new workers."""
@@ -71,10 +71,10 @@ class JudgeProcess:
             if message["program"]:
                 try:
                     shared = shared_folders(self.room.cache, self.room.home.place)
-                    worker, exam, one = self.room.ready(stack, message["program"])
+                    worker, exam, trial = self.room.ready(stack, message["program"])
                     with self.room.turn(worker):   # libraries are often ordered at the first call only
-                        one.call(exam.sets[0], same_addresses=False)
-                    stack.enter_context(rehearsal.of_program(self.room.scratch, shared, worker, exam, one))
+                        trial.call(exam.sets[0], same_addresses=False)
+                    stack.enter_context(rehearsal.of_program(self.room.scratch, shared, worker, exam, trial))
                 except WorkerFailed as failure:
                     raise Unavailable(f"the program could not be rehearsed: {failure}") from failure
             else:

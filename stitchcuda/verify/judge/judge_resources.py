@@ -132,7 +132,7 @@ class JudgeResources:
 
     def ready(
         self, stack: contextlib.ExitStack, program: str, born: list[Born] | None = None,
-        *, beside: Callable[[SecretInputs, Trial], None] = lambda exam, one: None,
+        *, beside: Callable[[SecretInputs, Trial], None] = lambda exam, trial: None,
     ) -> tuple[Worker, SecretInputs, Trial]:  # fmt: skip
         """A worker with the program loaded, on the terms on which it was judged; one of those that are `born`, if any is.
 
@@ -143,14 +143,14 @@ class JudgeResources:
             exam = self.exam(1, fresh=False, terms=terms)
             copy, worker, own = born.pop() if born else self.born(program, exam)
             stack.push(own)
-            one = Trial(worker, exam, self.construction(), self.target, self.limits)
+            trial = Trial(worker, exam, self.construction(), self.target, self.limits)
             self.make_room(exam)
-            beside(exam, one)
+            beside(exam, trial)
             try:
-                one.load(copy, cache=self.cache, arch=self.arch)
+                trial.load(copy, cache=self.cache, arch=self.arch)
             except WorkerFailed as failure:
-                raise state_mismatch.reconsidered(self.ask, exam, one.state, failure, terms) from failure
-            return worker, exam, one
+                raise state_mismatch.reconsidered(self.ask, exam, trial.state, failure, terms) from failure
+            return worker, exam, trial
 
         return state_mismatch.agreed(ready, self.terms.get(program, InputTerms()))[0]
 
@@ -165,7 +165,8 @@ class JudgeResources:
                 if not fresh:
                     self._exams[terms] = exam
                     while len(self._exams) > _MOST_EXAMS and not self._known.several:
-                        self._exams.pop(next(one for one in self._exams if one != InputTerms() and one != terms)).close()
+                        oldest = next(other for other in self._exams if other not in (InputTerms(), terms))
+                        self._exams.pop(oldest).close()
             self.complete(exam, seeds)
         return exam
 

@@ -68,7 +68,7 @@ class ParallelChecks:
             found = self._together(list(alone), seeds, many)
             alone = {}
             for program, tried in found.items():
-                others = max(one.ended for name, one in found.items() if name != program)
+                others = max(check.ended for name, check in found.items() if name != program)
                 why = again(tried, others, shared=self._room.target == "sim")
                 if tried.result is None or why:
                     alone[program] = why
@@ -84,8 +84,8 @@ class ParallelChecks:
         while len(self._examiners) < many:
             self._examiners.append(Examination(self._room.beside()))
         free: queue.SimpleQueue[Examination] = queue.SimpleQueue()
-        for one in self._examiners[:many]:
-            free.put(one)
+        for idle in self._examiners[:many]:
+            free.put(idle)
 
         def judged(program: str) -> FinishedCheck:
             examiner, began = free.get(), time.monotonic()
@@ -123,4 +123,4 @@ def again(tried: FinishedCheck, others: float, *, shared: bool) -> str:
         return tried.error
     beside = others - tried.began > (tried.ended - tried.began) / 2
     lacking = [_MEMORY, *([_TIME] if shared and beside else [])]
-    return next((reason for reason in tried.result.reasons if any(one.search(reason) for one in lacking)), "")
+    return next((reason for reason in tried.result.reasons if any(pattern.search(reason) for pattern in lacking)), "")

@@ -56,16 +56,18 @@ class ProfiledRun:
         self._order |= {"reference": str(path), "seed": seed}
 
     @contextlib.contextmanager
-    def of_program(self, root: Path, shared: Sequence[Path], worker: Worker, exam: SecretInputs, one: Trial) -> Iterator[None]:
+    def of_program(
+        self, root: Path, shared: Sequence[Path], worker: Worker, exam: SecretInputs, trial: Trial
+    ) -> Iterator[None]:
         """A program that is loaded and was called in `worker`. What the rehearsal needs lies in a folder below `root` until the
         block ends, and in the folders `shared` by all programs."""
-        given, program = exam.sets[0], Path(one.load_message["program"])
+        given, program = exam.sets[0], Path(trial.load_message["program"])
         with tempfile.TemporaryDirectory(dir=root, prefix="rehearsal-") as name:
             folder = Path(name)
-            with lent(folder, one.built.init, exam.state, given.inputs) as (init, state, inputs):
+            with lent(folder, trial.built.init, exam.state, given.inputs) as (init, state, inputs):
                 answers = [_handed(answer, folder) for answer in worker.built]
                 self._order |= {
-                    "load": one.load_message | {"init": init, "state": state},
+                    "load": trial.load_message | {"init": init, "state": state},
                     "inputs": inputs,
                     "structure": given.structure,
                     "builds": list(zip(worker.ordered, answers, strict=True)),

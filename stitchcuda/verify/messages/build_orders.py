@@ -62,7 +62,9 @@ def ordered(name: str, style: Literal["tvm", "torch"], options: Mapping[str, Any
         else:                              # written at run time, in a folder that only this process has
             texts.append((file.name, _text(file)))
     functions = options.get("functions")
-    named = functions if isinstance(functions, Mapping) else {one: one if style == "torch" else "" for one in listed(functions)}
+    named = functions if isinstance(functions, Mapping) else {
+        function: function if style == "torch" else "" for function in listed(functions)
+    }
     return BuildOrder(
         style=style,
         name=str(name),

@@ -110,7 +110,7 @@ def _spans(tensors: list[torch.Tensor]) -> tuple[list[torch.Tensor], list[tuple[
         end = begin + _extent(tensor.shape, tensor.stride()) * tensor.itemsize
         storage = (str(tensor.device), tensor.untyped_storage().data_ptr())
         ranges.append((storage, begin - begin % _UNIT if end > begin else begin, end, number))
-    ranges.sort(key=lambda one: (one[0], one[1]))
+    ranges.sort(key=lambda span: (span[0], span[1]))
     spans: list[torch.Tensor] = []
     places = [(0, 0)] * len(tensors)
     group: list[int] = []                  # tensors of the piece under way

@@ -94,9 +94,9 @@ class Channel:
             line = said = dumped(message)
             if signs:
                 numbers[0] += 1
-                one = signs[0].copy()
-                one.update(b"%d " % numbers[0] + line)
-                said = line + one.hexdigest().encode()
+                signature = signs[0].copy()
+                signature.update(b"%d " % numbers[0] + line)
+                said = line + signature.hexdigest().encode()
             try:
                 send_all(sock, said + b"\n")
             except failed as error:
@@ -125,10 +125,10 @@ class Channel:
             del buffer[: end + 1]
             if signs:
                 numbers[1] += 1
-                one, given = signs[1].copy(), line[-width:]
+                signature, given = signs[1].copy(), line[-width:]
                 del line[-width:]
-                one.update(b"%d " % numbers[1] + line)
-                if not same(given, one.hexdigest().encode()):
+                signature.update(b"%d " % numbers[1] + line)
+                if not same(given, signature.hexdigest().encode()):
                     raise wrong
             return read(line)
 
@@ -171,9 +171,9 @@ class Channel:
         if not self._signs:
             return b""
         self._numbers[direction] += 1
-        one = self._signs[direction].copy()
-        one.update(b"%d " % self._numbers[direction] + line)
-        return one.hexdigest().encode()
+        signature = self._signs[direction].copy()
+        signature.update(b"%d " % self._numbers[direction] + line)
+        return signature.hexdigest().encode()
 
     def close(self) -> None:
         self._sock.close()

@@ -40,15 +40,15 @@ class BackgroundWork:
 
     def tidy(self, work: Callable[[], None]) -> None:
         """Do it soon; `quiet` says what failed."""
-        self._tidied = [one for one in self._tidied if not one.done() or one.exception()]
+        self._tidied = [future for future in self._tidied if not future.done() or future.exception()]
         self._tidied.append(self._tidying.submit(work))
 
     def quiet(self) -> None:
         """Wait until everything is tidied up. Raises the first thing that failed."""
         waiting, self._tidied = self._tidied, []
         wait(waiting)
-        for one in waiting:
-            one.result()
+        for future in waiting:
+            future.result()
 
     @contextlib.contextmanager
     def lent(self, worker: Worker) -> Iterator[Worker]:

@@ -29,9 +29,9 @@ def below(pid: int) -> dict[int, int]:
         counts[int(folder.name)] = int(fields[17])
     found, waiting = dict[int, int](), [pid]
     while waiting:
-        one = waiting.pop()
-        found[one] = counts.get(one, 0)
-        waiting += parents.get(one, [])
+        child = waiting.pop()
+        found[child] = counts.get(child, 0)
+        waiting += parents.get(child, [])
     return found
 
 
@@ -44,7 +44,7 @@ class ProgramProcesses:
     """The processes of programs' workers, by name. `held` stops those of all but one; a reference's are never stopped."""
 
     def __init__(self, supervisors: dict[str, int]) -> None:
-        self._pids = {name: [one for one in below(pid) if one != pid] for name, pid in supervisors.items()}
+        self._pids = {name: [process for process in below(pid) if process != pid] for name, pid in supervisors.items()}
         self.denied = not all(self._pids.values())  # the system does not show them to us, or does not let us
         for pid in (pid for pids in self._pids.values() for pid in pids):
             try:

@@ -205,7 +205,7 @@ class TimingRounds:
             self.wrong.append(f"the outputs of a timed call cannot be read: {error}")
             return
         self._waiting.append(delivery)
-        if sum(tensor.numel() * tensor.element_size() for one in self._waiting for tensor in one.outputs) > _HELD_BYTES:
+        if sum(tensor.numel() * tensor.element_size() for call in self._waiting for tensor in call.outputs) > _HELD_BYTES:
             self.judge()
 
     def _calls(self, count: int) -> list[list[int]]:
@@ -218,7 +218,7 @@ class TimingRounds:
         said = self._run(name, calls, mode="block", calls=calls, run=run)
         device, rest = said.get("device_ms"), said.get("rest_ms")
         for times in (device, rest):
-            if not isinstance(times, list) or len(times) != len(calls) or not all(_is_time(one) for one in times):
+            if not isinstance(times, list) or len(times) != len(calls) or not all(_is_time(time_) for time_ in times):
                 raise WorkerFailed("error", "the worker's times are no times")
         return device, rest  # type: ignore[return-value]
 
@@ -311,7 +311,7 @@ def parted(timings: Sequence[TimingResult]) -> bool:
 
 
 def _apart(timings: Sequence[TimingResult]) -> bool:
-    ratios = [one.ratio for one in timings]
+    ratios = [timing.ratio for timing in timings]
     return max(ratios) > _CONFIRMED * min(ratios)
 
 
@@ -322,13 +322,14 @@ def confirmed(timings: Sequence[TimingResult]) -> TimingResult:
     """
     if len(timings) == 1:
         return timings[0]
-    middle = sorted(timings, key=lambda one: one.ratio)[(len(timings) - 1) // 2]
-    told = f"timed {'twice' if len(timings) == 2 else '3 times'}: ratio {', then '.join(f'{one.ratio:.3f}' for one in timings)}"
+    middle = sorted(timings, key=lambda timing: timing.ratio)[(len(timings) - 1) // 2]
+    ratios = ", then ".join(f"{timing.ratio:.3f}" for timing in timings)
+    told = f"timed {'twice' if len(timings) == 2 else '3 times'}: ratio {ratios}"
     if _apart(timings):
         why = "the machine is busy, or the program's time varies from process to process"
         told = f"limited: {told}; the {'slower' if len(timings) == 2 else 'middle one'} counts: {why}"
-    reasons = tuple(dict.fromkeys(reason for one in timings for reason in one.refused))
-    notes = tuple(dict.fromkeys((*(note for one in timings for note in one.notes), told)))
+    reasons = tuple(dict.fromkeys(reason for timing in timings for reason in timing.refused))
+    notes = tuple(dict.fromkeys((*(note for timing in timings for note in timing.notes), told)))
     return middle.model_copy(update={"refused": reasons, "notes": notes})
 
 
@@ -354,7 +355,7 @@ def _result(turns: TimingRounds, calls: int, together: bool, notes: list[str], g
     hidden = clock_agreement.hidden_ms(program, reference)
     parted = clock_agreement.reasons(program, reference)
     others = (*turns.wrong, *turns.tampered, *grown)
-    fresh = any(one.varies() for one in (reference, previous, program))  # then theirs are compared with theirs
+    fresh = any(clock.varies() for clock in (reference, previous, program))  # then theirs are compared with theirs
     now = [inside + hidden for inside in program.counted(fresh=fresh)]
     before = now if previous is program else previous.counted(fresh=fresh)
     if program.varies():
@@ -364,8 +365,8 @@ def _result(turns: TimingRounds, calls: int, together: bool, notes: list[str], g
         )
     if hidden:
         notes.append(f"{hidden:.4f} ms of device work outlast the call on its stream and are counted")
-    saving = median_of([one - other for one, other in zip(before, now, strict=True)])
-    ratio = median_of([one / other for one, other in zip(reference.counted(fresh=fresh), now, strict=True)])
+    saving = median_of([was - takes for was, takes in zip(before, now, strict=True)])
+    ratio = median_of([was / takes for was, takes in zip(reference.counted(fresh=fresh), now, strict=True)])
     return TimingResult(
         reference_ms=median(reference.counted(fresh=fresh)),
         previous_ms=median(before),

@@ -55,7 +55,7 @@ class TimedCalls:
         `restore` puts back state that a call changes.
         """
         self._sets = [
-            (wire.read_tensors(Path(one["inputs"]), device=device), one["structure"]) for one in message["sets"]
+            (wire.read_tensors(Path(given["inputs"]), device=device), given["structure"]) for given in message["sets"]
         ]
         self._moving: list[list[int]] = message["moving"]
         self._scaled = bool(message["scaled"])
@@ -161,7 +161,7 @@ class TimedCalls:
 
     def row(self) -> None:
         """Call on all of these, one right after the other, and wait for the device. The last call's outputs are kept."""
-        waiting = [wire.decode(structure, [alias(one) for one in given], self._device) for given, structure in self._row]
+        waiting = [wire.decode(structure, [alias(tensor) for tensor in given], self._device) for given, structure in self._row]
         for args, kwargs in waiting:
             self._result = None            # one at a time is all that a call needs memory for
             self._result = self._call(*args, **kwargs)
