@@ -1,6 +1,6 @@
 """Captures an `nn.Module`, called with example inputs, as an `OpGraph` (uses torch: runs in the reference worker only).
 
-torch.export lists the operators of one forward pass, before decomposition. They are then run once more, one by one, on fake
+The operators of one forward pass come from torch.export, before decomposition. They are run once more, one by one, on fake
 tensors (shapes without data) or on a GPU on copies of the real ones, to see what the export does not say: real strides, which
 tensors share memory, what is written in place. In-place operators on temporaries are replaced by their functional form where
 the results are the same. A module that cannot be captured gives a graph with `opaque` set. It never changes the module and

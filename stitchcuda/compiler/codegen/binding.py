@@ -1,7 +1,7 @@
 """Writes the tvm-ffi binding of a generated kernel: C++ that checks every tensor and then calls the launcher.
 
-g++ compiles it with CUDA's include folder; nvcc is not needed. A tensor that does not fit raises ValueError or TypeError with
-the argument's name, what was expected and what was given; a failed launch raises RuntimeError with CUDA's own message.
+It is compiled by g++ with CUDA's include folder; nvcc is not needed. A tensor that does not fit raises ValueError or TypeError
+with the argument's name, what was expected and what was given; a failed launch raises RuntimeError with CUDA's message.
 
 Where to look next: `compiler/codegen/source_file.py` (the launcher that it calls), `compiler/codegen/emit.py` (the caller).
 """

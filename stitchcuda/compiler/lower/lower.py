@@ -20,7 +20,7 @@ from stitchcuda.compiler.lower import activations, data_movement, pointwise, red
 from stitchcuda.compiler.lower.call import OperatorCall, Rule
 from stitchcuda.compiler.lower.ir import Argument, Kernel
 from stitchcuda.compiler.lower.nest import CannotLower, Leaf, NestBuilder, Value
-from stitchcuda.compiler.lower.value_flow import MANY, Flow
+from stitchcuda.compiler.lower.value_flow import LIST_VIEWS, Flow
 from stitchcuda.state import Region, TensorSpec
 
 __all__ = ["CannotLower", "bind", "has_rule", "is_source", "lower", "lower_nodes", "without_names"]
@@ -31,7 +31,7 @@ PERMUTATIONS = frozenset(
     {"permute", "transpose", "t", "numpy_T", "mT", "T", "movedim", "moveaxis", "swapaxes", "swapdims", "adjoint", "mH"}
 )
 EXPANSIONS = frozenset({"expand", "expand_as", "broadcast_to", "broadcast_tensors"})
-CUTS = frozenset({"select", "slice", "narrow", "diagonal", "unfold"}) | MANY
+CUTS = frozenset({"select", "slice", "narrow", "diagonal", "unfold"}) | LIST_VIEWS
 
 
 MOST_WORDS = 5                             # in a region's title

@@ -1,7 +1,7 @@
 """Indexes a captured graph: which node makes each value, which nodes read it, and where it lies in memory.
 
 It looks through views: `Flow.leaf` gives the strides and offset of a view's elements in the tensor that is stored. The tables
-`SAME_OFFSET` and `MOVED_OFFSET` name the operators that count as views. It computes nothing and decides no order and no cut.
+`SAME_OFFSET`, `MOVED_OFFSET` and `LIST_VIEWS` name the operators that count as views. It decides no order and no cut.
 
 Where to look next: `compiler/capture/dependencies.py` (what must stay in order), `compiler/regions/partition.py` (cuts).
 """
@@ -24,7 +24,7 @@ SAME_OFFSET = frozenset({
     "alpha_dropout", "lift", "lift_fresh", "unfold",
 })  # fmt: skip
 MOVED_OFFSET = frozenset({"select", "slice", "narrow", "diagonal"})
-MANY = frozenset({
+LIST_VIEWS = frozenset({
     "chunk", "split", "split_with_sizes", "unbind", "tensor_split", "unsafe_chunk", "unsafe_split", "unsafe_split_with_sizes",
 })  # fmt: skip
 
@@ -61,7 +61,7 @@ class Flow:
         base = base_name(node.op)
         if base == "broadcast_tensors":
             return list(references(node.args))[which]
-        if base in MANY:
+        if base in LIST_VIEWS:
             return next(references(node.args), None)
         if node.aliases is not None and (base in SAME_OFFSET or base in MOVED_OFFSET) and len(node.outputs) == 1:
             return node.aliases

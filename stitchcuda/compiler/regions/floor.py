@@ -1,5 +1,7 @@
 """Computes the speed of light: the time below which no program with the same algorithm can go, per region and in all.
 
+The formula:
+
     floor = max(compulsory bytes / bandwidth, flops of products / matrix rate, launches * the least a launch takes)
 
 All functions are pure: they take the captured graph and `DeviceFacts`, whose ceilings are reached rates;
