@@ -166,7 +166,7 @@ def shares(found: Findings) -> Figure:
     if not rows:
         return Figure(id="shares", title=title, empty="No program was kept whose work could be told apart.")
     on_gpu = any(check.tier in ("measured", "timed") for _, check in kept)
-    attempt = "device time" if on_gpu else "bytes moved, on the simulator"
+    work = "device time" if on_gpu else "bytes moved, on the simulator"
     names = places(name for name, _ in rows)
     traces = [
         bars(
@@ -182,14 +182,14 @@ def shares(found: Findings) -> Figure:
     own = rows[-1][1].get("own", 0.0)
     return Figure(
         id="shares",
-        title=f"{title}, of {attempt}",
-        says=f"Own kernels hold {own:.0%} of {attempt} in the last program.",
+        title=f"{title}, of {work}",
+        says=f"Own kernels hold {own:.0%} of {work} in the last program.",
         traces=tuple(traces),
         layout={
             "height": height(len(rows)),
             "barmode": "stack",
             "yaxis": names_axis(names),
-            "xaxis": axis(f"percent of {attempt}", range=[0, 100]),
+            "xaxis": axis(f"percent of {work}", range=[0, 100]),
         },
         columns=("program", *ORIGINS.values()),
         rows=tuple((name, *(f"{100 * parts.get(origin, 0.0):.1f} %" for origin in ORIGINS)) for name, parts in rows),

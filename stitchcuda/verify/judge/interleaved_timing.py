@@ -43,8 +43,8 @@ class InterleavedTiming:
             while not results[-1].refused and (len(results) < timings or rounds.parted(results)):
                 results.append(self._interleaved(program, before, born))
         finally:
-            for program in born:
-                program.stack.close()
+            for unused in born:
+                unused.stack.close()
             self._room.errands.quiet()
         return rounds.confirmed(results)
 
