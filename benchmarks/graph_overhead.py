@@ -54,12 +54,12 @@ def main() -> int:
         session = tiny_session(Path(folder), max_attempts=attempts)
         engineer = ScriptedEngineer({f"t{number:04}": ["saves 0.001"] for number in range(attempts)}, predicted_ms=0.02)
         started = time.perf_counter()
-        session.run(engineer=engineer, hands=TinyHands(), on_event=clock)
+        session.run(engineer=engineer, tools=TinyHands(), on_event=clock)
         clock.stop()
         seconds = time.perf_counter() - started
         size = sum(path.stat().st_size for path in session.folder.glob("checkpoints.sqlite*"))
         started = time.perf_counter()
-        session.run(engineer=engineer, hands=TinyHands())
+        session.run(engineer=engineer, tools=TinyHands())
         resumed = time.perf_counter() - started
     print(f"{'node':<14}{'runs':>6}{'median ms':>11}{'95 % ms':>9}{'max ms':>8}")
     for node, spans in clock.spans.items():

@@ -66,16 +66,16 @@ def main() -> int:
 def grown(folder: Path, attempts: int) -> Grown:
     script = {f"t{number:04}": ["saves 0.001"] for number in range(attempts + 1)}
     session = tiny_session(folder, max_attempts=attempts + 1)
-    hands = TinyHands()
+    tools = TinyHands()
 
     def strike(tool: str) -> None:
         # The first program, the one with nothing stitched, is checked without being built here.
-        if tool == "build" and hands.calls.count("build") == attempts:
+        if tool == "build" and tools.calls.count("build") == attempts:
             raise KeyboardInterrupt
 
-    hands.before = strike
+    tools.before = strike
     with contextlib.suppress(KeyboardInterrupt):
-        session.run(engineer=ScriptedEngineer(script, predicted_ms=0.02), hands=hands)
+        session.run(engineer=ScriptedEngineer(script, predicted_ms=0.02), tools=tools)
     assert session.state()["attempts"] == attempts, session.state()["attempts"]
     going_on = min(_going_on(session, script) for _ in range(3))
     command = [sys.executable, "-m", "stitchcuda"]
@@ -100,7 +100,7 @@ def _going_on(session: Session, script: dict[str, list[str]]) -> float:
 
     began = time.perf_counter()
     with contextlib.suppress(Reached):
-        Session.open(session.name, session.home.root).run(engineer=ScriptedEngineer(script), hands=TinyHands(), on_event=heard)
+        Session.open(session.name, session.home.root).run(engineer=ScriptedEngineer(script), tools=TinyHands(), on_event=heard)
     return time.perf_counter() - began
 
 

@@ -39,7 +39,7 @@ def longer(folder: Path, recording: Recording, count: int) -> Longer:
     home = Workspace(folder)
     record = recording.reopened(home)
     crew, _ = engineers(recording, home, record.name, record.settings)
-    short = Session(home, record).run(engineer=crew, hands=RecordedHands(recording))
+    short = Session(home, record).run(engineer=crew, tools=RecordedHands(recording))
     known = short.attempts()
     last = known[-1]
     for number in range(len(known), count):

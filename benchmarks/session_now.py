@@ -16,7 +16,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from stitchcuda.graph.opening import open_hands
+from stitchcuda.graph.opening import open_tools
 from stitchcuda.nodes.final_check import gone_on_from
 from stitchcuda.sessions.session import Session
 from stitchcuda.store import materialise
@@ -32,22 +32,22 @@ def main() -> None:
     program = session.state().get("program")
     if start is None or program is None:
         sys.exit(f"no chat model has had a program of its own kept in {session.name}")
-    hands = open_hands(session.home, session.record, "cuda")
+    tools = open_tools(session.home, session.record, "cuda")
     try:
         with tempfile.TemporaryDirectory() as folder:
             now, before = Path(folder) / "now", Path(folder) / "start"
             materialise(session.home.store, program, now)
             materialise(session.home.store, start, before)
-            hands.build(now)
-            check = hands.check(now, session.record.settings.seeds)
+            tools.build(now)
+            check = tools.check(now, session.record.settings.seeds)
             if not check.ok:
                 sys.exit(f"{session.name}: {'; '.join(check.reasons)}")
-            timing = hands.time(now, before, twice=True)
+            timing = tools.time(now, before, twice=True)
             assert timing is not None
             gain = {"session": session.name, "over_start": timing.previous_ms / timing.program_ms}
             print(json.dumps(gain | timing.model_dump(mode="json")))
     finally:
-        hands.close()
+        tools.close()
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 import stitchcuda
 from stitchcuda.engineers.builtin import BuiltinEngineer
 from stitchcuda.graph.graph import build_graph, thread
-from stitchcuda.graph.opening import open_context, open_hands, open_record
+from stitchcuda.graph.opening import open_context, open_record, open_tools
 from stitchcuda.graph.runtime import RunContext
 from stitchcuda.store import Workspace
 
@@ -24,7 +24,7 @@ def main(reference: Path, folder: Path) -> bool:
     workspace = Workspace(folder)
     record = open_record(workspace, reference, None, name=None, device="auto", settings={"max_attempts": 3})
     graph = build_graph(InMemorySaver())                                # any LangGraph saver
-    with workspace.store.owning(record.name), closing(open_hands(workspace, record)) as tools:
+    with workspace.store.owning(record.name), closing(open_tools(workspace, record)) as tools:
         context = RunContext(context=open_context(workspace, record, tools, engineer=BuiltinEngineer()))
         for step in graph.stream({"session": record.name}, thread(record.name), context=context, stream_mode="updates"):
             print(*step)                                                # the node that has run

@@ -45,7 +45,7 @@ def replayed(recording: Recording, folder: Path) -> Session:
     home = Workspace(folder)
     record = recording.reopened(home)
     crew, _ = engineers(recording, home, record.name, record.settings)
-    return Session(home, record).run(engineer=crew, hands=WithoutReference(recording))
+    return Session(home, record).run(engineer=crew, tools=WithoutReference(recording))
 
 
 def drawn(page: Page) -> None:

@@ -61,9 +61,9 @@ def story(folder: Path, name: str = "story", *, model: str = "", reference: str 
     return Session(home, open_record(home, path, None, name=name, device="sim", settings=asked))
 
 
-def run(session: Session, hands: TinyHands | None = None) -> Session:
+def run(session: Session, tools: TinyHands | None = None) -> Session:
     """Goes on with a session as another process would open it."""
-    return Session.open(session.name, session.home.root).run(hands=hands or KernelHands())
+    return Session.open(session.name, session.home.root).run(tools=tools or KernelHands())
 
 
 # what is answered

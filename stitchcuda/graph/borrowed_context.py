@@ -21,7 +21,7 @@ from typing import Any, cast
 from pydantic_core import to_json
 
 from stitchcuda.errors import BadInput, StitchError
-from stitchcuda.graph.opening import open_context, open_hands, open_record
+from stitchcuda.graph.opening import open_context, open_record, open_tools
 from stitchcuda.graph.request import Request, RequestedSettings
 from stitchcuda.memory import open_memory
 from stitchcuda.nodes.context import Context, SessionTools
@@ -115,11 +115,11 @@ def _opened(state: State) -> BorrowedContext:
         record = _known(home, state["session"]) if known else _new(home, dict(state))
         try:
             stack.enter_context(home.store.owning(record.name))
-            hands = stack.enter_context(closing(open_hands(home, record)))
+            tools = stack.enter_context(closing(open_tools(home, record)))
             if known:
-                _same_device(record.name, state, hands)
+                _same_device(record.name, state, tools)
             memory = stack.enter_context(open_memory(home.root))
-            context = open_context(home, record, hands, memory=memory)
+            context = open_context(home, record, tools, memory=memory)
         except StitchError:
             if not known:
                 stack.close()              # gives the session up, which is then forgotten
@@ -145,11 +145,11 @@ def _known(home: Workspace, name: str) -> SessionRecord:
     return home.record(name)
 
 
-def _same_device(name: str, state: State, hands: SessionTools) -> None:
+def _same_device(name: str, state: State, tools: SessionTools) -> None:
     baseline = state["baseline"]
-    if baseline is not None and baseline.device.key != hands.device().key:
+    if baseline is not None and baseline.device.key != tools.device().key:
         raise BadInput(
-            f"session {name!r} was begun on {baseline.device.key}, and {hands.device().key} is here: figures of two devices "
+            f"session {name!r} was begun on {baseline.device.key}, and {tools.device().key} is here: figures of two devices "
             "are not compared, so go on where it was begun, or give the thread its reference again for another session"
         )
 

@@ -126,7 +126,7 @@ def check_unchanged(home: Workspace, record: SessionRecord) -> None:
         )
 
 
-def open_hands(home: Workspace, record: SessionRecord, device: str | None = None) -> SessionTools:
+def open_tools(home: Workspace, record: SessionRecord, device: str | None = None) -> SessionTools:
     """This machine's tools for a session, on `device` or what the record asks for. They start on first use."""
     reference = home.prepared(record) / record.reference_name
     if not reference.is_file() or hashlib.sha256(reference.read_bytes()).hexdigest() != record.reference:
@@ -138,14 +138,14 @@ def open_hands(home: Workspace, record: SessionRecord, device: str | None = None
 def open_context(
     home: Workspace,
     record: SessionRecord,
-    hands: SessionTools,
+    tools: SessionTools,
     engineer: Engineer | Engineers | None = None,
     on_event: Callable[[Event], None] | None = None,
     memory: Memory | None = None,
 ) -> Context:
     """A context for one session with these tools, and with `engineer` or the one that the record names. Without `memory` it
     neither reads nor writes lessons."""
-    settings = record.settings.model_copy(update={"target": hands.device().target})
+    settings = record.settings.model_copy(update={"target": tools.device().target})
 
     def tell(event: Event) -> None:
         publish(event)
@@ -168,7 +168,7 @@ def open_context(
         workspace=home,
         record=record,
         settings=settings,
-        hands=hands,
+        tools=tools,
         engineers=engineers,
         on_event=tell,
         memory=memory,

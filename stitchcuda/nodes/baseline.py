@@ -22,8 +22,8 @@ from stitchcuda.state import Baseline, Digest, State, Usage
 
 
 def baseline(state: State, context: Context) -> State:
-    facts = context.hands.study()
-    device = context.hands.device()
+    facts = context.tools.study()
+    device = context.tools.device()
     graph = OpGraph.model_validate_json(facts.capture)
     update: State = {
         "session": context.name,
@@ -63,7 +63,7 @@ def baseline(state: State, context: Context) -> State:
         predicted_ms=cost.eager_ms(graph, regions, device),
         floor_ms=cost.floor_ms(graph, device, context.settings.precision),
         opaque=graph.opaque,
-        system=context.keep(*context.hands.profile_system(None)),
+        system=context.keep(*context.tools.profile_system(None)),
     )
     update["lessons"] = for_plan(state | update, context)
     update |= {"first": first, "system": None, "counters": None, "halt": None, "drafts": None, "beside": ()}  # type: ignore[typeddict-item]
@@ -87,5 +87,5 @@ def _first_program(context: Context, graph: OpGraph) -> Digest:
 
 def _fault(context: Context, program: Digest) -> str:
     """Why the first program is not the reference; "" when it is."""
-    check = context.hands.check(context.program_folder(program), 1)
+    check = context.tools.check(context.program_folder(program), 1)
     return "" if check.ok else "; ".join(check.reasons) or "the check failed"

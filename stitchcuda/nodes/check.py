@@ -20,7 +20,7 @@ def check(state: State, context: Context) -> State:
     if not open_:
         return {}
     folders = [context.program_folder(draft.program) for draft in open_ if draft.program]
-    found = dict(zip((draft.id for draft in open_), context.hands.check_many(folders, context.settings.seeds), strict=True))
+    found = dict(zip((draft.id for draft in open_), context.tools.check_many(folders, context.settings.seeds), strict=True))
     judged = [_timed(draft, found[draft.id], state, context) if draft.id in found else draft for draft in works]
     chosen = gone_on_with(judged)
     return {"work": chosen, "beside": tuple(draft for draft in judged if draft.id != chosen.id)}
@@ -30,7 +30,7 @@ def _timed(work: Work, found: CheckResult, state: State, context: Context) -> Wo
     previous = state["program"]
     assert work.program is not None
     assert previous is not None
-    timing = context.hands.time(context.program_folder(work.program), context.program_folder(previous)) if found.ok else None
+    timing = context.tools.time(context.program_folder(work.program), context.program_folder(previous)) if found.ok else None
     if timing and timing.refused:          # right when looked at, and not when timed: that is not right
         found = found.model_copy(update={"ok": False, "reasons": (*found.reasons, *timing.refused)})
         timing = None

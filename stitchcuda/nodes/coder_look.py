@@ -20,7 +20,7 @@ class ProgramLook:
         self._context, self._state, self._last = context, state, last
 
     def compile(self, files: Files) -> str:
-        found = self._context.hands.compile(self._context.program_folder(self._context.save_program(files)))
+        found = self._context.tools.compile(self._context.program_folder(self._context.save_program(files)))
         return built(found)
 
     def profile(self, kernel: str) -> str:

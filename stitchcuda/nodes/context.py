@@ -1,4 +1,4 @@
-"""What every node is given beside the state: the workspace, the engineer, and the hands that touch this machine.
+"""What every node is given beside the state: the workspace, the engineer, and the tools of this machine.
 
 A context lives as long as one process works on one session; it is never checkpointed, and everything that must survive goes
 into the store or the state. Who makes one: `sessions/session.py`, and `graph/borrowed_context.py` for the LangGraph server.
@@ -114,7 +114,7 @@ class Context:
     workspace: Workspace
     record: SessionRecord
     settings: Settings                     # the record's, with the target resolved on this machine
-    hands: SessionTools
+    tools: SessionTools
     engineers: Engineers
     on_event: Callable[[Event], None] = lambda event: None
     memory: Memory | None = None           # lessons of earlier sessions

@@ -49,17 +49,17 @@ def gone_on_from(kept: Sequence[Attempt]) -> Digest | None:
 
 def _gather(context: Context, program: Digest, previous: Digest, seeds: int) -> Evidence:
     folder = context.program_folder(program)
-    build = context.hands.build(folder)
-    check = context.hands.verify(folder, seeds) if build.ok or build.skipped else None
-    timing = context.hands.time(folder, context.program_folder(previous), twice=True) if check and check.ok else None
+    build = context.tools.build(folder)
+    check = context.tools.verify(folder, seeds) if build.ok or build.skipped else None
+    timing = context.tools.time(folder, context.program_folder(previous), twice=True) if check and check.ok else None
     evidence = Evidence(build=build, check=check, timing=timing)
     if timing and not timing.refused:      # a winner on a GPU
         context.emit("step", text="looking where its time goes, and for memory errors")
-        system, seen = context.hands.profile_system(folder)
+        system, seen = context.tools.profile_system(folder)
         evidence = evidence.model_copy(update={
             "system": context.keep(system, seen),
-            "kernels": context.keep(*context.hands.profile_kernels(folder, seen)),
-            "sanitizer": context.hands.sanitize(folder),
+            "kernels": context.keep(*context.tools.profile_kernels(folder, seen)),
+            "sanitizer": context.tools.sanitize(folder),
         })  # fmt: skip
     return evidence.model_copy(update={"tier": tier_of(evidence)})
 

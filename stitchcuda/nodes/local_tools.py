@@ -23,7 +23,7 @@ from stitchcuda.verify.reference.baselines import BaselineTimes, time_baselines
 
 
 class LocalTools:
-    """Implements `context.Hands` with nvcc, the judge and the profilers of this machine."""
+    """Implements `SessionTools` (`nodes/context.py`) with nvcc, the judge and the profilers of this machine."""
 
     def __init__(self, reference: Path, settings: Settings, *, cache: Path) -> None:
         self._reference = reference

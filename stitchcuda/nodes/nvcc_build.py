@@ -43,7 +43,7 @@ def _built(works: list[Work], context: Context) -> list[Work]:
     """All of them built; what the ledger knew of one stays."""
     todo = [work for work in works if not work.build]
     folders = [context.program_folder(work.program) for work in todo if work.program]
-    made = context.hands.build_many(folders) if len(todo) > 1 else [context.hands.build(folder) for folder in folders]
+    made = context.tools.build_many(folders) if len(todo) > 1 else [context.tools.build(folder) for folder in folders]
     found = dict(zip((work.id for work in todo), made, strict=True))
     return [work.model_copy(update={"build": found[work.id]}) if work.id in found else work for work in works]
 

@@ -107,9 +107,9 @@ def _profiled(state: State, context: Context) -> State:
 
     def look() -> str:
         folder = context.program_folder(program)
-        context.hands.build(folder)        # from the cache, unless the session has moved
-        system, seen = context.hands.profile_system(folder)
-        counters, counted = context.hands.profile_kernels(folder, seen)
+        context.tools.build(folder)        # from the cache, unless the session has moved
+        system, seen = context.tools.profile_system(folder)
+        counters, counted = context.tools.profile_kernels(folder, seen)
         return Profiles(system=context.keep(system, seen), counters=context.keep(counters, counted)).model_dump_json()
 
     found = Profiles.model_validate_json(context.once(f"profile-{program[:16]}", look))

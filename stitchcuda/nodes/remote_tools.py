@@ -23,7 +23,7 @@ NOT_THERE = "(By the compiler of another machine than the one that runs programs
 
 
 class RemoteTools:
-    """Implements `context.Hands`: facts of the device as the baseline has them, and the compiler of this machine."""
+    """Implements `SessionTools` (`nodes/context.py`): facts of the device as the baseline has them, and the compiler here."""
 
     def __init__(self, facts: DeviceFacts, cache: Path) -> None:
         self._facts, self._cache = facts, cache

@@ -22,6 +22,6 @@ def report(state: State, context: Context) -> State:
     final = after.get("final")
     if final and final.timing:             # where there is a clock, the others are held against it too
         context.emit("step", text="timing eager, a CUDA graph and torch.compile, which compiles for minutes the first time")
-        update["baselines"] = context.save(context.hands.baselines())
+        update["baselines"] = context.save(context.tools.baselines())
     write_atomically(context.folder / "report.md", summary(state | update, context, history).encode())
     return update | {"report": (context.folder / "report.md").relative_to(context.workspace.root).as_posix()}

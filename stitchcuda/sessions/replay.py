@@ -34,13 +34,13 @@ def replay(
     to: str | None = None,
     device: str | None = None,
     engineer: Engineers | None = None,
-    hands: SessionTools | None = None,
+    tools: SessionTools | None = None,
     workspace: Place = None,
     on_event: Callable[[Event], None] | None = None,
 ) -> Replayed:
     """Runs the session again as `to` (default: `NAME-replay-` and a number).
 
-    `engineer` and `hands` (the tools) take the place of the record's replies and of what this machine has.
+    `engineer` and `tools` (the tools) take the place of the record's replies and of what this machine has.
     """
     home = Workspace.at(workspace, create=False)
     source = Session(home, home.record(name))
@@ -64,7 +64,7 @@ def replay(
 
     ended = ""
     try:
-        made.run(device=device, engineer=engineer, hands=hands, on_event=heard)
+        made.run(device=device, engineer=engineer, tools=tools, on_event=heard)
     except _Over:
         pass
     except Unrecorded as error:

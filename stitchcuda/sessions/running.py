@@ -20,7 +20,7 @@ from stitchcuda.engineers.selection import Engineers
 from stitchcuda.errors import BadInput, SessionBusy, StitchError
 from stitchcuda.graph.approval import Question, commanded, lay_out, questions
 from stitchcuda.graph.graph import Graph, build_graph, recursion_limit, thread
-from stitchcuda.graph.opening import open_context, open_hands
+from stitchcuda.graph.opening import open_context, open_tools
 from stitchcuda.graph.request import Request
 from stitchcuda.graph.runtime import RunContext
 from stitchcuda.memory import open_memory
@@ -41,7 +41,7 @@ def run(
     *,
     device: str | None,
     engineer: Engineer | Engineers | None,
-    hands: SessionTools | None,
+    tools: SessionTools | None,
     on_event: Callable[[dict[str, Any]], None] | None,
     answer: Any,
 ) -> None:
@@ -57,14 +57,14 @@ def run(
             saver = stack.enter_context(open_checkpoints(home, name))
             memory = stack.enter_context(open_memory(home.root))
             state = standing(saver, name).state
-            hands = stack.enter_context(closing(hands or _hands(home, record, device, state.get("baseline"))))
+            tools = stack.enter_context(closing(tools or _tools(home, record, device, state.get("baseline"))))
             if on_event is not None:
                 for text in mended:
                     on_event({"kind": "note", "session": name, "text": text})
             graph = build_graph(saver)
-            start = _start(graph, name, hands, command)
+            start = _start(graph, name, tools, command)
             if start is not None:
-                context = open_context(home, record, hands, engineer, on_event, memory)
+                context = open_context(home, record, tools, engineer, on_event, memory)
                 with home.told():
                     _drive(graph, start, context, standing_of(state, context))
                 lay_out(questions(graph.get_state(thread(name)).interrupts), home.folder(name), home.store)
@@ -81,9 +81,9 @@ def run(
             raise
 
 
-def _hands(home: Workspace, record: SessionRecord, device: str | None, baseline: Baseline | None) -> SessionTools:
+def _tools(home: Workspace, record: SessionRecord, device: str | None, baseline: Baseline | None) -> SessionTools:
     if device != ELSEWHERE:
-        return open_hands(home, record, device)
+        return open_tools(home, record, device)
     if baseline is None:
         raise BadInput(f"session {record.name!r} has no baseline yet: start it on the machine with the device first")
     return RemoteTools(baseline.device, home.cache)
@@ -96,7 +96,7 @@ class _Start(NamedTuple):
     resumed: bool
 
 
-def _start(graph: Graph, name: str, hands: SessionTools, command: Command[Any] | None) -> _Start | None:
+def _start(graph: Graph, name: str, tools: SessionTools, command: Command[Any] | None) -> _Start | None:
     """None when the session is done and stands for this device. `command` hands in what a person has answered.
 
     Results are compared only within one device key: on another, the baseline is taken again.
@@ -105,7 +105,7 @@ def _start(graph: Graph, name: str, hands: SessionTools, command: Command[Any] |
     baseline = snapshot.values.get("baseline")
     if not snapshot.created_at:
         return _Start({"session": name}, resumed=False)
-    if baseline and baseline.device.key != hands.device().key:
+    if baseline and baseline.device.key != tools.device().key:
         if command is not None:
             raise BadInput(f"session {name!r} is on another device now and asks anew: resume it without an answer first")
         graph.update_state(thread(name), {"session": name}, as_node=START)

@@ -298,20 +298,20 @@ class Session:
         *,
         device: str | None = None,
         engineer: Engineer | Engineers | None = None,
-        hands: SessionTools | None = None,
+        tools: SessionTools | None = None,
         on_event: Listener | None = None,
         answer: Any = None,
     ) -> Session:
         """Runs the graph from where the session stands until it ends or waits, and returns itself.
 
-        `device`, `engineer` and `hands` (the tools) replace what the session was asked for and what this machine has. `answer`
+        `device`, `engineer` and `tools` (the tools) replace what the session was asked for and what this machine has. `answer`
         is to what is `waiting`: one for all of it, or `{id: answer}`. Raises BadInput where it cannot be handed in.
         """
         from stitchcuda.sessions.running import run
 
         waiting = self.waiting if answer is not None else ()
         run(
-            self.home, self.record, waiting, device=device, engineer=engineer, hands=hands, on_event=on_event, answer=answer
+            self.home, self.record, waiting, device=device, engineer=engineer, tools=tools, on_event=on_event, answer=answer
         )  # fmt: skip
         return self
 

@@ -533,9 +533,9 @@ def test_a_view_begins_from_where_the_session_stands(tmp_path: Path, capsys: pyt
 
     hands.before = strike
     with pytest.raises(KeyboardInterrupt):
-        session.run(engineer=ScriptedEngineer(script), hands=hands)
+        session.run(engineer=ScriptedEngineer(script), tools=hands)
     events: list[dict[str, Any]] = []
-    session.run(engineer=ScriptedEngineer(script), hands=TinyHands(), on_event=events.append)
+    session.run(engineer=ScriptedEngineer(script), tools=TinyHands(), on_event=events.append)
     plain, live = PlainView(), LiveView()
     plain(events[0])
     live(events[0])

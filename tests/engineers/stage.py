@@ -84,11 +84,11 @@ class Model:
         return count
 
 
-def played(folder: Path, url: str, *, hands: WordHands | None = None, **settings: Any) -> Session:
-    """A session that has run to its end; with `hands` of a device to be timed on unless told otherwise."""
-    hands = hands or WordHands()
+def played(folder: Path, url: str, *, tools: WordHands | None = None, **settings: Any) -> Session:
+    """A session that has run to its end; with `tools` of a device to be timed on unless told otherwise."""
+    tools = tools or WordHands()
     settings = {"model": "openai:local", "base_url": url, "from_scratch": True} | settings
-    return tiny_session(folder, "tiny", **settings).run(device=hands.facts.target, hands=hands)
+    return tiny_session(folder, "tiny", **settings).run(device=tools.facts.target, tools=tools)
 
 
 def _read(program: Path) -> Path:

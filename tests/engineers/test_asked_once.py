@@ -41,14 +41,14 @@ def test_another_process_is_given_what_was_answered(tmp_path: Path) -> None:
     found = []
     with serve(answer) as server:
         for _ in range(3):
-            hands = hired(tmp_path, server)
-            plan = hands.engineer.plan(brief(about="1" * 16))
-            draft = hands.engineer.write(assignment(about="2" * 16, program=FILES))
-            found.append((plan, draft, hands.engineer.review(assignment(about="2" * 16, program=FILES), draft, RIGHT)))
+            tools = hired(tmp_path, server)
+            plan = tools.engineer.plan(brief(about="1" * 16))
+            draft = tools.engineer.write(assignment(about="2" * 16, program=FILES))
+            found.append((plan, draft, tools.engineer.review(assignment(about="2" * 16, program=FILES), draft, RIGHT)))
     assert found[0] == found[1] == found[2]
     assert server.roles() == ["planner", "coder", "coder", "verifier"]
-    assert (usage(hands).calls, len(set(ids(hands)))) == (4, 4)
-    paid_once(hands, server)
+    assert (usage(tools).calls, len(set(ids(tools)))) == (4, 4)
+    paid_once(tools, server)
 
 
 def test_what_a_server_counts_changes_no_prompt(tmp_path: Path) -> None:
@@ -71,12 +71,12 @@ def test_a_prompt_that_was_too_long_is_not_sent_again(tmp_path: Path) -> None:
         plan = hired(tmp_path, server).engineer.plan(long)
         asked = len(server.requests)
         assert asked == 2
-        hands = hired(tmp_path, server)
-        assert hands.engineer.plan(long) == plan
-    assert len(server.requests) == asked == usage(hands).calls
-    paid_once(hands, server)
-    assert hands.transcript is not None
-    refused, answered = hands.transcript.calls()
+        tools = hired(tmp_path, server)
+        assert tools.engineer.plan(long) == plan
+    assert len(server.requests) == asked == usage(tools).calls
+    paid_once(tools, server)
+    assert tools.transcript is not None
+    refused, answered = tools.transcript.calls()
     assert "maximum context length" in refused.outcome
     assert (refused.input_tokens, refused.usd, answered.outcome) == (0, 0.0, "")
 
@@ -85,11 +85,11 @@ def test_what_failed_is_asked_again_and_both_are_kept(tmp_path: Path) -> None:
     with serve(lambda request: Failure(401, "no")) as server, pytest.raises(Unavailable):
         hired(tmp_path, server).engineer.write(assignment(about="2" * 16, program=FILES))
     with serve(lambda request: block("// one")) as server:
-        hands = hired(tmp_path, server)
-        hands.engineer.write(assignment(about="2" * 16, program=FILES))
-    failed, done = ids(hands)
+        tools = hired(tmp_path, server)
+        tools.engineer.write(assignment(about="2" * 16, program=FILES))
+    failed, done = ids(tools)
     assert failed == f"{done}#0"
-    paid_once(hands, server)
+    paid_once(tools, server)
 
 
 def test_a_reply_that_cannot_be_read_is_no_call(tmp_path: Path) -> None:

@@ -80,13 +80,13 @@ def as_much_as_allowed(request: Request) -> str:
 @pytest.mark.usefixtures("priced")
 def test_a_cap_stops_before_the_call_that_would_exceed_it(tmp_path: Path) -> None:
     with serve(lambda request: block("// " + "x" * 9000), bytes_per_token=DENSE) as server:
-        hands = hired(tmp_path, server, budget_usd=0.1)
-        drafts, why = until_refused(lambda number: hands.engineer.write(assignment(about=f"{number}")))
+        tools = hired(tmp_path, server, budget_usd=0.1)
+        drafts, why = until_refused(lambda number: tools.engineer.write(assignment(about=f"{number}")))
         assert re.fullmatch(r"the next call \(coder\) may cost \$0\.0\d+ or more, and \$0\.0\d+ of \$0\.10 is left", why)
         assert 0 < drafts < 10
         assert len(server.requests) == drafts, "the server never sees the call that was refused"
-        paid_once(hands, server)
-        assert spent(hands).usd == pytest.approx(charged(server))
+        paid_once(tools, server)
+        assert spent(tools).usd == pytest.approx(charged(server))
         assert charged(server) <= 0.1
 
 
@@ -158,10 +158,10 @@ def test_known_money_is_capped_beside_a_model_without_a_price(tmp_path: Path) ->
         return json.dumps(PLAN) if request.role == "planner" else block("// " + "x" * 9000)
 
     with serve(answer, bytes_per_token=DENSE) as server:
-        hands = hired(tmp_path, server, roles={"planner": ("openai:unpriced",)}, budget_usd=0.1)
-        hands.engineer.plan(brief())
-        assert spent(hands).usd is None
-        drafts, why = until_refused(lambda number: hands.engineer.write(assignment(about=f"{number}")))
+        tools = hired(tmp_path, server, roles={"planner": ("openai:unpriced",)}, budget_usd=0.1)
+        tools.engineer.plan(brief())
+        assert spent(tools).usd is None
+        drafts, why = until_refused(lambda number: tools.engineer.write(assignment(about=f"{number}")))
         assert "of $0.10 is left" in why
         assert 0 < drafts < 10
 

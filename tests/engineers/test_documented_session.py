@@ -64,7 +64,7 @@ def test_an_attribute_that_does_not_exist(tmp_path: Path, asked: Docs) -> None:
     if "cuBLASLt" not in asked.manifest.libraries:
         pytest.skip("cuBLAS' headers are not here")
     with serve(answer) as server:
-        session = played(tmp_path, server.url, hands=Compiling(), max_attempts=3)
+        session = played(tmp_path, server.url, tools=Compiling(), max_attempts=3)
     first, second = session.attempts()[:2]
     assert (first.built, second.built, first.route) == (False, True, "code")
     assert "CUBLASLT_MATMUL_DESC_EPILOGUE_TYPE" in first.diagnosis
@@ -94,7 +94,7 @@ class Refused(WordHands):
 def test_a_status_that_is_told_as_a_number(tmp_path: Path, asked: Docs) -> None:
     model = Model([[("aa", 0.2)]], {"aa": ["wrong", "saves 0.2"]})
     with serve(model) as server:
-        session = played(tmp_path, server.url, hands=Refused())
+        session = played(tmp_path, server.url, tools=Refused())
     cited = reviews(session)[0].citations
     assert {one.partition(" (")[0] for one in cited[:2]} == {"cublasLtMatmulDescSetAttribute", "CUBLAS_STATUS_INVALID_VALUE"}
     coder = [request.prompt for request in server.requests if request.role == "coder"][1]

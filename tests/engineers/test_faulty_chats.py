@@ -30,7 +30,7 @@ def paid_once(session: Session, server: Server) -> None:
 @pytest.mark.parametrize("reply", [REFUSAL, "", '{"summary": "cut'], ids=["refused", "empty", "cut"])
 def test_without_a_plan_it_ends_with_what_is_verified(tmp_path: Path, reply: str) -> None:
     with serve(lambda request: reply) as server:
-        session = played(tmp_path, server.url, hands=WordHands(SIM), from_scratch=False)
+        session = played(tmp_path, server.url, tools=WordHands(SIM), from_scratch=False)
     outcome = session.outcome()
     assert (outcome.status, outcome.accepted, outcome.attempts) == ("done", True, 1), "the built-in engineer's start"
     assert str(outcome.stop_reason).startswith("there is no plan: openai:local answered as planner in a form that cannot")
@@ -107,7 +107,7 @@ def test_an_outage_is_one_sentence_and_resumed_from(tmp_path: Path, failing: str
         assert session.status == "failed"
         assert "the key was revoked" in str(session.outcome().stop_reason)
         down[0] = False
-        session.run(device="cuda", hands=WordHands())
+        session.run(device="cuda", tools=WordHands())
         assert session.outcome().speedup == pytest.approx(1 / 0.6)
         answered = [request for request in server.requests if request.role]
         assert len(answered) - 1 == len({request.prompt for request in answered}), "only what was refused is asked again"
@@ -125,7 +125,7 @@ def test_an_outage_of_one_candidate(tmp_path: Path) -> None:
         with pytest.raises(Unavailable, match="not today"):
             played(tmp_path, server.url, candidates=3)
         down[0] = False
-        session = Session.open("tiny", tmp_path / "workspace").run(device="cuda", hands=WordHands())
+        session = Session.open("tiny", tmp_path / "workspace").run(device="cuda", tools=WordHands())
         assert session.outcome().accepted
         assert len(server.requests) - 1 == len({request.prompt for request in server.requests})
     paid_once(session, server)
@@ -186,7 +186,7 @@ def test_a_budget_ends_a_session_with_what_is_verified(tmp_path: Path, settings:
 def test_nothing_may_be_spent(tmp_path: Path) -> None:
     """The built-in engineer's start costs nothing and is what the session ends with."""
     with serve(Model(PLANS, DRAFTS)) as server:
-        session = played(tmp_path, server.url, hands=WordHands(SIM), from_scratch=False, max_tokens=1000)
+        session = played(tmp_path, server.url, tools=WordHands(SIM), from_scratch=False, max_tokens=1000)
     outcome = session.outcome()
     assert (outcome.status, outcome.accepted, outcome.attempts) == ("done", True, 1)
     assert str(outcome.stop_reason).startswith("budget: the next call (planner) reads")

@@ -38,8 +38,8 @@ class Seeing:
 def test_plans_writes_and_reviews(tmp_path: Path) -> None:
     progress: list[Role] = []
     with serve(by_role) as server:
-        hands = hired(tmp_path, server, progress=lambda role, chunks: progress.append(role))
-        engineer = hands.engineer
+        tools = hired(tmp_path, server, progress=lambda role, chunks: progress.append(role))
+        engineer = tools.engineer
         plan = engineer.plan(brief())
         written = engineer.write(assignment())
         review = engineer.review(assignment(), written, RIGHT)
@@ -55,9 +55,9 @@ def test_plans_writes_and_reviews(tmp_path: Path) -> None:
     assert [request.schema for request in server.requests] == ["PlanReply", "", "ReviewReply"]
     assert all(request.body["model"] == "local" for request in server.requests)
     assert list(dict.fromkeys(progress)) == ["planner", "coder", "verifier"]
-    paid_once(hands, server)
-    assert hands.transcript is not None
-    assert hands.transcript.usage().usd is None, "no price is known"
+    paid_once(tools, server)
+    assert tools.transcript is not None
+    assert tools.transcript.usage().usd is None, "no price is known"
 
 
 def test_the_diagnosis_reaches_the_coder(tmp_path: Path) -> None:
@@ -84,14 +84,14 @@ def test_a_server_without_json_schema_is_asked_in_plain_text(tmp_path: Path, cap
         return by_role(request) if request.role == "coder" else f"Here it is:\n```json\n{by_role(request)}\n```\n"
 
     with serve(fenced, structured=False) as server:
-        hands = hired(tmp_path, server)
-        plan = hands.engineer.plan(brief())
-        hands.engineer.review(assignment(), hands.engineer.write(assignment()), RIGHT)
+        tools = hired(tmp_path, server)
+        plan = tools.engineer.plan(brief())
+        tools.engineer.review(assignment(), tools.engineer.write(assignment()), RIGHT)
     assert plan.tasks[0].id == "gelu-norm"
     assert "does not offer json_schema" in plan.summary, "the fallback is recorded with the plan"
     assert "does not offer json_schema" in caplog.text, "and announced"
     assert [request.schema for request in server.requests] == ["PlanReply", "", "", ""], "not tried again in vain"
-    paid_once(hands, server)
+    paid_once(tools, server)
 
 
 def test_a_coder_may_look_first(tmp_path: Path) -> None:
@@ -111,12 +111,12 @@ def test_a_coder_may_look_first(tmp_path: Path) -> None:
     look = Seeing()
     task = assignment(look=look, program=PROGRAM | {"kernels/old.cu": "1\n2\n3\n4\n"}, about="a" * 16)
     with serve(looking) as server:
-        hands = hired(tmp_path, server)
-        assert hands.engineer.write(task).files["kernels/r01.cu"] == "// written\n"
+        tools = hired(tmp_path, server)
+        assert tools.engineer.write(task).files["kernels/r01.cu"] == "// written\n"
         assert look.compiled[0]["kernels/r01.cu"] == "// a try\n", "with the files that stand beside the wish"
         hired(tmp_path, server).engineer.write(task)
     assert (len(server.requests), len(look.compiled)) == (2, 1), "answers and looks are found again"
-    paid_once(hands, server)
+    paid_once(tools, server)
 
 
 def test_a_file_is_read_however_it_is_named() -> None:
@@ -136,11 +136,11 @@ def test_a_file_is_read_however_it_is_named() -> None:
 
 def test_looks_come_to_an_end(tmp_path: Path) -> None:
     with serve(lambda request: "```look\ncompile\n```") as server:
-        hands = hired(tmp_path, server)
+        tools = hired(tmp_path, server)
         with pytest.raises(Unusable, match="looked 5 times and wrote nothing"):
-            hands.engineer.write(assignment(look=Seeing()))
+            tools.engineer.write(assignment(look=Seeing()))
     assert "there are no looks left" in server.requests[-1].turns[-1]
-    paid_once(hands, server)
+    paid_once(tools, server)
 
 
 def test_what_was_answered_is_not_asked_again(tmp_path: Path) -> None:
@@ -150,24 +150,24 @@ def test_what_was_answered_is_not_asked_again(tmp_path: Path) -> None:
     wrong = brief(reference=long)
     with serve(by_role, bytes_per_token=3.2) as server:
         for _ in range(2):
-            hands = hired(tmp_path, server)
-            draft = hands.engineer.write(assignment(wrong, about="b" * 16))
-            hands.engineer.review(assignment(wrong, about="b" * 16), draft, WRONG)
-            hands.engineer.plan(planned)
+            tools = hired(tmp_path, server)
+            draft = tools.engineer.write(assignment(wrong, about="b" * 16))
+            tools.engineer.review(assignment(wrong, about="b" * 16), draft, WRONG)
+            tools.engineer.plan(planned)
         assert len(server.requests) == 3
-        hands = hired(tmp_path, server)
-        hands.engineer.plan(planned)  # in another order: after a crash only the last node runs again
-        hands.engineer.write(assignment(wrong, about="b" * 16))
+        tools = hired(tmp_path, server)
+        tools.engineer.plan(planned)  # in another order: after a crash only the last node runs again
+        tools.engineer.write(assignment(wrong, about="b" * 16))
         assert len(server.requests) == 3
-    paid_once(hands, server)
+    paid_once(tools, server)
 
 
 def test_candidates_take_turns_with_the_coders_models(tmp_path: Path) -> None:
     with serve(by_role) as server:
-        hands = hired(tmp_path, server, roles={"coder": ("openai:one", "openai:two"), "verifier": ("openai:reader",)})
-        drafts = [hands.engineer.write(assignment(candidate=number, of=3, about=f"{number}" * 16)) for number in range(3)]
-        hands.engineer.review(assignment(), drafts[0], RIGHT)
-        hands.engineer.plan(brief())
+        tools = hired(tmp_path, server, roles={"coder": ("openai:one", "openai:two"), "verifier": ("openai:reader",)})
+        drafts = [tools.engineer.write(assignment(candidate=number, of=3, about=f"{number}" * 16)) for number in range(3)]
+        tools.engineer.review(assignment(), drafts[0], RIGHT)
+        tools.engineer.plan(brief())
     assert [draft.engineer for draft in drafts] == ["openai:one", "openai:two", "openai:one"]
     assert [request.body["model"] for request in server.requests] == ["one", "two", "one", "reader", "local"]
     assert ["Yours is number 2" in request.prompt for request in server.requests[:3]] == [False, True, False]
@@ -215,15 +215,15 @@ def test_what_is_said_beside_the_code_is_kept_short(tmp_path: Path) -> None:
         return block("// code", note=long) if len(request.turns) == 1 else "nothing"
 
     with serve(talkative) as server:
-        hands = hired(tmp_path, server)
-        plan = hands.engineer.plan(brief())
-        draft = hands.engineer.write(assignment())
-        review = hands.engineer.review(assignment(), draft, RIGHT)
+        tools = hired(tmp_path, server)
+        plan = tools.engineer.plan(brief())
+        draft = tools.engineer.write(assignment())
+        review = tools.engineer.review(assignment(), draft, RIGHT)
     (task,) = plan.tasks
     said = [plan.summary, plan.host, task.title, task.why, task.strategy, draft.note, review.suggestion]
     assert all(text.startswith("words") and text.endswith("…") and len(text) <= STRATEGY for text in said)
     assert sum(map(len, review.citations)) < 5000
-    paid_once(hands, server)
+    paid_once(tools, server)
 
 
 def test_plans_are_checked(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -244,6 +244,6 @@ def test_plans_are_checked(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> 
             return good if len(request.turns) == 3 and complaint in request.turns[2] and request.turns[1] == text else text
 
         with serve(answer) as server:
-            hands = hired(tmp_path / str(number), server)
-            assert hands.engineer.plan(brief(finished=("done-before",))).tasks[0].id == "gelu-norm", complaint
-            paid_once(hands, server)
+            tools = hired(tmp_path / str(number), server)
+            assert tools.engineer.plan(brief(finished=("done-before",))).tasks[0].id == "gelu-norm", complaint
+            paid_once(tools, server)

@@ -47,8 +47,8 @@ def test_each_way_to_ask(tmp_path: Path, model: str, options: dict[str, Any]) ->
     replies: list[str | Reply | Failure] = []
     with serve(lambda request: replies.pop(0) if replies else by_role(request)) as server:
         url = server.root if model.startswith(("anthropic", "azure")) else server.url
-        hands = hired(tmp_path, None, model=model, base_url=url, options=options)
-        engineer = hands.engineer
+        tools = hired(tmp_path, None, model=model, base_url=url, options=options)
+        engineer = tools.engineer
         assert engineer.plan(brief()).tasks[0].id == "gelu-norm"
         draft = engineer.write(assignment(about="first"))
         assert draft.files["kernels/r01.cu"] == "// does not build\n"
@@ -60,7 +60,7 @@ def test_each_way_to_ask(tmp_path: Path, model: str, options: dict[str, Any]) ->
 
         replies.append(Reply(block("// two"), thinking="bytes first", cached=7))
         engineer.write(assignment(about="second"))
-        answer = last(hands)
+        answer = last(tools)
         assert (answer.thinking, answer.cached_tokens, answer.model) == ("bytes first", 7, "local")
 
         replies.append(Reply(block("// three")[:20], finish="length"))
@@ -74,9 +74,9 @@ def test_each_way_to_ask(tmp_path: Path, model: str, options: dict[str, Any]) ->
             replies += [Reply(refusal="I must not")] * 2
             with pytest.raises(Unusable, match=r"it was refused \(I must not\)"):
                 engineer.plan(brief(about="fifth"))
-        assert hands.transcript is not None
-        assert not any(call.estimated for call in hands.transcript.calls())
-        paid_once(hands, server)
+        assert tools.transcript is not None
+        assert not any(call.estimated for call in tools.transcript.calls())
+        paid_once(tools, server)
         replies += [Failure(404, "no such model")]
         with pytest.raises(Unavailable, match=r"is not there.*404.*check the model's name") as caught:
             engineer.plan(brief(about="sixth"))
@@ -87,9 +87,9 @@ def test_each_way_to_ask(tmp_path: Path, model: str, options: dict[str, Any]) ->
 def test_a_limit_reaches_each_server(tmp_path: Path, model: str, options: dict[str, Any]) -> None:
     with serve(by_role) as server:
         url = server.root if model.startswith(("anthropic", "azure")) else server.url
-        hands = hired(tmp_path, None, model=model, base_url=url, options=options, max_tokens=20_000)
-        hands.engineer.plan(brief())
-        assert hands.budget is not None
+        tools = hired(tmp_path, None, model=model, base_url=url, options=options, max_tokens=20_000)
+        tools.engineer.plan(brief())
+        assert tools.budget is not None
         (request,) = server.requests
         assert request.limit is not None
         assert server.read + request.limit <= 20_000
@@ -162,11 +162,11 @@ def test_openais_own_variable_names_the_address(tmp_path: Path, monkeypatch: pyt
     """Then it is not OpenAI's price either."""
     with serve(by_role) as server:
         monkeypatch.setenv("OPENAI_BASE_URL", server.url)
-        hands = chosen(tmp_path, "openai:gpt-5")
-        hands.engineer.plan(brief())
+        tools = chosen(tmp_path, "openai:gpt-5")
+        tools.engineer.plan(brief())
         assert len(server.requests) == 1
-    assert hands.transcript is not None
-    assert hands.transcript.usage().usd is None
+    assert tools.transcript is not None
+    assert tools.transcript.usage().usd is None
 
 
 @pytest.mark.parametrize(

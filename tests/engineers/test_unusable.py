@@ -139,13 +139,13 @@ def test_thinking_is_kept_and_never_read_as_code(line: Line) -> None:
 def test_a_megabyte_is_broken_off_and_repaired_once(tmp_path: Path) -> None:
     endless = Reply(block("//\n" * (MOST_CHARACTERS // 2)))
     with serve(once(endless, block("// short"))) as server:
-        hands = hired(tmp_path, server)
-        assert hands.engineer.write(assignment()).files["kernels/r01.cu"] == "// short\n"
+        tools = hired(tmp_path, server)
+        assert tools.engineer.write(assignment()).files["kernels/r01.cu"] == "// short\n"
     assert "longer than a megabyte" in server.requests[1].turns[-1]
     assert len(server.requests[1].turns[1]) < 3000, "it is not sent back whole"
-    assert hands.transcript is not None
-    long, _ = hands.transcript.calls()
-    answer = hands.transcript.answer(long)
+    assert tools.transcript is not None
+    long, _ = tools.transcript.calls()
+    answer = tools.transcript.answer(long)
     assert answer is not None
     assert (len(answer.text), answer.finish) == (MOST_CHARACTERS, "long")
     assert long.estimated, "the server's count comes at the end, which nobody waited for"
@@ -161,13 +161,13 @@ def test_another_language_is_used_as_it_is(tmp_path: Path) -> None:
         return f"好的，我把两个算子融合成一个内核。\n{block('// 一行一个线程块', note='文件如下：')}希望有帮助！"
 
     with serve(chinese, structured=False) as server:
-        hands = hired(tmp_path, server)
-        plan = hands.engineer.plan(brief())
-        draft = hands.engineer.write(assignment())
-        review = hands.engineer.review(assignment(), draft, RIGHT)
+        tools = hired(tmp_path, server)
+        plan = tools.engineer.plan(brief())
+        draft = tools.engineer.write(assignment())
+        review = tools.engineer.review(assignment(), draft, RIGHT)
     assert plan.summary.startswith("融合唯一的区域。")
     assert draft.files["kernels/r01.cu"] == "// 一行一个线程块\n"
     assert draft.note.startswith("好的")
     assert review.bottleneck == "启动开销"
     assert len(server.requests) == 4, "one of them found that there is no json_schema"
-    paid_once(hands, server)
+    paid_once(tools, server)

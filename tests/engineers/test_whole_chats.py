@@ -44,7 +44,7 @@ def test_tasks_a_replan_and_an_end(tmp_path: Path, structured: bool, whole: bool
 
 def test_it_goes_on_from_what_the_built_in_engineer_has_verified(tmp_path: Path) -> None:
     with serve(Model([[("aa", 0.001)]], {"aa": ["faster"]})) as server:
-        session = played(tmp_path, server.url, hands=WordHands(SIM), from_scratch=False)
+        session = played(tmp_path, server.url, tools=WordHands(SIM), from_scratch=False)
     first, second = session.attempts()
     assert (first.engineer, second.engineer) == ("builtin", "openai:local")
     assert (first.kept, second.kept) == (True, True)

@@ -127,7 +127,7 @@ def asked_about(folder: Path, *what: str, script: Script = SCRIPT, **settings: A
 def again(session: Session, engineer: ScriptedEngineer, answer: Any = None) -> Session:
     """Goes on with a session as another process would."""
     found = Session.open(session.name, session.home.root)
-    return found.run(engineer=engineer, hands=TinyHands(), answer=answer)
+    return found.run(engineer=engineer, tools=TinyHands(), answer=answer)
 
 
 def tasks_of(session: Session) -> list[str]:
@@ -161,7 +161,7 @@ def test_a_plan_waits_is_edited_and_followed(tmp_path: Path) -> None:
 def test_a_plan_as_it_is_gives_the_same_session_as_without_being_asked(tmp_path: Path) -> None:
     session, engineer = asked_about(tmp_path / "asked", "plan")
     again(session, engineer, "accept")
-    alone = tiny_session(tmp_path, "tiny").run(engineer=ScriptedEngineer(SCRIPT), hands=TinyHands())
+    alone = tiny_session(tmp_path, "tiny").run(engineer=ScriptedEngineer(SCRIPT), tools=TinyHands())
     assert [one.id for one in session.attempts()] == [one.id for one in alone.attempts()]
 
 

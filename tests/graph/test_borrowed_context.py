@@ -57,15 +57,15 @@ class Server:
         self.reference = folder / "model.py"
         self.reference.write_text(REFERENCE)
         self.engineer = ScriptedEngineer(script)
-        self.hands: list[TinyHands] = []
-        def hands(*_: Any) -> TinyHands:
-            self.hands.append(TinyHands())
-            return self.hands[-1]
+        self.tools: list[TinyHands] = []
+        def tools(*_: Any) -> TinyHands:
+            self.tools.append(TinyHands())
+            return self.tools[-1]
 
-        def context(home: Workspace, record: Any, hands: Any, **rest: Any) -> Context:
-            return open_context(home, record, hands, self.engineer, **rest)
+        def context(home: Workspace, record: Any, tools: Any, **rest: Any) -> Context:
+            return open_context(home, record, tools, self.engineer, **rest)
 
-        monkeypatch.setattr(borrowed_context, "open_hands", hands)
+        monkeypatch.setattr(borrowed_context, "open_tools", tools)
         monkeypatch.setattr(borrowed_context, "open_context", context)
         self.graph: Graph = build_graph(InMemorySaver(serde=serializer()))
 
@@ -227,7 +227,7 @@ def test_candidates_that_wait_leave_the_tools_to_the_others(tmp_path: Path, monk
     def written(assignment: Any) -> Any:
         draft = write(assignment)
         together.wait()
-        closed.append("close" in server.hands[-1].calls)
+        closed.append("close" in server.tools[-1].calls)
         return draft
 
     monkeypatch.setattr(server.engineer, "write", written)

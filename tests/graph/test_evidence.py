@@ -51,7 +51,7 @@ class SeeingHands(TinyHands):
 
 def ended(folder: Path, hands: SeeingHands, script: Script = SCRIPT) -> tuple[Session, ScriptedEngineer, str]:
     engineer = ScriptedEngineer(script)
-    session = tiny_session(folder).run(device="cuda", engineer=engineer, hands=hands)
+    session = tiny_session(folder).run(device="cuda", engineer=engineer, tools=hands)
     report = session.outcome().report
     assert report is not None
     return session, engineer, Path(report).read_text()
@@ -94,7 +94,7 @@ def test_what_was_not_built_is_said_of_its_attempt_and_what_the_machine_lacks_on
             return BuildResult(ok=True, skipped=why)
 
     script: Script = {name: ["saves 0.2"] for name in "abcd"}
-    session = tiny_session(tmp_path).run(engineer=ScriptedEngineer(script), hands=Hands())
+    session = tiny_session(tmp_path).run(engineer=ScriptedEngineer(script), tools=Hands())
     said = [note for note in session.state()["notes"] if "nvcc_build skipped" in note]
     assert said == [f"a #0: nvcc_build skipped: {NO_SOURCE}", "nvcc_build skipped: no CUDA toolkit"]
 

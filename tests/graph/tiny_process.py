@@ -21,7 +21,7 @@ import typer
 
 from stitchcuda.graph import opening
 
-opening.open_hands = lambda home, record, device=None: _hands()  # before anybody takes it from there
+opening.open_tools = lambda home, record, device=None: _tools()  # before anybody takes it from there
 
 from stitchcuda.cli import app, console  # noqa: E402
 from stitchcuda.sessions.session import resume  # noqa: E402
@@ -74,7 +74,7 @@ def main() -> None:
         sys.exit(ended.exit_code)
 
 
-def _hands() -> TinyHands:
+def _tools() -> TinyHands:
     return HANDS
 
 

@@ -84,7 +84,7 @@ class HostileEngineer(ScriptedEngineer):
 def hostile_session(folder: Path) -> Session:
     """A session in which everybody writes such things."""
     engineer = HostileEngineer({"a": ["saves 0.2"], "b": ["wrong", "build error", "saves 0.3"]})
-    return tiny_session(folder, "hostile").run(device="cuda", engineer=engineer, hands=HostileHands())
+    return tiny_session(folder, "hostile").run(device="cuda", engineer=engineer, tools=HostileHands())
 
 
 def stored(text: str) -> str:

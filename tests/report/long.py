@@ -14,8 +14,8 @@ SIX: Script = {"a": ["saves 0.2"], "b": ["build error", "wrong", "saves 0.3"], "
 
 
 def timed(folder: Path, name: str = "timed", script: Script = SIX) -> Session:
-    hands = TinyHands(H200, timed=True)
-    return tiny_session(folder, name).run(device="cuda", engineer=ScriptedEngineer(script), hands=hands)
+    tools = TinyHands(H200, timed=True)
+    return tiny_session(folder, name).run(device="cuda", engineer=ScriptedEngineer(script), tools=tools)
 
 
 def many(folder: Path, count: int, lines: int) -> Session:

@@ -115,8 +115,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     recording, home = Recording(RECORDED), Workspace(folder / "recorded")
     record = recording.reopened(home)
     crew, _ = engineers(recording, home, record.name, record.settings)
-    recorded = Session(home, record).run(engineer=crew, hands=RecordedHands(recording))
-    simulated = tiny_session(folder / "simulated").run(engineer=ScriptedEngineer(THREE), hands=TinyHands())
+    recorded = Session(home, record).run(engineer=crew, tools=RecordedHands(recording))
+    simulated = tiny_session(folder / "simulated").run(engineer=ScriptedEngineer(THREE), tools=TinyHands())
     hostile = findings_of(hostile_session(folder / "hostile"))
     made = {
         "recorded": session_page(findings_of(recorded)),

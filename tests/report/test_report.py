@@ -35,7 +35,7 @@ RECORDINGS = sorted((Path(__file__).parent.parent / "recordings").glob("*.json.g
 
 
 def simulated(folder: Path, name: str = "tiny") -> Session:
-    return tiny_session(folder, name).run(engineer=ScriptedEngineer(THREE), hands=TinyHands())
+    return tiny_session(folder, name).run(engineer=ScriptedEngineer(THREE), tools=TinyHands())
 
 
 def page_of(session: Session) -> Page:
@@ -152,7 +152,7 @@ def test_recorded_sessions_have_reports(path: Path, tmp_path: Path) -> None:
     home = Workspace(tmp_path)
     record = recording.reopened(home)
     crew, _ = engineers(recording, home, record.name, record.settings)
-    session = Session(home, record).run(engineer=crew, hands=RecordedHands(recording))
+    session = Session(home, record).run(engineer=crew, tools=RecordedHands(recording))
     found = session_page(findings_of(session))
     page = Page(found)
     sound(page)
@@ -229,7 +229,7 @@ def test_a_session_that_has_not_begun_and_one_that_runs_have_reports(tmp_path: P
 
 
 def test_a_session_that_was_refused_claims_nothing(tmp_path: Path) -> None:
-    session = tiny_session(tmp_path).run(engineer=ScriptedEngineer({"a": ["wrong"] * 9}), hands=TinyHands())
+    session = tiny_session(tmp_path).run(engineer=ScriptedEngineer({"a": ["wrong"] * 9}), tools=TinyHands())
     page = page_of(session)
     assert "no speed-up is claimed" in page.text
     assert "none: nothing was kept" in page.text
@@ -304,7 +304,7 @@ def test_two_sessions_side_by_side(tmp_path: Path) -> None:
     one = timed(tmp_path, "one", {"a": ["saves 0.2"], "b": ["saves 0.3"]})
     hands = TinyHands(H200, timed=True)
     engineer = ScriptedEngineer({"a": ["saves 0.25"], "c": ["saves 0.1"]})
-    other = tiny_session(tmp_path, "other", precision="tf32").run(device="cuda", engineer=engineer, hands=hands)
+    other = tiny_session(tmp_path, "other", precision="tf32").run(device="cuda", engineer=engineer, tools=hands)
     code, printed = report("one", "other", "--workspace", one.home.root, "--json")
     assert code == 0
     path = Path(json.loads(printed)["report"])
@@ -329,7 +329,7 @@ class Retitling(ScriptedEngineer):
 
 def compared(one: Session, folder: Path) -> Page:
     """With a session in the same workspace that gives the same ids to other work."""
-    other = tiny_session(folder, "other").run(engineer=Retitling(THREE), hands=TinyHands())
+    other = tiny_session(folder, "other").run(engineer=Retitling(THREE), tools=TinyHands())
     page = Page(comparison_page(findings_of(one), findings_of(other), one.home.store))
     sound(page)
     return page

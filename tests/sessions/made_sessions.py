@@ -25,12 +25,12 @@ def begun(home: Workspace, name: str = "tiny", **settings: Any) -> Session:
 
 
 def ended(home: Workspace, name: str = "tiny", script: Script = THREE, **settings: Any) -> Session:
-    return begun(home, name, **settings).run(engineer=ScriptedEngineer(script), hands=TinyHands())
+    return begun(home, name, **settings).run(engineer=ScriptedEngineer(script), tools=TinyHands())
 
 
 def stopped(home: Workspace, name: str = "tiny", *, before: Callable[[str, int], bool], **settings: Any) -> Session:
     """A session that was interrupted at the first call of a tool for which `before(tool, number)` holds."""
-    session, hands, calls = begun(home, name, **settings), TinyHands(), 0
+    session, tools, calls = begun(home, name, **settings), TinyHands(), 0
 
     def strike(tool: str) -> None:
         nonlocal calls
@@ -38,9 +38,9 @@ def stopped(home: Workspace, name: str = "tiny", *, before: Callable[[str, int],
         if before(tool, calls) and tool != "close":
             raise KeyboardInterrupt
 
-    hands.before = strike
+    tools.before = strike
     try:
-        session.run(engineer=ScriptedEngineer(THREE), hands=hands)
+        session.run(engineer=ScriptedEngineer(THREE), tools=tools)
     except KeyboardInterrupt:
         return session
     raise AssertionError("it was not interrupted")

@@ -82,7 +82,7 @@ def test_from_a_folder_into_a_database_and_back(database: str, tmp_path: Path) -
         del files["checkpoints.sqlite"]
     assert one == other, "to the byte"
     for made in (session, there_now, back):
-        assert made.run(engineer=ScriptedEngineer(THREE), hands=TinyHands()).outcome().accepted
+        assert made.run(engineer=ScriptedEngineer(THREE), tools=TinyHands()).outcome().accepted
     assert session.state()["program"] == there_now.state()["program"] == back.state()["program"]
     shared.close()
 
@@ -94,12 +94,12 @@ def test_an_interrupted_one_goes_on_as_without(tmp_path: Path, at: int) -> None:
     made = import_(export("tiny", tmp_path / "tiny.gz", workspace=home), to="other", workspace=there)
     results = []
     for one in (opened(session), opened(made)):
-        engineer, hands = ScriptedEngineer(THREE), TinyHands()
-        one.run(engineer=engineer, hands=hands)
+        engineer, tools = ScriptedEngineer(THREE), TinyHands()
+        one.run(engineer=engineer, tools=tools)
         attempts, _, state = record(one)
         asked = [(given.task.id, given.ordinal) for given in engineer.assignments]
         made_so = [(attempt.id, attempt.program, attempt.route) for attempt in attempts]
-        results.append((made_so, state["program"], asked, hands.calls, one.outcome().accepted))
+        results.append((made_so, state["program"], asked, tools.calls, one.outcome().accepted))
     assert results[0] == results[1]
 
 
@@ -107,7 +107,7 @@ def test_one_that_has_not_run(home: Workspace, tmp_path: Path) -> None:
     begun(home)
     made = import_(export("tiny", tmp_path / "tiny.gz", workspace=home), to="other", workspace=home)
     assert made.attempts() == ()
-    assert made.run(engineer=ScriptedEngineer(THREE), hands=TinyHands()).outcome().accepted
+    assert made.run(engineer=ScriptedEngineer(THREE), tools=TinyHands()).outcome().accepted
 
 
 def test_a_parked_chat_session_goes_on_elsewhere_with_what_was_answered(tmp_path: Path) -> None:
@@ -476,7 +476,7 @@ def test_a_session_that_is_not_whole_is_not_exported(tmp_path: Path) -> None:
     (home.root / "artefacts" / plan[:2] / plan[2:]).unlink()
     with pytest.raises(Unavailable, match=r"'tiny' is not whole \(a plan is missing or damaged\): resume it"):
         export("tiny", tmp_path / "tiny.gz", workspace=home)
-    opened(session).run(engineer=ScriptedEngineer(THREE), hands=TinyHands())
+    opened(session).run(engineer=ScriptedEngineer(THREE), tools=TinyHands())
     assert import_(export("tiny", tmp_path / "tiny.gz", workspace=home), workspace=tmp_path / "there").outcome().accepted
 
 

@@ -31,7 +31,7 @@ def test_the_same_twice(home: Workspace) -> None:
 def test_a_fork_parts_where_it_did_something_else(home: Workspace) -> None:
     ended(home, "one")
     made = fork("one", 3, to="two", workspace=home, settings={"max_attempts": 5, "goal": 2.0})
-    opened(made).run(engineer=ScriptedEngineer(OTHER), hands=TinyHands())
+    opened(made).run(engineer=ScriptedEngineer(OTHER), tools=TinyHands())
     found = compare("one", "two", workspace=home)
     assert found.parts == 4
     assert (found.a.attempts, found.b.attempts) == (6, 4)

@@ -39,7 +39,7 @@ def mended(session: Session) -> tuple[Session, Told, list[tuple[str, int]]]:
     engineer, told = ScriptedEngineer(THREE), []
     found = opened(session)
     found.run(
-        engineer=engineer, hands=TinyHands(),
+        engineer=engineer, tools=TinyHands(),
         on_event=lambda event: told.append(event["text"]) if event["kind"] == "note" else None,
     )  # fmt: skip
     return found, told, [(given.task.id, given.ordinal) for given in engineer.assignments]
@@ -343,7 +343,7 @@ def test_a_log_of_checkpoints_that_is_lost(tmp_path: Path) -> None:
         "import os, sys; from tests.graph.tiny import ScriptedEngineer, TinyHands; from tests.sessions.made_sessions import *\n"
         "hands = TinyHands(); session = begun(Workspace(sys.argv[1])); seen = []\n"
         "hands.before = lambda tool: (seen.append(tool), os._exit(9) if len(seen) == 15 else None)\n"
-        "session.run(engineer=ScriptedEngineer(THREE), hands=hands)\n"
+        "session.run(engineer=ScriptedEngineer(THREE), tools=hands)\n"
     )
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 9, done.stderr
@@ -458,7 +458,7 @@ def test_a_damaged_transcript(tmp_path: Path) -> None:
     found = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([*found[: number - 1], found[number - 1].replace(b"planner-", b"plunner-"), *found[number:]]))
     opened(session).run(
-        hands=KernelHands(), on_event=lambda event: told.append(event["text"]) if event["kind"] == "note" else None
+        tools=KernelHands(), on_event=lambda event: told.append(event["text"]) if event["kind"] == "note" else None
     )
     assert told[0] == f"{path} is damaged at line {number}"
     to_the_end(session)
@@ -500,7 +500,7 @@ def limited(folder: Path, size: int) -> subprocess.CompletedProcess[str]:
         "from stitchcuda.errors import StitchError; from tests.sessions.test_damage import *\n"
         "home = Workspace(sys.argv[1]); size = int(sys.argv[2])\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))\n"
-        "try: named(home, 'tiny').run(engineer=ScriptedEngineer(THREE), hands=TinyHands())\n"
+        "try: named(home, 'tiny').run(engineer=ScriptedEngineer(THREE), tools=TinyHands())\n"
         "except StitchError as error: print(error); sys.exit(error.exit_code)\n"
     )
     command = [sys.executable, "-c", code, str(folder), str(size)]
@@ -543,7 +543,7 @@ def test_a_disk_that_is_full_and_has_room_again(small: Path, room: int) -> None:
     fill(small, room)
     told = ""
     try:
-        session.run(engineer=ScriptedEngineer(THREE), hands=TinyHands())
+        session.run(engineer=ScriptedEngineer(THREE), tools=TinyHands())
     except Unavailable as error:
         told = str(error)
         assert_one_sentence(error)
@@ -610,7 +610,7 @@ def test_no_room_for_checkpoints_alone(tmp_path: Path, monkeypatch: pytest.Monke
     with monkeypatch.context() as patched:
         patched.setattr(Checkpoints, "__init__", limited)
         with pytest.raises(Unavailable, match=r"no space left to write .*checkpoints\.sqlite") as said:
-            session.run(engineer=ScriptedEngineer(THREE), hands=TinyHands())
+            session.run(engineer=ScriptedEngineer(THREE), tools=TinyHands())
         assert_one_sentence(said.value)
     before = [(one.task, one.ordinal) for one in session.home.store.attempts("tiny").values()]
     again, _, asked = mended(session)
@@ -631,7 +631,7 @@ session = named(home, 'tiny')
 print(session.status, len(session.attempts()), [one.outcome().attempts for one in sessions(home)])
 session_tables(session), summary(session)
 try:
-    session.run(engineer=ScriptedEngineer(THREE), hands=TinyHands())
+    session.run(engineer=ScriptedEngineer(THREE), tools=TinyHands())
 except BadInput as error:
     print(error)
 """
@@ -695,7 +695,7 @@ def test_a_clock_that_was_set_between_two_runs(tmp_path: Path, moved: int) -> No
         "    built += tool == 'build'\n"
         "    if built == int(sys.argv[3]): raise KeyboardInterrupt\n"
         "engineer = ScriptedEngineer(THREE)\n"
-        "try: session.run(engineer=engineer, hands=hands)\n"
+        "try: session.run(engineer=engineer, tools=hands)\n"
         "except KeyboardInterrupt: pass\n"
         "print(session.status, len(session.attempts()), *[f'{one.task.id}{one.ordinal}' for one in engineer.assignments])\n"
     )

@@ -78,7 +78,7 @@ def mended(session: Session) -> tuple[list[str], list[tuple[str, int]]]:
     engineer, told = ScriptedEngineer(THREE), []
     again = opened(session)
     again.run(
-        engineer=engineer, hands=TinyHands(),
+        engineer=engineer, tools=TinyHands(),
         on_event=lambda event: told.append(event["text"]) if event["kind"] == "note" else None,
     )  # fmt: skip
     assert again.outcome().accepted

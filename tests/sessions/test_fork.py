@@ -29,7 +29,7 @@ def test_from_every_attempt_to_the_same_end(home: Workspace) -> None:
         assert (made.status, made.attempts()) == ("parked", walk[:number])
         engineer = ScriptedEngineer(THREE)
         again = opened(made)
-        again.run(engineer=engineer, hands=TinyHands())
+        again.run(engineer=engineer, tools=TinyHands())
         assert again.outcome().accepted
         assert program(again) == program(source)
         assert [one.id for one in again.attempts()] == [one.id for one in walk]
@@ -61,10 +61,10 @@ def test_it_is_named_by_a_number_an_id_or_nothing(home: Workspace) -> None:
 def test_with_another_budget(home: Workspace) -> None:
     ended(home, max_attempts=2)
     more = fork("tiny", workspace=home, settings={"max_attempts": 30})
-    opened(more).run(engineer=ScriptedEngineer(THREE), hands=TinyHands())
+    opened(more).run(engineer=ScriptedEngineer(THREE), tools=TinyHands())
     assert program(more) == "a saves 0.2\nb saves 0.3\nc saves 0.1\n", "where the old one ended, the rules decide anew"
     less = fork(more.name, 4, workspace=home, settings={"max_attempts": 4})
-    opened(less).run(engineer=ScriptedEngineer(THREE), hands=TinyHands())
+    opened(less).run(engineer=ScriptedEngineer(THREE), tools=TinyHands())
     assert (len(less.attempts()), less.settings.max_attempts) == (4, 4)
     assert less.outcome().accepted
     with pytest.raises(BadInput, match="leaves nothing to do"):
@@ -72,10 +72,10 @@ def test_with_another_budget(home: Workspace) -> None:
 
 
 def test_with_another_goal(tmp_path: Path) -> None:
-    session = tiny_session(tmp_path).run(device="cuda", engineer=ScriptedEngineer(THREE), hands=TinyHands(H200, timed=True))
+    session = tiny_session(tmp_path).run(device="cuda", engineer=ScriptedEngineer(THREE), tools=TinyHands(H200, timed=True))
     assert session.outcome().attempts > 3
     made = fork("tiny", 1, workspace=session.home, settings={"goal": 1.5})
-    opened(made).run(device="cuda", engineer=ScriptedEngineer(THREE), hands=TinyHands(H200, timed=True))
+    opened(made).run(device="cuda", engineer=ScriptedEngineer(THREE), tools=TinyHands(H200, timed=True))
     assert made.outcome().stop_reason == "goal reached: 2.00x"
     assert made.outcome().attempts < session.outcome().attempts
 
@@ -93,7 +93,7 @@ def test_of_an_interrupted_one_and_of_a_fork(home: Workspace) -> None:
     second = fork("first", 2, to="second", workspace=home)
     for one in (second, first, source):
         again = opened(one)
-        again.run(engineer=ScriptedEngineer(THREE), hands=TinyHands())
+        again.run(engineer=ScriptedEngineer(THREE), tools=TinyHands())
         assert again.outcome().accepted
         assert program(again) == "a saves 0.2\nb saves 0.3\nc saves 0.1\n"
 
@@ -154,11 +154,11 @@ DRAFTS = {"aa": ["saves 0.2"], "bb": ["build error", "wrong", "saves 0.2"], "ee"
 def test_another_model_plans_anew_from_there(tmp_path: Path) -> None:
     other = Model([[("cc", 0.001)]], {"cc": ["saves 0.3"]})
     with serve(Model(PLANS, DRAFTS)) as server, serve(other) as second:
-        source = played(tmp_path, server.url, hands=WordHands(SIM))
+        source = played(tmp_path, server.url, tools=WordHands(SIM))
         asked = len(server.requests)
         settings = {"model": "openai:other", "base_url": second.url}
         made = fork("tiny", 1, to="other", workspace=source.home, settings=settings)
-        opened(made).run(hands=WordHands(SIM))
+        opened(made).run(tools=WordHands(SIM))
         assert len(server.requests) == asked
         assert {request.body["model"] for request in second.requests} == {"other"}
     walk = made.attempts()
@@ -170,9 +170,9 @@ def test_another_model_plans_anew_from_there(tmp_path: Path) -> None:
 
 def test_the_built_in_engineer_goes_on_from_a_chat_model(tmp_path: Path) -> None:
     with serve(Model(PLANS, DRAFTS)) as server:
-        source = played(tmp_path, server.url, hands=WordHands(SIM))
+        source = played(tmp_path, server.url, tools=WordHands(SIM))
     made = fork("tiny", 1, workspace=source.home, settings={"model": "builtin", "base_url": None})
-    opened(made).run(hands=WordHands(SIM))
+    opened(made).run(tools=WordHands(SIM))
     assert made.attempts()[0] == source.attempts()[0]
     assert {attempt.engineer for attempt in made.attempts()[1:]} <= {"builtin"}
     assert made.state()["plan_version"] == 2, "it has made a plan of its own"
@@ -180,11 +180,11 @@ def test_the_built_in_engineer_goes_on_from_a_chat_model(tmp_path: Path) -> None
 
 
 def test_a_chat_model_goes_on_from_the_built_in_engineer(tmp_path: Path) -> None:
-    source = tiny_session(tmp_path).run(hands=WordHands(SIM))
+    source = tiny_session(tmp_path).run(tools=WordHands(SIM))
     (only,) = source.attempts()
     with serve(Model([[("cc", 0.001)]], {"cc": ["saves 0.3"]})) as server:
         made = fork("tiny", workspace=source.home, settings={"model": "openai:other", "base_url": server.url})
-        opened(made).run(hands=WordHands(SIM))
+        opened(made).run(tools=WordHands(SIM))
     assert [attempt.engineer for attempt in made.attempts()] == ["builtin", "openai:other"]
     assert made.attempts()[0] == only
     assert made.outcome().accepted
@@ -192,7 +192,7 @@ def test_a_chat_model_goes_on_from_the_built_in_engineer(tmp_path: Path) -> None
 
 def test_a_mailbox_is_meant_from_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    session = tiny_session(tmp_path).run(hands=WordHands(SIM))
+    session = tiny_session(tmp_path).run(tools=WordHands(SIM))
     made = fork("tiny", workspace=session.home, settings={"model": "mailbox:workspace/box"})
     assert made.settings.model == "mailbox:box"
 
@@ -203,5 +203,5 @@ def test_without_the_checkpoint_it_says_so(tmp_path: Path) -> None:
     (session.folder / "checkpoints.sqlite").unlink()
     with pytest.raises(Damaged, match=r"the checkpoints of session .tiny. are missing"):
         fork("tiny", 3, workspace=home)
-    opened(session).run(engineer=ScriptedEngineer(THREE), hands=TinyHands())
+    opened(session).run(engineer=ScriptedEngineer(THREE), tools=TinyHands())
     assert fork("tiny", 3, workspace=home).attempts() == session.attempts()[:3], "once it is mended"

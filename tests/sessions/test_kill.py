@@ -25,7 +25,7 @@ hands = TinyHands()
 hands.before = lambda tool: time.sleep(0.02)
 script = {f"t{n}": ["build error", "wrong", "saves 0.01"] for n in range(6)}
 print("ready", flush=True)
-Session.open("tiny", sys.argv[1]).run(engineer=ScriptedEngineer(script), hands=hands)
+Session.open("tiny", sys.argv[1]).run(engineer=ScriptedEngineer(script), tools=hands)
 """
 REFERENCE = """
 import torch

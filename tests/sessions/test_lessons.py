@@ -19,7 +19,7 @@ ROOM = PromptBudget(TokenCounter("unknown"))
 
 def ran(folder: Path, name: str, script: Script) -> ScriptedEngineer:
     engineer = ScriptedEngineer(script)
-    tiny_session(folder, name).run(engineer=engineer, hands=TinyHands(H200, timed=True), device="cuda")
+    tiny_session(folder, name).run(engineer=engineer, tools=TinyHands(H200, timed=True), device="cuda")
     return engineer
 
 
@@ -60,7 +60,7 @@ def test_two_workspaces_merged_keep_both_sides(tmp_path: Path) -> None:
 def test_a_memory_that_cannot_be_used_costs_the_lessons_only(tmp_path: Path) -> None:
     session = tiny_session(tmp_path)
     (session.home.root / "memory.sqlite").write_bytes(b"this is no database, and it stays as it is" * 100)
-    session.run(engineer=ScriptedEngineer({"a": ["saves 0.2"]}), hands=TinyHands(H200, timed=True), device="cuda")
+    session.run(engineer=ScriptedEngineer({"a": ["saves 0.2"]}), tools=TinyHands(H200, timed=True), device="cuda")
     assert session.status == "done"
     assert any("the lesson of a is not kept" in note for note in session.state()["notes"])
 

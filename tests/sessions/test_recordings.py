@@ -25,7 +25,7 @@ def test_a_recorded_session_replays_to_the_same_ledger(path: Path, tmp_path: Pat
     home = Workspace(tmp_path)
     record = recording.reopened(home)
     crew, replies = engineers(recording, home, record.name, record.settings)
-    session = Session(home, record).run(engineer=crew, hands=RecordedHands(recording))
+    session = Session(home, record).run(engineer=crew, tools=RecordedHands(recording))
     ledger = [one.model_dump(mode="json") for one in session.attempts()]
     assert [one["id"] for one in ledger] == [one["id"] for one in recording.ledger]
     printed = {one: set(get_tree(home.store, one)) for one in (one["program"] for one in ledger)}

@@ -49,7 +49,7 @@ def test_a_fork_keeps_what_it_shares(home: Workspace) -> None:
         for digest in (attempt.program, attempt.evidence, attempt.review):
             assert home.store.get(digest)
     again = opened(made)
-    assert again.run(engineer=ScriptedEngineer(THREE), hands=TinyHands()).outcome().accepted
+    assert again.run(engineer=ScriptedEngineer(THREE), tools=TinyHands()).outcome().accepted
 
 
 def test_an_interrupted_one_keeps_what_it_has_in_hand(home: Workspace) -> None:
@@ -161,7 +161,7 @@ done = 0
 for turn in range(3):
     mine = ended(home, f"{who}-", {who: ["wrong", f"saves 0.{turn + 1}"]})
     made = fork("shared", chance.randrange(7), workspace=home)
-    made.run(engineer=ScriptedEngineer(THREE), hands=TinyHands())
+    made.run(engineer=ScriptedEngineer(THREE), tools=TinyHands())
     assert made.outcome().accepted and mine.outcome().accepted
     try:
         remove([mine.name if turn % 2 else made.name], workspace=home)

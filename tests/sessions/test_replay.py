@@ -30,19 +30,19 @@ def chatted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
     """A session of five attempts with a chat model whose server is gone by now, and the key with it."""
     with monkeypatch.context() as then, serve(Model(PLANS, DRAFTS)) as server:
         then.setenv("OPENAI_API_KEY", "sk-of-then")
-        return played(tmp_path, server.url, hands=WordHands(SIM))
+        return played(tmp_path, server.url, tools=WordHands(SIM))
 
 
 def test_a_chat_session_by_its_record(chatted: Session) -> None:
     before = record(chatted)
-    found = replay("tiny", hands=WordHands(SIM), workspace=chatted.home)
+    found = replay("tiny", tools=WordHands(SIM), workspace=chatted.home)
     assert (found.session, found.attempts, found.of, found.same, found.parts) == ("tiny-replay-1", 5, 5, True, "")
     made = named(chatted.home, "tiny-replay-1")
     assert made.outcome().accepted
     assert made.outcome().usage.input_tokens == chatted.outcome().usage.input_tokens
     assert [attempt.program for attempt in made.attempts()] == [attempt.program for attempt in chatted.attempts()]
     assert record(chatted) == before
-    assert replay("tiny-replay-1", hands=WordHands(SIM), workspace=chatted.home, to="again").same, "a replay can be replayed"
+    assert replay("tiny-replay-1", tools=WordHands(SIM), workspace=chatted.home, to="again").same, "a replay can be replayed"
 
 
 def test_a_replay_teaches_nothing(chatted: Session) -> None:
@@ -61,7 +61,7 @@ def test_where_the_tools_say_something_else_it_is_told(chatted: Session) -> None
             ok = found.ok and "bb saves" not in (program / "drafts.txt").read_text()
             return found.model_copy(update={"ok": ok, "reasons": () if ok else ("y is off by 0.5",)})
 
-    found = replay("tiny", hands=Stricter(SIM), workspace=chatted.home)
+    found = replay("tiny", tools=Stricter(SIM), workspace=chatted.home)
     assert not found.same
     assert found.parts == "attempt 4 is wrong, in the record correct"
 
@@ -73,7 +73,7 @@ def test_a_reply_that_the_record_lacks_ends_it(chatted: Session) -> None:
     last = chatted.attempts()[-1].id
     cut = next(at for at, line in enumerate(lines) if f"coder-{last}".encode() in line)
     path.write_bytes(b"".join(lines[:cut]))
-    found = replay("tiny", hands=WordHands(SIM), workspace=chatted.home)
+    found = replay("tiny", tools=WordHands(SIM), workspace=chatted.home)
     assert (found.attempts, found.of, found.same) == (4, 5, False)
     assert found.parts.startswith("the replay ended after attempt 4 of 5: the record has no reply of openai:local as coder at ")
 
@@ -87,7 +87,7 @@ def test_an_unfinished_one_is_replayed_as_far_as_it_came(tmp_path: Path) -> None
     run(session)
     assert session.status == "parked"
     asked, before = requests(box), record(session)
-    found = replay("story", hands=KernelHands(), workspace=session.home)
+    found = replay("story", tools=KernelHands(), workspace=session.home)
     assert (found.of, found.attempts, found.parts, found.same) == (len(before[0]), len(before[0]), "", True)
     assert found.of > 1
     assert requests(box) == asked, "nobody is asked"
@@ -96,7 +96,7 @@ def test_an_unfinished_one_is_replayed_as_far_as_it_came(tmp_path: Path) -> None
 
 def test_a_fork_is_replayed(chatted: Session) -> None:
     made = fork("tiny", 3, to="forked", workspace=chatted.home)
-    found = replay("forked", hands=WordHands(SIM), workspace=chatted.home)
+    found = replay("forked", tools=WordHands(SIM), workspace=chatted.home)
     assert (found.attempts, found.of, found.same) == (3, 3, True)
     assert len(made.attempts()) == 3
 
@@ -112,14 +112,14 @@ def test_one_that_cannot_begin_leaves_nothing(chatted: Session) -> None:
             raise Unavailable("there is no GPU here")
 
     with pytest.raises(Unavailable, match="no GPU"):
-        replay("tiny", hands=NoGpu(SIM), workspace=chatted.home)
+        replay("tiny", tools=NoGpu(SIM), workspace=chatted.home)
     assert chatted.home.store.names() == ["tiny"]
 
 
 def test_the_built_in_engineer_needs_no_record(home: Workspace) -> None:
     """A session that has not run: the same nothing."""
-    session = begun(home).run(hands=TinyHands())
-    found = replay("tiny", hands=TinyHands(), workspace=home)
+    session = begun(home).run(tools=TinyHands())
+    found = replay("tiny", tools=TinyHands(), workspace=home)
     assert found.same, found.parts
     assert found.of == len(session.attempts())
 
@@ -131,22 +131,22 @@ def scripted() -> Engineers:
 def test_one_of_the_built_in_engineer_ends_where_the_record_ends(home: Workspace) -> None:
     ended(home)
     forked = fork("tiny", 4, workspace=home)
-    found = replay(forked.name, engineer=scripted(), hands=TinyHands(), workspace=home)
+    found = replay(forked.name, engineer=scripted(), tools=TinyHands(), workspace=home)
     assert (found.attempts, found.of, found.same, found.parts) == (4, 4, True, "")
     assert named(home, found.session).status == "parked", "it stands where the other one stands"
     at_the_start = fork("tiny", 0, workspace=home)
-    assert replay(at_the_start.name, engineer=scripted(), hands=TinyHands(), workspace=home).same
+    assert replay(at_the_start.name, engineer=scripted(), tools=TinyHands(), workspace=home).same
 
 
 def test_what_people_answered_is_answered_again(home: Workspace) -> None:
     session = ended(home, approve=("plan", "code"))
     answers: list[Any] = [{"tasks": ["x"]}, {"tasks": ["c", "a"]}, "accept", {"files": {"drafts.txt": ""}}, "accept"]
     for answer in [*answers, {"files": {"model_new.py": "# mine\n"}}]:
-        session.run(engineer=ScriptedEngineer(THREE), hands=TinyHands(), answer=answer)
+        session.run(engineer=ScriptedEngineer(THREE), tools=TinyHands(), answer=answer)
     while session.waiting:
-        session.run(engineer=ScriptedEngineer(THREE), hands=TinyHands(), answer="accept")
+        session.run(engineer=ScriptedEngineer(THREE), tools=TinyHands(), answer="accept")
     before = session.attempts()
     assert any(attempt.note.endswith("(edited by a person)") for attempt in before)
-    found = replay("tiny", engineer=scripted(), hands=TinyHands(), workspace=home)
+    found = replay("tiny", engineer=scripted(), tools=TinyHands(), workspace=home)
     assert (found.same, found.attempts, found.parts) == (True, len(before), "")
     assert [one.program for one in named(home, found.session).attempts()] == [one.program for one in before]

@@ -46,7 +46,7 @@ def again(session: Session) -> Session:
 
 def test_a_failed_build_then_a_wrong_result_then_a_right_one(tmp_path: Path) -> None:
     engineer = ScriptedEngineer({"a": ["build error", "wrong", "saves 0.2"]})
-    session = tiny_session(tmp_path).run(engineer=engineer, hands=TinyHands())
+    session = tiny_session(tmp_path).run(engineer=engineer, tools=TinyHands())
     outcome = session.outcome()
     assert [route for _, route in routes(session)] == ["code", "code", "next_task"]
     assert outcome.stop_reason == "no task left"
@@ -65,7 +65,7 @@ def test_a_failed_build_then_a_wrong_result_then_a_right_one(tmp_path: Path) -> 
 
 
 def test_the_program_and_its_report_are_written(tmp_path: Path) -> None:
-    session = tiny_session(tmp_path).run(engineer=ScriptedEngineer(THREE), hands=TinyHands())
+    session = tiny_session(tmp_path).run(engineer=ScriptedEngineer(THREE), tools=TinyHands())
     outcome = session.outcome()
     assert outcome.program is not None
     assert outcome.report is not None
@@ -79,7 +79,7 @@ def test_the_program_and_its_report_are_written(tmp_path: Path) -> None:
 
 def test_on_a_gpu_figures_are_timed_and_what_does_not_pay_is_not_kept(tmp_path: Path) -> None:
     engineer = ScriptedEngineer({"a": ["saves 0.2"], "b": ["saves -0.1", "saves -0.1"], "c": ["saves 0.15"]})
-    session = tiny_session(tmp_path).run(device="cuda", engineer=engineer, hands=TinyHands(H200, timed=True))
+    session = tiny_session(tmp_path).run(device="cuda", engineer=engineer, tools=TinyHands(H200, timed=True))
     outcome = session.outcome()
     assert routes(session) == [("a", "next_task"), ("b", "code"), ("b", "next_task"), ("c", "next_task")]
     assert [attempt.kept for attempt in session.attempts()] == [True, False, False, True]
@@ -91,7 +91,7 @@ def test_on_a_gpu_figures_are_timed_and_what_does_not_pay_is_not_kept(tmp_path: 
 
 def test_a_task_that_keeps_failing_is_replanned_once_then_dropped(tmp_path: Path) -> None:
     engineer = ScriptedEngineer({"a": ["wrong"] * 20, "b": ["saves 0.2"]})
-    session = tiny_session(tmp_path).run(engineer=engineer, hands=TinyHands())
+    session = tiny_session(tmp_path).run(engineer=engineer, tools=TinyHands())
     assert routes(session) == [
         ("a", "code"), ("a", "code"), ("a", "replan"), ("a", "code"), ("a", "code"), ("a", "next_task"), ("b", "next_task"),
     ]  # fmt: skip
@@ -104,7 +104,7 @@ def test_a_task_that_keeps_failing_is_replanned_once_then_dropped(tmp_path: Path
 
 def test_predictions_missed_on_two_tasks_make_a_new_plan_without_the_finished_ones(tmp_path: Path) -> None:
     engineer = ScriptedEngineer({"a": ["saves 0.02"] * 2, "b": ["saves 0.02"] * 2, "c": ["saves 0.1"]}, predicted_ms=0.15)
-    session = tiny_session(tmp_path).run(device="cuda", engineer=engineer, hands=TinyHands(H200, timed=True))
+    session = tiny_session(tmp_path).run(device="cuda", engineer=engineer, tools=TinyHands(H200, timed=True))
     assert ("b", "replan") in routes(session)
     plan = session.plan
     assert plan is not None
@@ -112,14 +112,14 @@ def test_predictions_missed_on_two_tasks_make_a_new_plan_without_the_finished_on
 
 
 def test_an_engineer_with_nothing_to_offer_ends_in_a_clear_refusal(tmp_path: Path) -> None:
-    session = tiny_session(tmp_path).run(engineer=ScriptedEngineer({"a": []}), hands=TinyHands())
+    session = tiny_session(tmp_path).run(engineer=ScriptedEngineer({"a": []}), tools=TinyHands())
     outcome = session.outcome()
     assert (outcome.status, outcome.accepted, outcome.attempts, outcome.program) == ("done", False, 0, None)
     assert any("nothing new to offer: the script ends here" in note for note in session.state()["notes"])
 
 
 def test_no_task_worth_doing_is_an_answer(tmp_path: Path) -> None:
-    session = tiny_session(tmp_path).run(engineer=ScriptedEngineer({}), hands=TinyHands())
+    session = tiny_session(tmp_path).run(engineer=ScriptedEngineer({}), tools=TinyHands())
     outcome = session.outcome()
     said = "nothing to do: 1 operator was looked at (relu); script planned no task; what would help: another --model"
     assert (outcome.status, outcome.accepted, outcome.attempts, outcome.stop_reason) == ("nothing_to_do", False, 0, said)
@@ -128,7 +128,7 @@ def test_no_task_worth_doing_is_an_answer(tmp_path: Path) -> None:
     page = session_page(findings_of(session)).decode()
     assert page.count(said) == 1
     assert '<span class="chip status">nothing_to_do</span>' in page
-    again(session).run(engineer=ScriptedEngineer({"a": ["saves 0.2"]}), hands=TinyHands())
+    again(session).run(engineer=ScriptedEngineer({"a": ["saves 0.2"]}), tools=TinyHands())
     assert again(session).outcome() == outcome, "it has ended: there is nothing to go on with"
     with pytest.raises(BadInput, match="is done, and its budgets with it"):
         resume("tiny", workspace=session.home, max_attempts=50)
@@ -145,7 +145,7 @@ def test_a_session_of_before_without_tasks_stays_as_it_ended() -> None:
 def test_budgets_end_a_session_without_losing_the_best(
     tmp_path: Path, settings: dict[str, Any], attempts: int, reason: str
 ) -> None:
-    session = tiny_session(tmp_path, **settings).run(engineer=ScriptedEngineer(THREE), hands=TinyHands())
+    session = tiny_session(tmp_path, **settings).run(engineer=ScriptedEngineer(THREE), tools=TinyHands())
     outcome = session.outcome()
     assert (outcome.attempts, outcome.stop_reason, outcome.accepted) == (attempts, reason, True)
     assert session.state()["tasks_kept"] == ("a",)
@@ -153,7 +153,7 @@ def test_budgets_end_a_session_without_losing_the_best(
 
 def test_a_program_that_fails_fresh_seeds_falls_back_to_the_one_before(tmp_path: Path) -> None:
     engineer = ScriptedEngineer({"a": ["saves 0.2"], "b": ["saves 0.3 fragile"]})
-    session = tiny_session(tmp_path).run(engineer=engineer, hands=TinyHands())
+    session = tiny_session(tmp_path).run(engineer=engineer, tools=TinyHands())
     assert session.outcome().accepted
     assert session.state()["tasks_kept"] == ("a",)
     assert session.program is not None
@@ -165,7 +165,7 @@ def test_a_program_that_fails_fresh_seeds_falls_back_to_the_one_before(tmp_path:
 def test_events_tell_the_whole_story(tmp_path: Path) -> None:
     told: list[Event] = []
     engineer = ScriptedEngineer({"a": ["wrong", "saves 0.2"]})
-    tiny_session(tmp_path).run(engineer=engineer, hands=TinyHands(), on_event=told.append)
+    tiny_session(tmp_path).run(engineer=engineer, tools=TinyHands(), on_event=told.append)
     assert {event["kind"] for event in told} == {"session", "node", "plan", "attempt", "best", "note"}
     ends = [event["node"] for event in told if event["kind"] == "node" and event["phase"] == "end"]
     assert ends[:7] == ["baseline", "planner", "search_docs", "coder", "nvcc_build", "check", "verifier"]
@@ -175,8 +175,8 @@ def test_events_tell_the_whole_story(tmp_path: Path) -> None:
 
 def test_a_long_report_says_what_it_is_at(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     view = PlainView()
-    engineer, hands = ScriptedEngineer({"a": ["saves 0.2"]}), TinyHands(H200, timed=True)
-    tiny_session(tmp_path).run(device="cuda", engineer=engineer, hands=hands, on_event=view)
+    engineer, tools = ScriptedEngineer({"a": ["saves 0.2"]}), TinyHands(H200, timed=True)
+    tiny_session(tmp_path).run(device="cuda", engineer=engineer, tools=tools, on_event=view)
     lines = [line.partition("] ")[2] for line in capsys.readouterr().err.splitlines()]
     assert [line for line in lines if line.startswith("report: ")] == [
         "report: looking where its time goes, and for memory errors",
@@ -227,7 +227,7 @@ def test_python_shows_its_progress_in_a_terminal(tmp_path: Path) -> None:
 
 @pytest.mark.more
 def test_ctrl_c_at_every_tool_call_loses_nothing(tmp_path: Path) -> None:
-    whole = tiny_session(tmp_path, "whole").run(engineer=ScriptedEngineer(THREE), hands=TinyHands())
+    whole = tiny_session(tmp_path, "whole").run(engineer=ScriptedEngineer(THREE), tools=TinyHands())
     calls = 0
 
     def strike(tool: str) -> None:
@@ -239,19 +239,19 @@ def test_ctrl_c_at_every_tool_call_loses_nothing(tmp_path: Path) -> None:
     at = 1
     while True:
         session = tiny_session(tmp_path, f"struck{at}")
-        hands, calls = TinyHands(), 0
-        hands.before = strike
+        tools, calls = TinyHands(), 0
+        tools.before = strike
         said = ""
         try:
-            session.run(engineer=ScriptedEngineer(THREE), hands=hands)
+            session.run(engineer=ScriptedEngineer(THREE), tools=tools)
             break
         except KeyboardInterrupt as error:
             said = str(error)
         assert f"stitchcuda resume struck{at}" in said
-        assert hands.calls[-1] == "close"
+        assert tools.calls[-1] == "close"
         assert session.status == "parked"
         assert session.outcome().stop_reason == "interrupted"
-        resumed = again(session).run(engineer=ScriptedEngineer(THREE), hands=TinyHands())
+        resumed = again(session).run(engineer=ScriptedEngineer(THREE), tools=TinyHands())
         assert resumed.state()["program"] == whole.state()["program"]
         assert routes(resumed) == routes(whole)
         assert resumed.outcome().accepted
@@ -266,7 +266,7 @@ from stitchcuda.sessions.session import Session
 hands = TinyHands()
 hands.before = lambda tool: (print(tool, flush=True), time.sleep(60 if tool == "build" else 0))
 try:
-    Session.open("tiny", sys.argv[1]).run(engineer=ScriptedEngineer({"a": ["saves 0.2"]}), hands=hands)
+    Session.open("tiny", sys.argv[1]).run(engineer=ScriptedEngineer({"a": ["saves 0.2"]}), tools=hands)
 except KeyboardInterrupt as error:
     sys.exit(str(error))
 """
@@ -286,19 +286,19 @@ def test_a_real_sigint_ends_a_long_tool_call_at_once(tmp_path: Path) -> None:
     assert time.monotonic() - started < 5
     assert "go on with `stitchcuda resume tiny" in said
     assert session.status == "parked"
-    assert session.run(engineer=ScriptedEngineer({"a": ["saves 0.2"]}), hands=TinyHands()).outcome().accepted
+    assert session.run(engineer=ScriptedEngineer({"a": ["saves 0.2"]}), tools=TinyHands()).outcome().accepted
 
 
 def test_a_rerun_of_the_verifier_takes_the_verdict_from_the_ledger(tmp_path: Path) -> None:
     session = tiny_session(tmp_path)
     session.home.store.append = _dying(session.home.store.append)  # type: ignore[method-assign]
     with pytest.raises(KeyboardInterrupt):
-        session.run(engineer=ScriptedEngineer(THREE), hands=TinyHands())
-    hands = TinyHands()
-    resumed = again(session).run(engineer=ScriptedEngineer(THREE), hands=hands)
+        session.run(engineer=ScriptedEngineer(THREE), tools=TinyHands())
+    tools = TinyHands()
+    resumed = again(session).run(engineer=ScriptedEngineer(THREE), tools=tools)
     ids = [attempt.id for attempt in resumed.attempts()]
     assert len(ids) == len(set(ids)) == len(resumed.home.store.attempts("tiny")) == 6
-    assert hands.calls.count("check") == 4 + 1  # of b and c, as far as they build, and the last verification
+    assert tools.calls.count("check") == 4 + 1  # of b and c, as far as they build, and the last verification
 
 
 def _dying(append: Any) -> Any:
@@ -322,13 +322,13 @@ class Waiting(ScriptedEngineer):
 
 def test_a_missing_reply_parks_the_session(tmp_path: Path) -> None:
     engineer = Waiting(THREE)
-    session = tiny_session(tmp_path).run(engineer=engineer, hands=TinyHands())
+    session = tiny_session(tmp_path).run(engineer=engineer, tools=TinyHands())
     outcome = session.outcome()
     assert (outcome.status, outcome.attempts, outcome.accepted) == ("parked", 1, False)
     assert outcome.stop_reason == "waits for a reply to mailbox/b-0.json"
-    assert again(session).run(engineer=engineer, hands=TinyHands()).status == "parked"
+    assert again(session).run(engineer=engineer, tools=TinyHands()).status == "parked"
     engineer.answered = True
-    assert again(session).run(engineer=engineer, hands=TinyHands()).outcome().accepted
+    assert again(session).run(engineer=engineer, tools=TinyHands()).outcome().accepted
 
 
 class Unreachable(ScriptedEngineer):
@@ -339,25 +339,25 @@ class Unreachable(ScriptedEngineer):
 def test_a_session_that_failed_says_why_and_goes_on(tmp_path: Path) -> None:
     session = tiny_session(tmp_path)
     with pytest.raises(Unavailable, match="does not answer"):
-        session.run(engineer=Unreachable(THREE), hands=TinyHands())
+        session.run(engineer=Unreachable(THREE), tools=TinyHands())
     outcome = again(session).outcome()
     assert (outcome.status, outcome.accepted) == ("failed", False)
     assert "does not answer" in str(outcome.stop_reason)
-    assert again(session).run(engineer=ScriptedEngineer(THREE), hands=TinyHands()).outcome().accepted
+    assert again(session).run(engineer=ScriptedEngineer(THREE), tools=TinyHands()).outcome().accepted
 
 
 def test_a_session_that_is_done_stays_as_it_is(tmp_path: Path) -> None:
-    session = tiny_session(tmp_path).run(engineer=ScriptedEngineer(THREE), hands=TinyHands())
-    hands = TinyHands()
-    assert again(session).run(engineer=ScriptedEngineer(THREE), hands=hands).outcome() == session.outcome()
-    assert hands.calls == ["close"]
+    session = tiny_session(tmp_path).run(engineer=ScriptedEngineer(THREE), tools=TinyHands())
+    tools = TinyHands()
+    assert again(session).run(engineer=ScriptedEngineer(THREE), tools=tools).outcome() == session.outcome()
+    assert tools.calls == ["close"]
 
 
 # what moves
 
 
 def test_what_is_shown_of_a_session_is_of_one_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    session = tiny_session(tmp_path).run(engineer=ScriptedEngineer({"a": ["saves 0.2"]}), hands=TinyHands())
+    session = tiny_session(tmp_path).run(engineer=ScriptedEngineer({"a": ["saves 0.2"]}), tools=TinyHands())
     opened: list[str] = []
 
     def counted(*given: Any, **more: Any) -> Any:
@@ -379,24 +379,24 @@ def test_a_copied_workspace_goes_on_elsewhere(tmp_path: Path) -> None:
     engineer = Waiting(THREE)
     (tmp_path / "here").mkdir()
     session = tiny_session(tmp_path / "here")
-    session.run(engineer=engineer, hands=TinyHands())
+    session.run(engineer=engineer, tools=TinyHands())
     shutil.copytree(session.home.root, tmp_path / "there")
     shutil.rmtree(tmp_path / "here")
     engineer.answered = True
-    moved = Session.open("tiny", tmp_path / "there").run(engineer=engineer, hands=TinyHands())
+    moved = Session.open("tiny", tmp_path / "there").run(engineer=engineer, tools=TinyHands())
     assert moved.outcome().accepted
     assert moved.program is not None
     assert moved.program.is_relative_to(tmp_path / "there")
 
 
 def test_on_another_device_the_baseline_is_taken_again_and_the_best_verified_again(tmp_path: Path) -> None:
-    session = tiny_session(tmp_path, max_attempts=1).run(engineer=ScriptedEngineer(THREE), hands=TinyHands())
+    session = tiny_session(tmp_path, max_attempts=1).run(engineer=ScriptedEngineer(THREE), tools=TinyHands())
     assert session.outcome().speedup is None
-    hands = TinyHands(H200, timed=True)
+    tools = TinyHands(H200, timed=True)
     told: list[Event] = []
-    moved = again(session).run(device="cuda", engineer=ScriptedEngineer(THREE), hands=hands, on_event=told.append)
+    moved = again(session).run(device="cuda", engineer=ScriptedEngineer(THREE), tools=tools, on_event=told.append)
     outcome = moved.outcome()
-    assert hands.calls[0] == "study"
+    assert tools.calls[0] == "study"
     assert (outcome.status, outcome.tier) == ("done", "timed")
     assert outcome.speedup == pytest.approx(1.25)
     assert (outcome.accepted, outcome.baseline_ms) == (True, 1.0)
@@ -405,9 +405,9 @@ def test_on_another_device_the_baseline_is_taken_again_and_the_best_verified_aga
 
 def test_what_does_not_hold_on_another_device_is_given_up_and_said(tmp_path: Path) -> None:
     script = {"a": ["saves 0.2"], "b": ["saves -0.5"]}
-    session = tiny_session(tmp_path, max_attempts=2).run(engineer=ScriptedEngineer(script), hands=TinyHands())
+    session = tiny_session(tmp_path, max_attempts=2).run(engineer=ScriptedEngineer(script), tools=TinyHands())
     assert session.state()["tasks_kept"] == ("a", "b")
-    moved = again(session).run(device="cuda", engineer=ScriptedEngineer(script), hands=TinyHands(H200, timed=True))
+    moved = again(session).run(device="cuda", engineer=ScriptedEngineer(script), tools=TinyHands(H200, timed=True))
     assert moved.state()["tasks_kept"] == ("a",)
     assert any("slower than eager" in note for note in moved.state()["notes"])
 
@@ -416,7 +416,7 @@ def test_what_does_not_hold_on_another_device_is_given_up_and_said(tmp_path: Pat
 
 
 def test_a_changed_reference_is_refused_and_a_missing_one_is_not(tmp_path: Path) -> None:
-    session = tiny_session(tmp_path).run(engineer=ScriptedEngineer(THREE), hands=TinyHands(device_facts("sim")))
+    session = tiny_session(tmp_path).run(engineer=ScriptedEngineer(THREE), tools=TinyHands(device_facts("sim")))
     reference = tmp_path / "reference.py"
     reference.write_text(REFERENCE.replace("relu", "gelu"))
     with pytest.raises(BadInput, match=r"reference\.py has changed since session 'tiny' was started"):
@@ -437,8 +437,8 @@ def test_two_processes_on_one_session(tmp_path: Path) -> None:
     with SessionLock(session.folder):
         assert session.status == "running"
         with pytest.raises(SessionBusy, match="'tiny' is being run by process"):
-            again(session).run(engineer=ScriptedEngineer(THREE), hands=TinyHands())
-    assert session.run(engineer=ScriptedEngineer(THREE), hands=TinyHands()).status == "done"
+            again(session).run(engineer=ScriptedEngineer(THREE), tools=TinyHands())
+    assert session.run(engineer=ScriptedEngineer(THREE), tools=TinyHands()).status == "done"
 
 
 def test_an_unknown_session_and_a_taken_name(tmp_path: Path) -> None:
@@ -487,7 +487,7 @@ def test_no_room_is_said_and_the_session_goes_on_once_there_is_some(tmp_path: Pa
         "from stitchcuda.errors import Unavailable; from stitchcuda.sessions.session import Session\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, 40_000))\n"
         "session = Session.open('tiny', sys.argv[1])\n"
-        "try: session.run(engineer=ScriptedEngineer({'a': ['wrong', 'saves 0.2']}), hands=TinyHands())\n"
+        "try: session.run(engineer=ScriptedEngineer({'a': ['wrong', 'saves 0.2']}), tools=TinyHands())\n"
         "except Unavailable as error: print(error); sys.exit(7)\n"
     )
     root = Path(__file__).resolve().parents[2]
@@ -495,7 +495,7 @@ def test_no_room_is_said_and_the_session_goes_on_once_there_is_some(tmp_path: Pa
     assert done.returncode == 7, done.stderr
     assert "no space left to write" in done.stdout
     assert str(session.folder) in done.stdout
-    assert session.run(engineer=ScriptedEngineer(THREE), hands=TinyHands()).outcome().accepted
+    assert session.run(engineer=ScriptedEngineer(THREE), tools=TinyHands()).outcome().accepted
 
 
 # how much it costs
@@ -506,15 +506,15 @@ def test_many_attempts_stay_small(attempts: int, tmp_path: Path) -> None:
     """20 kB an attempt; benchmarks/growth.py has the times."""
     script = {f"t{number:03}": ["saves 0.001"] for number in range(attempts)}
     session = tiny_session(tmp_path, max_attempts=attempts)
-    session.run(engineer=ScriptedEngineer(script, predicted_ms=0.02), hands=TinyHands())
+    session.run(engineer=ScriptedEngineer(script, predicted_ms=0.02), tools=TinyHands())
     assert session.outcome().attempts == attempts
     assert sum(path.stat().st_size for path in session.folder.glob("checkpoints.sqlite*")) < 20e3 * attempts
     assert len(list(session.history())) < attempts + 10
-    assert again(session).run(engineer=ScriptedEngineer(script), hands=TinyHands()).outcome().attempts == attempts
+    assert again(session).run(engineer=ScriptedEngineer(script), tools=TinyHands()).outcome().attempts == attempts
 
 
 def test_checkpoints_are_one_per_attempt_and_typed(tmp_path: Path) -> None:
-    session = tiny_session(tmp_path).run(engineer=ScriptedEngineer(THREE), hands=TinyHands())
+    session = tiny_session(tmp_path).run(engineer=ScriptedEngineer(THREE), tools=TinyHands())
     heads = [snapshot.values.get("head") for snapshot in session.history()]
     assert list(dict.fromkeys(reversed(heads))) == [attempt.id for attempt in session.attempts()]
     assert len(heads) == 6 + 1  # and the report

@@ -103,7 +103,7 @@ def test_checkpoints_in_a_database_are_thinned(database: str, tmp_path: Path) ->
     home = Workspace(tmp_path, checkpoint=database)
     session = begun(home, max_attempts=40)
     script = {f"t{number:02}": ["saves 0.01"] for number in range(40)}
-    session.run(engineer=ScriptedEngineer(script, predicted_ms=0.02), hands=TinyHands())
+    session.run(engineer=ScriptedEngineer(script, predicted_ms=0.02), tools=TinyHands())
     with psycopg.connect(database) as connection:
         (checkpoints,), (blobs,), (size,), (unused,) = (
             connection.execute(statement).fetchone() or (0,)
@@ -221,11 +221,11 @@ def test_when_a_database_stays_away_it_is_said_how_to_go_on(
 ) -> None:
     monkeypatch.setenv("STITCHCUDA_LEASE_S", "1")
     home = Workspace(tmp_path / "ws", checkpoint=database)
-    session, hands = begun(home), TinyHands()
-    hands.before = lambda tool: server.stop() if len(hands.calls) == 8 else None
+    session, tools = begun(home), TinyHands()
+    tools.before = lambda tool: server.stop() if len(tools.calls) == 8 else None
     try:
         with pytest.raises(Unavailable, match="cannot be used") as caught:
-            session.run(engineer=ScriptedEngineer(THREE), hands=hands)
+            session.run(engineer=ScriptedEngineer(THREE), tools=tools)
     finally:
         server.start()
     assert_one_sentence(caught.value)
@@ -233,7 +233,7 @@ def test_when_a_database_stays_away_it_is_said_how_to_go_on(
     assert f": start that server, then go on with `stitchcuda resume tiny{home.option}`: what was done is saved there" in told
     assert PASSWORD not in told
     assert f"--workspace {tmp_path / 'ws'} --checkpoint postgresql://tester@" in told
-    again = opened(session).run(engineer=ScriptedEngineer(THREE), hands=TinyHands())
+    again = opened(session).run(engineer=ScriptedEngineer(THREE), tools=TinyHands())
     assert again.outcome().accepted
     again.home.close()
     home.close()

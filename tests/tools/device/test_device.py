@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from stitchcuda.errors import BadInput
-from stitchcuda.graph.opening import checked_settings, open_hands
+from stitchcuda.graph.opening import checked_settings, open_tools
 from stitchcuda.sessions.session import Session
 from stitchcuda.state import Settings
 from stitchcuda.tools.device.data_sheets import SHORT_NAMES, sheet_of
@@ -59,8 +59,8 @@ def test_on_a_gpu_it_is_refused() -> None:
 def test_a_session_keeps_it_and_records_of_before_open(tmp_path: Path) -> None:
     session = tiny_session(tmp_path, predict_for="A100")
     again = Session.open(session.name, session.home.root)
-    hands = open_hands(again.home, again.record)
-    assert (hands.device().name, hands.device().arch) == ("NVIDIA A100", "sm_80")
+    tools = open_tools(again.home, again.record)
+    assert (tools.device().name, tools.device().arch) == ("NVIDIA A100", "sm_80")
     before = session.record.settings.model_dump()
     del before["predict_for"]
     assert Settings.model_validate(before).predict_for is None
