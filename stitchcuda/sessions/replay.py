@@ -40,7 +40,7 @@ def replay(
 ) -> Replayed:
     """Runs the session again as `to` (default: `NAME-replay-` and a number).
 
-    `engineer` and `tools` (the tools) take the place of the record's replies and of what this machine has.
+    `engineer` and `tools` take the place of the record's replies and of what this machine has.
     """
     home = Workspace.at(workspace, create=False)
     source = Session(home, home.record(name))

@@ -49,7 +49,7 @@ def test_a_replay_teaches_nothing(chatted: Session) -> None:
     with open_memory(chatted.home.root) as memory:
         before = memory.lessons()
         assert sum(len(experience.lessons) for experience in before) == 3
-    assert replay("tiny", workspace=chatted.home).same
+    assert replay("tiny", tools=WordHands(SIM), workspace=chatted.home).same
     with open_memory(chatted.home.root) as memory:
         assert memory.lessons() == before
 
