@@ -8,8 +8,6 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from tests.marks import more_but
-
 NOTEBOOKS = Path(__file__).resolve().parent.parent / "notebooks"
 
 
@@ -26,9 +24,8 @@ SAYS = {
 """What each notebook must have printed."""
 
 
-@pytest.mark.parametrize(
-    "path", more_but(sorted(NOTEBOOKS.glob("*.ipynb")), "quickstart", key=lambda path: path.stem), ids=lambda path: path.stem
-)
+@pytest.mark.more
+@pytest.mark.parametrize("path", sorted(NOTEBOOKS.glob("*.ipynb")), ids=lambda path: path.stem)
 def test_notebook_runs(path: Path, tmp_path: Path) -> None:
     notebook = nbformat.reads(path.read_text(), as_version=4)
     client = NotebookClient(notebook, timeout=240, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}})

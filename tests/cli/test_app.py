@@ -237,7 +237,9 @@ main()
 SLOW = "import pathlib, time\npathlib.Path(__file__ + '.mark').touch()\ntime.sleep(60)\n"
 
 
-@pytest.mark.parametrize(("how", "code"), [("SIGTERM", 143), ("SIGHUP", 129), ("closed", 129)])
+@pytest.mark.parametrize(("how", "code"), [
+    ("SIGTERM", 143), pytest.param("SIGHUP", 129, marks=pytest.mark.more), pytest.param("closed", 129, marks=pytest.mark.more),
+])  # fmt: skip
 def test_a_stop_from_outside_is_as_clean_as_ctrl_c(how: str, code: int, tmp_path: Path) -> None:
     reference, workspace, mark = tmp_path / "slow.py", tmp_path / "ws", tmp_path / "mark"
     reference.write_text(SLOW.replace("__file__ + '.mark'", repr(str(mark))) + REFERENCE)

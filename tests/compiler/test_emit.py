@@ -106,6 +106,7 @@ def test_results_are_the_same_bits_every_time(usual_module: Any) -> None:
         assert all(torch.equal(first[a.name], second[a.name]) for a in kernel.arguments if a.role != "in")
 
 
+@pytest.mark.more
 @settings(
     max_examples=2, deadline=None, derandomize=True, database=None, phases=[Phase.generate],
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],

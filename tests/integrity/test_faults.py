@@ -367,7 +367,7 @@ def cramped(place: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[J
         subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-@pytest.mark.parametrize("what", ["fills", "many files", "one large file"])
+@pytest.mark.parametrize("what", more_but(["fills", "many files", "one large file"], "fills"))
 def test_a_full_disk(cramped: Judge, place: Path, tmp_path: Path, what: str) -> None:
     result = cramped.check(faults.write(faults.native(what), tmp_path), seeds=1)
     assert any(said in result.reasons[0] for said in ("more disk", "did not finish", "crashed with", "raised"))
@@ -403,6 +403,7 @@ def _verify(program: Path, place: Path, *more: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
+@pytest.mark.more
 @NO_GPU
 def test_by_the_command_line(place: Path, mark: str, tmp_path: Path) -> None:
     """Exit codes: 1 refused, 2 could not judge; one sentence and no traceback."""

@@ -63,6 +63,7 @@ def test_an_owner_that_is_killed_is_taken_over_from(hosts: tuple[Host, Host], se
     as_whole("killed", server, whole, [owner, heir])
 
 
+@pytest.mark.more
 @pytest.mark.parametrize("where", [pytest.param("tool", marks=pytest.mark.long), "transaction"])
 def test_an_owner_that_was_paused_cannot_write(where: str, hosts: tuple[Host, Host], server: Server, whole: list[str]) -> None:
     """In a transaction it has its row locked as long as the server lets it."""

@@ -47,6 +47,7 @@ def get_init_inputs():
 """
 
 
+@pytest.mark.more
 def test_a_small_session_killed_six_times(tmp_path: Path) -> None:
     (tmp_path / "whole").mkdir()
     (tmp_path / "killed").mkdir()

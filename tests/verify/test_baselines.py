@@ -97,6 +97,7 @@ def test_only_what_can_be_true_of_this_reference_is_believed(
     assert bool(_read_cached(place, known)) == believed
 
 
+@pytest.mark.more
 def test_what_takes_too_long_is_given_up_alone_and_tried_again_with_more_time(tmp_path: Path) -> None:
     path = reference(tmp_path)
     found = time_baselines(path, device="cpu", modes=("compile", "eager"), limit_s=0.5, cache=tmp_path)

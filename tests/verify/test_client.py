@@ -261,7 +261,7 @@ def running(pid: int) -> bool:
         return False
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("how", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.more)])
 def test_no_orphan_and_no_scratch_survive(reference: Path, cache: Path, tmp_path: Path, how: signal.Signals) -> None:
     """A client that is interrupted or killed in the middle of a check takes everything with it."""
     before = "open(os.environ['HOME'] + '/started', 'w').close(); time.sleep(100)"
