@@ -341,8 +341,8 @@ class Session:
                 found = standing(saver, self.name)
             attempts = 0 if found.state or self.home.store.owner(self.name) else len(self.home.store.attempts(self.name))
             if attempts:
-                gone = f"the checkpoints of session {self.name!r} are missing"
-                raise Damaged(f"{gone}, its ledger has {counted(attempts, 'attempt')}: {_RESUME} takes over what it has")
+                gone = f"the checkpoints of session {self.name!r} are missing, its ledger has {counted(attempts, 'attempt')}"
+                raise Damaged(f"{gone}: {_RESUME} takes {'it' if attempts == 1 else 'them'} over")
             return found
 
         return self._once("standing", read)

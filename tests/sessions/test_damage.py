@@ -328,7 +328,7 @@ def stand(session: Session) -> Any:
 def test_reading_a_session_without_checkpoints_makes_none(session: Session, tmp_path: Path) -> None:
     path = session.folder / "checkpoints.sqlite"
     path.unlink()
-    with pytest.raises(Damaged, match=r"are missing, its ledger has \d attempts: `stitchcuda resume` takes over what it has"):
+    with pytest.raises(Damaged, match=r"are missing, its ledger has \d attempts: `stitchcuda resume` takes them over"):
         opened(session).outcome()
     with pytest.raises(StitchError, match="checkpoints"):
         export(session.name, tmp_path / "archive", workspace=session.home)
