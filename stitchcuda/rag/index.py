@@ -111,7 +111,7 @@ class Docs:
 
     def near(self, name: str) -> tuple[str, ...]:
         """At most three names that are spelled like one that does not exist, the nearest first."""
-        alike = [name_ for at in self._words.near(name, _ALIKE) for name_ in self.names.chunk(at).names[:8]]
+        alike = [other for at in self._words.near(name, _ALIKE) for other in self.names.chunk(at).names[:8]]
         return nearest(name, dict.fromkeys(alike))
 
     def lacking(self, query: str) -> tuple[str, ...]:

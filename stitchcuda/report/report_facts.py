@@ -42,7 +42,7 @@ def _findings(session: Session) -> Findings:
     nothing: list[Prediction] = []
     predicted = _read(lambda: predictions(session.home.store, state, attempts), nothing, "what predictions rest on", lost)
     place = str(session.home.root)
-    lost = [sentence_.replace(f"{place}/", "") for sentence_ in lost]
+    lost = [text.replace(f"{place}/", "") for text in lost]
     after = [found.program_ms for found in predicted]
     return gather(card, state, attempts, after, session.home.store, place=place, lost=lost)
 

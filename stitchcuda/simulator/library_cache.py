@@ -143,7 +143,7 @@ def _is_version(path: Path) -> bool:
     """Whether a folder is one that `home` made: the two folders, the lock, and nothing else."""
     if path.is_symlink() or not path.is_dir():
         return False
-    inside = {path_.name for path_ in path.iterdir()}
+    inside = {entry.name for entry in path.iterdir()}
     return {SHARED, "objects"} <= inside <= {SHARED, "objects", _LOCK, f".{SHARED}.lock", ".objects.lock"}
 
 

@@ -92,13 +92,13 @@ def parsed(dry: str) -> NvccCommands | None:
     wanted = ("host", "cudafe++", "device", "cicc", "ptxas", "fatbinary", "object")
     if sorted(kinds) != sorted(wanted) or any(len(found) != 1 for found in kinds.values()):
         return None
-    first_of = {kind: found[0] for kind, found in kinds.items()}
-    module = re.search(r'--module_id_file_name "([^"]+)"', first_of["cudafe++"])
-    if module is None or _MODULE not in first_of["cudafe++"]:
+    command_by_kind = {kind: found[0] for kind, found in kinds.items()}
+    module = re.search(r'--module_id_file_name "([^"]+)"', command_by_kind["cudafe++"])
+    if module is None or _MODULE not in command_by_kind["cudafe++"]:
         return None
-    front = first_of["cudafe++"].replace(f"{_MODULE} ", "")
-    device = tuple(first_of[kind] for kind in ("device", "cicc", "ptxas", "fatbinary"))
-    return NvccCommands(settings, (first_of["host"], front), device, first_of["object"], module[1])
+    front = command_by_kind["cudafe++"].replace(f"{_MODULE} ", "")
+    device = tuple(command_by_kind[kind] for kind in ("device", "cicc", "ptxas", "fatbinary"))
+    return NvccCommands(settings, (command_by_kind["host"], front), device, command_by_kind["object"], module[1])
 
 
 def script(passes: NvccCommands) -> str:

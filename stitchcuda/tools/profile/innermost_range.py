@@ -19,7 +19,7 @@ class InnermostRanges(Generic[Label]):
         self._starts: list[int] = []
         self._labels: list[Label | None] = []
         around: list[tuple[int, Label]] = []
-        for start, end, label in sorted(ranges, key=lambda range_: (range_[0], -range_[1])):
+        for start, end, label in sorted(ranges, key=lambda bounds: (bounds[0], -bounds[1])):
             while around and around[-1][0] <= start:
                 self._leave(around)
             around.append((min(end, around[-1][0]) if around else end, label))

@@ -266,7 +266,7 @@ def _plain(name: str) -> str:
 def _notes(found: dict[str, tuple[Status, str]]) -> tuple[str, ...]:
     notes = []
     for status, what in (("unused", "never launched"), ("undecided", "not left out in turn")):
-        names = sorted(_plain(name) for name, (found_status, _) in found.items() if found_status == status)
+        names = sorted(_plain(name) for name, (outcome, _) in found.items() if outcome == status)
         if names:
             more = f" and {len(names) - 6} more" if len(names) > 6 else ""
             notes.append(f"kernels {what}: {', '.join(names[:6])}{more}")

@@ -55,8 +55,8 @@ class ExpectedOutputs:
             key = self._kept.pop(path, None)
             if key is None:
                 inputs, expected, exact = read()
-                key = ExpectedOutput(inputs, expected, [Float64Output(kept_output) for kept_output in exact])
+                key = ExpectedOutput(inputs, expected, [Float64Output(output) for output in exact])
             self._kept[path] = key         # the last one in the row was looked at last
-            while sum(kept_output.size for kept_output in self._kept.values()) > self.most_bytes:
+            while sum(output.size for output in self._kept.values()) > self.most_bytes:
                 del self._kept[next(iter(self._kept))]
         return key

@@ -71,8 +71,8 @@ def _why(
     return ""
 
 
-def _same(name: str, other: torch.Tensor, allowed_pair: tuple[torch.Tensor, torch.Tensor], allowed: Bound) -> bool:
-    own, exact = allowed_pair
+def _same(name: str, other: torch.Tensor, answers: tuple[torch.Tensor, torch.Tensor], allowed: Bound) -> bool:
+    own, exact = answers
     return bound.judge(name, other.to(own.dtype), own, exact, allowed).ok
 
 

@@ -180,7 +180,7 @@ def _answered_alike(exam: SecretInputs, inputs: InputSet) -> bool:
     bounds = exam.bounds_of(exam.sets)
     (before, _), (own, exact) = exam.sets[0].answers(), inputs.answers()
     each = zip(inputs.names, before, own, exact, strict=True)
-    outputs = [inputs for inputs in each if not inputs[0].startswith(("buffer:", "input:"))]
+    outputs = [answer for answer in each if not answer[0].startswith(("buffer:", "input:"))]
     return all(bound.judge(name, old, new, true, bounds[name]).ok for name, old, new, true in outputs)
 
 
@@ -239,16 +239,17 @@ def resized(ask: Ask, exam: SecretInputs, free: Sequence[FreeSize]) -> list[Inpu
     sets: list[InputSet] = []
     for larger in (False, True):
         sizes: list[tuple[int, int, int]] = []
-        for size_ in free:
-            places = [place for place in size_.places if place[0] < len(given) and place[1] < len(given[place[0]])]
+        for free_size in free:
+            places = [place for place in free_size.places if place[0] < len(given) and place[1] < len(given[place[0]])]
             now = {given[number][axis] for number, axis in places}
-            if len(places) != len(size_.places) or len(now) != 1:
-                exam.remark(f"the program's free size {size_.symbol} is not one size of the inputs and was not tried")
+            if len(places) != len(free_size.places) or len(now) != 1:
+                exam.remark(f"the program's free size {free_size.symbol} is not one size of the inputs and was not tried")
                 continue
             size = now.pop()
-            low, high = (size + 1, min(size_.high, _LARGER * size)) if larger else (size_.low, min(size_.high, size - 1))
+            smaller = (free_size.low, min(free_size.high, size - 1))
+            low, high = (size + 1, min(free_size.high, _LARGER * size)) if larger else smaller
             if max(1, low) <= high:
-                other = _random.randint(max(1, low, size_.low), high)
+                other = _random.randint(max(1, low, free_size.low), high)
                 sizes += [(number, axis, other) for number, axis in places]
         if not sizes:
             continue

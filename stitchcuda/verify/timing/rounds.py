@@ -218,7 +218,7 @@ class TimingRounds:
         said = self._run(name, calls, mode="block", calls=calls, run=run)
         device, rest = said.get("device_ms"), said.get("rest_ms")
         for times in (device, rest):
-            if not isinstance(times, list) or len(times) != len(calls) or not all(_is_time(time_) for time_ in times):
+            if not isinstance(times, list) or len(times) != len(calls) or not all(_is_time(span) for span in times):
                 raise WorkerFailed("error", "the worker's times are no times")
         return device, rest  # type: ignore[return-value]
 
