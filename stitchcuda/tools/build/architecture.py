@@ -31,7 +31,8 @@ def flags(kit: Toolkit, arch: str, *, cubin: bool) -> tuple[str, ...]:
             oldest = f"the oldest is sm_{min(known)}"
             raise Unavailable(f"nvcc {kit.version} does not build for {arch} any more, {oldest}; install an older CUDA toolkit")
         number = str(max(older))
-        digest_seal.note(f"nvcc {kit.version} does not know {arch}: kernels are PTX for compute_{number}, which the driver compiles")
+        ptx = f"kernels are PTX for compute_{number}, which the driver compiles"
+        digest_seal.note(f"nvcc {kit.version} does not know {arch}: {ptx}")
         if not cubin:
             return (f"-gencode=arch=compute_{number},code=compute_{number}",)
     return (f"-arch=sm_{number}",) if cubin else (f"-gencode=arch=compute_{number},code=sm_{number}",)

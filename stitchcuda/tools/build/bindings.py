@@ -62,13 +62,14 @@ def torch(name: str) -> Binding:
     standard = f"-std=c++{17 if _release(version) < (2, 13) else 20}"
     libraries = ("c10", "c10_cuda", "torch_cpu", "torch_cuda", "torch", "torch_python")
     places = (headers, headers / "torch/csrc/api/include", python)
+    # A CPU build of torch has no CUDA libraries; what it cannot link is missing when the library is loaded.
+    present = [library for library in libraries if (folder / "lib" / f"lib{library}.so").is_file()]
     return Binding(
         version=f"torch {version} {sysconfig.get_python_version()} {torch_front.VERSION}",
         includes=tuple(part for place in places for part in ("-isystem", str(place))),
         cuda_flags=(*common, *(f"-D__CUDA_NO_{what}__" for what in narrow), "--expt-relaxed-constexpr", standard),
         cxx_flags=(*common, standard),
-        # A CPU build of torch has no CUDA libraries; what it cannot link is missing when the library is loaded.
-        link=(f"-L{folder / 'lib'}", *(f"-l{library}" for library in libraries if (folder / "lib" / f"lib{library}.so").is_file())),
+        link=(f"-L{folder / 'lib'}", *(f"-l{library}" for library in present)),
         folders=(folder, python),
         torch=headers,
     )

@@ -206,7 +206,8 @@ def bound(binding: Binding, found: Libraries) -> Binding:
 def explained(log: str, found: Libraries, where: Places) -> str:
     """The compiler's errors; in front of them, if a library's header is what they lack, which one and how to get it."""
     absent = [name["name"] for name in _ABSENT.finditer(log)]
-    families = [family for family in FAMILIES if any(family.headers.fullmatch(name) for name in absent) and family.name not in found.names]
+    others = [family for family in FAMILIES if family.name not in found.names]
+    families = [family for family in others if any(family.headers.fullmatch(name) for name in absent)]
     return "\n".join((*(_sentence(family, where) for family in families), log))
 
 

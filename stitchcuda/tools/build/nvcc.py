@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from stitchcuda.errors import Unavailable
-from stitchcuda.sandbox import command, limits, digest_seal
+from stitchcuda.sandbox import command, digest_seal, limits
 from stitchcuda.simulator.includes import foreign, inside
 from stitchcuda.state import BuildResult, KernelUsage, Record
 from stitchcuda.tools.build import (

@@ -18,7 +18,7 @@ from pydantic import Field
 from stitchcuda.errors import BadInput, Unavailable
 from stitchcuda.sandbox import digest_seal
 from stitchcuda.state import KernelUsage, Record
-from stitchcuda.tools.build.disassembly import SassFunction, Instruction, functions
+from stitchcuda.tools.build.disassembly import Instruction, SassFunction, functions
 from stitchcuda.tools.build.kernel_names import demangled
 
 # Opcodes: NVIDIA's "CUDA Binary Utilities", instruction sets of Ampere, Hopper and Blackwell.
@@ -195,7 +195,8 @@ def _is_double(instruction: Instruction) -> bool:
 
 def _without_padding(code: Sequence[Instruction]) -> list[Instruction]:
     """Without NOPs, what never runs (`@!PT`), and the jump to itself that the compiler puts behind the end."""
-    return [instruction for instruction in code if instruction.opcode != "NOP" and instruction.predicate != "@!PT" and _target(instruction) != instruction.address]
+    run = [instruction for instruction in code if instruction.opcode != "NOP" and instruction.predicate != "@!PT"]
+    return [instruction for instruction in run if _target(instruction) != instruction.address]
 
 
 def _subroutines(code: Sequence[Instruction]) -> tuple[str, ...]:
@@ -238,7 +239,8 @@ def _reaches(code: Sequence[Instruction], place: dict[int, int], start: int, end
             to = place.get(target) if target is not None else None
             if to is not None and to > at:
                 waiting.append(to)
-            ends = (instruction.opcode == "BRA" and "," not in instruction.operands) or instruction.opcode.partition(".")[0] in ("EXIT", "RET")
+            jumps = instruction.opcode == "BRA" and "," not in instruction.operands
+            ends = jumps or instruction.opcode.partition(".")[0] in ("EXIT", "RET")
             if ends and instruction.predicate in ("", "@PT"):
                 break
             at += 1

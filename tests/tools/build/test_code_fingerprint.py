@@ -10,7 +10,6 @@ from stitchcuda.tools.build import nvcc
 from stitchcuda.tools.build.build_pool import build_many
 from stitchcuda.tools.build.code_fingerprint import fingerprint
 from stitchcuda.tools.device import toolkit
-from tests.marks import more_but
 from tests.verify import programs
 
 ARCH = "sm_90a"

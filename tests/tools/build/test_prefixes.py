@@ -111,7 +111,8 @@ def test_what_was_changed_in_the_cache_is_made_again(tmp_path: Path, name: str) 
     kept.write_bytes(kept.read_bytes()[:-10] + b"0123456789")
     digest_seal.notes()
     assert compiled(store, tmp_path / "after", HEADERS + PROGRAM)
-    assert digest_seal.notes() == (f"{name} in the cache had been changed and was built again",)  # and nothing is left for others
+    # and nothing is left for others
+    assert digest_seal.notes() == (f"{name} in the cache had been changed and was built again",)
     assert run.kinds() == ["header", "rest", "header", "rest"]
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from stitchcuda.errors import BadInput, Unavailable
 from stitchcuda.tools.build import disassembly, nvcc, sass
-from stitchcuda.tools.build.disassembly import SassFunction, Instruction
+from stitchcuda.tools.build.disassembly import Instruction, SassFunction
 from stitchcuda.tools.build.sass import SassFacts
 from stitchcuda.tools.device import toolkit
 from tests.verify import programs
