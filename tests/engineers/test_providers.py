@@ -6,11 +6,13 @@ Answers come from a local server in each provider's own form, streamed and whole
 from __future__ import annotations
 
 import importlib.util
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from stitchcuda import remedies
 from stitchcuda.engineers.chat import ChatAnswer
 from stitchcuda.engineers.providers import is_local
 from stitchcuda.engineers.selection import Engineers, engineers_for
@@ -138,7 +140,8 @@ def test_what_is_missing_is_said_before_any_call(tmp_path: Path, model: str, mor
 
 @pytest.mark.skipif(importlib.util.find_spec("langchain_google_genai") is not None, reason="langchain-google-genai is here")
 def test_a_package_that_is_not_installed(tmp_path: Path) -> None:
-    with pytest.raises(Unavailable, match="google:gemini needs the package langchain-google-genai: pip install") as caught:
+    remedy = re.escape(remedies.install("langchain-google-genai"))
+    with pytest.raises(Unavailable, match=f"google:gemini needs the package langchain-google-genai: {remedy}") as caught:
         chosen(tmp_path, "google:gemini")
     assert_one_sentence(caught.value)
 

@@ -13,6 +13,7 @@ from langchain_community.document_loaders import BSHTMLLoader, TextLoader
 from langchain_core.documents import Document
 from langchain_text_splitters import HTMLHeaderTextSplitter
 
+from stitchcuda import remedies
 from stitchcuda.errors import BadInput, Unavailable
 from stitchcuda.rag import loaders, sections
 from stitchcuda.rag.chunk import Chunk
@@ -294,5 +295,5 @@ def test_reading_documents_loads_no_torch(tmp_path: Path) -> None:
 def test_without_the_extra_there_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.md").write_text("x")
     monkeypatch.setitem(sys.modules, "langchain_community", None)
-    with pytest.raises(Unavailable, match=r"a\.md needs langchain-community: pip install 'stitchcuda\[documents\]'"):
+    with pytest.raises(Unavailable, match=rf"a\.md needs langchain-community: {re.escape(remedies.extra('documents'))}$"):
         loaders.load(str(tmp_path / "a.md"))
