@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict  # pydantic, which writes the state's schema, wants this one before Python 3.12
 
 Tier = Literal["measured", "timed", "simulated", "compiled"]
@@ -375,7 +375,7 @@ class Work(Record):
     task: Task
     ordinal: int
     candidate: int = 0                     # 0, 1, ... within its step
-    of: int = 1                            # candidates in its step
+    candidates: int = Field(default=1, validation_alias=AliasChoices("candidates", "of"))  # in its step; once named `of`
     program: Digest | None = None
     engineer: str = ""                     # who wrote it
     note: str = ""                         # the coder's own words

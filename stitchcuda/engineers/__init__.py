@@ -71,7 +71,7 @@ class Assignment:
     docs: str = ""                       # documentation found for this task
     about: str = ""                      # the attempt's id: names it among a session's calls
     candidate: int = 0                   # 0, 1, ... of the drafts that are written at once
-    of: int = 1
+    candidates: int = 1                  # how many are written at once
     look: Look | None = None
 
 

@@ -179,7 +179,7 @@ def _coder(assignment: Assignment, room: PromptBudget, looks: int) -> str:
             "diagnosis": room.log(diagnosis(assignment.evidence), "diagnosis") if assignment.evidence else "",
             "review": assignment.review,
             "docs": room.fit(assignment.docs, "docs"),
-            "of": assignment.of,
+            "candidates": assignment.candidates,
             "candidate": assignment.candidate,
             "angle": ANGLES[assignment.candidate % len(ANGLES)],
             "looks": looks if assignment.look is not None else 0,

@@ -1,6 +1,6 @@
 """A step's candidates as LangGraph sends them: one run of the coder node for each, side by side, with a state of its own.
 
-How many there are is in the state (`Work.of`), put there by whoever opens a step. No rule here: see `graph/routes.py`.
+How many there are is in the state (`Work.candidates`), put there by whoever opens a step. No rule here: see `graph/routes.py`.
 """
 
 from __future__ import annotations

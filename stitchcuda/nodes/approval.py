@@ -78,7 +78,8 @@ def plan_question(plan: Plan, digest: str, *, engineer: str, listens: bool) -> Q
 def code_question(work: Work, before: Files, files: Files) -> Question:
     texts = {path: text for path, text in files.items() if isinstance(text, str)}
     changed = {path: text for path, text in texts.items() if before.get(path) != text}
-    which = f"{work.task.id} #{work.ordinal}" + (f", candidate {work.candidate + 1} of {work.of}" if work.of > 1 else "")
+    which = f"{work.task.id} #{work.ordinal}"
+    which += f", candidate {work.candidate + 1} of {work.candidates}" if work.candidates > 1 else ""
     return {
         "approve": "code",
         "waiting_for": f"your word on the draft of {which} ({work.task.title})",

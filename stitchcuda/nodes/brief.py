@@ -68,7 +68,7 @@ def assignment_of(state: State, context: Context, work: Work) -> Assignment:
         docs=context.workspace.store.get(work.docs).decode() if work.docs else "",
         about=work.id,
         candidate=work.candidate,
-        of=work.of,
+        candidates=work.candidates,
         look=ProgramLook(context, state, last),
     )
 
@@ -95,7 +95,7 @@ def open_work(
     plan = context.plan(state)
     again += [plan.word] if plan and plan.word else []
     name = named(state.get("head") or context.record.root, task.id, str(ordinal), *again)
-    return Work(id=name, task=task, ordinal=ordinal, of=_count(state, context), docs=docs, lessons=lessons)
+    return Work(id=name, task=task, ordinal=ordinal, candidates=_count(state, context), docs=docs, lessons=lessons)
 
 
 def side_by_side(work: Work) -> tuple[Work, ...]:
@@ -108,7 +108,7 @@ def side_by_side(work: Work) -> tuple[Work, ...]:
                 "candidate": number,
             }
         )
-        for number in range(work.of)
+        for number in range(work.candidates)
     )
 
 

@@ -160,7 +160,7 @@ def _beside(state: State, context: Context, work: Work) -> Attempt:
     evidence = evidence_of(work)
     error = first_line(_error(evidence, work, context))
     review = Review(bottleneck=error, suggestion="", route="code")
-    reason = f"candidate {work.candidate + 1} of {work.of}: another one was better"
+    reason = f"candidate {work.candidate + 1} of {work.candidates}: another one was better"
     return _attempt(state, context, work, evidence).model_copy(
         update={"review": context.save(review), "kept": False, "route": "code", "route_reason": reason, "beside": True}
     )

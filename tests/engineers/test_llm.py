@@ -165,7 +165,8 @@ def test_what_was_answered_is_not_asked_again(tmp_path: Path) -> None:
 def test_candidates_take_turns_with_the_coders_models(tmp_path: Path) -> None:
     with serve(by_role) as server:
         tools = hired(tmp_path, server, roles={"coder": ("openai:one", "openai:two"), "verifier": ("openai:reader",)})
-        drafts = [tools.engineer.write(assignment(candidate=number, of=3, about=f"{number}" * 16)) for number in range(3)]
+        given = [assignment(candidate=number, candidates=3, about=f"{number}" * 16) for number in range(3)]
+        drafts = [tools.engineer.write(assigned) for assigned in given]
         tools.engineer.review(assignment(), drafts[0], RIGHT)
         tools.engineer.plan(brief())
     assert [draft.engineer for draft in drafts] == ["openai:one", "openai:two", "openai:one"]

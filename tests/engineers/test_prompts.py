@@ -135,7 +135,7 @@ def test_coder_is_given_a_generated_kernel_to_start_from() -> None:
 
 
 def test_each_of_several_coders_is_asked_for_something_else() -> None:
-    texts = [coder_prompt(assignment(candidate=number, of=3), ROOM) for number in range(3)]
+    texts = [coder_prompt(assignment(candidate=number, candidates=3), ROOM) for number in range(3)]
     assert all(f"Yours is number {number + 1}" in text for number, text in enumerate(texts))
     assert len({text.split("Yours is number")[1].split("\n")[0][3:] for text in texts}) == 3
 
@@ -198,7 +198,7 @@ def endless(lines: int, line: str, said: int = 150) -> Assignment:
     log = "\n".join(f"kernels/r01.cu({at}): error: {line}" for at in range(lines))
     return assignment(
         seen, task=TASK.model_copy(update={"why": sentence, "strategy": paragraph}), program=program, kept=names, docs=long,
-        last=Draft(files=program | {f"kernels/n{at}.cu": long for at in range(3)}, note=sentence), review=review, of=4,
+        last=Draft(files=program | {f"kernels/n{at}.cu": long for at in range(3)}, note=sentence), review=review, candidates=4,
         evidence=Evidence(build=BuildResult(ok=False, log=log)), earlier=tuple((one, review) for one in tried),
         plan=PLAN.model_copy(update={"host": paragraph}),
     )  # fmt: skip

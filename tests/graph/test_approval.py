@@ -107,7 +107,7 @@ def test_what_is_no_answer_to_a_draft(answer: Any, why: str) -> None:
 
 
 def test_a_question_shows_what_is_new_in_a_draft() -> None:
-    work = Work(id="0" * 16, task=TASKS[0], ordinal=1, candidate=1, of=2, program="1" * 64)
+    work = Work(id="0" * 16, task=TASKS[0], ordinal=1, candidate=1, candidates=2, program="1" * 64)
     asked = code_question(work, FILES | {"kernels/old.cu": ""}, FILES | {"kernels/a.cu": "// new\n"})
     assert asked["waiting_for"] == "your word on the draft of a #1, candidate 2 of 2 (task a)"
     assert (asked["files"], asked["removed"]) == ({"kernels/a.cu": "// new\n"}, ["kernels/old.cu"])
