@@ -131,8 +131,14 @@ def build(project: Path, wheels: Path) -> Path:
     """Our own wheel, from a copy without what earlier builds left in the tree."""
     with tempfile.TemporaryDirectory() as scratch:
         copy = Path(scratch) / "project"
-        left = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "dist", "gpu-bundle", "tests", "benchmarks")
-        shutil.copytree(project, copy, ignore=left, symlinks=True)
+        anywhere = shutil.ignore_patterns(".*", "__pycache__")
+        outermost = shutil.ignore_patterns("*.egg-info", "build", "dist", "gpu-bundle", "tests", "benchmarks")
+
+        def left_out(folder: str, names: list[str]) -> set[str]:
+            """Names that are not copied. Only the outermost `build` is left from a wheel: `tools/build` is a package."""
+            return anywhere(folder, names) | (outermost(folder, names) if folder == str(project) else set())
+
+        shutil.copytree(project, copy, ignore=left_out, symlinks=True)
         pip(f"no wheel of {project}", "wheel", "--no-deps", "--wheel-dir", str(wheels), str(copy))
     (made,) = wheels.glob("*.whl")
     return made

@@ -21,11 +21,12 @@ HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
 OTHER = "3.20"  # a Python that no test runs on
 
 BACKEND = '''
-import zipfile
+import os, zipfile
 def build_wheel(folder, config_settings=None, metadata_directory=None):
+    assert not os.path.exists("build"), "what an earlier build left"
     name = "stitchcuda-0.1.0-py3-none-any.whl"
     with zipfile.ZipFile(f"{folder}/{name}", "w") as wheel:
-        wheel.write("main.py", "stitchcuda/__main__.py")
+        wheel.write("tools/build/main.py", "stitchcuda/__main__.py")
         wheel.writestr("stitchcuda-0.1.0.dist-info/METADATA", "Metadata-Version: 2.1\\nName: stitchcuda\\nVersion: 0.1.0\\n"
                        "Requires-Dist: torch>=2.8\\nRequires-Dist: needed[more]\\n"
                        "Provides-Extra: toolkit\\nRequires-Dist: cuda_toolkit; extra == 'toolkit'\\n")
@@ -80,7 +81,9 @@ def project(tmp_path: Path) -> Path:
     folder.mkdir()
     (folder / "pyproject.toml").write_text(PROJECT)
     (folder / "backend.py").write_text(BACKEND)
-    (folder / "main.py").write_text("import sys; print('doctor says: fine', sys.argv[1:])")
+    for part in ("tools/build", "build"):
+        (folder / part).mkdir(parents=True)
+    (folder / "tools/build/main.py").write_text("import sys; print('doctor says: fine', sys.argv[1:])")
     return folder
 
 
@@ -195,7 +198,7 @@ def test_it_installs_without_a_network_and_again(project: Path, tools: Path, tmp
     assert done.stdout.splitlines()[-1] == "doctor says: fine ['doctor']"
     # The same version with other code and needs, as between two bundles of a day; and doctor's exit code is install.sh's.
     change(project, "needed[more]", "later")
-    (project / "main.py").write_text("import sys; print('doctor says: a tool is missing'); sys.exit(2)")
+    (project / "tools/build/main.py").write_text("import sys; print('doctor says: a tool is missing'); sys.exit(2)")
     assert bundle(project, tools, out, HERE, "--toolkit").returncode == 0, "a bundle takes the place of an older one"
     wheel(out / "wheels", "later", version="9.0")
     done = install(out, python, tools)
@@ -205,7 +208,7 @@ def test_it_installs_without_a_network_and_again(project: Path, tools: Path, tmp
     assert [path.name for path in site.glob("later-*")] == ["later-1.0.dist-info"], "strays are not installed"
     # A newer bundle copied over that one.
     change(project, "0.1.0", "0.2.0")
-    (project / "main.py").write_text("print('doctor says: newer')")
+    (project / "tools/build/main.py").write_text("print('doctor says: newer')")
     assert bundle(project, tools, tmp_path / "newer").returncode == 0
     shutil.copytree(tmp_path / "newer", out, dirs_exist_ok=True)
     done = install(out, python, tools)
