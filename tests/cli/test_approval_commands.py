@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.cli.test_app import REFERENCE, stitchcuda
 
 
+@pytest.mark.more
 def test_a_plan_is_shown_edited_in_its_file_and_followed(tmp_path: Path) -> None:
     reference, workspace = tmp_path / "norm.py", tmp_path / "ws"
     reference.write_text(REFERENCE)

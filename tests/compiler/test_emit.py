@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import re
 import subprocess
 from dataclasses import replace
@@ -74,9 +76,14 @@ SPECIAL = [relu(), total("whole_max", (3, 40), (1,), "max"), total("whole_min", 
 
 @pytest.fixture(scope="module")
 def usual_module(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, dict[str, list[tuple[Kernel, KernelSource]]]]:
-    """All strategies of all usual kernels in one module."""
+    """All strategies of all usual kernels in one module, which the processes of one run of the tests build once."""
     pairs = {kernel.name: all_variants([kernel]) for kernel in [*USUAL, *SPECIAL]}
-    module = build([source for group in pairs.values() for _, source in group], tmp_path_factory.mktemp("usual"))
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "usual"
+    folder.mkdir(exist_ok=True)
+    with open(folder / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        module = build([source for group in pairs.values() for _, source in group], folder)
     return module, pairs
 
 

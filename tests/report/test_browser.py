@@ -31,7 +31,7 @@ Scheme = Literal["light", "dark"]
 SCHEMES: tuple[Scheme, ...] = ("light", "dark")
 OWN = "chromium was not found on the PATH: the report's page is not looked at in a browser"
 
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason=OWN)
+pytestmark = [pytest.mark.more, pytest.mark.skipif(CHROMIUM is None, reason=OWN)]
 
 COLOURS = """async (data) => {
   const bytes = Uint8Array.from(atob(data), (letter) => letter.charCodeAt(0));

@@ -42,6 +42,7 @@ def test_no_key_reaches_a_program(nursery: ForkServer, monkeypatch: pytest.Monke
         assert "sk-not" not in one.does("out = open('/proc/1/environ').read()")
 
 
+@pytest.mark.more
 def test_the_simulators_settings_reach_a_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was asked for holds in its worker, whose environment does not tell it."""
     barrier = "  if (threadIdx.x >= 100) return;\n  __syncthreads();\n  for (int i ="

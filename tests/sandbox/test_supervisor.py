@@ -104,6 +104,7 @@ def test_threads_are_watched(nursery: ForkServer) -> None:
         assert one.child.end(20)[1] == "processes"
 
 
+@pytest.mark.more
 def test_a_fork_bomb(nursery: ForkServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the filter of system calls it may fork; it does not get far, and nothing of it survives.
 

@@ -208,6 +208,7 @@ def test_what_cannot_be_kept_or_meant_is_refused_when_it_is_sent(tmp_path: Path,
     assert "Traceback" not in (tmp_path / "log").read_text()
 
 
+@pytest.mark.more
 def test_one_process_at_a_time_runs_a_session_and_every_other_knows(tmp_path: Path, database: str) -> None:
     source, gate = gated(tmp_path)
     with serving(tmp_path, database) as one, serving(tmp_path, database) as other:

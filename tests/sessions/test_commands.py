@@ -125,6 +125,7 @@ def test_rm(tmp_path: Path) -> None:
     assert stitchcuda("rm", "--workspace", tmp_path).returncode == 2
 
 
+@pytest.mark.more
 def test_export_and_import(workspace: Path, tmp_path: Path) -> None:
     archive = tmp_path / "one.stitch.tar.gz"
     found = in_json("export", "one", "-o", archive, at=workspace)

@@ -682,6 +682,7 @@ YEARS = 3 * 365 * 86_400 * 10**9
 
 
 @pytest.mark.parametrize("moved", [-YEARS, *(pytest.param(moved, marks=pytest.mark.long) for moved in (-3_600 * 10**9, YEARS))])
+@pytest.mark.more
 def test_a_clock_that_was_set_between_two_runs(tmp_path: Path, moved: int) -> None:
     """Each run in a process of its own, since LangGraph keeps its clock from going back within one."""
     code = (

@@ -127,7 +127,7 @@ def test_fresh_seeds_for_the_last_word(judge: Judge, tmp_path: Path) -> None:
         ({"before": "ctypes.CDLL('libc.so.6').strlen(0)"}, "SIGSEGV while running forward (model_new.py, line 17, in"),
         ({"before": "os._exit(0)"}, "ended by itself with exit code 0"),
         ({"before": "sys.exit(0)"}, "SystemExit"),
-        ({"before": "time.sleep(60)"}, "did not finish running forward within 5 s"),
+        pytest.param({"before": "time.sleep(60)"}, "did not finish running forward within 5 s", marks=pytest.mark.more),
         ({"before": "torch.ones(3 * 2**30)"}, "out of memory"),
         ({"before": FORGERY}, "sent an answer of its own making"),
         ({"after": "out = out.as_subclass(type('Lazy', (torch.Tensor,), {}))"}, "a Lazy, not a plain tensor"),

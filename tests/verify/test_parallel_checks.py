@@ -92,6 +92,7 @@ def test_a_reference_that_cannot_be_used_is_bad_input(tmp_path: Path, cache: Pat
         judge.check_many(given, seeds=1)
 
 
+@pytest.mark.more
 def test_an_interrupt_leaves_nothing(reference: Path, cache: Path, tmp_path: Path) -> None:
     before = "open(os.environ['HOME'] + '/started', 'w').close(); time.sleep(100)"
     given = [str(programs.model(tmp_path / name, before=before)) for name in "ab"]

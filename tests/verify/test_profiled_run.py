@@ -67,6 +67,7 @@ def test_a_program_writes_nothing_but_the_report(judge: Judge, profiler: Path, t
     assert not elsewhere.exists()
 
 
+@pytest.mark.more
 def test_libraries_that_are_built_at_the_first_call(judge: Judge, profiler: Path, tmp_path: Path) -> None:
     program = programs.kernel_program(tmp_path / "program")
     source = program / "model_new.py"
@@ -81,6 +82,7 @@ def test_libraries_that_are_built_at_the_first_call(judge: Judge, profiler: Path
     assert kernels == ()                   # a library of the simulator holds none by the name of a device's
 
 
+@pytest.mark.more
 def test_a_program_is_recorded_in_its_own_process(judge: Judge, tmp_path: Path) -> None:
     (out := tmp_path / "out").mkdir()
     with judge:
@@ -100,6 +102,7 @@ def test_a_profiler_that_fails_is_told(judge: Judge, tmp_path: Path) -> None:
     assert done.output == "no counters here\n"
 
 
+@pytest.mark.more
 def test_a_program_that_does_not_load(judge: Judge, tmp_path: Path) -> None:
     program = programs.model(tmp_path / "program")
     (program / "model_new.py").write_text("raise ImportError('no such thing')")
