@@ -402,7 +402,7 @@ def lineage(head: str | None, known: Mapping[str, Attempt]) -> tuple[Attempt, ..
     return tuple(reversed(walk))
 
 
-def gathered(before: tuple[Work, ...], more: tuple[Work, ...] | None) -> tuple[Work, ...]:
+def merge_drafts(before: tuple[Work, ...], more: tuple[Work, ...] | None) -> tuple[Work, ...]:
     """Drafts as candidates hand them in, in order, each once. None clears them. From a checkpoint that was not read back typed
     they come as objects."""
     if more is None:
@@ -429,7 +429,7 @@ class State(TypedDict, total=False):
     stage: Stage                           # start: the built-in engineer is at work, for a chat model to go on from
     started: int                           # attempts of that stage
     work: Work | None                      # the attempt under way: of a step's candidates, the one that it goes on with
-    drafts: Annotated[tuple[Work, ...], gathered]  # what the step's coders have handed in, until it is built
+    drafts: Annotated[tuple[Work, ...], merge_drafts]  # what the step's coders have handed in, until it is built
     beside: tuple[Work, ...]               # the step's other candidates, until the verdict
     unusable: int                          # steps in a row whose coders answered nothing that could be used
     halt: str | None                       # why the session ends now, whatever else the rules say

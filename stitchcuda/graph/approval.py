@@ -64,7 +64,7 @@ class Question(NamedTuple):
 
     def answer(self, edited: Path) -> dict[str, Any]:
         """The answer that a plan's file or a draft's folder amounts to. Raises BadInput for what cannot be read as one."""
-        return _plan(edited) if self.kind == "plan" else self._draft(edited)
+        return _read_plan(edited) if self.kind == "plan" else self._draft(edited)
 
     def _draft(self, folder: Path) -> dict[str, Any]:
         if not folder.is_dir():
@@ -86,7 +86,7 @@ def questions(interrupts: Iterable[Interrupt | Interrupted]) -> tuple[Question, 
     return tuple(Question(interrupt.id, interrupt.value) for interrupt in interrupts if "approve" in interrupt.value)
 
 
-def commanded(waiting: Sequence[Question], answer: Any) -> Command[Any]:
+def resume_command(waiting: Sequence[Question], answer: Any) -> Command[Any]:
     """The command that hands `answer` in: to everything that waits, or by `{id: answer}` to some of it. Raises BadInput."""
     if not waiting:
         raise BadInput("nothing waits for a word of yours here: resume without one")
@@ -97,7 +97,9 @@ def commanded(waiting: Sequence[Question], answer: Any) -> Command[Any]:
     return Command(resume=dict(answer) if by_id else dict.fromkeys(ids, answer))
 
 
-def typed(waiting: Sequence[Question], *, accept: bool, edited: Sequence[Path], comment: str | None) -> dict[str, Any]:
+def answers_from_options(
+    waiting: Sequence[Question], *, accept: bool, edited: Sequence[Path], comment: str | None
+) -> dict[str, Any]:
     """Answers by id from what was typed on a command line: files and folders go to whom they are named after, or to the only
     one that waits; the rest is accepted if that was said. Raises BadInput."""
     if not waiting:
@@ -146,7 +148,7 @@ def lay_out(waiting: Sequence[Question], folder: Path, store: Store) -> None:
             path.write_text(plan + "\n", encoding="utf-8")
 
 
-def _plan(path: Path) -> dict[str, Any]:
+def _read_plan(path: Path) -> dict[str, Any]:
     form = 'give a JSON file such as {"tasks": ["r03", {"id": "r07", "strategy": "…"}]}'
     try:
         if path.stat().st_size > MOST_BYTES:
@@ -177,7 +179,7 @@ _run: ContextVar[_Run] = ContextVar("stitchcuda_asking")
 
 
 @contextmanager
-def listening() -> Iterator[None]:
+def track_answers() -> Iterator[None]:
     """For one run of a node."""
     before = _run.set(_Run())
     try:
@@ -197,13 +199,13 @@ class Asking:
         run = _run.get()
         stop = run.hear(question)
         run.asked += 1
-        mine = _shown(self._store, self._session, f"{run.asked} {to_json(question).decode()}", len(run.said))
-        after = min((at for at in _marks(self._store, self._session) if at > mine), default=None)
+        mine = _first_shown(self._store, self._session, f"{run.asked} {to_json(question).decode()}", len(run.said))
+        after = min((at for at in _all_first_shown(self._store, self._session) if at > mine), default=None)
         said = run.said[mine:after]
         if not said:
             raise stop
         answer = json.dumps(said[-1], sort_keys=True, default=str)
-        Transcript(self._store, self._session).once(f"answer-{_key(question)}-{named(answer)}-{mine}", lambda: answer)
+        Transcript(self._store, self._session).record_once(f"answer-{_key(question)}-{named(answer)}-{mine}", lambda: answer)
         return said[-1]
 
 
@@ -215,7 +217,7 @@ class Remembering:
 
     def __call__(self, question: Mapping[str, Any]) -> Any:
         """Raises Unrecorded for a question that was never answered, or was about something else."""
-        told = Transcript(self._store, self._session).told()
+        told = Transcript(self._store, self._session).tool_answers()
         found = [answer.text for name, answer in told.items() if name.startswith(f"answer-{_key(question)}-")]
         if not found or question["refused"]:
             raise Unrecorded(f"the record has no answer to what waits for {question['waiting_for']}")
@@ -227,13 +229,13 @@ def wait(store: Store, session: str, shown: Mapping[str, Any]) -> NoReturn:
     run = _run.get()
     stop = run.hear(shown)
     if run.asked:
-        _shown(store, session, to_json(shown).decode(), len(run.said))
+        _first_shown(store, session, to_json(shown).decode(), len(run.said))
     raise stop
 
 
-def _shown(store: Store, session: str, what: str, now: int) -> int:
+def _first_shown(store: Store, session: str, what: str, now: int) -> int:
     """How much had been said at this place when this was first shown: `now`, unless it was before."""
-    name = f"{_place()}{named(what)}"
+    name = f"{_checkpoint_name()}{named(what)}"
     found = store.calls(session).get(name)
     if found is None:
         call = Call(id=name, model="", request=store.put(what.encode()), reply=None, outcome=str(now))
@@ -241,13 +243,13 @@ def _shown(store: Store, session: str, what: str, now: int) -> int:
     return int(found.outcome)
 
 
-def _marks(store: Store, session: str) -> list[int]:
+def _all_first_shown(store: Store, session: str) -> list[int]:
     """When each question and each wait was first shown at this place."""
-    place = _place()
+    place = _checkpoint_name()
     return [int(call.outcome) for name, call in store.calls(session).items() if name.startswith(place)]
 
 
-def _place() -> str:
+def _checkpoint_name() -> str:
     """A node at a checkpoint of a thread, whichever process runs it."""
     return f"asked-{named(get_config()['configurable'].get('checkpoint_ns', ''))}-"
 

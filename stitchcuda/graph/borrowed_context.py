@@ -50,10 +50,10 @@ _open: dict[str, BorrowedContext] = {}
 
 
 @contextmanager
-def lent(node: str, state: State) -> Iterator[Context]:
+def borrow_context(node: str, state: State) -> Iterator[Context]:
     """The context of the state's session, for one run of a node. A session that ends in an error before its baseline is
     forgotten, so that its name is free again."""
-    found = _borrowed(state)
+    found = _borrow(state)
     over, forgotten = node == LAST, False
     try:
         with nullcontext() if node in SIDE_BY_SIDE else found.turn:
@@ -73,7 +73,7 @@ def lent(node: str, state: State) -> Iterator[Context]:
                 home.discard(found.context.name)
 
 
-def refer(context: Context, update: State) -> None:
+def record_references(context: Context, update: State) -> None:
     """Names what the update refers to in the session's transcript. A thread's checkpoints are its server's: whoever sweeps the
     workspace cannot look into them."""
     from stitchcuda.engineers.metered_chat import Transcript  # slow to import, and needed on servers alone
@@ -81,10 +81,10 @@ def refer(context: Context, update: State) -> None:
     named = "\n".join(sorted(set(_DIGEST.findall(to_json(update).decode()))))
     if named:
         name = f"refers-{hashlib.sha256(named.encode()).hexdigest()[:16]}"
-        Transcript(context.workspace.store, context.name).once(name, lambda: named)
+        Transcript(context.workspace.store, context.name).record_once(name, lambda: named)
 
 
-def as_asked(state: State) -> State:
+def reset_for_new_reference(state: State) -> State:
     """The first node's state. In a thread that has had a session, another reference asks for another session: what was left in
     the state is not its own. The baseline leaves a reference's digest there, a person names a file."""
     reference = state.get("reference")
@@ -97,27 +97,27 @@ def as_asked(state: State) -> State:
     return cast(State, fresh)
 
 
-def _borrowed(state: State) -> BorrowedContext:
+def _borrow(state: State) -> BorrowedContext:
     with _guard:
         name = state.get("session")
         found = _open.get(name) if name and state.get("baseline") else None
         if found is None:
-            found = _opened(state)
+            found = _open_session(state)
             _open[found.context.name] = found
         found.borrowers += 1
         return found
 
 
-def _opened(state: State) -> BorrowedContext:
+def _open_session(state: State) -> BorrowedContext:
     known = bool(state.get("baseline"))
     with ExitStack() as stack:
         home = stack.enter_context(closing(Workspace()))
-        record = _known(home, state["session"]) if known else _new(home, dict(state))
+        record = _find_record(home, state["session"]) if known else _new_record(home, dict(state))
         try:
             stack.enter_context(home.store.owning(record.name))
             tools = stack.enter_context(closing(open_tools(home, record)))
             if known:
-                _same_device(record.name, state, tools)
+                _check_device(record.name, state, tools)
             memory = stack.enter_context(open_memory(home.root))
             context = open_context(home, record, tools, memory=memory)
         except StitchError:
@@ -128,7 +128,7 @@ def _opened(state: State) -> BorrowedContext:
         return BorrowedContext(context, stack.pop_all())
 
 
-def _new(home: Workspace, asked: dict[str, Any]) -> SessionRecord:
+def _new_record(home: Workspace, asked: dict[str, Any]) -> SessionRecord:
     if not asked.get("reference"):
         raise BadInput('there is nothing to speed up: give the graph an input such as {"reference": "model.py"}')
     settings = {key: asked[key] for key in _SETTINGS if key in asked}
@@ -136,7 +136,7 @@ def _new(home: Workspace, asked: dict[str, Any]) -> SessionRecord:
     return open_record(home, asked["reference"], None, name=asked.get("session"), device=device, settings=settings)
 
 
-def _known(home: Workspace, name: str) -> SessionRecord:
+def _find_record(home: Workspace, name: str) -> SessionRecord:
     if name not in home.store.names():
         raise BadInput(
             f"this thread goes on with session {name!r}, which is not in {home.where}: start the server with the "
@@ -145,7 +145,7 @@ def _known(home: Workspace, name: str) -> SessionRecord:
     return home.record(name)
 
 
-def _same_device(name: str, state: State, tools: SessionTools) -> None:
+def _check_device(name: str, state: State, tools: SessionTools) -> None:
     baseline = state["baseline"]
     if baseline is not None and baseline.device.key != tools.device().key:
         raise BadInput(

@@ -9,7 +9,7 @@ from collections.abc import Hashable, Sequence
 
 from langgraph.types import Send
 
-from stitchcuda.nodes.brief import side_by_side
+from stitchcuda.nodes.brief import split_candidates
 from stitchcuda.state import State
 from stitchcuda.store.session_snapshot import with_tuples
 
@@ -20,4 +20,4 @@ def fan_out(state: State) -> Hashable | Sequence[Hashable]:
     work = state.get("work")
     if work is None:
         return "no task"
-    return [Send("coder", state | {"work": candidate}) for candidate in side_by_side(work)]
+    return [Send("coder", state | {"work": candidate}) for candidate in split_candidates(work)]

@@ -33,7 +33,7 @@ NOTES = ("note", "twin", "stage", "estimate")
 
 
 @contextmanager
-def streaming(to: Streaming) -> Iterator[None]:
+def stream_events(to: Streaming) -> Iterator[None]:
     """For one run of a node: what it publishes goes to this run's stream, also while others run in other threads."""
     before = _streaming.set(to)
     try:
@@ -46,10 +46,10 @@ def publish(event: Event) -> None:
     """Writes an event to the stream of the node at work; outside of nodes there is none."""
     to = _streaming.get()
     if to is not None:
-        to.write(told(event, to))
+        to.write(to_stream_json(event, to))
 
 
-def told(event: Event, to: Streaming) -> dict[str, Any]:
+def to_stream_json(event: Event, to: Streaming) -> dict[str, Any]:
     """The event as the stream has it."""
     kind, session = event["kind"], event["session"]
     rest = {key: value for key, value in event.items() if key not in ("kind", "session", "node", "task")}

@@ -15,7 +15,7 @@ from langgraph.types import Checkpointer
 from stitchcuda.graph import routes
 from stitchcuda.graph.candidates import fan_out
 from stitchcuda.graph.request import Opening, Request
-from stitchcuda.graph.runtime import RunContext, entered, node
+from stitchcuda.graph.runtime import RunContext, check_input, node
 from stitchcuda.nodes.baseline import baseline
 from stitchcuda.nodes.check import check
 from stitchcuda.nodes.coder import coder
@@ -65,7 +65,7 @@ def build_graph(checkpointer: Checkpointer = None) -> Graph:
     )
     graph.add_edge("report", END)
     compiled = graph.compile(checkpointer, name="stitchcuda")
-    compiled.nodes[START].mapper = entered  # LangGraph drops keys that the input does not have, and says nothing
+    compiled.nodes[START].mapper = check_input  # LangGraph drops keys that the input does not have, and says nothing
     return compiled.with_config(recursion_limit=recursion_limit(Settings()))
 
 

@@ -37,7 +37,7 @@ MOST_CANDIDATES = 16
 WANTED = "give a Python file with Model, get_inputs and get_init_inputs"
 
 
-def checked_settings(settings: dict[str, Any]) -> Settings:
+def check_settings(settings: dict[str, Any]) -> Settings:
     """Raises BadInput for settings and budgets that cannot be meant."""
     try:
         asked = Settings(**settings)
@@ -72,9 +72,9 @@ def open_record(
     home: Workspace, reference: Any, example_inputs: Any, *, name: str | None, device: str, settings: dict[str, Any]
 ) -> SessionRecord:
     """Stores the reference and makes the session's folder. Raises BadInput for anything that cannot be meant."""
-    asked = checked_settings(settings | {"target": resolve_target(device)})
+    asked = check_settings(settings | {"target": resolve_target(device)})
     check_models(asked)
-    asked = with_mailboxes(asked, home.root)
+    asked = relative_mailboxes(asked, home.root)
     if isinstance(reference, str | Path):
         data, file, path, source = _from_file(home, Path(reference), example_inputs)
     else:
@@ -95,7 +95,7 @@ def open_record(
         )
 
 
-def with_mailboxes(settings: Settings, root: Path) -> Settings:
+def relative_mailboxes(settings: Settings, root: Path) -> Settings:
     """The settings with each mailbox's folder relative to the workspace, so that both can be moved together."""
 
     def moved(model: str) -> str:
@@ -152,15 +152,15 @@ def open_context(
         if on_event is not None:
             on_event(event)
 
-    def streaming(role: Role, chunks: int) -> None:
+    def on_chunk(role: Role, chunks: int) -> None:
         tell({"kind": "tokens", "session": record.name, "role": role, "chunks": chunks})
 
-    def heard(call: Call) -> None:
+    def on_call(call: Call) -> None:
         tell({"kind": "call", "session": record.name, "call": call})
 
     if engineer is None:
         engineer = engineers_for(
-            settings, store=home.store, session=record.name, root=home.root, progress=streaming, heard=heard
+            settings, store=home.store, session=record.name, root=home.root, progress=on_chunk, on_call=on_call
         )
 
     engineers = engineer if isinstance(engineer, Engineers) else Engineers(engineer)
@@ -207,7 +207,7 @@ def _from_module(module: Any, example_inputs: Any) -> tuple[bytes, str]:
         kwargs = example_inputs
     else:
         args = tuple(example_inputs) if isinstance(example_inputs, tuple | list) else (example_inputs,)
-    homes = [found for part in module.modules() if (found := _unimportable(type(part)))]
+    homes = [found for part in module.modules() if (found := _module_to_pickle(type(part)))]
     try:
         for found in homes:
             cloudpickle.register_pickle_by_value(found)
@@ -221,7 +221,7 @@ def _from_module(module: Any, example_inputs: Any) -> tuple[bytes, str]:
     return data, _source_of(module)
 
 
-def _unimportable(kind: type) -> ModuleType | None:
+def _module_to_pickle(kind: type) -> ModuleType | None:
     """The module that defines `kind` when a worker in another folder could not import it."""
     found = sys.modules.get(kind.__module__)
     file = getattr(found, "__file__", None)

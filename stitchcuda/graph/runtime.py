@@ -16,10 +16,10 @@ from langgraph.runtime import Runtime
 from pydantic.json_schema import SkipJsonSchema
 
 from stitchcuda.errors import Pending, ReplyPending, StitchError
-from stitchcuda.graph.approval import listening, wait
-from stitchcuda.graph.borrowed_context import FIRST, SIDE_BY_SIDE, as_asked, lent, refer
+from stitchcuda.graph.approval import track_answers, wait
+from stitchcuda.graph.borrowed_context import FIRST, SIDE_BY_SIDE, borrow_context, record_references, reset_for_new_reference
 from stitchcuda.graph.checkpoint_mirror import mirror
-from stitchcuda.graph.events import Streaming, streaming
+from stitchcuda.graph.events import Streaming, stream_events
 from stitchcuda.graph.request import check_keys
 from stitchcuda.nodes.context import Context
 from stitchcuda.state import State, Usage
@@ -46,34 +46,34 @@ def node(name: str, act: Callable[[State, Context], State], *, build: Callable[[
         state = with_tuples(state)
         work = state.get("work")
         given = runtime.context.context if runtime.context else None
-        with listening(), streaming(Streaming(runtime.stream_writer, name, work.task.title if work else None)):
+        with track_answers(), stream_events(Streaming(runtime.stream_writer, name, work.task.title if work else None)):
             if given:
-                return _act(name, act, state, given)
+                return _run_node(name, act, state, given)
             try:
-                state = as_asked(state) if name == FIRST else state
-                with lent(name, state) as context:
-                    update = _act(name, act, state, context)
-                    refer(context, update)
+                state = reset_for_new_reference(state) if name == FIRST else state
+                with borrow_context(name, state) as context:
+                    update = _run_node(name, act, state, context)
+                    record_references(context, update)
                     mirror(context, name, state | update, build)
                     return update
             except StitchError as error:
-                raise _for_servers(error) from error
+                raise _as_runtime_error(error) from error
 
     run.__name__ = name
     run.__doc__ = act.__doc__ or act.__module__
     return run
 
 
-def entered(given: Any) -> Any:
+def check_input(given: Any) -> Any:
     """The graph's input as it was given. Raises BadInput for a key that the graph does not have."""
     try:
         check_keys(given)
     except StitchError as error:
-        raise _for_servers(error) from error
+        raise _as_runtime_error(error) from error
     return given
 
 
-def _act(name: str, act: Callable[[State, Context], State], state: State, context: Context) -> State:
+def _run_node(name: str, act: Callable[[State, Context], State], state: State, context: Context) -> State:
     """The node itself, announced, timed and paid for."""
     work = state.get("work")
     facts = {"node": name, "task": work.task.title if work else None}
@@ -88,12 +88,12 @@ def _act(name: str, act: Callable[[State, Context], State], state: State, contex
         wait(context.workspace.store, context.name, waiting_for(pending, context.workspace.root))
     seconds = time.monotonic() - started
     on_gpu = context.settings.target == "cuda" and name in _ON_GPU
-    usage = context.spent(state.get("usage", Usage()), seconds if on_gpu else 0.0)
+    usage = context.usage_now(state.get("usage", Usage()), seconds if on_gpu else 0.0)
     context.emit("node", phase="end", seconds=seconds, usage=usage, **facts)
     return update if name in SIDE_BY_SIDE else update | {"usage": usage}
 
 
-def _for_servers(error: StitchError) -> StitchError:
+def _as_runtime_error(error: StitchError) -> StitchError:
     """The same error as a RuntimeError too: a LangGraph server tells what Python's own errors say, of others the name alone."""
     kind = type(error)
     both: type[StitchError] = type(kind.__name__, (kind, RuntimeError), {"__module__": kind.__module__})

@@ -8,8 +8,8 @@ from __future__ import annotations
 from stitchcuda.counts import counted
 from stitchcuda.nodes.brief import open_work
 from stitchcuda.nodes.context import Context
-from stitchcuda.nodes.lessons import for_plan, learn
-from stitchcuda.nodes.nothing import nothing_to_do
+from stitchcuda.nodes.lessons import lessons_for_plan, remember_lesson
+from stitchcuda.nodes.nothing import explain_nothing_to_do
 from stitchcuda.nodes.route_request import Rules
 from stitchcuda.state import Route, State, Usage
 
@@ -21,7 +21,7 @@ def _more_to_gain(state: State, context: Context) -> bool:
     return kept and context.engineers.transcript is not None
 
 
-def moved(rules: Rules, state: State, context: Context, route: Route, update: State) -> State:
+def take_route(rules: Rules, state: State, context: Context, route: Route, update: State) -> State:
     """`update` with the route taken from here: `route`, unless the rules say stop or the built-in engineer's start is over."""
     after = state | update
     plan, work = context.plan(after), after.get("work")
@@ -59,11 +59,11 @@ def moved(rules: Rules, state: State, context: Context, route: Route, update: St
     elif stop and stop.left_over and not after.get("halt") and not starting and _more_to_gain(after, context):
         route, reason = "replan", None     # the plan is done and paid: a chat model may see more in what is left
     elif stop and stop.left_over and not after.get("halt"):
-        reason = nothing_to_do(after, context) or reason
+        reason = explain_nothing_to_do(after, context) or reason
     if route == "replan" and not reason:
-        changed["lessons"] = for_plan(after, context)
+        changed["lessons"] = lessons_for_plan(after, context)
     if work is not None and leaves:
-        changed["notes"] = learn(after, context, work.task)
+        changed["notes"] = remember_lesson(after, context, work.task)
     again = route == "code" and work is not None and not reason
     return update | changed | {
         "route": "done" if reason else route,

@@ -32,20 +32,20 @@ class AnswerRefused(Exception):
     """An answer that cannot be used; the message says why in one sentence."""
 
 
-def settled_plan(plan: Plan, context: Context, *, engineer: str, listens: bool) -> Plan | str:
+def ask_about_plan(plan: Plan, context: Context, *, engineer: str, listens: bool) -> Plan | str:
     """The plan as a person wants it, or the comment with which another is to be made, if the engineer `listens` to words."""
     question = plan_question(plan, context.save(plan), engineer=engineer, listens=listens)
-    return _settled(question, context, lambda answer: plan_answer(answer, plan, listens=listens))
+    return _ask_until_usable(question, context, lambda answer: read_plan_answer(answer, plan, listens=listens))
 
 
-def settled_draft(work: Work, before: Files, context: Context) -> Files | None:
+def ask_about_draft(work: Work, before: Files, context: Context) -> Files | None:
     """The draft's files as a person wants them; None when it is to be built as it is. `before`: what it started from."""
     assert work.program is not None
     files = context.files(work.program)
-    return _settled(code_question(work, before, files), context, lambda answer: code_answer(answer, files))
+    return _ask_until_usable(code_question(work, before, files), context, lambda answer: read_code_answer(answer, files))
 
 
-def _settled(question: Question, context: Context, read: Callable[[Any], T]) -> T:
+def _ask_until_usable(question: Question, context: Context, read: Callable[[Any], T]) -> T:
     """What `read` makes of the answer; one that it refuses is said, and the question asked again."""
     asked = question
     while True:
@@ -65,7 +65,7 @@ def plan_question(plan: Plan, digest: str, *, engineer: str, listens: bool) -> Q
         "plan": digest,
         "engineer": engineer,
         "summary": plan.summary,
-        "tasks": [_shown(task) for task in plan.tasks],
+        "tasks": [_task_fields(task) for task in plan.tasks],
         "answers": [
             f'"{ACCEPT}": it is followed as it is',
             '{"tasks": [...]}: the tasks that stay, in the order wanted, each by its id' + listens * _REWORDED,
@@ -83,7 +83,7 @@ def code_question(work: Work, before: Files, files: Files) -> Question:
         "approve": "code",
         "waiting_for": f"your word on the draft of {which} ({work.task.title})",
         "attempt": work.id,
-        "task": _shown(work.task),
+        "task": _task_fields(work.task),
         "ordinal": work.ordinal,
         "candidate": work.candidate,
         "engineer": work.engineer,
@@ -100,9 +100,9 @@ def code_question(work: Work, before: Files, files: Files) -> Question:
     }
 
 
-def plan_answer(answer: Any, plan: Plan, *, listens: bool) -> Plan | str:
+def read_plan_answer(answer: Any, plan: Plan, *, listens: bool) -> Plan | str:
     """The plan that was answered, or a comment. Raises `AnswerRefused`."""
-    if _accepted(answer):
+    if _is_accept(answer):
         return plan
     forms = f'"{ACCEPT}", {{"tasks": [...]}}' + (' or {"comment": "..."}' if listens else "")
     if not isinstance(answer, Mapping) or len(answer) != 1 or not answer.keys() <= {"tasks", "comment"}:
@@ -118,15 +118,15 @@ def plan_answer(answer: Any, plan: Plan, *, listens: bool) -> Plan | str:
     if not isinstance(tasks, list | tuple) or not tasks:
         raise AnswerRefused("tasks is a list of those that stay, at least one: give their ids in the order wanted")
     known = {task.id: task for task in plan.tasks}
-    kept = [_edited(entry, known, listens) for entry in tasks]
+    kept = [_edited_task(entry, known, listens) for entry in tasks]
     if len({task.id for task in kept}) < len(kept):
         raise AnswerRefused("a task is there twice: name each once")
     return plan.model_copy(update={"tasks": tuple(kept)})
 
 
-def code_answer(answer: Any, files: Files) -> Files | None:
+def read_code_answer(answer: Any, files: Files) -> Files | None:
     """The draft's files with those that were answered; None when it was accepted. Raises `AnswerRefused`."""
-    if _accepted(answer):
+    if _is_accept(answer):
         return None
     if not isinstance(answer, Mapping) or answer.keys() != {"files"}:
         raise AnswerRefused(f'{_short(answer)} is no answer to a draft: give "{ACCEPT}" or {{"files": {{PATH: TEXT}}}}')
@@ -153,15 +153,15 @@ def code_answer(answer: Any, files: Files) -> Files | None:
     return None if result == files else result
 
 
-def _accepted(answer: Any) -> bool:
+def _is_accept(answer: Any) -> bool:
     return answer == ACCEPT or (isinstance(answer, Mapping) and dict(answer) == {ACCEPT: True})
 
 
-def _shown(task: Task) -> dict[str, Any]:
+def _task_fields(task: Task) -> dict[str, Any]:
     return task.model_dump(mode="json", include=set(SHOWN))
 
 
-def _edited(entry: Any, known: Mapping[str, Task], listens: bool) -> Task:
+def _edited_task(entry: Any, known: Mapping[str, Task], listens: bool) -> Task:
     """The task that an entry names, with its strategy."""
     told = {"id": entry} if isinstance(entry, str) else entry
     if not isinstance(told, Mapping) or not isinstance(told.get("id"), str):
@@ -169,7 +169,7 @@ def _edited(entry: Any, known: Mapping[str, Task], listens: bool) -> Task:
     task = known.get(told["id"])
     if task is None:
         raise AnswerRefused(f"there is no task {told['id']!r} in this plan: it has {', '.join(known)}")
-    shown = _shown(task)
+    shown = _task_fields(task)
     for key in told:
         if key != "strategy" and told[key] != shown.get(key, ...):
             what = _short(key).strip("'")

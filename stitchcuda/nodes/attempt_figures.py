@@ -29,7 +29,7 @@ def tier_of(evidence: Evidence) -> Tier | None:
     return "measured" if counted else "timed" if evidence.timing else evidence.check.tier
 
 
-def missing(found: Iterable[Evidence]) -> tuple[str, ...]:
+def list_skipped_tools(found: Iterable[Evidence]) -> tuple[str, ...]:
     """"TOOL: why" for each that did not look at one of these programs on a GPU, or something lesser in its place; each once."""
     said = []
     for evidence in found:

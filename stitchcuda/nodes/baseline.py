@@ -17,7 +17,7 @@ from stitchcuda.compiler.regions.partition import partition
 from stitchcuda.errors import BadInput
 from stitchcuda.nodes.context import Context
 from stitchcuda.nodes.final_check import verify_best
-from stitchcuda.nodes.lessons import for_plan
+from stitchcuda.nodes.lessons import lessons_for_plan
 from stitchcuda.state import Baseline, Digest, State, Usage
 
 
@@ -63,9 +63,9 @@ def baseline(state: State, context: Context) -> State:
         predicted_ms=cost.eager_ms(graph, regions, device),
         floor_ms=cost.floor_ms(graph, device, context.settings.precision),
         opaque=graph.opaque,
-        system=context.keep(*context.tools.profile_system(None)),
+        system=context.store_profile(*context.tools.profile_system(None)),
     )
-    update["lessons"] = for_plan(state | update, context)
+    update["lessons"] = lessons_for_plan(state | update, context)
     update |= {"first": first, "system": None, "counters": None, "halt": None, "drafts": None, "beside": ()}  # type: ignore[typeddict-item]
     if not state.get("baseline"):
         return update | {

@@ -50,7 +50,7 @@ def assignment_of(state: State, context: Context, work: Work) -> Assignment:
     assert plan is not None
     assert program is not None
     brief = replace(brief_of(state, context), lessons=context.lines(work.lessons))
-    here = at_task(brief.history, work.task)
+    here = attempts_at(brief.history, work.task)
     last = next((attempt for attempt in reversed(here) if not attempt.beside), None)
     files = context.files(program)
     draft = Draft(files=context.files(last.program), note=last.note) if last else None
@@ -89,7 +89,7 @@ def open_work(
     could not be used is another one, and asks anew; so is one of a plan that a person had changed, since a fork of the session
     may be at the same task of the plan as it was.
     """
-    earlier = at_task(context.history(state), task)
+    earlier = attempts_at(context.history(state), task)
     ordinal = max((attempt.ordinal for attempt in earlier), default=-1) + 1
     again = [str(state["unusable"])] if state.get("unusable") else []
     plan = context.plan(state)
@@ -98,7 +98,7 @@ def open_work(
     return Work(id=name, task=task, ordinal=ordinal, of=_count(state, context), docs=docs, lessons=lessons)
 
 
-def side_by_side(work: Work) -> tuple[Work, ...]:
+def split_candidates(work: Work) -> tuple[Work, ...]:
     """The candidates of one step, each with an id and an ordinal of its own."""
     return tuple(
         work.model_copy(
@@ -119,9 +119,9 @@ def _count(state: State, context: Context) -> int:
     return 1 if state.get("stage") == "start" else max(1, min(settings.candidates, left))
 
 
-def at_task(history: tuple[Attempt, ...], task: Task, plan_version: int | None = None) -> tuple[Attempt, ...]:
-    """Earlier attempts at a task, of one plan or of all."""
-    return tuple(a for a in history if a.task == task.id and plan_version in (None, a.plan_version))
+def attempts_at(history: tuple[Attempt, ...], task: Task) -> tuple[Attempt, ...]:
+    """Returns the attempts at a task under any plan, oldest first."""
+    return tuple(attempt for attempt in history if attempt.task == task.id)
 
 
 def named(*parts: str) -> str:

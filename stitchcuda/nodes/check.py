@@ -6,7 +6,7 @@ Timing is one after the other, each alone on the device. The fastest goes on; wh
 from __future__ import annotations
 
 from stitchcuda.nodes.context import Context
-from stitchcuda.nodes.pick_candidate import gone_on_with
+from stitchcuda.nodes.pick_candidate import pick_candidate
 from stitchcuda.state import CheckResult, State, Work
 
 
@@ -21,12 +21,12 @@ def check(state: State, context: Context) -> State:
         return {}
     folders = [context.program_folder(draft.program) for draft in open_ if draft.program]
     found = dict(zip((draft.id for draft in open_), context.tools.check_many(folders, context.settings.seeds), strict=True))
-    judged = [_timed(draft, found[draft.id], state, context) if draft.id in found else draft for draft in works]
-    chosen = gone_on_with(judged)
+    judged = [_time_if_correct(draft, found[draft.id], state, context) if draft.id in found else draft for draft in works]
+    chosen = pick_candidate(judged)
     return {"work": chosen, "beside": tuple(draft for draft in judged if draft.id != chosen.id)}
 
 
-def _timed(work: Work, found: CheckResult, state: State, context: Context) -> Work:
+def _time_if_correct(work: Work, found: CheckResult, state: State, context: Context) -> Work:
     previous = state["program"]
     assert work.program is not None
     assert previous is not None

@@ -9,7 +9,7 @@ evidence are taken over, and the tool nodes leave them as they are. A draft that
 from __future__ import annotations
 
 from stitchcuda.errors import OutOfBudget, Unusable
-from stitchcuda.nodes.approval import settled_draft
+from stitchcuda.nodes.approval import ask_about_draft
 from stitchcuda.nodes.brief import assignment_of, named
 from stitchcuda.nodes.context import Context
 from stitchcuda.state import Evidence, State, Work
@@ -21,23 +21,23 @@ def coder(state: State, context: Context) -> State:
     work = state["work"]
     assert work is not None
     asks = "code" in context.settings.approve
-    if not asks and (known := _known(work, context)):
+    if not asks and (known := _from_ledger(work, context)):
         return {"drafts": (known,)}
     if spent := context.out_of_attempts(state):
         return {"drafts": (work.model_copy(update={"unpaid": spent}),)}
     try:
         if not asks:
-            return {"drafts": (_written(state, context, work),)}
-        made = context.proposed(work.id, lambda: _written(state, context, work).model_dump_json())
+            return {"drafts": (_write(state, context, work),)}
+        made = context.record_proposal(work.id, lambda: _write(state, context, work).model_dump_json())
     except OutOfBudget as error:
         return {"drafts": (work.model_copy(update={"unpaid": str(error)}),)}
     except Unusable as error:
         return {"drafts": (work.model_copy(update={"unusable": str(error)}),)}
     draft = Work.model_validate_json(made)
-    return {"drafts": (_settled(draft, state, context) if draft.program else draft,)}
+    return {"drafts": (_let_person_edit(draft, state, context) if draft.program else draft,)}
 
 
-def _written(state: State, context: Context, work: Work) -> Work:
+def _write(state: State, context: Context, work: Work) -> Work:
     """The attempt with the engineer's draft, or with why there is none."""
     engineer = context.engineer(state)
     draft = engineer.write(assignment_of(state, context, work))
@@ -47,19 +47,19 @@ def _written(state: State, context: Context, work: Work) -> Work:
     return work.model_copy(update=told | {"program": context.save_program(draft.files)})
 
 
-def _settled(draft: Work, state: State, context: Context) -> Work:
+def _let_person_edit(draft: Work, state: State, context: Context) -> Work:
     """The draft as a person wants it. One that was accepted may be known already: a fork is asked about it once more."""
     before = state["program"]
     assert before is not None
-    files = settled_draft(draft, context.files(before), context)
+    files = ask_about_draft(draft, context.files(before), context)
     if files is not None:
         program = context.save_program(files)
         name, note = named(draft.id, program), f"{draft.note} {EDITED}".strip()
         draft = draft.model_copy(update={"id": name, "program": program, "note": note, "edited": True})
-    return _known(draft, context) or draft
+    return _from_ledger(draft, context) or draft
 
 
-def _known(work: Work, context: Context) -> Work | None:
+def _from_ledger(work: Work, context: Context) -> Work | None:
     """The attempt as the ledger has it, with its program and evidence; None where it does not."""
     known = context.workspace.store.attempts(context.name).get(work.id)
     if known is None:

@@ -7,9 +7,9 @@ with the attempt. The engineer bounds how often it looks.
 from __future__ import annotations
 
 from stitchcuda.engineers import Files
-from stitchcuda.engineers.diagnosis import built
+from stitchcuda.engineers.diagnosis import describe_build
 from stitchcuda.nodes.context import Context
-from stitchcuda.nodes.documentation import for_look
+from stitchcuda.nodes.documentation import search_for_coder
 from stitchcuda.state import Attempt, Evidence, ProfileResult, State
 
 
@@ -21,7 +21,7 @@ class ProgramLook:
 
     def compile(self, files: Files) -> str:
         found = self._context.tools.compile(self._context.program_folder(self._context.save_program(files)))
-        return built(found)
+        return describe_build(found)
 
     def profile(self, kernel: str) -> str:
         shown = [("the program now", self._state.get("system")), ("the program now", self._state.get("counters"))]
@@ -32,7 +32,7 @@ class ProgramLook:
         return "\n".join(lines) or f"No profile names {kernel!r}."
 
     def docs(self, query: str) -> str:
-        return for_look(query, self._context.settings.model)
+        return search_for_coder(query, self._context.settings.model)
 
 
 def _about(found: ProfileResult, kernel: str) -> list[str]:

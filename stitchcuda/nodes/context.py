@@ -138,7 +138,7 @@ class Context:
         """Whether it is looked where an attempt's time goes. Without a GPU the tools say themselves why they do not."""
         return self.engineer(state).reads_profiles or self.settings.target != "cuda"
 
-    def spent(self, before: Usage, gpu_s: float) -> Usage:
+    def usage_now(self, before: Usage, gpu_s: float) -> Usage:
         """The session's usage so far: its calls from the transcript, the time of this process since it was last asked."""
         now = time.monotonic()
         wall_s, self._mark = now - self._mark, now
@@ -154,18 +154,18 @@ class Context:
         own = self.own_attempts(state)
         return f"{counted(own, 'attempt')} of {self.settings.max_attempts}" if own >= self.settings.max_attempts else None
 
-    def once(self, name: str, look: Callable[[], str]) -> str:
+    def record_once(self, name: str, look: Callable[[], str]) -> str:
         """What a look found the first time, kept under `name` with a chat model's session: a node that runs again sees the
         same. Without a transcript nobody was asked anything that must not change."""
         transcript = self.engineers.transcript
-        return transcript.once(name, look) if transcript else look()
+        return transcript.record_once(name, look) if transcript else look()
 
-    def proposed(self, name: str, make: Callable[[], str]) -> str:
+    def record_proposal(self, name: str, make: Callable[[], str]) -> str:
         """What was made the first time, kept under `name` with any session: a person was shown it, so it must be the same when
         the answer comes, in whatever process."""
         from stitchcuda.engineers.metered_chat import Transcript
 
-        return Transcript(self.workspace.store, self.name).once(f"proposal-{name}", make)
+        return Transcript(self.workspace.store, self.name).record_once(f"proposal-{name}", make)
 
     def emit(self, kind: str, **facts: Any) -> None:
         self.on_event({"kind": kind, "session": self.name, **facts})
@@ -181,7 +181,7 @@ class Context:
     def save(self, record: Record) -> Digest:
         return self.workspace.store.put(record.model_dump_json().encode())
 
-    def keep(self, result: ProfileResult, whole: Record | None) -> ProfileResult:
+    def store_profile(self, result: ProfileResult, whole: Record | None) -> ProfileResult:
         """The result with the whole profile stored beside it, if there is one."""
         return result if whole is None else result.model_copy(update={"digest": self.save(whole)})
 

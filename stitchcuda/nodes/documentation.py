@@ -34,7 +34,7 @@ class Documented(NamedTuple):
     named: tuple[str, ...] = ()
 
 
-def for_plan(state: State, context: Context) -> Documented:
+def search_for_plan(state: State, context: Context) -> Documented:
     """Techniques for where the program's time goes now."""
     baseline = state["baseline"]
     assert baseline is not None
@@ -42,31 +42,31 @@ def for_plan(state: State, context: Context) -> Documented:
     regions = [region.title for region in context.regions(baseline.regions) if region.kind != "view"]
     asked = [DocsQuery(found.bottleneck, 2, ("playbook",)) for found in profiles[:2]]
     asked.append(DocsQuery(", ".join(dict.fromkeys(regions))[:_STRATEGY], 3, ("playbook",)))
-    return _found(state, context, f"plan-{state.get('head')}-{state.get('plan_version', 0)}", asked, PLAN_TOKENS)
+    return _search_once(state, context, f"plan-{state.get('head')}-{state.get('plan_version', 0)}", asked, PLAN_TOKENS)
 
 
-def for_draft(state: State, context: Context, task: Task, about: str, error: str, review: Review | None) -> Documented:
+def search_for_draft(state: State, context: Context, task: Task, about: str, error: str, review: Review | None) -> Documented:
     """For what went wrong in the last draft, what the review sees in it, and the task itself, in this order."""
     asked = _about_error(error)
     if review is not None:
         asked.append(DocsQuery(f"{review.bottleneck} {review.suggestion}"[:_STRATEGY], 2))
     asked.append(DocsQuery(f"{task.title}. {task.strategy[:_STRATEGY]}", 4 if not error else 2))
     asked.append(DocsQuery(f"{task.title} {task.why}"[:_STRATEGY], 1, ("playbook",)))
-    return _found(state, context, f"draft-{about}", asked, DRAFT_TOKENS)
+    return _search_once(state, context, f"draft-{about}", asked, DRAFT_TOKENS)
 
 
-def for_review(state: State, context: Context, about: str, error: str, bottleneck: str) -> Documented:
+def search_for_review(state: State, context: Context, about: str, error: str, bottleneck: str) -> Documented:
     """For an error, else for what bounds the program."""
     asked = _about_error(error) or [DocsQuery(bottleneck, 2, ("playbook",))]
-    return _found(state, context, f"review-{about}", asked, REVIEW_TOKENS)
+    return _search_once(state, context, f"review-{about}", asked, REVIEW_TOKENS)
 
 
-def for_look(query: str, model: str) -> str:
+def search_for_coder(query: str, model: str) -> str:
     """What a coder is shown that looks a name or words up."""
     return lookup.answered(query, LOOK_TOKENS, TokenCounter(model).count)
 
 
-def cited(review: Review, shown: Documented) -> Review:
+def complete_citations(review: Review, shown: Documented) -> Review:
     """The review with citations in full: those of its own as they were shown, and what its error names."""
     known = citations_in(shown.text)
     own = [_in_full(citation, known) for citation in review.citations]
@@ -92,7 +92,7 @@ def _about_error(error: str) -> list[DocsQuery]:
     return [DocsQuery(text, 4, error=True)] if text.strip() else []
 
 
-def _found(state: State, context: Context, name: str, asked: Sequence[DocsQuery], tokens: int) -> Documented:
+def _search_once(state: State, context: Context, name: str, asked: Sequence[DocsQuery], tokens: int) -> Documented:
     if not context.engineer(state).reads_docs:
         return Documented(notes=(OFF,))
 
@@ -102,5 +102,5 @@ def _found(state: State, context: Context, name: str, asked: Sequence[DocsQuery]
         named = [chunk.citation for chunk in found.named if f"[{chunk.citation}]" in text]
         return json.dumps({"text": text, "notes": found.notes, "named": named[:_CITED]})
 
-    found = json.loads(context.once(f"docs-{name}", look))
+    found = json.loads(context.record_once(f"docs-{name}", look))
     return Documented(found["text"], tuple(found["notes"]), tuple(found["named"]))

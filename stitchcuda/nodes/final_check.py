@@ -26,7 +26,7 @@ def verify_best(state: State, context: Context, *, seeds: int) -> State:
     """
     first = state["first"]
     kept = [attempt for attempt in context.history(state) if attempt.kept]
-    previous = gone_on_from(kept) or first
+    previous = starting_program(kept) or first
     notes = state.get("notes", ())
     for position in range(len(kept) - 1, -1, -1):
         attempt = kept[position]
@@ -41,7 +41,7 @@ def verify_best(state: State, context: Context, *, seeds: int) -> State:
     return {"program": first, "best": None, "tasks_kept": (), "final": None, "notes": notes}
 
 
-def gone_on_from(kept: Sequence[Attempt]) -> Digest | None:
+def starting_program(kept: Sequence[Attempt]) -> Digest | None:
     """The built-in engineer's program that a chat model's first kept attempt went on from; None where there is none."""
     writers = [attempt.engineer == "builtin" for attempt in kept]
     return kept[writers.index(False) - 1].program if True in writers and False in writers else None
@@ -57,8 +57,8 @@ def _gather(context: Context, program: Digest, previous: Digest, seeds: int) -> 
         context.emit("step", text="looking where its time goes, and for memory errors")
         system, seen = context.tools.profile_system(folder)
         evidence = evidence.model_copy(update={
-            "system": context.keep(system, seen),
-            "kernels": context.keep(*context.tools.profile_kernels(folder, seen)),
+            "system": context.store_profile(system, seen),
+            "kernels": context.store_profile(*context.tools.profile_kernels(folder, seen)),
             "sanitizer": context.tools.sanitize(folder),
         })  # fmt: skip
     return evidence.model_copy(update={"tier": tier_of(evidence)})

@@ -20,7 +20,7 @@ def ncu_profile(state: State, context: Context) -> State:
     if not context.profiles_attempts(state):
         return {"work": work.model_copy(update={"kernels": ProfileResult(tool="ncu", skipped=UNREAD)})}
     system = context.load(SystemProfile, work.system.digest) if work.system and work.system.digest else None
-    result = context.keep(*context.tools.profile_kernels(context.program_folder(work.program), system))
+    result = context.store_profile(*context.tools.profile_kernels(context.program_folder(work.program), system))
     update: State = {"work": work.model_copy(update={"kernels": result})}
     if result.skipped:
         update["notes"] = context.note(state, f"ncu_profile skipped: {result.skipped}")

@@ -18,7 +18,7 @@ _NAMES = 4                                 # of operators in the sentence
 _LEAST: Precision = "bf16"
 
 
-def nothing_to_do(state: State, context: Context) -> str:
+def explain_nothing_to_do(state: State, context: Context) -> str:
     """The sentence. "" where a task was planned in this session, or the reference could not be captured: nobody knows then
     what there is to do."""
     baseline = state["baseline"]
@@ -38,10 +38,10 @@ def nothing_to_do(state: State, context: Context) -> str:
         helps, how = "another --model", "or"
     if _faster(regions, baseline, context.settings):
         helps += f", {how} --precision {_LEAST} if products may be less exact"
-    return f"{NOTHING}{_looked_at(regions)}; {why}; what would help: {helps}"
+    return f"{NOTHING}{_count_operators(regions)}; {why}; what would help: {helps}"
 
 
-def _looked_at(regions: Sequence[Region]) -> str:
+def _count_operators(regions: Sequence[Region]) -> str:
     """The operators by name, most frequent first: "3 operators were looked at (2 matmul, softmax)"."""
     counts: Counter[str] = Counter()
     for region in regions:

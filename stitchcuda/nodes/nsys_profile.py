@@ -18,7 +18,7 @@ def nsys_profile(state: State, context: Context) -> State:
         return {}
     if not context.profiles_attempts(state):
         return {"work": work.model_copy(update={"system": ProfileResult(tool="nsys", skipped=UNREAD)})}
-    result = context.keep(*context.tools.profile_system(context.program_folder(work.program)))
+    result = context.store_profile(*context.tools.profile_system(context.program_folder(work.program)))
     update: State = {"work": work.model_copy(update={"system": result})}
     if result.skipped:
         update["notes"] = context.note(state, f"nsys_profile skipped: {result.skipped}")

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from stitchcuda.state import Work
 
 
-def gone_on_with(works: Sequence[Work]) -> Work:
+def pick_candidate(works: Sequence[Work]) -> Work:
     """The best by what is known so far. Between equals the first: candidates are in order."""
     return max(works, key=_standing)
 

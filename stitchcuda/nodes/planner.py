@@ -12,24 +12,24 @@ from functools import partial
 
 from stitchcuda.engineers import Brief, Engineer
 from stitchcuda.errors import OutOfBudget, Unusable
-from stitchcuda.nodes.approval import settled_plan
+from stitchcuda.nodes.approval import ask_about_plan
 from stitchcuda.nodes.brief import brief_of, named
 from stitchcuda.nodes.context import Context
-from stitchcuda.nodes.documentation import for_plan
+from stitchcuda.nodes.documentation import search_for_plan
 from stitchcuda.state import Plan, ProfileResult, Record, State, Task
 
 
 def planner(state: State, context: Context) -> State:
     if spent := context.out_of_attempts(state):
         return {"halt": f"budget: {spent}", "work": None}
-    seen = _profiled(state, context)
+    seen = _profile_once(state, context)
     state = state | seen
     engineer = context.engineer(state)
-    brief = replace(brief_of(state, context), docs=for_plan(state, context).text)
+    brief = replace(brief_of(state, context), docs=search_for_plan(state, context).text)
     if context.engineers.estimate and state.get("stage") == "model" and state.get("attempts", 0) == state.get("started", 0):
         context.emit("estimate", text=context.engineers.estimate(brief))
     try:
-        plan, notes = _planned(state, context, brief)
+        plan, notes = _make_plan(state, context, brief)
     except OutOfBudget as error:
         return seen | {"halt": f"budget: {error}", "work": None}
     except Unusable as error:
@@ -48,18 +48,18 @@ def planner(state: State, context: Context) -> State:
     }
 
 
-def _planned(state: State, context: Context, brief: Brief) -> tuple[Plan, tuple[str, ...]]:
+def _make_plan(state: State, context: Context, brief: Brief) -> tuple[Plan, tuple[str, ...]]:
     """The plan to follow, and the notes: the engineer's own, or what a person has made of it."""
     engineer, notes = context.engineer(state), state.get("notes", ())
     listens = engineer.name != "builtin"   # that one goes by regions alone
     if "plan" not in context.settings.approve:
-        return _numbered(engineer.plan(brief), state, engineer.name), notes
+        return _number(engineer.plan(brief), state, engineer.name), notes
     while True:
-        made = context.proposed(brief.about, partial(_proposal, engineer, brief))
-        plan = _numbered(Plan.model_validate_json(made), state, engineer.name)
-        settled = settled_plan(plan, context, engineer=engineer.name, listens=listens) if plan.tasks else plan
+        made = context.record_proposal(brief.about, partial(_proposal, engineer, brief))
+        plan = _number(Plan.model_validate_json(made), state, engineer.name)
+        settled = ask_about_plan(plan, context, engineer=engineer.name, listens=listens) if plan.tasks else plan
         if isinstance(settled, Plan):
-            return _worded(plan, settled, state, context, notes)
+            return _mark_edited(plan, settled, state, context, notes)
         names = ", ".join(task.id for task in plan.tasks)
         notes = context.note({"notes": notes}, f"a person was shown the plan {names} and asked for another one: {settled}")
         brief = replace(brief, notes=notes, about=named(brief.about, settled))
@@ -69,7 +69,7 @@ def _proposal(engineer: Engineer, brief: Brief) -> str:
     return engineer.plan(brief).model_dump_json()
 
 
-def _numbered(proposed: Plan, state: State, engineer: str) -> Plan:
+def _number(proposed: Plan, state: State, engineer: str) -> Plan:
     """The plan as this session's next one, without what is finished."""
     finished = state.get("tasks_done", ())
     tasks: dict[str, Task] = {task.id: task for task in reversed(proposed.tasks) if task.id not in finished}
@@ -77,7 +77,7 @@ def _numbered(proposed: Plan, state: State, engineer: str) -> Plan:
     return proposed.model_copy(update={"version": version, "tasks": tuple(reversed(tasks.values())), "engineer": engineer})
 
 
-def _worded(
+def _mark_edited(
     plan: Plan, settled: Plan, state: State, context: Context, notes: tuple[str, ...]
 ) -> tuple[Plan, tuple[str, ...]]:
     """What a person made of a plan, named by that, and a note on it."""
@@ -97,7 +97,7 @@ class Profiles(Record):
     counters: ProfileResult
 
 
-def _profiled(state: State, context: Context) -> State:
+def _profile_once(state: State, context: Context) -> State:
     """Where the time of the program goes, if the engineer reads profiles and nobody has looked yet. Looked at once: a node that
     runs again must ask the same."""
     program = state["program"]
@@ -110,7 +110,8 @@ def _profiled(state: State, context: Context) -> State:
         context.tools.build(folder)        # from the cache, unless the session has moved
         system, seen = context.tools.profile_system(folder)
         counters, counted = context.tools.profile_kernels(folder, seen)
-        return Profiles(system=context.keep(system, seen), counters=context.keep(counters, counted)).model_dump_json()
+        profiles = Profiles(system=context.store_profile(system, seen), counters=context.store_profile(counters, counted))
+        return profiles.model_dump_json()
 
-    found = Profiles.model_validate_json(context.once(f"profile-{program[:16]}", look))
+    found = Profiles.model_validate_json(context.record_once(f"profile-{program[:16]}", look))
     return {"system": found.system, "counters": found.counters}

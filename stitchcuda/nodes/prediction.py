@@ -55,7 +55,7 @@ class Prediction(Record):
         return f"{self.speedup:.2f}× over eager on {self.device} ({self.parts}; nothing was timed here)"
 
 
-def prediction(store: Store, state: State, attempts: Sequence[Attempt]) -> Prediction | None:
+def predict_program(store: Store, state: State, attempts: Sequence[Attempt]) -> Prediction | None:
     """Of the session's present program. None before the baseline and for a reference that could not be captured.
 
     Raises Damaged where the store has lost what this is computed from.
@@ -69,7 +69,7 @@ def prediction(store: Store, state: State, attempts: Sequence[Attempt]) -> Predi
     return Predictor(store, state, baseline).after(present)
 
 
-def predictions(store: Store, state: State, attempts: Sequence[Attempt]) -> list[Prediction]:
+def predict_history(store: Store, state: State, attempts: Sequence[Attempt]) -> list[Prediction]:
     """Of the best program after each attempt. Empty where nothing is predicted; raises Damaged as `prediction` does."""
     baseline = state.get("baseline")
     predictor = Predictor(store, state, baseline) if baseline else None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from stitchcuda.nodes.context import Context
 from stitchcuda.nodes.final_check import verify_best
-from stitchcuda.nodes.report_text import summary
+from stitchcuda.nodes.report_text import report_markdown
 from stitchcuda.state import State
 from stitchcuda.store import materialise, write_atomically
 
@@ -23,5 +23,5 @@ def report(state: State, context: Context) -> State:
     if final and final.timing:             # where there is a clock, the others are held against it too
         context.emit("step", text="timing eager, a CUDA graph and torch.compile, which compiles for minutes the first time")
         update["baselines"] = context.save(context.tools.baselines())
-    write_atomically(context.folder / "report.md", summary(state | update, context, history).encode())
+    write_atomically(context.folder / "report.md", report_markdown(state | update, context, history).encode())
     return update | {"report": (context.folder / "report.md").relative_to(context.workspace.root).as_posix()}

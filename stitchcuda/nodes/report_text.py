@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from stitchcuda.counts import counted
-from stitchcuda.nodes.attempt_figures import missing
-from stitchcuda.nodes.final_check import gone_on_from
-from stitchcuda.nodes.prediction import Prediction, prediction
+from stitchcuda.nodes.attempt_figures import list_skipped_tools
+from stitchcuda.nodes.final_check import starting_program
+from stitchcuda.nodes.prediction import Prediction, predict_program
 from stitchcuda.state import Attempt, Baseline, CheckResult, Evidence, Settings, State, Tier, TimingResult, Usage
 from stitchcuda.store import mended
 from stitchcuda.verify.reference import baselines
@@ -29,12 +29,12 @@ RESTS_ON = {
 }
 
 
-def summary(state: State, context: Context, history: tuple[Attempt, ...]) -> str:
+def report_markdown(state: State, context: Context, history: tuple[Attempt, ...]) -> str:
     baseline, final = state["baseline"], state.get("final")
     assert baseline is not None
     tier, timing = (final.tier, final.timing) if final else (None, None)
-    predicted = prediction(context.workspace.store, state, history)
-    told = facts(state, context.settings, history, tier, timing, predicted)
+    predicted = predict_program(context.workspace.store, state, history)
+    told = session_facts(state, context.settings, history, tier, timing, predicted)
     lines = [
         f"# {context.name}",
         "",
@@ -64,7 +64,7 @@ def summary(state: State, context: Context, history: tuple[Attempt, ...]) -> str
     return "\n".join(lines)
 
 
-def facts(
+def session_facts(
     state: State,
     settings: Settings,
     history: Sequence[Attempt],
@@ -78,7 +78,7 @@ def facts(
     return [
         ("tier", f"{tier}: {RESTS_ON[tier]}" if tier else "none: nothing was kept"),
         *_times(state, history, tier, timing, predicted),
-        *([("rests on", grounds(final, final.check, settings.precision))] if final and final.check else []),
+        *([("rests on", verdict_grounds(final, final.check, settings.precision))] if final and final.check else []),
         ("precision", settings.precision),
         ("policy", settings.policy),
         *([("device", f"{baseline.device.name} ({_ceilings(baseline)} figures)")] if baseline else []),
@@ -89,7 +89,7 @@ def facts(
     ]
 
 
-def grounds(final: Evidence, check: CheckResult, precision: str) -> str:
+def verdict_grounds(final: Evidence, check: CheckResult, precision: str) -> str:
     """What the verdict on the final program rests on."""
     worst = max(check.outputs, key=lambda output: output.max_error / (output.max_bound or 1.0), default=None)
     error = f", worst error {worst.max_error:.2g} of {worst.max_bound:.2g} allowed" if worst else ""
@@ -99,14 +99,14 @@ def grounds(final: Evidence, check: CheckResult, precision: str) -> str:
     )
 
 
-def interval(timing: TimingResult | None) -> str:
+def speedup_interval(timing: TimingResult | None) -> str:
     """Of the speed-up; "" where it is not known."""
     if timing is None or not timing.ratio_low or not timing.ratio_high:
         return ""
     return f"95 % interval {timing.ratio_low:.2f}× to {timing.ratio_high:.2f}×"
 
 
-def over_start(timing: TimingResult) -> str:
+def gain_over_start(timing: TimingResult) -> str:
     """What a chat model gained over the program that it went on from, timed side by side."""
     gain = timing.previous_ms / timing.program_ms if timing.program_ms else 0.0
     interval = f"95 % interval {timing.saving_low_ms:.4f} to {timing.saving_high_ms:.4f}"
@@ -116,7 +116,7 @@ def over_start(timing: TimingResult) -> str:
     )
 
 
-def spent(usage: Usage, history: Sequence[Attempt]) -> str:
+def describe_spending(usage: Usage, history: Sequence[Attempt]) -> str:
     """Calls, tokens and money of chat models, and what each of their accepted tasks has cost."""
     writers = {attempt.engineer for attempt in history if attempt.engineer not in ("", "builtin")}
     accepted = len({attempt.task for attempt in history if attempt.kept and attempt.engineer in writers})
@@ -146,7 +146,8 @@ def _profiles(context: Context, baseline: Baseline, final: Evidence | None, hist
         why = f" (in place of {profile.tool}: {profile.why})" if profile.why else ""
         lines += [f"- {what}, by {profile.source}{why}: {profile.bottleneck}", *(f"  - {line}" for line in profile.lines)]
     if not final:
-        lines += [f"- programs: {entry}" for entry in missing(context.load(Evidence, entry.evidence) for entry in history)]
+        skipped = list_skipped_tools(context.load(Evidence, attempt.evidence) for attempt in history)
+        lines += [f"- programs: {entry}" for entry in skipped]
     found = final.sanitizer if final else None
     if found is not None:
         told = [
@@ -166,10 +167,10 @@ def _times(
     baseline = state.get("baseline")
     if timing and tier in ("measured", "timed"):
         times = f"{timing.reference_ms:.4f} ms → {timing.program_ms:.4f} ms ({tier}, {timing.clock})"
-        gain = ", ".join(filter(None, [f"{timing.speedup:.2f}×", interval(timing)]))
+        gain = ", ".join(filter(None, [f"{timing.speedup:.2f}×", speedup_interval(timing)]))
         shown = [("time of a call", times), ("over eager", gain)]
-        if state.get("final") and gone_on_from([attempt for attempt in history if attempt.kept]):
-            shown.append(("of that", over_start(timing)))
+        if state.get("final") and starting_program([attempt for attempt in history if attempt.kept]):
+            shown.append(("of that", gain_over_start(timing)))
         return shown
     if baseline is None or predicted is None:
         return []
@@ -188,7 +189,7 @@ def _work(check: CheckResult) -> str:
 
 def _cost(usage: Usage, history: Sequence[Attempt]) -> str:
     """Calls and money of chat models, and the time on this machine."""
-    money = spent(usage, history) if usage.calls else "no chat model was asked"
+    money = describe_spending(usage, history) if usage.calls else "no chat model was asked"
     gpu = f", {usage.gpu_s:.0f} s on the GPU" if usage.gpu_s else ""
     return f"{money}; {usage.wall_s / 60:.1f} minutes{gpu}"
 

@@ -12,11 +12,11 @@ from dataclasses import replace
 
 from stitchcuda.engineers import Draft
 from stitchcuda.errors import OutOfBudget, Unusable
-from stitchcuda.nodes.advance import moved
+from stitchcuda.nodes.advance import take_route
 from stitchcuda.nodes.attempt_figures import diagnosis_of, evidence_of, first_line
-from stitchcuda.nodes.brief import assignment_of, at_task
+from stitchcuda.nodes.brief import assignment_of, attempts_at
 from stitchcuda.nodes.context import Context
-from stitchcuda.nodes.documentation import cited, for_review
+from stitchcuda.nodes.documentation import complete_citations, search_for_review
 from stitchcuda.nodes.error_fingerprint import fingerprint
 from stitchcuda.nodes.route_request import AttemptStanding, RouteVerdict, Rules
 from stitchcuda.state import Attempt, Evidence, Review, State, Work
@@ -35,10 +35,10 @@ def verifier_by(rules: Rules) -> Callable[[State, Context], State]:
     def verifier(state: State, context: Context) -> State:
         work = state.get("work")
         if work is None:
-            return moved(rules, state, context, "next_task", {})
+            return take_route(rules, state, context, "next_task", {})
         if work.program is None:
             return _nothing_written(rules, state, context, work)
-        return _judged(rules, state, context, work)
+        return _record_attempts(rules, state, context, work)
 
     return verifier
 
@@ -48,24 +48,24 @@ def _nothing_written(rules: Rules, state: State, context: Context, work: Work) -
     who = work.engineer or context.engineer(state).name
     what = f"{work.task.id} ({work.task.title})"
     if work.unpaid:
-        return moved(rules, state, context, "next_task", {"halt": f"budget: {work.unpaid}"})
+        return take_route(rules, state, context, "next_task", {"halt": f"budget: {work.unpaid}"})
     if work.unusable:
         count = state.get("unusable", 0) + 1
         again = count < rules.UNUSABLE
         text = f"{what}: {work.unusable}" + ("" if again else f"; the task is dropped after {count} such steps")
         update: State = {"unusable": count if again else 0, "notes": context.note(state, text)}
-        return moved(rules, state, context, "code" if again else "next_task", update)
+        return take_route(rules, state, context, "code" if again else "next_task", update)
     text = f"{what}: {who} has nothing new to offer: {work.exhausted}"
-    return moved(rules, state, context, "next_task", {"notes": context.note(state, text)})
+    return take_route(rules, state, context, "next_task", {"notes": context.note(state, text)})
 
 
-def _judged(rules: Rules, state: State, context: Context, work: Work) -> State:
+def _record_attempts(rules: Rules, state: State, context: Context, work: Work) -> State:
     for other in sorted(state.get("beside", ()), key=lambda draft: draft.candidate):
-        beside = context.workspace.store.append(context.name, _beside(state, context, other))
+        beside = context.workspace.store.append(context.name, _record_beside(state, context, other))
         state = state | {"head": beside.id, "attempts": state.get("attempts", 0) + 1}
         context.emit("attempt", attempt=beside, title=other.task.title)
     known = context.workspace.store.attempts(context.name).get(work.id)
-    attempt, missed, halt, notes = _verdict(rules, state, context, work, known)
+    attempt, missed, halt, notes = _make_attempt(rules, state, context, work, known)
     attempt = context.workspace.store.append(context.name, attempt)
     context.emit("attempt", attempt=attempt, title=work.task.title)
     update: State = {
@@ -89,10 +89,10 @@ def _judged(rules: Rules, state: State, context: Context, work: Work) -> State:
             "counters": work.kernels if read else None,
         }  # fmt: skip
         context.emit("best", attempt=attempt, title=work.task.title)
-    return moved(rules, state, context, attempt.route, update)
+    return take_route(rules, state, context, attempt.route, update)
 
 
-def _verdict(
+def _make_attempt(
     rules: Rules, state: State, context: Context, work: Work, known: Attempt | None
 ) -> tuple[Attempt, int, str | None, tuple[str, ...]]:
     """The attempt's record, the predictions missed so far, why the session must end, and the notes. A record that the ledger
@@ -102,7 +102,7 @@ def _verdict(
     history = context.history(state)
     version = state["plan_version"]
     timing = evidence.timing
-    earlier = tuple(attempt for attempt in at_task(history, work.task) if not attempt.beside)
+    earlier = tuple(attempt for attempt in attempts_at(history, work.task) if not attempt.beside)
     standing = AttemptStanding(
         built=evidence.build.ok or bool(evidence.build.skipped),
         correct=bool(evidence.check and evidence.check.ok),
@@ -125,7 +125,7 @@ def _verdict(
         notes = context.note({"notes": notes}, said)
     disposed = _with_reason(review.model_copy(update={"route": verdict.route}), review, verdict)
     reason = verdict.reason if keep.kept or not standing.correct else f"{verdict.reason}; not kept: {keep.reason}"
-    attempt = _attempt(state, context, work, evidence).model_copy(
+    attempt = _attempt_record(state, context, work, evidence).model_copy(
         update={"review": context.save(disposed), "kept": keep.kept, "route": verdict.route, "route_reason": reason}
     )
     return attempt, verdict.missed, halt, notes
@@ -137,36 +137,36 @@ def _review(
     """The engineer's review; where it cannot be had the tools' own words, why the session must end, and what to note."""
     assert work.program is not None
     if spent := context.out_of_attempts(state):
-        return _by_the_tools(error), f"budget: {spent}", ""
+        return _review_without_engineer(error), f"budget: {spent}", ""
     engineer = context.engineer(state)
     draft = Draft(files=context.files(work.program), note=work.note, engineer=work.engineer)
     bound = next((found.bottleneck for found in (work.kernels, work.system) if found and found.bottleneck), "")
-    docs = for_review(state, context, work.id, _error(evidence, work, context), bound)
+    docs = search_for_review(state, context, work.id, _error(evidence, work, context), bound)
     assignment = replace(assignment_of(state, context, work), docs=docs.text)
     try:
-        return cited(engineer.review(assignment, draft, evidence), docs), state.get("halt"), ""
+        return complete_citations(engineer.review(assignment, draft, evidence), docs), state.get("halt"), ""
     except OutOfBudget as unpaid:
-        return _by_the_tools(error), f"budget: {unpaid}", ""
+        return _review_without_engineer(error), f"budget: {unpaid}", ""
     except Unusable as unread:
-        return _by_the_tools(error), state.get("halt"), f"{unread}; the tools' word stands alone"
+        return _review_without_engineer(error), state.get("halt"), f"{unread}; the tools' word stands alone"
 
 
-def _by_the_tools(error: str) -> Review:
+def _review_without_engineer(error: str) -> Review:
     return Review(bottleneck=error or "nobody has read the evidence", suggestion="none", route="next_task")
 
 
-def _beside(state: State, context: Context, work: Work) -> Attempt:
+def _record_beside(state: State, context: Context, work: Work) -> Attempt:
     """The record of a candidate that the step did not go on with."""
     evidence = evidence_of(work)
     error = first_line(_error(evidence, work, context))
     review = Review(bottleneck=error, suggestion="", route="code")
     reason = f"candidate {work.candidate + 1} of {work.of}: another one was better"
-    return _attempt(state, context, work, evidence).model_copy(
+    return _attempt_record(state, context, work, evidence).model_copy(
         update={"review": context.save(review), "kept": False, "route": "code", "route_reason": reason, "beside": True}
     )
 
 
-def _attempt(state: State, context: Context, work: Work, evidence: Evidence) -> Attempt:
+def _attempt_record(state: State, context: Context, work: Work, evidence: Evidence) -> Attempt:
     """What is known of an attempt before anybody has decided anything."""
     assert work.program is not None
     error = _error(evidence, work, context)
