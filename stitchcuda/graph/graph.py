@@ -1,6 +1,9 @@
-"""The whole wiring on one screen. Roles are nodes, tools are nodes, and the verifier's edges carry the routes' names.
+"""Wires the whole graph on one screen. Roles and tools are nodes; the verifier's edges carry the names of the routes.
 
-What a node does is in `stitchcuda/nodes/`, how a route is chosen in `graph/routes.py`. Nothing is decided here.
+Nothing is decided here.
+
+Where to look next: `nodes/__init__.py` (what nodes do), `graph/routes.py` (how a route is chosen), `graph/runtime.py` (what
+happens around every node).
 """
 
 from __future__ import annotations
@@ -32,7 +35,7 @@ Graph = CompiledStateGraph[State, RunContext, Request, State]
 
 
 def build_graph(checkpointer: Checkpointer = None) -> Graph:
-    """The compiled graph. Invoked with `{"reference": path}` and no context, it makes its own session from that input.
+    """Returns the compiled graph. Invoked with `{"reference": path}` and no context, it makes a session from that input.
 
     `checkpointer` is any LangGraph saver; without one nothing is resumable (the LangGraph server brings its own).
     """
@@ -65,15 +68,15 @@ def build_graph(checkpointer: Checkpointer = None) -> Graph:
     )
     graph.add_edge("report", END)
     compiled = graph.compile(checkpointer, name="stitchcuda")
-    compiled.nodes[START].mapper = check_input  # LangGraph drops keys that the input does not have, and says nothing
+    compiled.nodes[START].mapper = check_input  # LangGraph silently drops unknown keys
     return compiled.with_config(recursion_limit=recursion_limit(Settings()))
 
 
 def recursion_limit(settings: Settings) -> int:
-    """Steps that a session may take: ten per attempt, with room for tasks that end without one."""
+    """Returns the most steps of a session: ten for each attempt, and 400 for tasks that end without one."""
     return 400 + 10 * settings.max_attempts
 
 
 def thread(session: str) -> RunnableConfig:
-    """The configuration that names a session's checkpoints."""
+    """Returns the LangGraph configuration that names a session's checkpoints."""
     return {"configurable": {"thread_id": session}}

@@ -1,7 +1,10 @@
-"""From what somebody asked for to a session in the workspace, and from its record to a context that nodes can work with.
+"""Makes a session's record from a reference and settings, and a context for nodes from the record.
 
-A reference is stored before anything runs. A module given in Python is written with cloudpickle; classes that a worker could
-not import are written by value. torch is used only where the caller has it loaded already. It runs no node.
+Settings are checked and the reference is stored before anything runs. An nn.Module is pickled by cloudpickle; classes that a
+worker could not import are pickled by value. torch is used only if the caller has imported it. No node is run.
+
+Where to look next: `store/session_record.py` (the record), `nodes/context.py` (the context), `sessions/session.py` (calls
+this).
 """
 
 from __future__ import annotations
@@ -38,7 +41,7 @@ WANTED = "give a Python file with Model, get_inputs and get_init_inputs"
 
 
 def check_settings(settings: dict[str, Any]) -> Settings:
-    """Raises BadInput for settings and budgets that cannot be meant."""
+    """Returns the settings; raises BadInput for a value that makes no sense, naming its command-line option."""
     try:
         asked = Settings(**settings)
     except ValidationError as error:
@@ -57,7 +60,7 @@ def check_settings(settings: dict[str, Any]) -> Settings:
     if asked.max_gpu_s is not None and not asked.max_gpu_s > 0:
         raise BadInput(f"--max-gpu-seconds {asked.max_gpu_s} leaves no time: give a number above 0")
     if asked.predict_for is not None:
-        gpu_called(asked.predict_for)      # raises where it is not known
+        gpu_called(asked.predict_for)      # raises BadInput for an unknown GPU
         if asked.target == "cuda":
             raise BadInput(
                 f"--predict-for {asked.predict_for} is for the simulator, and this session runs on a GPU, by its own figures: "
@@ -71,7 +74,10 @@ def check_settings(settings: dict[str, Any]) -> Settings:
 def open_record(
     home: Workspace, reference: Any, example_inputs: Any, *, name: str | None, device: str, settings: dict[str, Any]
 ) -> SessionRecord:
-    """Stores the reference and makes the session's folder. Raises BadInput for anything that cannot be meant."""
+    """Stores the reference and creates the session. Raises BadInput for a bad reference, name or setting.
+
+    `reference` is a path or an nn.Module with `example_inputs`. Without `name` the session is numbered after the reference.
+    """
     asked = check_settings(settings | {"target": resolve_target(device)})
     check_models(asked)
     asked = relative_mailboxes(asked, home.root)
@@ -96,9 +102,12 @@ def open_record(
 
 
 def relative_mailboxes(settings: Settings, root: Path) -> Settings:
-    """The settings with each mailbox's folder relative to the workspace, so that both can be moved together."""
+    """Returns the settings with each mailbox's folder relative to the workspace, so that both can be moved together.
 
-    def moved(model: str) -> str:
+    An absolute path outside of the workspace stays as it is.
+    """
+
+    def relative(model: str) -> str:
         kind, _, folder = model.partition(":")
         if kind != MAILBOX or not folder:
             return model
@@ -107,16 +116,16 @@ def relative_mailboxes(settings: Settings, root: Path) -> Settings:
             return model
         return f"{MAILBOX}:{os.path.relpath(path.resolve(), root)}"
 
-    roles = {role: tuple(map(moved, models)) for role, models in settings.roles.items()}
-    return settings.model_copy(update={"model": moved(settings.model), "roles": roles})
+    roles = {role: tuple(map(relative, models)) for role, models in settings.roles.items()}
+    return settings.model_copy(update={"model": relative(settings.model), "roles": roles})
 
 
 def check_unchanged(home: Workspace, record: SessionRecord) -> None:
-    """Raises BadInput when the reference is still where it came from but is not what the session was started with.
+    """Raises BadInput if the reference's file has changed since the session was started.
 
-    Where it is no longer there, as on another machine, the session goes on with its own copy.
+    If the file is gone, as on another machine, the session goes on with its own copy.
     """
-    if not record.reference_path or home.database is not None:  # a path of whichever machine it was started on
+    if not record.reference_path or home.database is not None:  # the path may be of another machine
         return
     path = home.root / record.reference_path
     if path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() != record.reference:
@@ -127,7 +136,10 @@ def check_unchanged(home: Workspace, record: SessionRecord) -> None:
 
 
 def open_tools(home: Workspace, record: SessionRecord, device: str | None = None) -> SessionTools:
-    """This machine's tools for a session, on `device` or what the record asks for. They start on first use."""
+    """Returns this machine's tools for a session, for `device` or the record's. They start on first use.
+
+    Raises BadInput if the session's own copy of the reference was edited.
+    """
     reference = home.prepared(record) / record.reference_name
     if not reference.is_file() or hashlib.sha256(reference.read_bytes()).hexdigest() != record.reference:
         raise BadInput(f"{reference} was edited: it is the session's own copy of the reference; remove it to have it anew")
@@ -143,8 +155,10 @@ def open_context(
     on_event: Callable[[Event], None] | None = None,
     memory: Memory | None = None,
 ) -> Context:
-    """A context for one session with these tools, and with `engineer` or the one that the record names. Without `memory` it
-    neither reads nor writes lessons."""
+    """Returns a context for a session, with `engineer` or the one that the record's settings name.
+
+    Without `memory` it neither reads nor writes lessons.
+    """
     settings = record.settings.model_copy(update={"target": tools.device().target})
 
     def tell(event: Event) -> None:
@@ -190,7 +204,7 @@ def _from_file(home: Workspace, path: Path, example_inputs: Any) -> tuple[bytes,
 
 
 def _stem(text: str) -> str:
-    """A file's stem as a name for files and sessions."""
+    """Returns a file's stem with only ASCII letters, digits, - and _, for names of files and sessions."""
     kept = "".join(letter if letter.isascii() and (letter.isalnum() or letter in "_-") else "_" for letter in text)
     return (kept.lstrip("_-") or "reference")[:56]
 
@@ -207,22 +221,22 @@ def _from_module(module: Any, example_inputs: Any) -> tuple[bytes, str]:
         kwargs = example_inputs
     else:
         args = tuple(example_inputs) if isinstance(example_inputs, tuple | list) else (example_inputs,)
-    homes = [found for part in module.modules() if (found := _module_to_pickle(type(part)))]
+    modules = [found for part in module.modules() if (found := _module_to_pickle(type(part)))]
     try:
-        for found in homes:
+        for found in modules:
             cloudpickle.register_pickle_by_value(found)
         data: bytes = cloudpickle.dumps({"module": module, "args": args, "kwargs": kwargs})
     except Exception as error:
         text = f"{type(module).__name__} and its example inputs cannot be stored ({error}): give a reference file"
         raise BadInput(text) from error
     finally:
-        for found in dict.fromkeys(homes):
+        for found in dict.fromkeys(modules):
             cloudpickle.unregister_pickle_by_value(found)
     return data, _source_of(module)
 
 
 def _module_to_pickle(kind: type) -> ModuleType | None:
-    """The module that defines `kind` when a worker in another folder could not import it."""
+    """Returns the module that defines `kind` if a worker in another folder could not import it, else None."""
     found = sys.modules.get(kind.__module__)
     file = getattr(found, "__file__", None)
     if found is None or file is None or kind.__module__ == "__main__":
@@ -232,7 +246,7 @@ def _module_to_pickle(kind: type) -> ModuleType | None:
 
 
 def _source_of(module: Any) -> str:
-    """Readable text for people and chat models: the class's source where Python has it, and the module's structure."""
+    """Returns text for people and chat models: the class's source if Python has it, and the module's structure."""
     try:
         text = inspect.getsource(type(module))
     except (OSError, TypeError):

@@ -1,7 +1,9 @@
-"""What happens around every node: its context, its turn, events, money, time, and waiting for a reply.
+"""Wraps every node: provides its context, emits events, counts time and usage, and interrupts the run where it has to wait.
 
-`sessions/session.py` hands a context in; a run that was started without one borrows its own (`graph/borrowed_context.py`).
-Holds no rule, no wiring.
+Runs of `sessions/session.py` carry a context; a run without one borrows it. A node that raises `Pending` is interrupted and
+runs again from its start when the session is resumed.
+
+Where to look next: `graph/borrowed_context.py` (runs without a context), `graph/approval.py` (interrupts), `graph/events.py`.
 """
 
 from __future__ import annotations
@@ -27,20 +29,20 @@ from stitchcuda.store.session_snapshot import with_tuples
 
 
 class NodeFunction(Protocol):
-    """A node as LangGraph wants it; it goes by the parameter's name."""
+    """The signature of a node; LangGraph looks for a parameter named `runtime`."""
 
     def __call__(self, state: State, runtime: Runtime[RunContext]) -> State: ...
 
 
 @dataclass
 class RunContext:
-    """The run's context as LangGraph carries it; empty where the graph makes its own."""
+    """The context as LangGraph carries it through a run; None where the graph makes its own."""
 
     context: Annotated[Any, SkipJsonSchema()] = None
 
 
 def node(name: str, act: Callable[[State, Context], State], *, build: Callable[[Any], Any]) -> NodeFunction:
-    """`act` as a LangGraph node. `build` makes the whole graph over a saver, for what is mirrored."""
+    """Returns `act` as a LangGraph node. `build` makes the whole graph over a saver (`graph/checkpoint_mirror.py`)."""
 
     def run(state: State, runtime: Runtime[RunContext]) -> State:
         state = with_tuples(state)
@@ -65,7 +67,7 @@ def node(name: str, act: Callable[[State, Context], State], *, build: Callable[[
 
 
 def check_input(given: Any) -> Any:
-    """The graph's input as it was given. Raises BadInput for a key that the graph does not have."""
+    """Returns the graph's input unchanged. Raises BadInput for a key that the graph does not have."""
     try:
         check_keys(given)
     except StitchError as error:
@@ -74,7 +76,7 @@ def check_input(given: Any) -> Any:
 
 
 def _run_node(name: str, act: Callable[[State, Context], State], state: State, context: Context) -> State:
-    """The node itself, announced, timed and paid for."""
+    """Runs the node with events before and after it, and adds time and calls to the usage."""
     work = state.get("work")
     facts = {"node": name, "task": work.task.title if work else None}
     context.emit("node", phase="start", **facts)
@@ -84,7 +86,7 @@ def _run_node(name: str, act: Callable[[State, Context], State], state: State, c
     try:
         update = act(state, context)
     except Pending as pending:
-        # The node reruns from its start on resume and asks the engineer again: an answer to the interrupt itself is none.
+        # On resume the node runs again from its start and finds the reply by itself.
         wait(context.workspace.store, context.name, waiting_for(pending, context.workspace.root))
     seconds = time.monotonic() - started
     on_gpu = context.settings.target == "cuda" and name in _ON_GPU
@@ -94,14 +96,14 @@ def _run_node(name: str, act: Callable[[State, Context], State], state: State, c
 
 
 def _as_runtime_error(error: StitchError) -> StitchError:
-    """The same error as a RuntimeError too: a LangGraph server tells what Python's own errors say, of others the name alone."""
+    """Returns the error as a RuntimeError too: a LangGraph server shows the messages of Python's own errors only."""
     kind = type(error)
     both: type[StitchError] = type(kind.__name__, (kind, RuntimeError), {"__module__": kind.__module__})
     return both(str(error))
 
 
 def waiting_for(pending: Pending, root: Path) -> dict[str, str]:
-    """What a parked session waits for, as its checkpoint keeps it: a path inside the workspace is relative to it."""
+    """Returns what a parked session waits for, for its checkpoint; a path inside the workspace is made relative to it."""
     path = pending.request if isinstance(pending, ReplyPending) else ""
     inside = bool(path) and Path(path).is_relative_to(root)
     return {"waiting_for": str(pending)} if not inside else {"request": str(Path(path).relative_to(root))}

@@ -1,9 +1,11 @@
-"""The baseline node: runs the reference once and writes the program that every stitch starts from.
+"""The baseline node: runs the reference, captures its graph and regions, and writes the first program.
 
-It captures the operator graph, cuts it into regions, and sets times and the speed-of-light floor beside it. The first program
-is the reference printed as plain PyTorch; it is checked like any other, so a fault in capture or printing shows here and is not
-blamed on a kernel. On another device than before, the best program so far is verified again. Plans nothing: see
-`nodes/planner.py`.
+It records eager time, predicted time and the speed-of-light floor. The first program is the captured graph printed as plain
+PyTorch. It is checked like any other: if it is wrong, capture or printing is at fault, and the reference is taken as one opaque
+region. On another device than before, the best program so far is verified again. Plans nothing.
+
+Where to look next: `compiler/capture/capture.py`, `compiler/regions/partition.py`, `compiler/printing/program.py`,
+`nodes/planner.py` (the next node).
 """
 
 from __future__ import annotations
@@ -79,13 +81,13 @@ def baseline(state: State, context: Context) -> State:
 
 
 def _first_program(context: Context, graph: OpGraph) -> Digest:
-    """The reference as a program with nothing stitched yet."""
+    """Returns the captured graph as a program without kernels of our own."""
     name = Path(context.record.reference_name).stem
     precision = context.settings.precision
     return context.save_program(write_program(graph, reference=context.source(), name=name, precision=precision))
 
 
 def _fault(context: Context, program: Digest) -> str:
-    """Why the first program is not the reference; "" when it is."""
+    """Returns why the first program does not compute what the reference computes; "" if it does."""
     check = context.tools.check(context.program_folder(program), 1)
     return "" if check.ok else "; ".join(check.reasons) or "the check failed"

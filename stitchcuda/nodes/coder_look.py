@@ -1,7 +1,9 @@
-"""What a coder may look at before it writes: the compiler's word on its files, profiles, documentation.
+"""Answers a coder's looks before it writes: compiles its files, shows profiles, searches documentation.
 
-Each answer is a text of its own, in the same words on every machine; what the tools find is never a verdict and is not recorded
-with the attempt. The engineer bounds how often it looks.
+Results are text only: they are no verdict and do not become part of the attempt's evidence. How often a coder may look is
+limited in `engineers/prompt.py` (LOOKS).
+
+Where to look next: `engineers/chat_engineer.py` (carries out looks), `nodes/documentation.py` (searches).
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from stitchcuda.state import Attempt, Evidence, ProfileResult, State
 
 
 class ProgramLook:
-    """Implements `engineers.Look` for one task: the program as it stands and the last attempt at the task."""
+    """Implements `engineers.Look` for one task, with profiles of the best program and of the last attempt at the task."""
 
     def __init__(self, context: Context, state: State, last: Attempt | None) -> None:
         self._context, self._state, self._last = context, state, last
@@ -28,14 +30,14 @@ class ProgramLook:
         if self._last is not None:
             evidence = self._context.load(Evidence, self._last.evidence)
             shown += [("your last draft", evidence.system), ("your last draft", evidence.kernels)]
-        lines = [f"{what}, by {found.source}: {line}" for what, found in shown if found for line in _about(found, kernel)]
+        lines = [f"{what}, by {found.source}: {line}" for what, found in shown if found for line in _lines_about(found, kernel)]
         return "\n".join(lines) or f"No profile names {kernel!r}."
 
     def docs(self, query: str) -> str:
         return search_for_coder(query, self._context.settings.model)
 
 
-def _about(found: ProfileResult, kernel: str) -> list[str]:
+def _lines_about(found: ProfileResult, kernel: str) -> list[str]:
     if found.skipped:
         return [f"not looked at: {found.skipped}"]
     lines = [found.bottleneck, *found.lines]

@@ -1,7 +1,10 @@
-"""Lessons between sessions: one is written when a task is left, and those that fit are looked up before a plan and a draft.
+"""Writes a lesson when a session leaves a task, and looks up lessons of other sessions before a plan and a draft.
 
-What was looked up is stored and its digest kept in the state: a step that runs again sees the same lessons, whatever other
-sessions have learnt since. A memory that cannot be used costs a session its lessons and nothing else, and that is noted.
+What was looked up is stored by digest in the state, so a step that runs again sees the same lessons, whatever other sessions
+have added since. Up to FOR_A_PLAN or FOR_A_DRAFT lessons are shown. If the memory cannot be used, that is noted and the session
+goes on without lessons.
+
+Where to look next: `memory/__init__.py` (the memory), `memory/similarity.py` (which lessons fit), `nodes/advance.py` (when).
 """
 
 from __future__ import annotations
@@ -20,16 +23,16 @@ FOR_A_DRAFT = 5
 
 
 def remember_lesson(state: State, context: Context, task: Task) -> tuple[str, ...]:
-    """Keeps the lesson of a task that is left, by the attempt that settled it; the notes with what went wrong, if anything.
+    """Stores the lesson of a task that is left, from its kept attempt, else its last one; returns the notes.
 
-    A replay keeps none: its replies were given before, so what comes of them is no new evidence.
+    A replay stores none: it repeats recorded replies, so its results are no new evidence.
     """
     notes = state.get("notes", ())
-    tried = [attempt for attempt in attempts_at(context.history(state), task) if not attempt.beside]
+    attempts = [attempt for attempt in attempts_at(context.history(state), task) if not attempt.beside]
     baseline = state["baseline"]
-    if context.memory is None or context.engineers.recorded or not tried or baseline is None:
+    if context.memory is None or context.engineers.recorded or not attempts or baseline is None:
         return notes
-    settled = next((attempt for attempt in reversed(tried) if attempt.kept), tried[-1])
+    settled = next((attempt for attempt in reversed(attempts) if attempt.kept), attempts[-1])
     lesson = make_lesson(
         context.name, task, settled, context.load(Evidence, settled.evidence), context.load(Review, settled.review),
         regions=context.regions(baseline.regions), baseline=baseline, settings=context.settings,
@@ -42,7 +45,7 @@ def remember_lesson(state: State, context: Context, task: Task) -> tuple[str, ..
 
 
 def lessons_for_plan(state: State, context: Context) -> Digest | None:
-    """Lessons for any of the program's regions, and for its host side."""
+    """Returns the digest of lessons for any of the program's regions and its host side; None if there are none."""
     baseline = state["baseline"]
     assert baseline is not None
     regions = [region for region in context.regions(baseline.regions) if region.kind != "view"]
@@ -50,7 +53,7 @@ def lessons_for_plan(state: State, context: Context) -> Digest | None:
 
 
 def lessons_for_task(state: State, context: Context, task: Task) -> Digest | None:
-    """Lessons for what one task is about."""
+    """Returns the digest of lessons for the situation of one task; None if there are none."""
     baseline = state["baseline"]
     assert baseline is not None
     regions = context.regions(baseline.regions)

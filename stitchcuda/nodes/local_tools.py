@@ -1,6 +1,9 @@
-"""The tools on this machine, bound to one session's reference: what the tool nodes call.
+"""Runs the tools of this machine (nvcc, judge, profilers) for one session's reference: what the tool nodes call.
 
-The judge starts on first use and lives until `close`; device facts are asked for once. It adds no judgement of its own.
+The judge is started on first use and runs until `close`; device facts are measured once. It only forwards calls, and adds the
+reasons of the session's policy to a final check.
+
+Where to look next: `verify/client.py` (the judge), `tools/build/nvcc.py`, `tools/profile/profiling.py`.
 """
 
 from __future__ import annotations

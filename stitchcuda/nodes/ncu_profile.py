@@ -1,6 +1,8 @@
-"""The ncu_profile node: hardware counters of the kernels that take the time. Where they cannot be read, the record says why.
+"""The ncu_profile node: reads hardware counters of the kernels that take most time, or records why it cannot.
 
-Where to look next: `nodes/nsys_profile.py` (which kernels those are), `tools/profile/profiling.py`.
+The whole profile is stored in the workspace, a few lines of it in the state.
+
+Where to look next: `nodes/nsys_profile.py` (which kernels those are), `tools/profile/ncu.py` (how they are read).
 """
 
 from __future__ import annotations

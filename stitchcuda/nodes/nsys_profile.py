@@ -1,6 +1,8 @@
-"""The nsys_profile node: where the whole program's time goes. What looked, and why nothing better, is in the record.
+"""The nsys_profile node: records where the whole program's time goes, by which profiler, and why not by a better one.
 
-The whole profile goes into the workspace, a few lines of it into the state. Where to look next: `tools/profile/profiling.py`.
+The whole profile is stored in the workspace, a few lines of it in the state.
+
+Where to look next: `tools/profile/nsys.py` (how it is measured), `nodes/ncu_profile.py` (the next node).
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""The nvcc_build node: compiles the step's drafts, all at once. What a failed build means is the verifier's to say.
+"""The nvcc_build node: compiles the step's drafts, all at once, and drops those that do the same as another.
 
-Drafts that do the same as another one, by the fingerprint of their sources without comments, are not judged twice: a
-candidate is dropped, and what is known of an earlier attempt from the same program is taken over.
+Two drafts do the same if their sources without comments have the same fingerprint (`BuildResult.code`). Of equal candidates the
+first stays; a draft equal to an earlier attempt from the same program takes over its evidence. No route is decided here.
+
+Where to look next: `tools/build/nvcc.py` (builds), `nodes/pick_candidate.py` (which candidate goes on), `nodes/check.py`.
 """
 
 from __future__ import annotations
@@ -40,16 +42,16 @@ def nvcc_build(state: State, context: Context) -> State:
 
 
 def _build(works: list[Work], context: Context) -> list[Work]:
-    """All of them built; what the ledger knew of one stays."""
+    """Returns the works with build results; those from the ledger keep theirs."""
     todo = [work for work in works if not work.build]
     folders = [context.program_folder(work.program) for work in todo if work.program]
-    made = context.tools.build_many(folders) if len(todo) > 1 else [context.tools.build(folder) for folder in folders]
-    found = dict(zip((work.id for work in todo), made, strict=True))
+    results = context.tools.build_many(folders) if len(todo) > 1 else [context.tools.build(folder) for folder in folders]
+    found = dict(zip((work.id for work in todo), results, strict=True))
     return [work.model_copy(update={"build": found[work.id]}) if work.id in found else work for work in works]
 
 
 def _drop_twins(works: Iterable[Work]) -> tuple[list[Work], list[tuple[Work, Work]]]:
-    """The works without those that do the same as one before them, and these with that one."""
+    """Returns the works that differ from all before them, and pairs of a dropped work and the one it equals."""
     first: dict[str, Work] = {}
     different, twins = [], []
     for work in works:
@@ -64,7 +66,7 @@ def _drop_twins(works: Iterable[Work]) -> tuple[list[Work], list[tuple[Work, Wor
 
 
 def _with_earlier_evidence(work: Work, state: State, context: Context) -> Work:
-    """With what is known of an earlier attempt at the task that started from the same program and does the same."""
+    """Returns the work with the evidence of an earlier attempt at the task, if one from the same program does the same."""
     code = _code(work.build)
     earlier = [
         attempt for attempt in attempts_at(context.history(state), work.task)

@@ -1,7 +1,9 @@
-"""The tools where the session's device is not: what needs it waits for it, everything else goes on.
+"""Stands in for the tools on a machine without the session's device: raises `DevicePending` for whatever needs it.
 
-So replies can be read and the next requests written on a laptop, and a machine with the GPU is needed only to build, check and
-time. Where to look next: `nodes/local_tools.py` (the tools where the device is).
+So a laptop can read replies and write the next requests, and only building, checking and timing need the machine with the GPU.
+Compiling for a coder's look works here.
+
+Where to look next: `nodes/local_tools.py` (the tools on the device's machine), `sessions/running.py` (chooses).
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ NOT_THERE = "(By the compiler of another machine than the one that runs programs
 
 
 class RemoteTools:
-    """Implements `SessionTools` (`nodes/context.py`): facts of the device as the baseline has them, and the compiler here."""
+    """Implements `SessionTools` (`nodes/context.py`) with the device facts of the baseline and this machine's compiler."""
 
     def __init__(self, facts: DeviceFacts, cache: Path) -> None:
         self._facts, self._cache = facts, cache

@@ -1,6 +1,8 @@
-"""The report node: verifies the best program once more on fresh seeds, writes it out, and sums the session up in Markdown.
+"""The report node: verifies the best program on fresh seeds, writes it to `program/`, and writes `report.md`.
 
-Figures state their tier; what nothing timed is called a prediction. It never changes the record.
+On a GPU the reference's other baselines (CUDA graph, torch.compile) are timed too. The ledger is not changed.
+
+Where to look next: `nodes/final_check.py` (the verification), `nodes/report_text.py` (the text).
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ def report(state: State, context: Context) -> State:
     assert program is not None
     materialise(context.workspace.store, program, context.folder / "program")
     final = after.get("final")
-    if final and final.timing:             # where there is a clock, the others are held against it too
+    if final and final.timing:             # on a GPU
         context.emit("step", text="timing eager, a CUDA graph and torch.compile, which compiles for minutes the first time")
         update["baselines"] = context.save(context.tools.baselines())
     write_atomically(context.folder / "report.md", report_markdown(state | update, context, history).encode())

@@ -1,7 +1,8 @@
-"""What a session came to: labelled sentences for every report, and its own report.md. Pure text from records.
+"""Writes a session's results as labelled sentences (for every kind of report) and as `report.md`.
 
-Every figure states its tier; what nothing timed is called a prediction. Who else tells these sentences: `nodes/report_text.py`
-(the command line) and `report/report_facts.py` (the page).
+Every figure states its tier; a time that was not measured is called a prediction. Pure text from records.
+
+Where to look next: `cli/summary.py` (the same sentences on the command line), `report/report_facts.py` (on the page).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from stitchcuda.verify.reference.baselines import BaselineTimes
 if TYPE_CHECKING:
     from stitchcuda.nodes.context import Context
 
-RESTS_ON = {
+RESTS_ON = {                               # tier → what figures of that tier rest on
     "measured": "measured on a GPU, with hardware counters",
     "timed": "timed on a GPU",
     "simulated": "kernels ran on the CPU simulator; every time here is a prediction",
@@ -30,16 +31,17 @@ RESTS_ON = {
 
 
 def report_markdown(state: State, context: Context, history: tuple[Attempt, ...]) -> str:
+    """Returns the text of `report.md`: facts, attempts, baselines, profiles, notes."""
     baseline, final = state["baseline"], state.get("final")
     assert baseline is not None
     tier, timing = (final.tier, final.timing) if final else (None, None)
     predicted = predict_program(context.workspace.store, state, history)
-    told = session_facts(state, context.settings, history, tier, timing, predicted)
+    labelled = session_facts(state, context.settings, history, tier, timing, predicted)
     lines = [
         f"# {context.name}",
         "",
         f"- reference: {context.record.reference_name}",
-        *(f"- {label}: {text}" for label, text in told),
+        *(f"- {label}: {text}" for label, text in labelled),
         f"- ended: {state.get('stop_reason')}",
         "",
         *_attempts(context, history),
@@ -72,7 +74,7 @@ def session_facts(
     timing: TimingResult | None,
     predicted: Prediction | None,
 ) -> list[tuple[str, str]]:
-    """What a session came to, or stands at: a label and a text each. `tier`, `timing` and `predicted` are of its program."""
+    """Returns (label, text) pairs on a session's results so far. `tier`, `timing` and `predicted` are of its best program."""
     baseline, final = state.get("baseline"), state.get("final")
     kept, finished = len(state.get("tasks_kept", ())), len(state.get("tasks_done", ()))
     return [
@@ -90,7 +92,7 @@ def session_facts(
 
 
 def verdict_grounds(final: Evidence, check: CheckResult, precision: str) -> str:
-    """What the verdict on the final program rests on."""
+    """Returns what the verdict on the final program rests on: seeds, worst error, precision, share of own kernels, tier."""
     worst = max(check.outputs, key=lambda output: output.max_error / (output.max_bound or 1.0), default=None)
     error = f", worst error {worst.max_error:.2g} of {worst.max_bound:.2g} allowed" if worst else ""
     return (
@@ -100,14 +102,14 @@ def verdict_grounds(final: Evidence, check: CheckResult, precision: str) -> str:
 
 
 def speedup_interval(timing: TimingResult | None) -> str:
-    """Of the speed-up; "" where it is not known."""
+    """Returns the 95 % interval of the speed-up; "" where it is unknown."""
     if timing is None or not timing.ratio_low or not timing.ratio_high:
         return ""
     return f"95 % interval {timing.ratio_low:.2f}× to {timing.ratio_high:.2f}×"
 
 
 def gain_over_start(timing: TimingResult) -> str:
-    """What a chat model gained over the program that it went on from, timed side by side."""
+    """Returns what a chat model gained over the built-in engineer's program, timed side by side."""
     gain = timing.previous_ms / timing.program_ms if timing.program_ms else 0.0
     interval = f"95 % interval {timing.saving_low_ms:.4f} to {timing.saving_high_ms:.4f}"
     return (
@@ -117,7 +119,7 @@ def gain_over_start(timing: TimingResult) -> str:
 
 
 def describe_spending(usage: Usage, history: Sequence[Attempt]) -> str:
-    """Calls, tokens and money of chat models, and what each of their accepted tasks has cost."""
+    """Returns calls, tokens and money of chat models, and the cost of each of their accepted tasks."""
     writers = {attempt.engineer for attempt in history if attempt.engineer not in ("", "builtin")}
     accepted = len({attempt.task for attempt in history if attempt.kept and attempt.engineer in writers})
     text = f"{counted(usage.calls, 'call')}, {usage.input_tokens:,} tokens read and {usage.output_tokens:,} written"
@@ -127,12 +129,12 @@ def describe_spending(usage: Usage, history: Sequence[Attempt]) -> str:
     else:
         text += f", ${usage.usd:.2f}"
         each = f"${usage.usd / accepted:.2f}" if accepted else ""
-    told = f"{each} for each of {counted(accepted, 'accepted task')}" if each else "none of their tasks was accepted"
-    return f"{text}: {told}"
+    per_task = f"{each} for each of {counted(accepted, 'accepted task')}" if each else "none of their tasks was accepted"
+    return f"{text}: {per_task}"
 
 
 def _profiles(context: Context, baseline: Baseline, final: Evidence | None, history: tuple[Attempt, ...]) -> list[str]:
-    """Where the time goes before and after, what the counters and compute-sanitizer say, and who did not look and why."""
+    """Returns the section on profiles of reference and program, compute-sanitizer's findings, and what did not run and why."""
     shown = [("reference", baseline.system)]
     lines = []
     if final:
@@ -150,20 +152,20 @@ def _profiles(context: Context, baseline: Baseline, final: Evidence | None, hist
         lines += [f"- programs: {entry}" for entry in skipped]
     found = final.sanitizer if final else None
     if found is not None:
-        told = [
+        findings = [
             *(f"found by {entry}" for entry in (*found.errors, *found.warnings)),
             *(f"note on {entry}" for entry in found.notes),
             *(f"skipped: {entry}" for entry in found.skipped),
         ]  # fmt: skip
         clean = f"- compute-sanitizer ({', '.join(found.tools)}): nothing wrong" if found.clean else "- compute-sanitizer:"
-        lines += [clean, *(f"  - {entry}" for entry in told)]
+        lines += [clean, *(f"  - {entry}" for entry in findings)]
     return ["## Where the time goes", "", *lines, ""] if lines else []
 
 
 def _times(
     state: State, history: Sequence[Attempt], tier: Tier | None, timing: TimingResult | None, predicted: Prediction | None
 ) -> list[tuple[str, str]]:
-    """The time of a call before and after: timed, or by the cost model and called a prediction."""
+    """Returns the facts on a call's time before and after: timed, else a prediction by the cost model."""
     baseline = state.get("baseline")
     if timing and tier in ("measured", "timed"):
         times = f"{timing.reference_ms:.4f} ms → {timing.program_ms:.4f} ms ({tier}, {timing.clock})"
@@ -183,12 +185,12 @@ def _ceilings(baseline: Baseline) -> str:
 
 
 def _work(check: CheckResult) -> str:
-    """What shares are shares of."""
+    """Returns what the shares of kernels are shares of: device time, or bytes on the simulator."""
     return "device time" if check.tier in ("measured", "timed") else "bytes"
 
 
 def _cost(usage: Usage, history: Sequence[Attempt]) -> str:
-    """Calls and money of chat models, and the time on this machine."""
+    """Returns calls and money of chat models, and the time spent."""
     money = describe_spending(usage, history) if usage.calls else "no chat model was asked"
     gpu = f", {usage.gpu_s:.0f} s on the GPU" if usage.gpu_s else ""
     return f"{money}; {usage.wall_s / 60:.1f} minutes{gpu}"

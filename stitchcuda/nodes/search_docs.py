@@ -1,7 +1,9 @@
 """The search_docs node: opens the next attempt, and looks up documentation and lessons of earlier sessions for it.
 
-What is asked for comes from the task, from the last draft's error and from what its review says. It runs before each draft.
-Where to look next: `nodes/documentation.py` (queries, citations), `stitchcuda/rag/` (the index).
+It runs before each draft. Queries are made from the task, the last draft's error and its review. At the end of the plan there
+is no attempt to open, and the verifier runs next.
+
+Where to look next: `nodes/documentation.py` (queries, citations), `nodes/lessons.py` (lessons), `rag/lookup.py` (the search).
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from stitchcuda.state import Evidence, Review, State
 
 
 def search_docs(state: State, context: Context) -> State:
-    work = state.get("work")               # the verifier has opened the next draft of the same task
+    work = state.get("work")               # open already if the same task is tried again
     task = work.task if work else None if state.get("halt") else current_task(state, context)
     if task is None:
         return {"work": None}

@@ -1,8 +1,12 @@
-"""The verifier node: reads the evidence with the engineer, lets the rules decide, and writes the attempt into the ledger.
+"""The verifier node: has the engineer review the evidence, lets the rules decide the route, and writes the attempt to the
+ledger.
 
-Ledger first, then the checkpoint: a rerun of this node after a crash finds its attempt and takes the recorded verdict. A step's
-other candidates go into the ledger before the one that it goes on with, without a review of their own. The node runs no tool.
-The rules are `graph/routes.py`, handed in when the graph is wired; when a session moves on is in `nodes/advance.py`.
+The ledger is written before the checkpoint, so that this node, when it runs again after a crash, finds its attempt and uses the
+recorded verdict. A step's other candidates are written first, without a review. Without a usable review the tools' error stands
+in for it. No tool runs here.
+
+Where to look next: `graph/routes.py` (the rules), `nodes/advance.py` (takes the route), `nodes/attempt_figures.py` (tier,
+error).
 """
 
 from __future__ import annotations
@@ -21,8 +25,8 @@ from stitchcuda.nodes.error_fingerprint import fingerprint
 from stitchcuda.nodes.route_request import AttemptStanding, RouteVerdict, Rules
 from stitchcuda.state import Attempt, Evidence, Review, State, Work
 
-RECENT = 4
-NOTE = 300  # characters of a coder's own words
+RECENT = 4  # attempts that the state holds as `recent`
+NOTE = 300  # the most characters of a coder's note in the ledger
 NO_PRICE = (
     "the model's price is not known: --budget-usd cannot end this session; --max-attempts, --max-tokens and --max-minutes can, "
     "or name its price in a file (STITCHCUDA_PRICES, docs/models.md)"
@@ -30,7 +34,7 @@ NO_PRICE = (
 
 
 def verifier_by(rules: Rules) -> Callable[[State, Context], State]:
-    """The verifier that decides by `rules`."""
+    """Returns the verifier node that decides by `rules`."""
 
     def verifier(state: State, context: Context) -> State:
         work = state.get("work")
@@ -44,7 +48,7 @@ def verifier_by(rules: Rules) -> Callable[[State, Context], State]:
 
 
 def _nothing_written(rules: Rules, state: State, context: Context, work: Work) -> State:
-    """No candidate of the step has a program: the session goes on with the next task, asks anew, or ends."""
+    """Handles a step without any draft: the session ends (budget), tries the task again, or goes on with the next one."""
     who = work.engineer or context.engineer(state).name
     what = f"{work.task.id} ({work.task.title})"
     if work.unpaid:
@@ -95,8 +99,7 @@ def _record_attempts(rules: Rules, state: State, context: Context, work: Work) -
 def _make_attempt(
     rules: Rules, state: State, context: Context, work: Work, known: Attempt | None
 ) -> tuple[Attempt, int, str | None, tuple[str, ...]]:
-    """The attempt's record, the predictions missed so far, why the session must end, and the notes. A record that the ledger
-    holds already is used as it is."""
+    """Returns the attempt's record (the ledger's if it is there), missed predictions, why the session must end, and notes."""
     evidence = evidence_of(work)
     error = _error(evidence, work, context)
     history = context.history(state)
@@ -120,12 +123,12 @@ def _make_attempt(
     if known:
         return known, verdict.missed, state.get("halt"), notes
     keep = rules.keep(evidence, timed_here=context.settings.target == "cuda")
-    review, halt, said = _review(state, context, work, evidence, first_line(error))
-    if said:
-        notes = context.note({"notes": notes}, said)
+    review, halt, note = _review(state, context, work, evidence, first_line(error))
+    if note:
+        notes = context.note({"notes": notes}, note)
     disposed = _with_reason(review.model_copy(update={"route": verdict.route}), review, verdict)
     reason = verdict.reason if keep.kept or not standing.correct else f"{verdict.reason}; not kept: {keep.reason}"
-    attempt = _attempt_record(state, context, work, evidence).model_copy(
+    attempt = _attempt(state, context, work, evidence).model_copy(
         update={"review": context.save(disposed), "kept": keep.kept, "route": verdict.route, "route_reason": reason}
     )
     return attempt, verdict.missed, halt, notes
@@ -134,7 +137,7 @@ def _make_attempt(
 def _review(
     state: State, context: Context, work: Work, evidence: Evidence, error: str
 ) -> tuple[Review, str | None, str]:
-    """The engineer's review; where it cannot be had the tools' own words, why the session must end, and what to note."""
+    """Returns the engineer's review (without one, the tools' error), why the session must end, and a note."""
     assert work.program is not None
     if spent := context.out_of_attempts(state):
         return _review_without_engineer(error), f"budget: {spent}", ""
@@ -156,18 +159,18 @@ def _review_without_engineer(error: str) -> Review:
 
 
 def _record_beside(state: State, context: Context, work: Work) -> Attempt:
-    """The record of a candidate that the step did not go on with."""
+    """Returns the record of a candidate that the step did not go on with."""
     evidence = evidence_of(work)
     error = first_line(_error(evidence, work, context))
     review = Review(bottleneck=error, suggestion="", route="code")
     reason = f"candidate {work.candidate + 1} of {work.of}: another one was better"
-    return _attempt_record(state, context, work, evidence).model_copy(
+    return _attempt(state, context, work, evidence).model_copy(
         update={"review": context.save(review), "kept": False, "route": "code", "route_reason": reason, "beside": True}
     )
 
 
-def _attempt_record(state: State, context: Context, work: Work, evidence: Evidence) -> Attempt:
-    """What is known of an attempt before anybody has decided anything."""
+def _attempt(state: State, context: Context, work: Work, evidence: Evidence) -> Attempt:
+    """Returns the attempt's record before review and route are decided."""
     assert work.program is not None
     error = _error(evidence, work, context)
     timing, check = evidence.timing, evidence.check
@@ -207,8 +210,8 @@ def _error(evidence: Evidence, work: Work, context: Context) -> str:
 
 
 def _with_reason(disposed: Review, proposed: Review, verdict: RouteVerdict) -> Review:
-    """The engineer's review with the route that was taken, and a word where that is not the one it proposed."""
+    """Returns the review with the decided route; if the engineer proposed another one, a citation says why it was not taken."""
     if proposed.route == verdict.route:
         return disposed
-    heard = f"proposed {proposed.route}, but: {verdict.reason}"
-    return disposed.model_copy(update={"citations": (*disposed.citations, heard)})
+    overruled = f"proposed {proposed.route}, but: {verdict.reason}"
+    return disposed.model_copy(update={"citations": (*disposed.citations, overruled)})
