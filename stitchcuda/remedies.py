@@ -1,6 +1,8 @@
 """Writes the `pip install` commands that error messages name, for the Python that runs StitchCUDA.
 
 StitchCUDA is on no package index, so for one of its extras the command lists that extra's packages, from its metadata.
+
+Where to look next: `tools/doctor/doctor.py` (what is missing on this machine).
 """
 
 from __future__ import annotations

@@ -404,10 +404,8 @@ def lineage(head: str | None, known: Mapping[str, Attempt]) -> tuple[Attempt, ..
 
 
 def merge_drafts(before: tuple[Work, ...], more: tuple[Work, ...] | None) -> tuple[Work, ...]:
-    """Merges drafts as the candidates' nodes return them: each id once, ordered by candidate; None clears them.
-
-    Elements may be dicts where a checkpoint was not read back typed.
-    """
+    """Merges drafts as the candidates' nodes return them: each id once, ordered by candidate; None clears them. Elements may be
+    dicts where a checkpoint was not read back typed."""
     if more is None:
         return ()
     works = (work if isinstance(work, Work) else Work.model_validate(work) for work in (*before, *more))

@@ -45,15 +45,12 @@ class Look(Protocol):
 
     def compile(self, files: Files) -> str:
         """Compiles the program with these files; returns the errors, or registers and shared memory of each kernel."""
-        ...
 
     def profile(self, kernel: str) -> str:
         """Lines of the profiles of the program and of the last draft that contain `kernel`, in any case."""
-        ...
 
     def docs(self, query: str) -> str:
         """Searches the documentation of CUDA, cuBLASLt and cuDNN for a name or words."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -88,11 +85,9 @@ class Draft:
 
 
 class Engineer(Protocol):
-    """Planner, coder and verifier in one object. `write` may be called by several threads at once.
-
-    Calls are synchronous. They may raise `StitchError`, `ReplyPending` (a mailbox has no reply yet), `OutOfBudget` (the call
-    was not made) and `Unusable` (the reply could not be used).
-    """
+    """Planner, coder and verifier in one object. `write` may be called by several threads at once. Calls are synchronous. They
+    may raise `StitchError`, `ReplyPending` (a mailbox has no reply yet), `OutOfBudget` (the call was not made) and `Unusable`
+    (the reply could not be used)."""
 
     name: str
     reads_docs: bool                     # whether documentation is searched before its plans, drafts and reviews

@@ -39,10 +39,8 @@ def describe_attempt(attempt: Attempt) -> str:
 
 
 def describe_history(earlier: Sequence[tuple[Attempt, Review]]) -> str:
-    """Returns the attempts at a task as lines: correct ones by time, then outcomes, the last four with their reviews.
-
-    `earlier` is oldest first; "" for none.
-    """
+    """Returns the attempts at a task as lines: correct ones by time, then outcomes, the last four with their reviews. `earlier`
+    is oldest first; "" for none."""
     if not earlier:
         return ""
     lines = []

@@ -53,9 +53,7 @@ class Budget:
     @contextmanager
     def admit(self, price: Price | None, input_tokens: int, role: Role) -> Iterator[int | None]:
         """Reserves what a call may cost while it runs, and yields the most tokens that its answer may have (None: no limit).
-
-        Raises `OutOfBudget` before the call where its worst case does not fit.
-        """
+        Raises `OutOfBudget` before the call where its worst case does not fit."""
         with self._guard:
             limit, usd, tokens = self._allow(price, input_tokens, role)
             self._reserved_usd += usd

@@ -44,10 +44,8 @@ class BuiltinEngineer:
     reads_profiles = False
 
     def plan(self, brief: Brief) -> Plan:
-        """Plans CUDA graph replay, then regions by predicted saving; no tasks for a program that could not be captured.
-
-        Replay comes first: while the host is the bottleneck, a kernel that saves device time shows no saving at all.
-        """
+        """Plans CUDA graph replay, then regions by predicted saving; no tasks for a program that could not be captured. Replay
+        comes first: while the host is the bottleneck, a kernel that saves device time shows no saving at all."""
         version = len(brief.plans) + 1
         if brief.graph.opaque:
             text = (
@@ -112,10 +110,8 @@ class BuiltinEngineer:
 
 
 def _region_tasks(brief: Brief, predict: Predict) -> tuple[list[Task], list[str]]:
-    """Returns tasks for the regions that are worth a kernel, best first, and sentences on what was left out.
-
-    A task's saving is predicted with the kernels of the tasks before it in place.
-    """
+    """Returns tasks for the regions that are worth a kernel, best first, and sentences on what was left out. A task's saving is
+    predicted with the kernels of the tasks before it in place."""
     device, graph = brief.baseline.device, brief.graph
     open_regions = [region for region in brief.regions if region.kind == "fusible" and region.id not in brief.kept]
     owned = sum(region.eager_bytes for region in brief.regions if region.kind == "fusible")
@@ -213,7 +209,6 @@ def _count_tried(brief: Brief, region: Region) -> int:
 
 
 def _variant_count(brief: Brief, region: Region) -> int:
-    """Returns how many variants the generator knows for a region; 0 if it cannot write this kernel."""
     try:
         return count_variants(lower(brief.graph, region))
     except (ValueError, CannotLower):
@@ -244,7 +239,6 @@ def _program_name(program: Files) -> str:
 
 
 def _note(assignment: Assignment, stitches: list[Stitch]) -> str:
-    """Returns the strategy of this draft's kernel, and how the last draft failed if it did."""
     own = next((s for s in stitches if s.region == _region(assignment.task)), None)
     text = own.source.strategy if own else assignment.task.strategy
     failed = assignment.evidence

@@ -101,11 +101,8 @@ class Chat(Protocol):
     notes: list[str]                       # a sentence for each fallback, such as plain text in place of a JSON schema
 
     def answer(self, ask: ChatRequest, *, limit: int | None) -> ChatAnswer:
-        """Returns the answer. `limit`: most tokens that it may have, thinking included; None: the model's own limit.
-
-        Raises `Unavailable`, `ReplyPending`, `ContextWindowExceeded` or `AnswerInterrupted`.
-        """
-        ...
+        """Returns the answer. `limit`: most tokens that it may have, thinking included; None: the model's own limit. Raises
+        `Unavailable`, `ReplyPending`, `ContextWindowExceeded` or `AnswerInterrupted`."""
 
 
 def response_format(schema: type[Reply]) -> dict[str, Any]:

@@ -262,7 +262,6 @@ def check_plan(plan: PlanReply, brief: Brief) -> None:
 
 
 def _check_draft(draft: DraftReply, files: Files, assignment: Assignment, base: Files) -> None:
-    """Raises `Malformed` for a draft that changes nothing."""
     for what, known in (("in the program now", assignment.program), ("in your last draft", base)):
         if draft.files and _without_manifest(files) == _without_manifest(known):
             raise Malformed(f"every file is the same as {what}: change something, or write `exhausted: why not`")

@@ -223,10 +223,8 @@ def error_text(error: Exception) -> str:
 
 
 def explain_error(error: Exception, key: str) -> str:
-    """Returns what went wrong and what to do: the rest of a sentence that starts with the endpoint's name.
-
-    `key` is the environment variable of the provider's key.
-    """
+    """Returns what went wrong and what to do: the rest of a sentence that starts with the endpoint's name. `key` is the
+    environment variable of the provider's key."""
     status, words = _status(error), error_text(error)
     if "timeout" in type(error).__name__.lower():
         return "did not answer in time: check that the server is up, or resume later"

@@ -32,10 +32,8 @@ MOST_BYTES = 4_000_000
 
 
 class Mailbox:
-    """Implements `Chat` for `mailbox:DIR` in one session. `folder` is made on the first request.
-
-    Raises `BadInput` for a folder or reply that cannot be used; the request stays open.
-    """
+    """Implements `Chat` for `mailbox:DIR` in one session. `folder` is made on the first request. Raises `BadInput` for a folder
+    or reply that cannot be used; the request stays open."""
 
     def __init__(self, folder: Path, session: str, options: Options | None = None, *, name: str) -> None:
         self.name = name
@@ -86,7 +84,6 @@ class Mailbox:
         return None
 
     def _completions(self, name: str) -> Iterator[tuple[Path, str]]:
-        """Yields (path, JSON text) of each file or Batch line that may answer this request."""
         path = self.folder / "replies" / f"{name}.json"
         if text := _read_reply(path):
             yield path, text

@@ -37,10 +37,8 @@ class Transcript:
         self._store, self._session = store, session
 
     def find(self, ask: ChatRequest) -> ChatAnswer | None:
-        """Returns the recorded reply to this request; None if there is none.
-
-        If the prompt's wording changed since, returns the reply recorded at the same place (role, attempt or plan, ordinal).
-        """
+        """Returns the recorded reply to this request; None if there is none. If the prompt's wording changed since, returns the
+        reply recorded at the same place (role, attempt or plan, ordinal)."""
         calls = self._store.calls(self._session)
         call = calls.get(ask.id) or next(
             (call for name, call in calls.items() if call.reply and name.rpartition("-")[0] == ask.place), None
@@ -60,10 +58,8 @@ class Transcript:
         return {name: answer for name, answer in found.items() if answer is not None}
 
     def record_once(self, name: str, produce: Callable[[], str]) -> str:
-        """Returns the text recorded under `name`; the first time, calls `produce` and records its text.
-
-        Prompts must be the same in every run, but tools may answer differently later or on another machine.
-        """
+        """Returns the text recorded under `name`; the first time, calls `produce` and records its text. Prompts must be the
+        same in every run, but tools may answer differently later or on another machine."""
         call = self._store.calls(self._session).get(name)
         found = self.answer(call) if call else None
         if found is None:
@@ -136,11 +132,8 @@ class MeteredChat:
         return self.chat.notes
 
     def ask(self, ask: ChatRequest) -> ChatAnswer:
-        """Returns the answer, from the transcript if it is recorded there.
-
-        Raises `OutOfBudget` before a call that might cost too much, what `Chat.answer` raises, and `Unavailable` for an answer
-        that broke off TRIES times.
-        """
+        """Returns the answer, from the transcript if it is recorded there. Raises `OutOfBudget` before a call that might cost
+        too much, what `Chat.answer` raises, and `Unavailable` for an answer that broke off TRIES times."""
         if (known := self.transcript.find(ask)) is not None:
             if known.finish == OVERFLOW:
                 raise ContextWindowExceeded(known.text)

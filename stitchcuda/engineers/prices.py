@@ -66,11 +66,9 @@ class Price:
 
 
 def price_of(model: str, *, base_url: str | None = None) -> Price | None:
-    """Returns the price of a model, given with or without its provider's prefix (`openai:gpt-5`); None where it is unknown.
-
-    The user's file comes first. At a `base_url` that is no known provider's the price is unknown. Raises BadInput where the
-    user's file cannot be used.
-    """
+    """Returns the price of a model, given with or without its provider's prefix (`openai:gpt-5`); None where it is unknown. The
+    user's file comes first. At a `base_url` that is no known provider's the price is unknown. Raises BadInput where the user's
+    file cannot be used."""
     users = _users_prices()
     name = strip_provider(model)
     if (entry := users.get(name) or users.get(RELEASE.sub("", name))) is not None:
@@ -116,11 +114,9 @@ def _plain_address(base_url: str) -> str:
 def cost_usd(
     price: Price, input_tokens: int, cached_tokens: int, output_tokens: int, *, written_tokens: int | None = None
 ) -> float:
-    """Returns the USD of a request that was made.
-
-    Of its `input_tokens`, `cached_tokens` were read from the server's cache and `written_tokens` written to it. If the latter
-    is None (the server does not say), either all or none of the rest counts as written, whichever costs more.
-    """
+    """Returns the USD of a request that was made. Of its `input_tokens`, `cached_tokens` were read from the server's cache and
+    `written_tokens` written to it. If the latter is None (the server does not say), either all or none of the rest counts as
+    written, whichever costs more."""
     cached = min(cached_tokens, input_tokens)
     plain = input_tokens - cached
     guesses = (0, plain) if written_tokens is None else (min(written_tokens, plain),)

@@ -36,20 +36,16 @@ def file_blocks(files: Mapping[str, str]) -> str:
 
 
 def changed_files(program: Files, files: Files) -> dict[str, str]:
-    """Returns the text files of a draft that differ from the program it started from; a removed one as "".
-
-    Files in UNSEEN are left out.
-    """
+    """Returns the text files of a draft that differ from the program it started from; a removed one as "". Files in UNSEEN are
+    left out."""
     found = {path: text for path, text in files.items() if isinstance(text, str) and program.get(path) != text}
     gone = {path: "" for path in program if path not in files}
     return {path: text for path, text in (found | gone).items() if path not in UNSEEN}
 
 
 def program_text(files: Files, regions: Sequence[str] | None, tokens: int, counter: TokenCounter) -> str:
-    """Returns the program in at most `tokens`: `model_new.py`, then other files, those that serve `regions` first.
-
-    A file that does not fit gets one line. With `regions` None (an overview) all files but `model_new.py` do.
-    """
+    """Returns the program in at most `tokens`: `model_new.py`, then other files, those that serve `regions` first. A file that
+    does not fit gets one line. With `regions` None (an overview) all files but `model_new.py` do."""
     if not files:
         return ""
     model = files.get("model_new.py")
@@ -96,14 +92,12 @@ def fold_bodies(source: str) -> str:
 
 def _by_relevance(files: Files, regions: Sequence[str]) -> list[str]:
     """Returns the other files: those that serve `regions` first, kernels before their bindings."""
+    manifest = _manifest(files)
+    names = {region.get("kernel") for region in manifest.get("regions") or [] if region.get("id") in regions}
+    kernels = [kernel for kernel in manifest.get("kernels") or [] if kernel.get("name") in names]
+    serving = {path for kernel in kernels for path in kernel.get("files", ())}
     rest = [path for path in files if path not in ("model_new.py", *UNSEEN)]
-    return sorted(rest, key=lambda path: (not _serves(path, files, regions), path.endswith("_binding.cc"), path))
-
-
-def _serves(path: str, files: Files, regions: Sequence[str]) -> bool:
-    kernels = _manifest(files).get("kernels") or []
-    names = {region.get("kernel") for region in _manifest(files).get("regions") or [] if region.get("id") in regions}
-    return any(path in kernel.get("files", ()) for kernel in kernels if kernel.get("name") in names)
+    return sorted(rest, key=lambda path: (path not in serving, path.endswith("_binding.cc"), path))
 
 
 def _one_line_on(path: str, text: str | bytes, files: Files) -> str:

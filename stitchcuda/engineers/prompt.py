@@ -163,7 +163,7 @@ def _coder(assignment: Assignment, budget: PromptBudget) -> str:
     last = assignment.last
     counter, beyond = budget.counter, budget.beyond  # `beyond` is for the last draft if there is one, else for the program
     shown = program_text(assignment.program, task.regions, budget.tokens("program") + (0 if last else beyond), counter)
-    generated = first_draft(brief.graph, regions, assignment.kept) if last is None else {}
+    generated = _generated_kernel(brief.graph, regions, assignment.kept) if last is None else {}
     return _render(
         "coder",
         _common_values(brief, budget)
@@ -210,11 +210,9 @@ def _verifier(assignment: Assignment, draft: Draft, evidence: Evidence, budget: 
 
 
 def look_results(seen: str, left: int, budget: PromptBudget) -> str:
-    """Returns the message that shows a coder the results of a look, of which `left` more are allowed.
-
-    `seen` has the results, each after LOOKED. Results of tools are cut to equal shares. Files are shown whole in the order
-    asked for: the first that does not fit is cut, the files after it are left for another look.
-    """
+    """Returns the message that shows a coder the results of a look, of which `left` more are allowed. `seen` has the results,
+    each after LOOKED. Results of tools are cut to equal shares. Files are shown whole in the order asked for: the first that
+    does not fit is cut, the files after it are left for another look."""
     more = f"You may look {counted(left, 'more time')}." if left > 0 else "Now write: there are no looks left."
     parts = [part.strip().partition("\n") for part in seen.split(LOOKED)[1:]]
     tools = sum(not text.startswith("```") or not head.startswith("read ") for head, _, text in parts)
@@ -248,7 +246,7 @@ def _start_of_file(head: str, text: str, tokens: int, counter: TokenCounter) -> 
     return shown(count) if count else f"### {head}\n(Not shown, there was no room left: read it in another look.)"
 
 
-def first_draft(graph: OpGraph, regions: Sequence[Region], kept: Iterable[str]) -> dict[str, str]:
+def _generated_kernel(graph: OpGraph, regions: Sequence[Region], kept: Iterable[str]) -> dict[str, str]:
     """Returns the built-in compiler's kernel files for a single region that has no kernel yet; {} where it cannot write any."""
     if len(regions) != 1 or regions[0].kind != "fusible" or regions[0].id in kept:
         return {}

@@ -56,10 +56,8 @@ ADDRESSES = {
 
 
 def chat_model(model: str, base_url: str | None, options: Options) -> BaseChatModel:
-    """Returns LangChain's client for `PROVIDER:NAME`.
-
-    Raises BadInput for an unknown name or option, Unavailable for a missing package, key or variable.
-    """
+    """Returns LangChain's client for `PROVIDER:NAME`. Raises BadInput for an unknown name or option, Unavailable for a missing
+    package, key or variable."""
     kind, _, name = model.partition(":")
     provider = PROVIDERS.get(kind)
     if provider is None or not name:

@@ -113,10 +113,8 @@ class DraftReply:
         return cls(note=" ".join(note.split()), exhausted=exhausted, afresh=afresh, files=files, looks=looks)
 
     def apply_to(self, base: Mapping[str, str | bytes]) -> dict[str, str | bytes]:
-        """Returns the files of `base` with this draft's files and edits applied; an empty block removes its file.
-
-        Raises `Malformed` for a path outside of the program, and for an edit whose lines are not in the file exactly once.
-        """
+        """Returns the files of `base` with this draft's files and edits applied; an empty block removes its file. Raises
+        `Malformed` for a path outside of the program, and for an edit whose lines are not in the file exactly once."""
         result = dict(base)
         for name, body in self.files:
             path = program_path(name)
@@ -163,10 +161,8 @@ def without_thinking(text: str) -> str:
 
 
 def json_object(text: str, fields: Collection[str] = ()) -> dict[str, Any]:
-    """Returns the first JSON object in `text`, or in a fenced block of it, that parses and has one of `fields`.
-
-    Where none has any, returns the first one if all parse (pydantic then names the missing fields). Raises `Malformed` else.
-    """
+    """Returns the first JSON object in `text`, or in a fenced block of it, that parses and has one of `fields`. Where none has
+    any, returns the first one if all parse (pydantic then names the missing fields). Raises `Malformed` else."""
     if not text:
         raise Malformed("the reply is empty")
     decoder = json.JSONDecoder(strict=False)  # models write raw newlines inside strings
@@ -205,7 +201,6 @@ def _parse_fence(match: re.Match[str], text: str) -> tuple[str, str]:
 
 
 def _parse_looks(body: str) -> list[LookReply]:
-    """Parses the lines of a `look` block, each a tool's name and its argument."""
     lines = [line.strip() for line in body.splitlines() if line.strip()]
     return [LookReply(tool=tool, argument=argument.strip()) for tool, _, argument in (line.partition(" ") for line in lines)]
 
@@ -216,10 +211,8 @@ def _quoted(text: str) -> str:
 
 
 def program_path(path: str) -> str:
-    """Returns a path normalised; raises `Malformed` for one that a program may not have.
-
-    Allowed are `model_new.py`, `program.json` and Python, CUDA, C++ and JSON files below `kernels/`.
-    """
+    """Returns a path normalised; raises `Malformed` for one that a program may not have. Allowed are `model_new.py`,
+    `program.json` and Python, CUDA, C++ and JSON files below `kernels/`."""
     pure = PurePosixPath(path.strip())
     if not path.strip() or pure.is_absolute() or ".." in pure.parts or "\\" in path or "\0" in path:
         raise Malformed(f"the path {path!r} is not inside the program's folder")

@@ -20,6 +20,7 @@ from stitchcuda.store import Store
 
 if TYPE_CHECKING:
     from stitchcuda.engineers.budget import Budget
+    from stitchcuda.engineers.chat import Chat
     from stitchcuda.engineers.metered_chat import MeteredChat, Transcript
 
 ROLES: tuple[Role, ...] = ("planner", "coder", "verifier")
@@ -119,7 +120,7 @@ def mailbox_folder(model: str, root: Path, session: str) -> Path:
 
 def _chat(
     model: str, settings: Settings, root: Path, session: str, progress: Callable[[Role, int], None] | None
-) -> Mailbox | Endpoint:
+) -> Chat:
     if model.partition(":")[0] == MAILBOX:
         from stitchcuda.engineers.mailbox import Mailbox
 
@@ -127,8 +128,3 @@ def _chat(
     from stitchcuda.engineers.endpoint import Endpoint
 
     return Endpoint(model, settings.base_url, settings.options, progress=progress)
-
-
-if TYPE_CHECKING:
-    from stitchcuda.engineers.endpoint import Endpoint
-    from stitchcuda.engineers.mailbox import Mailbox

@@ -65,11 +65,9 @@ class TokenCounter:
         return math.ceil(size(text) / self._bytes_per_token)
 
     def observe(self, text_bytes: int, reported_tokens: int) -> None:
-        """Takes over what the server counted for a request of so many bytes, messages and schema together.
-
-        Raises the estimate, down to LEAST_BYTES a token, and never lowers it. Has no effect with a tokenizer, and for requests
-        below SMALLEST_REPORT bytes.
-        """
+        """Takes over what the server counted for a request of so many bytes, messages and schema together. Raises the estimate,
+        down to LEAST_BYTES a token, and never lowers it. Has no effect with a tokenizer, and for requests below SMALLEST_REPORT
+        bytes."""
         if text_bytes >= SMALLEST_REPORT and reported_tokens > 0:
             reported = max(text_bytes / reported_tokens, LEAST_BYTES) / MARGIN
             self._bytes_per_token = min(self._bytes_per_token, reported)
@@ -96,20 +94,15 @@ def tokenizer(name: str) -> tiktoken.Encoding | None:
 
 
 def fit(text: str, tokens: int, counter: TokenCounter) -> str:
-    """Returns the text if it has at most `tokens` tokens, else its first and last lines around "… (N lines left out)".
-
-    Only whole lines are kept. The result never exceeds `tokens`; "" if not even that line fits.
-    """
+    """Returns the text if it has at most `tokens` tokens, else its first and last lines around "… (N lines left out)". Only
+    whole lines are kept. The result never exceeds `tokens`; "" if not even that line fits."""
     last = len(text.splitlines()) - 1
     return _fit_lines(text, [at // 2 if at % 2 == 0 else last - at // 2 for at in range(last + 1)], tokens, counter)
 
 
 def fit_log(text: str, tokens: int, counter: TokenCounter) -> str:
-    """Returns a compiler's log in at most `tokens` tokens.
-
-    Lines with an error and the two below each are kept first, in order, then the lines nearest to an error. A log without
-    errors is cut as by `fit`.
-    """
+    """Returns a compiler's log in at most `tokens` tokens. Lines with an error and the two below each are kept first, in order,
+    then the lines nearest to an error. A log without errors is cut as by `fit`."""
     lines = text.splitlines()
     errors = [at for at, line in enumerate(lines) if TROUBLE.search(line)]
     if not errors:

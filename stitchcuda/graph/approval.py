@@ -101,11 +101,8 @@ def resume_command(waiting: Sequence[Question], answer: Any) -> Command[Any]:
 def answers_from_options(
     waiting: Sequence[Question], *, accept: bool, edited: Sequence[Path], comment: str | None
 ) -> dict[str, Any]:
-    """Returns {id: answer} from the options --accept, --edit and --comment. Raises BadInput.
-
-    An edited file or folder answers the question of the same name, or the only one. A comment answers the plan. `accept`
-    answers all the rest.
-    """
+    """Returns {id: answer} from the options --accept, --edit and --comment. Raises BadInput. An edited file or folder answers
+    the question of the same name, or the only one. A comment answers the plan. `accept` answers all the rest."""
     if not waiting:
         raise BadInput("nothing waits for a word of yours here: resume without --accept, --edit and --comment")
     answers: dict[str, Any] = {}

@@ -51,10 +51,8 @@ _open: dict[str, BorrowedContext] = {}
 
 @contextmanager
 def borrow_context(node: str, state: State) -> Iterator[Context]:
-    """Yields the context of the state's session for one run of a node.
-
-    A session that fails before its baseline is deleted, so that its name is free again.
-    """
+    """Yields the context of the state's session for one run of a node. A session that fails before its baseline is deleted, so
+    that its name is free again."""
     found = _borrow(state)
     over, deleted = node == LAST, False
     try:
@@ -76,10 +74,8 @@ def borrow_context(node: str, state: State) -> Iterator[Context]:
 
 
 def record_references(context: Context, update: State) -> None:
-    """Records in the session's transcript which stored artefacts an update refers to.
-
-    A server keeps its checkpoints elsewhere, so this is how the workspace's clean-up knows that they are in use.
-    """
+    """Records in the session's transcript which stored artefacts an update refers to. A server keeps its checkpoints elsewhere,
+    so this is how the workspace's clean-up knows that they are in use."""
     from stitchcuda.engineers.metered_chat import Transcript  # slow to import, and needed on servers only
 
     digests = "\n".join(sorted(set(_DIGEST.findall(to_json(update).decode()))))
@@ -89,10 +85,8 @@ def record_references(context: Context, update: State) -> None:
 
 
 def reset_for_new_reference(state: State) -> State:
-    """Returns the first node's state, reduced to its input if it asks for a new session in a thread that has had one.
-
-    It does if `reference` is the path of a file: after the baseline the state holds a digest there.
-    """
+    """Returns the first node's state, reduced to its input if it asks for a new session in a thread that has had one. It does
+    if `reference` is the path of a file: after the baseline the state holds a digest there."""
     reference = state.get("reference")
     if not state.get("baseline") or not reference or _DIGEST.fullmatch(reference):
         return state

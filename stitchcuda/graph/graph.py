@@ -36,9 +36,7 @@ Graph = CompiledStateGraph[State, RunContext, Request, State]
 
 def build_graph(checkpointer: Checkpointer = None) -> Graph:
     """Returns the compiled graph. Invoked with `{"reference": path}` and no context, it makes a session from that input.
-
-    `checkpointer` is any LangGraph saver; without one nothing is resumable (the LangGraph server brings its own).
-    """
+    `checkpointer` is any LangGraph saver; without one nothing is resumable (the LangGraph server brings its own)."""
     graph = StateGraph(State, context_schema=RunContext, input_schema=Request, output_schema=State)
     step = partial(node, build=build_graph)
     graph.add_node("baseline", step("baseline", baseline), input_schema=Opening)

@@ -47,18 +47,17 @@ def check_settings(settings: dict[str, Any]) -> Settings:
     except ValidationError as error:
         first = error.errors()[0]
         raise BadInput(f"{'.'.join(map(str, first['loc']))}: {first['msg']} (got {first['input']!r})") from error
-    if asked.goal is not None and not 0 < asked.goal < float("inf"):
-        raise BadInput(f"--goal {asked.goal} is no speed-up: give a number above 0, such as 1.5")
-    if asked.max_minutes is not None and not asked.max_minutes > 0:
-        raise BadInput(f"--max-minutes {asked.max_minutes} leaves no time: give a number above 0")
-    if not 1 <= asked.candidates <= MOST_CANDIDATES:
-        raise BadInput(f"--candidates {asked.candidates} cannot be: give 1 to {MOST_CANDIDATES}")
-    if not asked.budget_usd >= 0:
-        raise BadInput(f"--budget-usd {asked.budget_usd} is no sum: give 0 or more")
-    if asked.max_tokens is not None and asked.max_tokens < 1:
-        raise BadInput(f"--max-tokens {asked.max_tokens} leaves nothing to say: give a number above 0")
-    if asked.max_gpu_s is not None and not asked.max_gpu_s > 0:
-        raise BadInput(f"--max-gpu-seconds {asked.max_gpu_s} leaves no time: give a number above 0")
+    for option, value, fine, problem in (
+        ("goal", asked.goal, 0 < (asked.goal or 0) < float("inf"), "is no speed-up: give a number above 0, such as 1.5"),
+        ("max-minutes", asked.max_minutes, (asked.max_minutes or 0) > 0, "leaves no time: give a number above 0"),
+        ("candidates", asked.candidates, 1 <= asked.candidates <= MOST_CANDIDATES, f"cannot be: give 1 to {MOST_CANDIDATES}"),
+        ("budget-usd", asked.budget_usd, asked.budget_usd >= 0, "is no sum: give 0 or more"),
+        ("max-tokens", asked.max_tokens, (asked.max_tokens or 0) > 0, "leaves nothing to say: give a number above 0"),
+        ("max-gpu-seconds", asked.max_gpu_s, (asked.max_gpu_s or 0) > 0, "leaves no time: give a number above 0"),
+        ("max-attempts", asked.max_attempts, asked.max_attempts >= 1, "leaves nothing to do: give at least 1"),
+    ):
+        if value is not None and not fine:
+            raise BadInput(f"--{option} {value} {problem}")
     if asked.predict_for is not None:
         gpu_called(asked.predict_for)      # raises BadInput for an unknown GPU
         if asked.target == "cuda":
@@ -66,18 +65,14 @@ def check_settings(settings: dict[str, Any]) -> Settings:
                 f"--predict-for {asked.predict_for} is for the simulator, and this session runs on a GPU, by its own figures: "
                 "leave it out, or add --device sim"
             )
-    if asked.max_attempts < 1:
-        raise BadInput(f"--max-attempts {asked.max_attempts} leaves nothing to do: give at least 1")
     return asked
 
 
 def open_record(
     home: Workspace, reference: Any, example_inputs: Any, *, name: str | None, device: str, settings: dict[str, Any]
 ) -> SessionRecord:
-    """Stores the reference and creates the session. Raises BadInput for a bad reference, name or setting.
-
-    `reference` is a path or an nn.Module with `example_inputs`. Without `name` the session is numbered after the reference.
-    """
+    """Stores the reference and creates the session. Raises BadInput for a bad reference, name or setting. `reference` is a path
+    or an nn.Module with `example_inputs`. Without `name` the session is numbered after the reference."""
     asked = check_settings(settings | {"target": resolve_target(device)})
     check_models(asked)
     asked = relative_mailboxes(asked, home.root)
@@ -102,10 +97,8 @@ def open_record(
 
 
 def relative_mailboxes(settings: Settings, root: Path) -> Settings:
-    """Returns the settings with each mailbox's folder relative to the workspace, so that both can be moved together.
-
-    An absolute path outside of the workspace stays as it is.
-    """
+    """Returns the settings with each mailbox's folder relative to the workspace, so that both can be moved together. An
+    absolute path outside of the workspace stays as it is."""
 
     def relative(model: str) -> str:
         kind, _, folder = model.partition(":")
@@ -121,10 +114,8 @@ def relative_mailboxes(settings: Settings, root: Path) -> Settings:
 
 
 def check_unchanged(home: Workspace, record: SessionRecord) -> None:
-    """Raises BadInput if the reference's file has changed since the session was started.
-
-    If the file is gone, as on another machine, the session goes on with its own copy.
-    """
+    """Raises BadInput if the reference's file has changed since the session was started. If the file is gone, as on another
+    machine, the session goes on with its own copy."""
     if not record.reference_path or home.database is not None:  # the path may be of another machine
         return
     path = home.root / record.reference_path
@@ -136,10 +127,8 @@ def check_unchanged(home: Workspace, record: SessionRecord) -> None:
 
 
 def open_tools(home: Workspace, record: SessionRecord, device: str | None = None) -> SessionTools:
-    """Returns this machine's tools for a session, for `device` or the record's. They start on first use.
-
-    Raises BadInput if the session's own copy of the reference was edited.
-    """
+    """Returns this machine's tools for a session, for `device` or the record's. They start on first use. Raises BadInput if the
+    session's own copy of the reference was edited."""
     reference = home.prepared(record) / record.reference_name
     if not reference.is_file() or hashlib.sha256(reference.read_bytes()).hexdigest() != record.reference:
         raise BadInput(f"{reference} was edited: it is the session's own copy of the reference; remove it to have it anew")
@@ -155,10 +144,8 @@ def open_context(
     on_event: Callable[[Event], None] | None = None,
     memory: Memory | None = None,
 ) -> Context:
-    """Returns a context for a session, with `engineer` or the one that the record's settings name.
-
-    Without `memory` it neither reads nor writes lessons.
-    """
+    """Returns a context for a session, with `engineer` or the one that the record's settings name. Without `memory` it neither
+    reads nor writes lessons."""
     settings = record.settings.model_copy(update={"target": tools.device().target})
 
     def tell(event: Event) -> None:

@@ -38,10 +38,8 @@ WORTH = 0.005                              # share of the runtime that the remai
 
 
 def keep(evidence: Evidence, *, timed_here: bool) -> KeepDecision:
-    """Decides whether the attempt's program becomes the session's. `timed_here`: this target can time programs.
-
-    A correct program is kept if the whole 95 % interval of its saving is above zero, or if nothing can be timed here.
-    """
+    """Decides whether the attempt's program becomes the session's. `timed_here`: this target can time programs. A correct
+    program is kept if the whole 95 % interval of its saving is above zero, or if nothing can be timed here."""
     if not evidence.check or not evidence.check.ok:
         return KeepDecision(False, "not correct")
     if not timed_here:
@@ -151,11 +149,8 @@ def _failed(standing: AttemptStanding) -> RouteVerdict:
 
 
 def _alike(standing: AttemptStanding) -> bool:
-    """Whether the last correct attempt at this task and this one are within ALIKE of each other.
-
-    Compared is what each saved of the program before it, which is timed side by side. Absolute times of two timings may differ
-    by the state of the host.
-    """
+    """Whether the last correct attempt at this task and this one are within ALIKE of each other. Compared is what each saved of
+    the program before it, which is timed side by side. Absolute times of two timings may differ by the state of the host."""
     last = next((attempt for attempt in reversed(standing.earlier) if attempt.correct and attempt.saving_ms is not None), None)
     if last is None:
         return False

@@ -37,19 +37,9 @@ from stitchcuda.state import Record
 from stitchcuda.store.database import SCHEMES
 
 __all__ = [
-    "Experience",
-    "Imported",
-    "Lesson",
-    "Memory",
-    "Situation",
-    "Tensor",
-    "describe_experiences",
-    "find_similar",
-    "location",
-    "make_lesson",
-    "make_situation",
-    "open_memory",
-]
+    "Experience", "Imported", "Lesson", "Memory", "Situation", "Tensor", "describe_experiences", "find_similar", "location",
+    "make_lesson", "make_situation", "open_memory",
+]  # fmt: skip
 
 FILE = "memory.sqlite"
 FORMAT = 1                                 # version of the stored items; stored under ROOT
@@ -65,11 +55,9 @@ class Place(Protocol):
 
     def is_there(self) -> bool:
         """Whether there may be lessons to read."""
-        ...
 
     def open_store(self) -> AbstractContextManager[BaseStore]:
         """Yields the store. Errors of the database become a `StitchError`, and the connection is closed."""
-        ...
 
     def close(self) -> None: ...
 
@@ -82,11 +70,9 @@ class Imported(Record):
 
 
 class Memory:
-    """The lessons at `where`: the path of an SQLite file, made with the first lesson, or a PostgreSQL URL.
-
-    `wait_s` is how long to wait for other processes. Methods raise `Unavailable` or `BadInput`, and change nothing, for a file
-    or database that cannot be used, is damaged, belongs to another program or was written by a newer StitchCUDA.
-    """
+    """The lessons at `where`: the path of an SQLite file, made with the first lesson, or a PostgreSQL URL. `wait_s` is how long
+    to wait for other processes. Methods raise `Unavailable` or `BadInput`, and change nothing, for a file or database that
+    cannot be used, is damaged, belongs to another program or was written by a newer StitchCUDA."""
 
     def __init__(self, where: Path | str, *, wait_s: float = WAIT_S) -> None:
         self._guard = threading.Lock()

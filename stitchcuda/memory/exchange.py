@@ -10,15 +10,14 @@ Where to look next: `memory/lesson.py` (the record), `memory/__init__.py` (expor
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from stitchcuda.errors import BadInput
 from stitchcuda.memory.lesson import Lesson, unique_lessons
+from stitchcuda.store.files import replace_file
 
 FORMAT = "stitchcuda-memory"
 VERSION = 1
@@ -50,22 +49,13 @@ def read(path: Path) -> tuple[Lesson, ...]:
 
 def write(path: Path, content: str) -> None:
     """Writes `content`, replacing the file at once. Raises BadInput, and leaves the file as it was, if that fails."""
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with fresh.open("x", encoding="utf-8") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(fresh, path)
+        replace_file(path, content.encode(), mode=0o644)
     except OSError as error:
         raise BadInput(f"cannot write {path} ({_why(error)}): name a file in a folder that you may write to") from error
-    finally:
-        with suppress(OSError):
-            fresh.unlink()
 
 
 def _count(path: Path, line: str) -> int:
-    """Returns the number of lessons that the header line states."""
     try:
         header = json.loads(line)
     except ValueError:

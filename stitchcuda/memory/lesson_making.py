@@ -80,7 +80,6 @@ def make_lesson(
 
 
 def _reason(attempt: Attempt) -> str:
-    """Returns why the attempt was not kept, in one line."""
     if not attempt.built or not attempt.correct:
         what = "not correct" if attempt.built else "not built"
         return f"{what}: {attempt.diagnosis}" if attempt.diagnosis else what

@@ -27,9 +27,7 @@ def _more_to_gain(state: State, context: Context) -> bool:
 
 def take_route(rules: Rules, state: State, context: Context, route: Route, update: State) -> State:
     """Returns `update` with the state after taking `route`, unless the rules stop the session or it passes to the chat model.
-
-    When a task is left, its lesson is stored; for a new plan, lessons of earlier sessions are looked up.
-    """
+    When a task is left, its lesson is stored; for a new plan, lessons of earlier sessions are looked up."""
     after = state | update
     plan, work = context.plan(after), after.get("work")
     position = after.get("task", 0)

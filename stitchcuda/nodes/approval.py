@@ -34,10 +34,8 @@ class AnswerRefused(Exception):
 
 
 def ask_about_plan(plan: Plan, context: Context, *, engineer: str, listens: bool) -> Plan | str:
-    """Asks a person about a plan. Returns the plan as accepted or edited, or a comment by which to make another one.
-
-    `listens`: the engineer reads strategies and comments, so a person may write them.
-    """
+    """Asks a person about a plan. Returns the plan as accepted or edited, or a comment by which to make another one. `listens`:
+    the engineer reads strategies and comments, so a person may write them."""
     question = plan_question(plan, context.save(plan), engineer=engineer, listens=listens)
     return _ask_until_usable(question, context, lambda answer: read_plan_answer(answer, plan, listens=listens))
 
@@ -61,6 +59,7 @@ def _ask_until_usable(question: Question, context: Context, read: Callable[[Any]
 
 
 def plan_question(plan: Plan, digest: str, *, engineer: str, listens: bool) -> Question:
+    """Returns the question about a plan, which is stored under `digest`."""
     count = counted(len(plan.tasks), "task")
     return {
         "approve": "plan",
@@ -80,6 +79,7 @@ def plan_question(plan: Plan, digest: str, *, engineer: str, listens: bool) -> Q
 
 
 def code_question(work: Work, before: Files, files: Files) -> Question:
+    """Returns the question about a draft with these files, which started from the files `before`."""
     texts = {path: text for path, text in files.items() if isinstance(text, str)}
     changed = {path: text for path, text in texts.items() if before.get(path) != text}
     which = f"{work.task.id} #{work.ordinal}" + (f", candidate {work.candidate + 1} of {work.of}" if work.of > 1 else "")

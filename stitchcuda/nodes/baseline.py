@@ -81,7 +81,6 @@ def baseline(state: State, context: Context) -> State:
 
 
 def _first_program(context: Context, graph: OpGraph) -> Digest:
-    """Returns the captured graph as a program without kernels of our own."""
     name = Path(context.record.reference_name).stem
     precision = context.settings.precision
     return context.save_program(write_program(graph, reference=context.source(), name=name, precision=precision))

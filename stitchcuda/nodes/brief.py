@@ -86,12 +86,9 @@ def current_task(state: State, context: Context) -> Task | None:
 def open_work(
     state: State, context: Context, task: Task, docs: Digest | None = None, lessons: Digest | None = None
 ) -> Work:
-    """Returns the next attempt at a task, with an id made of (parent attempt, task, ordinal).
-
-    The parent of a session's first attempt is the session. Two things make the id another one, so that the engineer is called
-    again: unusable replies in the step before, and a plan that a person has edited (a fork of the session may be at the same
-    task of the unedited plan).
-    """
+    """Returns the next attempt at a task, with an id made of (parent attempt, task, ordinal). The parent of a session's first
+    attempt is the session. Two things make the id another one, so that the engineer is called again: unusable replies in the
+    step before, and a plan that a person has edited (a fork of the session may be at the same task of the unedited plan)."""
     earlier = attempts_at(context.history(state), task)
     ordinal = max((attempt.ordinal for attempt in earlier), default=-1) + 1
     again = [str(state["unusable"])] if state.get("unusable") else []

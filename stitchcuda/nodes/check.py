@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from stitchcuda.nodes.context import Context
 from stitchcuda.nodes.pick_candidate import pick_candidate
-from stitchcuda.state import CheckResult, State, Work
+from stitchcuda.state import CheckResult, Digest, State, Work
 
 
 def check(state: State, context: Context) -> State:
@@ -24,15 +24,13 @@ def check(state: State, context: Context) -> State:
         return {}
     folders = [context.program_folder(draft.program) for draft in unchecked if draft.program]
     found = dict(zip((draft.id for draft in unchecked), context.tools.check_many(folders, context.settings.seeds), strict=True))
-    judged = [_time_if_correct(draft, found[draft.id], state, context) if draft.id in found else draft for draft in works]
+    judged = [_time_if_correct(draft, found[draft.id], previous, context) if draft.id in found else draft for draft in works]
     chosen = pick_candidate(judged)
     return {"work": chosen, "beside": tuple(draft for draft in judged if draft.id != chosen.id)}
 
 
-def _time_if_correct(work: Work, found: CheckResult, state: State, context: Context) -> Work:
-    previous = state["program"]
+def _time_if_correct(work: Work, found: CheckResult, previous: Digest, context: Context) -> Work:
     assert work.program is not None
-    assert previous is not None
     timing = context.tools.time(context.program_folder(work.program), context.program_folder(previous)) if found.ok else None
     if timing and timing.refused:          # such as outputs that were wrong in timed calls
         found = found.model_copy(update={"ok": False, "reasons": (*found.reasons, *timing.refused)})

@@ -39,7 +39,6 @@ def coder(state: State, context: Context) -> State:
 
 
 def _write(state: State, context: Context, work: Work) -> Work:
-    """Returns the attempt with the engineer's draft, or with the reason why there is none."""
     engineer = context.engineer(state)
     draft = engineer.write(assignment_of(state, context, work))
     fields = {"note": draft.note, "engineer": draft.engineer or engineer.name}

@@ -60,49 +60,38 @@ class SessionTools(Protocol):
 
     def study(self) -> ReferenceFacts:
         """Runs the reference once. Raises BadInput when it cannot be used."""
-        ...
 
     def build(self, program: Path) -> BuildResult: ...
 
     def build_many(self, programs: Sequence[Path]) -> list[BuildResult]:
         """Builds several programs at once, with as many compilers as this machine can run."""
-        ...
 
     def compile(self, program: Path) -> BuildResult:
         """Compiles without linking: quick, and needs no GPU."""
-        ...
 
     def check(self, program: Path, seeds: int) -> CheckResult: ...
 
     def check_many(self, programs: Sequence[Path], seeds: int) -> list[CheckResult]:
         """Checks several programs, as many side by side as this machine allows."""
-        ...
 
     def verify(self, program: Path, seeds: int) -> CheckResult:
         """Checks on fresh inputs and parameters, with each kernel left out in turn, and against the session's policy."""
-        ...
 
     def time(self, program: Path, previous: Path, *, twice: bool = False) -> TimingResult | None:
-        """Times a program against `previous`; None without a GPU. `twice`: time again in new processes and take the
-        slower figures, for a final program. A result with `refused` must not be believed.
-        """
-        ...
+        """Times a program against `previous`; None without a GPU. `twice`: time again in new processes and take the slower
+        figures, for a final program. A result with `refused` must not be believed."""
 
     def profile_system(self, program: Path | None) -> tuple[ProfileResult, SystemProfile | None]:
         """Profiles a call of the program (None: the reference) with the best profiler here; no SystemProfile without one."""
-        ...
 
     def profile_kernels(self, program: Path, system: SystemProfile | None) -> tuple[ProfileResult, CountedKernels | None]:
         """Reads hardware counters of the kernels that take most time in `system`; no CountedKernels without them."""
-        ...
 
     def sanitize(self, program: Path) -> SanitizerResult:
         """Looks for memory errors, races, uninitialised reads and wrong barriers in a correct program's kernels."""
-        ...
 
     def baselines(self) -> BaselineTimes:
         """Times the reference in eager mode, as a CUDA graph and with torch.compile."""
-        ...
 
     def close(self) -> None: ...
 
@@ -154,26 +143,20 @@ class Context:
         return 0 if state.get("stage") == "start" else state.get("attempts", 0) - state.get("started", 0)
 
     def out_of_attempts(self, state: State) -> str | None:
-        """Returns how many attempts were made if no more are allowed, else None.
-
-        The rules end a session before that, unless `max_attempts` was lowered since.
-        """
+        """Returns how many attempts were made if no more are allowed, else None. The rules end a session before that, unless
+        `max_attempts` was lowered since."""
         own = self.own_attempts(state)
         return f"{counted(own, 'attempt')} of {self.settings.max_attempts}" if own >= self.settings.max_attempts else None
 
     def record_once(self, name: str, look: Callable[[], str]) -> str:
-        """Returns the text recorded under `name` in a chat model's transcript; the first time, calls `look` and records it.
-
-        So a node that runs again makes the same prompts. Without a transcript `look` is called each time.
-        """
+        """Returns the text recorded under `name` in a chat model's transcript; the first time, calls `look` and records it. So
+        a node that runs again makes the same prompts. Without a transcript `look` is called each time."""
         transcript = self.engineers.transcript
         return transcript.record_once(name, look) if transcript else look()
 
     def record_proposal(self, name: str, make: Callable[[], str]) -> str:
-        """Returns the proposal recorded under `name`, with any engineer; the first time, calls `make` and records it.
-
-        A person is shown it, so it must be the same when the answer comes, even in another process.
-        """
+        """Returns the proposal recorded under `name`, with any engineer; the first time, calls `make` and records it. A person
+        is shown it, so it must be the same when the answer comes, even in another process."""
         from stitchcuda.engineers.metered_chat import Transcript
 
         return Transcript(self.workspace.store, self.name).record_once(f"proposal-{name}", make)

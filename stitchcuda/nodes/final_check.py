@@ -23,11 +23,9 @@ SLOWER = 0.98
 
 
 def verify_best(state: State, context: Context, *, seeds: int) -> State:
-    """Returns an update of program, best, kept tasks, final evidence and notes for the newest kept program that still holds.
-
-    If none holds, that is the program without own kernels. Programs are timed against the one that a chat model started from,
-    else against the program without own kernels.
-    """
+    """Returns an update of program, best, kept tasks, final evidence and notes for the newest kept program that still holds. If
+    none holds, that is the program without own kernels. Programs are timed against the one that a chat model started from, else
+    against the program without own kernels."""
     first = state["first"]
     kept = [attempt for attempt in context.history(state) if attempt.kept]
     previous = starting_program(kept) or first

@@ -23,10 +23,8 @@ FOR_A_DRAFT = 5
 
 
 def remember_lesson(state: State, context: Context, task: Task) -> tuple[str, ...]:
-    """Stores the lesson of a task that is left, from its kept attempt, else its last one; returns the notes.
-
-    A replay stores none: it repeats recorded replies, so its results are no new evidence.
-    """
+    """Stores the lesson of a task that is left, from its kept attempt, else its last one; returns the notes. A replay stores
+    none: it repeats recorded replies, so its results are no new evidence."""
     notes = state.get("notes", ())
     attempts = [attempt for attempt in attempts_at(context.history(state), task) if not attempt.beside]
     baseline = state["baseline"]

@@ -99,10 +99,8 @@ class Profiles(Record):
 
 
 def _profile_once(state: State, context: Context) -> State:
-    """Profiles the best program if the engineer reads profiles and there is none yet; {} else.
-
-    The result is recorded, so that a node that runs again makes the same prompt.
-    """
+    """Profiles the best program if the engineer reads profiles and there is none yet; {} else. The result is recorded, so that
+    a node that runs again makes the same prompt."""
     program = state["program"]
     if state.get("system") or not state.get("best") or not context.engineer(state).reads_profiles:
         return {}

@@ -57,10 +57,8 @@ class Prediction(Record):
 
 
 def predict_program(store: Store, state: State, attempts: Sequence[Attempt]) -> Prediction | None:
-    """Predicts the session's current program; None before the baseline and for a reference that could not be captured.
-
-    Raises Damaged if the store has lost what this is computed from.
-    """
+    """Predicts the session's current program; None before the baseline and for a reference that could not be captured. Raises
+    Damaged if the store has lost what this is computed from."""
     baseline, best, tasks = state.get("baseline"), state.get("best"), state.get("tasks_kept", ())
     if baseline is None:
         return None

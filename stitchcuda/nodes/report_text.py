@@ -190,7 +190,6 @@ def _work(check: CheckResult) -> str:
 
 
 def _cost(usage: Usage, history: Sequence[Attempt]) -> str:
-    """Returns calls and money of chat models, and the time spent."""
     money = describe_spending(usage, history) if usage.calls else "no chat model was asked"
     gpu = f", {usage.gpu_s:.0f} s on the GPU" if usage.gpu_s else ""
     return f"{money}; {usage.wall_s / 60:.1f} minutes{gpu}"

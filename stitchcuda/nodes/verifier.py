@@ -159,7 +159,6 @@ def _review_without_engineer(error: str) -> Review:
 
 
 def _record_beside(state: State, context: Context, work: Work) -> Attempt:
-    """Returns the record of a candidate that the step did not go on with."""
     evidence = evidence_of(work)
     error = first_line(_error(evidence, work, context))
     review = Review(bottleneck=error, suggestion="", route="code")
