@@ -95,12 +95,12 @@ class ChatAnswer(Record):
 
 
 class Chat(Protocol):
-    """A chat model. Answers one request at a time per thread; several threads may ask."""
+    """A chat model. Answers one request at a time per thread; several threads may call it."""
 
     name: str                              # such as "openai:NAME"
     notes: list[str]                       # a sentence for each fallback, such as plain text in place of a JSON schema
 
-    def answer(self, ask: ChatRequest, *, limit: int | None) -> ChatAnswer:
+    def answer(self, request: ChatRequest, *, limit: int | None) -> ChatAnswer:
         """Returns the answer. `limit`: most tokens that it may have, thinking included; None: the model's own limit. Raises
         `Unavailable`, `ReplyPending`, `ContextWindowExceeded` or `AnswerInterrupted`."""
 

@@ -133,10 +133,10 @@ class _Conversation:
         scale, looks, repairs = 1.0, 0, 0
         messages = [Message("user", render(PromptBudget(self._chat.counter, scale)))]
         while True:
-            ask = ChatRequest(self._role, self._about, self._ordinal, tuple(messages), schema)
+            request = ChatRequest(self._role, self._about, self._ordinal, tuple(messages), schema)
             self._ordinal += 1
             try:
-                answer = self._chat.ask(ask)
+                answer = self._chat.ask(request)
             except ContextWindowExceeded as error:
                 if scale <= SMALLER**2:
                     raise Unavailable(

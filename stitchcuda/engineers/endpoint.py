@@ -72,43 +72,43 @@ class Endpoint:
         self._times = 1 + int(getattr(self._chat, "max_retries", None) or 0)
         self._progress = progress
 
-    def answer(self, ask: ChatRequest, *, limit: int | None) -> ChatAnswer:
+    def answer(self, request: ChatRequest, *, limit: int | None) -> ChatAnswer:
         if limit is None:
-            return self._answer_in_form(ask, {})
+            return self._answer_in_form(request, {})
         try:
-            return self._answer_in_form(ask, {self._provider.limit: limit})
+            return self._answer_in_form(request, {self._provider.limit: limit})
         except ContextWindowExceeded:
             if limit <= SHORT_ANSWER:
                 raise
         # Some servers count the answer's limit towards the context window.
-        return self._answer_in_form(ask, {self._provider.limit: SHORT_ANSWER})
+        return self._answer_in_form(request, {self._provider.limit: SHORT_ANSWER})
 
-    def _answer_in_form(self, ask: ChatRequest, bounds: dict[str, int]) -> ChatAnswer:
-        if ask.schema is not None and self._structured:
+    def _answer_in_form(self, request: ChatRequest, bounds: dict[str, int]) -> ChatAnswer:
+        if request.schema is not None and self._structured:
             try:
-                return self._stream(ask, self._messages(ask, plain=False), **self._form(ask.schema), **bounds)
+                return self._stream(request, self._messages(request, plain=False), **self._form(request.schema), **bounds)
             except _Unstructured as error:
                 note = f"{self._where} does not offer json_schema: replies are read from plain text"
                 if note not in self.notes:
                     log.warning("%s (%s)", note, error)
                     self.notes.append(note)
                 self._structured = False
-        return self._stream(ask, self._messages(ask, plain=True), **bounds)
+        return self._stream(request, self._messages(request, plain=True), **bounds)
 
     def _form(self, schema: type[Reply]) -> dict[str, Any]:
         # As an argument the client would parse the answer itself, and lose the token counts of one that is cut.
         form = {"response_format": response_format(schema)}
         return form if getattr(self._chat, "use_responses_api", False) else {"extra_body": form}
 
-    def _messages(self, ask: ChatRequest, *, plain: bool) -> list[BaseMessage]:
+    def _messages(self, request: ChatRequest, *, plain: bool) -> list[BaseMessage]:
         """Returns the request's messages; with `plain` the first one ends with the form of the answer."""
         kinds: dict[str, type[HumanMessage | AIMessage]] = {"user": HumanMessage, "assistant": AIMessage}
-        texts = [message.text for message in ask.messages]
-        if plain and ask.schema is not None:
-            texts[0] = f"{texts[0]}\n\n{ask.schema.instructions()}"
-        return [kinds[message.speaker](text) for message, text in zip(ask.messages, texts, strict=True)]
+        texts = [message.text for message in request.messages]
+        if plain and request.schema is not None:
+            texts[0] = f"{texts[0]}\n\n{request.schema.instructions()}"
+        return [kinds[message.speaker](text) for message, text in zip(request.messages, texts, strict=True)]
 
-    def _stream(self, ask: ChatRequest, messages: list[BaseMessage], **options: Any) -> ChatAnswer:
+    def _stream(self, request: ChatRequest, messages: list[BaseMessage], **options: Any) -> ChatAnswer:
         whole: AIMessage | None = None
         chunks, characters = 0, 0
         try:
@@ -117,7 +117,7 @@ class Endpoint:
                 whole = whole + chunk if isinstance(whole, AIMessageChunk) and isinstance(chunk, AIMessageChunk) else chunk
                 chunks, characters = chunks + 1, characters + len(chunk.text)
                 if self._progress is not None:
-                    self._progress(ask.role, chunks)
+                    self._progress(request.role, chunks)
                 if characters > MOST_CHARACTERS:
                     return _read_answer(whole, "long")
         except (StitchError, KeyboardInterrupt):

@@ -42,28 +42,28 @@ class Mailbox:
         self._session = re.sub(r"[^A-Za-z0-9_-]", "_", session)[:20]
         self._options = dict(options or {})
 
-    def answer(self, ask: ChatRequest, *, limit: int | None) -> ChatAnswer:
+    def answer(self, request: ChatRequest, *, limit: int | None) -> ChatAnswer:
         """Returns the reply; if there is none, writes the request and raises `ReplyPending` with its path."""
         for folder in (self.folder, self.folder / "requests", self.folder / "replies"):
             _make_folder(folder)
-        name = self._name(ask)
+        name = self._name(request)
         found = self._reply(name)
         if found is not None:
             return found
-        body = {"model": BATCH_MODEL} | self._options | ask.content
+        body = {"model": BATCH_MODEL} | self._options | request.content
         if limit is not None:
             body["max_completion_tokens"] = limit
         line = {"custom_id": name, "method": "POST", "url": "/v1/chat/completions", "body": body}
-        request = self.folder / "requests" / f"{name}.jsonl"
-        if not request.exists():           # the first request stands, even if `limit` is lower now
-            write_atomically(self.folder / "requests" / f"{name}.md", request_text(ask).encode())
-            write_atomically(request, json.dumps(line).encode() + b"\n")
+        path = self.folder / "requests" / f"{name}.jsonl"
+        if not path.exists():              # the first request stands, even if `limit` is lower now
+            write_atomically(self.folder / "requests" / f"{name}.md", request_text(request).encode())
+            write_atomically(path, json.dumps(line).encode() + b"\n")
         raise ReplyPending(str(self.folder / "requests" / f"{name}.md"))
 
-    def _name(self, ask: ChatRequest) -> str:
+    def _name(self, request: ChatRequest) -> str:
         """Returns the request's ID; the ID of an earlier request at its place if there is one, which may be being answered."""
-        name = f"{self._session}-{ask.id}"
-        standing = sorted((self.folder / "requests").glob(f"{self._session}-{ask.place}-*.jsonl"))
+        name = f"{self._session}-{request.id}"
+        standing = sorted((self.folder / "requests").glob(f"{self._session}-{request.place}-*.jsonl"))
         return standing[0].stem if standing and not (self.folder / "requests" / f"{name}.jsonl").exists() else name
 
     def _reply(self, name: str) -> ChatAnswer | None:
@@ -88,20 +88,20 @@ class Mailbox:
         if text := _read_reply(path):
             yield path, text
         for path in sorted((self.folder / "replies").glob("[!.]*.jsonl")):
-            with _read_errors(path), path.open("rb") as file:
+            with _explain_read_errors(path), path.open("rb") as file:
                 for line in file:          # a Batch file may be large: it is read line by line
                     if name.encode() in line:
                         yield path, _decode(line, path)
 
 
-def request_text(ask: ChatRequest) -> str:
+def request_text(request: ChatRequest) -> str:
     """Returns the request as one text: its turns, and at the end the form of the answer."""
-    if len(ask.messages) == 1:
-        text = ask.messages[0].text
+    if len(request.messages) == 1:
+        text = request.messages[0].text
     else:
         heads = {"user": "# Asked", "assistant": "# Answered"}
-        text = "\n\n".join(f"{heads[message.speaker]}\n\n{message.text.strip()}" for message in ask.messages)
-    return text.strip() + "\n" + (f"\n{ask.schema.instructions()}\n" if ask.schema else "")
+        text = "\n\n".join(f"{heads[message.speaker]}\n\n{message.text.strip()}" for message in request.messages)
+    return text.strip() + "\n" + (f"\n{request.schema.instructions()}\n" if request.schema else "")
 
 
 def parse_completion(entry: Mapping[str, Any], path: Path) -> ChatAnswer:
@@ -149,7 +149,7 @@ def _read_reply(path: Path) -> str:
     """Returns a reply's text; "" if the file is missing or blank."""
     if not path.is_file():
         return ""
-    with _read_errors(path), path.open("rb") as file:
+    with _explain_read_errors(path), path.open("rb") as file:
         text = _decode(file.read(MOST_BYTES + 1), path)
     return text if text.strip() else ""
 
@@ -171,7 +171,7 @@ def _make_folder(folder: Path) -> None:
 
 
 @contextmanager
-def _read_errors(path: Path) -> Iterator[None]:
+def _explain_read_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:

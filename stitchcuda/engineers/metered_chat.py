@@ -36,12 +36,12 @@ class Transcript:
     def __init__(self, store: Store, session: str) -> None:
         self._store, self._session = store, session
 
-    def find(self, ask: ChatRequest) -> ChatAnswer | None:
+    def find(self, request: ChatRequest) -> ChatAnswer | None:
         """Returns the recorded reply to this request; None if there is none. If the prompt's wording changed since, returns the
         reply recorded at the same place (role, attempt or plan, ordinal)."""
         calls = self._store.calls(self._session)
-        call = calls.get(ask.id) or next(
-            (call for name, call in calls.items() if call.reply and name.rpartition("-")[0] == ask.place), None
+        call = calls.get(request.id) or next(
+            (call for name, call in calls.items() if call.reply and name.rpartition("-")[0] == request.place), None
         )
         return self.answer(call) if call else None
 
@@ -73,9 +73,9 @@ class Transcript:
         reply = self._store.put(answer.model_dump_json().encode()) if answer else None
         return self._store.record(self._session, call.model_copy(update={"request": request, "reply": reply}))
 
-    def failures(self, ask: ChatRequest) -> int:
+    def failures(self, request: ChatRequest) -> int:
         """Returns how many calls for this request are recorded as failed."""
-        return sum(name.startswith(f"{ask.id}#") for name in self._store.calls(self._session))
+        return sum(name.startswith(f"{request.id}#") for name in self._store.calls(self._session))
 
     def usage(self) -> Usage:
         return sum_usage(self.calls())
@@ -131,36 +131,37 @@ class MeteredChat:
     def notes(self) -> list[str]:
         return self.chat.notes
 
-    def ask(self, ask: ChatRequest) -> ChatAnswer:
+    def ask(self, request: ChatRequest) -> ChatAnswer:
         """Returns the answer, from the transcript if it is recorded there. Raises `OutOfBudget` before a call that might cost
         too much, what `Chat.answer` raises, and `Unavailable` for an answer that broke off TRIES times."""
-        if (known := self.transcript.find(ask)) is not None:
+        if (known := self.transcript.find(request)) is not None:
             if known.finish == OVERFLOW:
                 raise ContextWindowExceeded(known.text)
             return known
         problem = ""
         for _ in range(TRIES):
-            tokens = sum(self._reported.count(text) + FRAME for text in _texts(ask))
-            with self._budget.admit(self.price, tokens, ask.role) as limit:
+            tokens = sum(self._reported.count(text) + FRAME for text in _texts(request))
+            with self._budget.admit(self.price, tokens, request.role) as limit:
                 try:
-                    return self._call_model(ask, limit, tokens)
+                    return self._call_model(request, limit, tokens)
                 except AnswerInterrupted as error:
                     problem = str(error)
         raise Unavailable(f"{problem}, {TRIES} times: resume later")
 
-    def _call_model(self, ask: ChatRequest, limit: int | None, tokens: int) -> ChatAnswer:
+    def _call_model(self, request: ChatRequest, limit: int | None, tokens: int) -> ChatAnswer:
         started = time.monotonic()
-        body: dict[str, object] = {"model": self.name, "limit": limit} | self._options | ask.content
-        call = Call(id=ask.id, model=self.name, request="", reply=None, created=datetime.now(UTC).isoformat(timespec="seconds"))
+        body: dict[str, object] = {"model": self.name, "limit": limit} | self._options | request.content
+        created = datetime.now(UTC).isoformat(timespec="seconds")
+        call = Call(id=request.id, model=self.name, request="", reply=None, created=created)
         try:
-            answer = self.chat.answer(ask, limit=limit)
+            answer = self.chat.answer(request, limit=limit)
         except (AnswerInterrupted, ContextWindowExceeded, Unavailable) as error:  # BadInput of a mailbox is no call
             # A server that received the request may charge for reading it and for what it wrote, and does not report either.
             read = tokens * (error.times if isinstance(error, NoAnswer) else isinstance(error, AnswerInterrupted))
             wrote = self._reported.count(error.received) if isinstance(error, AnswerInterrupted) else 0
             ended = ChatAnswer(text=str(error), finish=OVERFLOW) if isinstance(error, ContextWindowExceeded) else None
             failed = {
-                "id": ask.id if ended else f"{ask.id}#{self.transcript.failures(ask)}",
+                "id": request.id if ended else f"{request.id}#{self.transcript.failures(request)}",
                 "outcome": " ".join(str(error).split())[:300],
                 "input_tokens": read, "output_tokens": wrote, "estimated": read > 0,
                 "usd": self._usd(ChatAnswer(text=""), read, wrote), "seconds": time.monotonic() - started,
@@ -173,7 +174,7 @@ class MeteredChat:
         if written is None:
             written = self._reported.count(answer.text) + self._reported.count(answer.thinking)
         if answer.input_tokens is not None:
-            self._reported.observe(sum(map(size, _texts(ask))), answer.input_tokens)
+            self._reported.observe(sum(map(size, _texts(request))), answer.input_tokens)
         done = {
             "input_tokens": read, "cached_tokens": answer.cached_tokens, "output_tokens": written, "estimated": not reported,
             "usd": self._usd(answer, read, written), "seconds": time.monotonic() - started,
@@ -189,6 +190,6 @@ class MeteredChat:
         return 0.0 if read == written == 0 else None
 
 
-def _texts(ask: ChatRequest) -> list[str]:
+def _texts(request: ChatRequest) -> list[str]:
     """Returns the texts whose tokens a server counts: the messages and the form of the answer."""
-    return [message.text for message in ask.messages] + ([ask.schema.instructions()] if ask.schema else [])
+    return [message.text for message in request.messages] + ([request.schema.instructions()] if request.schema else [])

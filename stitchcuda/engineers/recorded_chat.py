@@ -20,6 +20,7 @@ class RecordedChat:
         self.name = name
         self.notes: list[str] = []
 
-    def answer(self, ask: ChatRequest, *, limit: int | None) -> ChatAnswer:
+    def answer(self, request: ChatRequest, *, limit: int | None) -> ChatAnswer:
         """Always raises `Unrecorded`: a recorded reply would have been found before this call."""
-        raise Unrecorded(f"the record has no reply of {self.name} as {ask.role} at {ask.about}, question {ask.ordinal + 1}")
+        where = f"{request.role} at {request.about}, question {request.ordinal + 1}"
+        raise Unrecorded(f"the record has no reply of {self.name} as {where}")
