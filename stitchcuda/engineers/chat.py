@@ -3,8 +3,7 @@
 A request's id is built from role, plan or attempt, ordinal and a digest of its content, so a node that runs again makes the
 same id. Records and one protocol only: nothing is sent, stored or paid for here.
 
-Where to look next: `engineers/endpoint.py` and `engineers/mailbox.py` (carry requests), `engineers/metered_chat.py` (stores and
-pays), `engineers/reply.py` (from an answer's text to a plan or draft).
+Where to look next: `engineers/endpoint.py`, `engineers/mailbox.py` (carry requests), `engineers/metered_chat.py` (pays).
 """
 
 from __future__ import annotations

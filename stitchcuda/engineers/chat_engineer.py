@@ -4,8 +4,7 @@ Each conversation renders a prompt, reads the answer and turns it into a record.
 which the model sees what is wrong, then `Unusable` is raised. A coder may look things up LOOKS times before it writes. A prompt
 that does not fit into the model's context window is shortened twice. No other model is tried when one fails.
 
-Where to look next: `engineers/prompt.py` (prompts), `engineers/reply.py` (reads replies), `engineers/metered_chat.py` (calls
-models and pays).
+Where to look next: `engineers/prompt.py` (prompts), `engineers/reply.py` (replies), `engineers/metered_chat.py` (calls).
 """
 
 from __future__ import annotations

@@ -4,8 +4,7 @@ A node that runs again (after a crash, a park, on another machine) makes the sam
 recorded replies. Before each call the budget is checked. An answer that breaks off is requested up to TRIES times; what the
 lost ones may have cost is counted. Tokens that the server does not report are counted here and marked as estimated.
 
-Where to look next: `engineers/chat_engineer.py` (what is asked), `engineers/endpoint.py` and `engineers/mailbox.py` (who
-answers), `engineers/budget.py` (limits), `engineers/prices.py` (prices).
+Where to look next: `engineers/chat_engineer.py` (what is asked), `engineers/endpoint.py` (answers), `engineers/budget.py`.
 """
 
 from __future__ import annotations

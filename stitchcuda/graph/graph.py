@@ -2,8 +2,7 @@
 
 Nothing is decided here.
 
-Where to look next: `nodes/__init__.py` (what nodes do), `graph/routes.py` (how a route is chosen), `graph/runtime.py` (what
-happens around every node).
+Where to look next: `nodes/__init__.py` (what nodes do), `graph/routes.py` (the rules), `graph/runtime.py` (around a node).
 """
 
 from __future__ import annotations

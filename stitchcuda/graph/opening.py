@@ -3,8 +3,7 @@
 Settings are checked and the reference is stored before anything runs. An nn.Module is pickled by cloudpickle; classes that a
 worker could not import are pickled by value. torch is used only if the caller has imported it. No node is run.
 
-Where to look next: `store/session_record.py` (the record), `nodes/context.py` (the context), `sessions/session.py` (calls
-this).
+Where to look next: `store/session_record.py` (the record), `nodes/context.py` (the context), `sessions/session.py`.
 """
 
 from __future__ import annotations

@@ -54,15 +54,16 @@ def take_route(rules: Rules, state: State, context: Context, route: Route, updat
     )
     reason = after.get("halt") or (stop.reason if stop else None)
     changed: State = {}
-    if starting and stop and stop.left_over and not after.get("halt"):
+    plan_done = stop is not None and stop.left_over and not after.get("halt")
+    if plan_done and starting:
         changed = {"stage": "model", "started": after.get("attempts", 0), "unusable": 0}
         route, reason = "replan", None
         kept = counted(len(after.get("tasks_kept", ())), "verified task")
         text = f"the built-in engineer ends with {kept}; {context.engineers.engineer.name} goes on from there"
         context.emit("stage", text=text)
-    elif stop and stop.left_over and not after.get("halt") and not starting and _more_to_gain(after, context):
+    elif plan_done and _more_to_gain(after, context):
         route, reason = "replan", None     # the plan is done and gained something: the chat model may find more
-    elif stop and stop.left_over and not after.get("halt"):
+    elif plan_done:
         reason = explain_nothing_to_do(after, context) or reason
     if route == "replan" and not reason:
         changed["lessons"] = lessons_for_plan(after, context)

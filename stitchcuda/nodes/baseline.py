@@ -4,8 +4,7 @@ It records eager time, predicted time and the speed-of-light floor. The first pr
 PyTorch. It is checked like any other: if it is wrong, capture or printing is at fault, and the reference is taken as one opaque
 region. On another device than before, the best program so far is verified again. Plans nothing.
 
-Where to look next: `compiler/capture/capture.py`, `compiler/regions/partition.py`, `compiler/printing/program.py`,
-`nodes/planner.py` (the next node).
+Where to look next: `compiler/regions/partition.py` (regions), `compiler/printing/program.py` (prints the first program).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Writes the stop reason of a session in which no task was worth doing: what was looked at, why, and what would help.
 
-The sentence begins with NOTHING, by which other code recognises it. A lower precision is suggested only if it raises the
-speed-of-light floor of the regions.
+The sentence begins with NOTHING, by which other code recognises it. A lower precision is suggested only if it lowers the
+floor time of the regions.
 
 Where to look next: `nodes/advance.py` (ends sessions), `sessions/outcome.py` (reads NOTHING).
 """

@@ -5,8 +5,7 @@ The ledger is written before the checkpoint, so that this node, when it runs aga
 recorded verdict. A step's other candidates are written first, without a review. Without a usable review the tools' error stands
 in for it. No tool runs here.
 
-Where to look next: `graph/routes.py` (the rules), `nodes/advance.py` (takes the route), `nodes/attempt_figures.py` (tier,
-error).
+Where to look next: `graph/routes.py` (the rules), `nodes/advance.py` (takes the route), `nodes/attempt_figures.py` (tier).
 """
 
 from __future__ import annotations
