@@ -89,7 +89,7 @@ def looks(data: dict[str, Any]) -> tuple[int, int, int, int]:
     for name, text in data["told"].items():
         if not name.startswith("look-"):
             continue
-        shown = prompt.looked(text, prompt.LOOKS, prompt.PromptBudget(TokenCounter(data["session"]["settings"]["model"])))
+        shown = prompt.look_results(text, prompt.LOOKS, prompt.PromptBudget(TokenCounter(data["session"]["settings"]["model"])))
         for part in text.split(prompt.LOOKED)[1:]:
             head, _, body = part.strip().partition("\n```\n")
             if not head.startswith("read ") or not body:

@@ -17,7 +17,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from stitchcuda.graph.opening import open_tools
-from stitchcuda.nodes.final_check import gone_on_from
+from stitchcuda.nodes.final_check import starting_program
 from stitchcuda.sessions.session import Session
 from stitchcuda.store import materialise
 
@@ -28,7 +28,7 @@ def main() -> None:
     parser.add_argument("--workspace", default=None)
     options = parser.parse_args()
     session = Session.open(options.session, options.workspace)
-    start = gone_on_from([attempt for attempt in session.attempts() if attempt.kept])
+    start = starting_program([attempt for attempt in session.attempts() if attempt.kept])
     program = session.state().get("program")
     if start is None or program is None:
         sys.exit(f"no chat model has had a program of its own kept in {session.name}")

@@ -50,7 +50,7 @@ def recorded(session: Session) -> dict[str, Any]:
         "baseline": baseline.model_dump(mode="json"),
         "capture": store.get(baseline.capture).decode(),
         "calls": calls,
-        "told": {name: answer.text for name, answer in transcript.told().items()},
+        "told": {name: answer.text for name, answer in transcript.tool_answers().items()},
         "evidence": evidence,
         "final": final.model_dump(mode="json") if final else None,
         "baselines": json.loads(store.get(baselines)) if (baselines := state.get("baselines")) else None,

@@ -1,8 +1,10 @@
-"""The few errors that reach a user: each says what is wrong and what to do.
+"""Defines the few errors that reach a user; each message says what is wrong and what to do.
 
-Anything else that escapes is a defect of ours: the command line says so, and `--debug` shows its traceback. It
-turns a `StitchError` into one line on stderr and its exit code. `Pending`, `OutOfBudget` and `Unusable` never reach it: nodes
-turn them into an interrupt, the session's end, and a step without a draft.
+The command line turns a `StitchError` into one line on stderr and its exit code; any other exception is a defect of StitchCUDA,
+and `--debug` shows its traceback. `Pending`, `OutOfBudget` and `Unusable` never reach a user: nodes turn them into an
+interrupt, the session's end, and a step without a draft.
+
+Where to look next: `cli/app.py` (prints them), `graph/runtime.py` (interrupts), `nodes/verifier.py` (ends a session).
 """
 
 from __future__ import annotations
@@ -15,15 +17,15 @@ class StitchError(Exception):
 
 
 class BadInput(StitchError):
-    """What was given cannot be used: a file, an option, a reference, a program."""
+    """Something that was given cannot be used: a file, an option, a reference, a program."""
 
 
 class Unavailable(StitchError):
-    """What was asked for does not exist on this machine or does not answer: a GPU, a compiler, an endpoint, a disk."""
+    """Something needed is missing on this machine or does not respond: a GPU, a compiler, an endpoint, a disk."""
 
 
 class Damaged(Unavailable):
-    """Something that was kept is missing, or is not what was written."""
+    """Something in the store is missing or differs from what was written."""
 
 
 class SessionBusy(StitchError):
@@ -31,23 +33,23 @@ class SessionBusy(StitchError):
 
 
 class SessionLost(SessionBusy):
-    """Another process has taken the session over from this one, which may not write to it any more."""
+    """Another process has taken over the session; this one may no longer write to it."""
 
 
 class OutOfBudget(Exception):
-    """A model may not be asked any more; the message says which budget does not allow it."""
+    """A model call is not allowed any more; the message says which budget is used up."""
 
 
 class Unusable(Exception):
-    """A model's replies cannot be used; the message says why in one sentence. The session goes on without them."""
+    """A model's replies cannot be used; the message says why in one sentence. Without a plan the session ends."""
 
 
 class Pending(Exception):
-    """A session has to wait for something outside of it; the message says for what."""
+    """A session has to wait for something from outside; the message says for what."""
 
 
 class ReplyPending(Pending):
-    """An engineer waits for a reply that is not there yet; `request` says what it is to."""
+    """There is no reply yet to a mailbox's request; `request` is its path."""
 
     def __init__(self, request: str) -> None:
         super().__init__(f"a reply to {request}")

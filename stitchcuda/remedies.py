@@ -1,6 +1,8 @@
-"""What to install, as a command for the Python that runs StitchCUDA.
+"""Writes the `pip install` commands that error messages name, for the Python that runs StitchCUDA.
 
-StitchCUDA is on no package index: an extra of its own is told by the packages that it stands for, as its metadata lists them.
+StitchCUDA is on no package index, so for one of its extras the command lists that extra's packages, from its metadata.
+
+Where to look next: `tools/doctor/doctor.py` (what is missing on this machine).
 """
 
 from __future__ import annotations
@@ -14,19 +16,19 @@ from pathlib import Path
 
 
 def pip() -> str:
-    """How pip is called for this Python: "pip" where a shell finds its own, else by the interpreter's path."""
+    """Returns the command that runs this Python's pip: "pip" if a shell finds it, else "PATH/python -m pip"."""
     found = shutil.which("pip")
     own = found is not None and Path(found).parent == Path(sys.executable).parent
     return "pip" if own else f"{shlex.quote(sys.executable)} -m pip"
 
 
 def install(*requirements: str) -> str:
-    """The command that installs these requirements (flags of pip may be among them), quoted for a shell."""
+    """Returns the command that installs these requirements (flags of pip may be among them), quoted for a shell."""
     return f"{pip()} install {' '.join(map(shlex.quote, requirements))}"
 
 
 def extra(name: str) -> str:
-    """The command that installs what StitchCUDA's extra `name` stands for."""
+    """Returns the command that installs the packages of StitchCUDA's extra `name`."""
     marker = re.compile(rf"extra\s*==\s*['\"]{name}['\"]")
     listed = importlib.metadata.requires("stitchcuda") or []
     return install(*(requirement.partition(";")[0].strip() for requirement in listed if marker.search(requirement)))

@@ -1,10 +1,11 @@
-"""The state that the graph's nodes share, and the records that flow through it.
+"""Defines the state that the graph's nodes share, and the records in it: settings, plan, task, attempt, evidence, review.
 
-Everything here is small and frozen: sources, logs, captured graphs and profiles live in the workspace under their SHA-256,
-and the state holds digests. This module imports nothing of ours and never touches a file. Where to look next:
-`store/workspace.py` (what the digests name), `graph/routes.py` (who reads what to decide where to go).
+Records are small and frozen: sources, logs, captured graphs and profiles are stored in the workspace under their SHA-256, and
+the state holds digests. This module imports nothing of ours and never touches a file.
 
 Units: milliseconds (`_ms`), bytes, flops, seconds (`_s`) throughout. Digests are lower-case hexadecimal SHA-256.
+
+Where to look next: `store/workspace.py` (what the digests name), `graph/routes.py` (decides by these records).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
-from typing_extensions import TypedDict  # pydantic, which writes the state's schema, wants this one before Python 3.12
+from typing_extensions import TypedDict  # pydantic needs this one for the state's schema before Python 3.12
 
 Tier = Literal["measured", "timed", "simulated", "compiled"]
 Route = Literal["code", "replan", "next_task", "done"]
@@ -35,7 +36,7 @@ class Record(BaseModel):
 
 
 class TensorSpec(Record):
-    """A tensor contract. `strides` are in elements; `dtype` is torch's name without the prefix, such as `bfloat16`."""
+    """Name, shape, dtype and strides of a tensor. `strides` are in elements; `dtype` is torch's name, such as `bfloat16`."""
 
     name: str
     shape: tuple[int, ...]
@@ -51,9 +52,9 @@ class TensorSpec(Record):
 
 
 class DeviceFacts(Record):
-    """What the planner and the floor need to know of the device that a program is for."""
+    """The device that a program is for, as plans, predictions and floors need it."""
 
-    name: str                              # as the driver says it, such as "NVIDIA H200"
+    name: str                              # the driver's name, such as "NVIDIA H200"
     target: Target                         # where programs run in this session
     arch: str                              # nvcc's name, such as "sm_90a"
     sm_count: int
@@ -63,11 +64,11 @@ class DeviceFacts(Record):
     driver: str = ""
     torch: str = ""
     measured: bool = False                 # False: nominal figures
-    note: str = ""                         # of a GPU that is here: why figures are nominal, what was left out
+    note: str = ""                         # for a GPU in this machine: why figures are nominal, what was not measured
 
     @property
     def key(self) -> str:
-        """Results are compared only under the same key."""
+        """Results are compared only if their keys are equal."""
         return f"{self.target}|{self.name}|{self.driver}|{self.torch}"
 
 
@@ -78,18 +79,18 @@ class Settings(Record):
     roles: dict[Role, tuple[str, ...]] = {}  # other models for a role; a coder's candidates take turns with several
     options: dict[str, bool | int | float | str] = {}  # for the chat model, such as temperature
     base_url: str | None = None
-    from_scratch: bool = False             # False: a chat model goes on from what the built-in engineer has verified
-    candidates: int = 1                    # drafts a step
-    approve: tuple[Approval, ...] = ()     # what a person is asked about before it goes on
+    from_scratch: bool = False             # False: a chat model starts from the built-in engineer's verified program
+    candidates: int = 1                    # drafts in each step
+    approve: tuple[Approval, ...] = ()     # what a person has to approve
     target: Target = "sim"
-    predict_for: str | None = None         # whose nominal figures the simulator's predictions rest on: "h200" (None), "a100", …
+    predict_for: str | None = None         # GPU whose nominal figures the simulator predicts with: "h200" (None), "a100", …
     goal: float | None = None              # stop once this speed-up is reached
     policy: Policy = "stitched"
     precision: Precision = "reference"
     budget_usd: float = 5.0
-    max_tokens: int | None = None          # read and written, of all calls
+    max_tokens: int | None = None          # input and output of all calls together
     max_gpu_s: float | None = None
-    max_attempts: int = 30                 # programs; what the built-in engineer starts with is not counted
+    max_attempts: int = 30                 # programs; those of the start stage are not counted
     max_minutes: float | None = None
     seeds: int = 3                         # secret input sets per check
     final_seeds: int = 5                   # fresh secret input sets for the last verification
@@ -114,48 +115,48 @@ class Region(Record):
 
 
 class Task(Record):
-    """One unit of a plan."""
+    """One step of a plan: regions to replace, or a change of the host side."""
 
     id: str                                # stable across replans for the same work: "r03", "host:cuda_graph"
     kind: Literal["region", "host"]
     title: str
-    regions: tuple[str, ...] = ()          # Region.id of all that it replaces together; none for the host side
+    regions: tuple[str, ...] = ()          # Region.id of each region that it replaces; none for the host side
     predicted_ms: float = 0.0              # saving on the target device
     why: str = ""                          # the reason of the prediction, in one sentence
-    strategy: str = ""                     # how it is meant to be done
+    strategy: str = ""                     # how it should be done
 
 
 class Plan(Record):
-    """Ordered tasks and what they were decided from."""
+    """Ordered tasks, and the evidence that they were planned from."""
 
     version: int
     tasks: tuple[Task, ...]
     evidence: tuple[Digest, ...] = ()
     summary: str = ""
     host: str = ""                         # how the host side is to be run: streams, graphs, workspaces, layouts
-    engineer: str = ""                     # who planned; "" in records of before this was kept
-    word: str = ""                         # names what a person had changed of it; "" where nobody had anything changed
+    engineer: str = ""                     # who planned; "" in old records
+    word: str = ""                         # a hash of what a person changed in it; "" if nothing was changed
 
     @property
     def claimed(self) -> bool:
-        """Whether its tasks' savings are what a chat model claims. The built-in engineer's are the cost model's."""
+        """Whether its tasks' savings are claims of a chat model. The built-in engineer's are the cost model's."""
         return self.engineer not in ("", "builtin")
 
 
 class ProfileResult(Record):
-    """What a profiler said, or why it did not run."""
+    """A profiler's result, or why it did not run."""
 
     tool: Literal["nsys", "ncu"]
-    source: Literal["", "nsys", "cupti", "events", "ncu"] = ""  # what really looked
-    skipped: str = ""                      # why nothing could
-    why: str = ""                          # why nothing better could, one sentence
+    source: Literal["", "nsys", "cupti", "events", "ncu"] = ""  # what really measured
+    skipped: str = ""                      # why nothing was measured
+    why: str = ""                          # why no better profiler was used, one sentence
     digest: Digest | None = None           # the full profile in the workspace
     bottleneck: str = ""
-    lines: tuple[str, ...] = ()            # a few lines a model or a person can read
+    lines: tuple[str, ...] = ()            # a few lines for models and people
 
 
 class Baseline(Record):
-    """What is known of the reference before any task. Times are None where nothing was timed (simulator)."""
+    """The reference before any task. Times are None where nothing was timed (simulator)."""
 
     capture: Digest                        # the captured graph as JSON
     regions: Digest                        # list of Region as JSON
@@ -163,7 +164,7 @@ class Baseline(Record):
     eager_ms: float | None = None
     predicted_ms: float                    # eager time by bytes, flops and launches
     floor_ms: float                        # speed of light: compulsory bytes and flops over the device's ceilings
-    opaque: str = ""                       # why capture failed; empty when it did not
+    opaque: str = ""                       # why capture failed; "" if it did not
     system: ProfileResult | None = None    # where the reference's time goes
 
 
@@ -175,11 +176,11 @@ class KernelUsage(Record):
     shared_bytes: int = 0
     spill_bytes: int = 0
     stack_bytes: int = 0
-    machine: str = ""                      # what the machine code does, in a line; "" where nobody looked
+    machine: str = ""                      # what the machine code does, in a line; "" if it was not read
 
 
 class BuildResult(Record):
-    """One build. `log` is trimmed for reading; `kernels` carries ptxas' numbers."""
+    """The result of a build. `log` is shortened for reading; `kernels` has the figures of ptxas."""
 
     ok: bool
     seconds: float = 0.0
@@ -187,12 +188,12 @@ class BuildResult(Record):
     log: str = ""                          # compiler errors with the source line, or empty
     kernels: tuple[KernelUsage, ...] = ()
     skipped: str = ""                      # why nothing was built here
-    notes: tuple[str, ...] = ()            # what is not known of what was built, and why
-    code: str = ""                         # fingerprint of the sources; "" where nothing was built
+    notes: tuple[str, ...] = ()            # what could not be found out about the kernels, and why
+    code: str = ""                         # fingerprint of the sources without comments; "" if nothing was built
 
 
 class OutputError(Record):
-    """One output (or mutated buffer) against float64. Errors are absolute; a bound is what is allowed."""
+    """The error of one output (or mutated buffer) against float64. Errors are absolute; a bound is the error allowed."""
 
     name: str
     max_error: float
@@ -204,46 +205,46 @@ class OutputError(Record):
 
 
 class KernelRole(Record):
-    """What the program's answer owes to one of its kernels: found out by leaving it out on fresh inputs."""
+    """Whether a kernel is needed, found out by leaving it out on fresh inputs."""
 
     name: str
-    role: Literal["needed", "unused", "idle", "undecided"]  # unused: not launched for these inputs; idle: nobody misses it
+    role: Literal["needed", "unused", "idle", "undecided"]  # unused: not launched; idle: same output without it
     note: str = ""
 
 
 class CheckResult(Record):
-    """Correctness on secret inputs, and the shares of work by origin."""
+    """Correctness on secret inputs, and shares of the work: own kernels, vendor libraries, framework."""
 
     ok: bool
     tier: Tier
     seeds: int = 0
     outputs: tuple[OutputError, ...] = ()  # the worst over all seeds, per output
     reasons: tuple[str, ...] = ()          # one sentence for each thing that is wrong
-    own_share: float = 0.0                 # of device time, or of bytes on the simulator
+    own_share: float = 0.0                 # shares of device time, or of bytes on the simulator
     vendor_share: float = 0.0
     framework_share: float = 0.0
     elsewhere: int = 0                     # work outside of own kernels in one call: bytes on the simulator, ns on a GPU
-    boundary: int = 0                      # of that, copies into and out of the memory of a replayed CUDA graph (simulator)
-    whole: int = 0                         # the reference's work in one call, in the same unit; 0: not looked at
+    boundary: int = 0                      # part of it: copies into and out of a replayed CUDA graph's memory (simulator)
+    whole: int = 0                         # the reference's work in one call, in the same unit; 0: unknown
     replaced: float = 1.0                  # share of the reference's device time that own kernels took over (GPU)
-    exchanged: float = 0.0                 # of what the program does without, what other library kernels do (GPU)
-    host_bytes: int = 0                    # of device memory, touched by the host in one call (simulator)
-    host_share: float = 0.0                # of device time, in copies to the host (GPU)
+    exchanged: float = 0.0                 # share of the removed work that other library kernels do now (GPU)
+    host_bytes: int = 0                    # bytes of device memory that the host touched in one call (simulator)
+    host_share: float = 0.0                # share of device time in copies to the host (GPU)
     launches: int = 0                      # own kernel launches in one call
-    deterministic: bool | None = None      # bitwise repeat; None: not looked at
+    deterministic: bool | None = None      # whether a repeated call is bitwise equal; None: not checked
     seconds: float = 0.0
     notes: tuple[str, ...] = ()            # what was not checked, and why
     kernels: tuple[KernelRole, ...] = ()   # the program's own kernels, each left out in turn (last verification only)
-    host_seen: tuple[str, ...] = ()        # host-side features that were seen at work, such as "cuda_graph"
-    protections: tuple[str, ...] = ()      # what the sandbox had in force
+    host_seen: tuple[str, ...] = ()        # host-side features that the program used, such as "cuda_graph"
+    protections: tuple[str, ...] = ()      # protections that the sandbox enforced
     unprotected: tuple[str, ...] = ()      # "NAME: why this machine denies it"
 
 
 class TimingResult(Record):
-    """Interleaved timing on a GPU: median of one call, cold L2, device-wide synchronised."""
+    """Interleaved timing on a GPU: medians of one call, with a cold L2 and the device synchronised."""
 
     reference_ms: float
-    previous_ms: float                     # the program before this attempt, in the same interleaving
+    previous_ms: float                     # the program before this attempt, timed in the same rounds
     program_ms: float
     saving_ms: float                       # previous - program, median of paired blocks
     saving_low_ms: float                   # 95 % interval
@@ -254,10 +255,10 @@ class TimingResult(Record):
     ratio_high: float = 0.0
     outside_ms: float | None = None        # the program's call by the judge's own clock
     deliveries: int = 0                    # timed calls whose outputs were compared
-    interleaved: bool = True               # False: one after another, for want of memory
+    interleaved: bool = True               # False: timed one after the other for lack of memory
     clock: str = "cuda events"
     refused: tuple[str, ...] = ()          # why these figures must not be believed, one sentence each
-    disputed: bool = False                 # for nothing but clocks that disagree
+    disputed: bool = False                 # refused only because two clocks disagree
     notes: tuple[str, ...] = ()
 
     @property
@@ -266,18 +267,18 @@ class TimingResult(Record):
 
 
 class SanitizerResult(Record):
-    """What compute-sanitizer found in one call of a program that is about to be handed out."""
+    """What compute-sanitizer found in one call of a session's final program."""
 
-    clean: bool | None = None              # nothing that is the program's doing; None: not every tool that ran ended well
-    tools: tuple[str, ...] = ()            # that ran
-    errors: tuple[str, ...] = ()           # a sentence for each: memory or barriers used wrongly
-    warnings: tuple[str, ...] = ()         # the same for what may be meant: races, reads of what nothing wrote
-    notes: tuple[str, ...] = ()            # "TOOLS: what to know before believing them"
+    clean: bool | None = None              # no errors or warnings by the program; None: a tool that ran failed
+    tools: tuple[str, ...] = ()            # tools that ran
+    errors: tuple[str, ...] = ()           # a sentence for each wrong use of memory or barriers
+    warnings: tuple[str, ...] = ()         # a sentence for each race or uninitialised read, which may be intended
+    notes: tuple[str, ...] = ()            # "TOOLS: what limits their findings"
     skipped: tuple[str, ...] = ()          # "TOOL: why" for each that did not run
 
 
 class Evidence(Record):
-    """Everything the tools said about one attempt."""
+    """The results of all tools for one attempt."""
 
     build: BuildResult
     check: CheckResult | None = None
@@ -285,11 +286,11 @@ class Evidence(Record):
     system: ProfileResult | None = None
     kernels: ProfileResult | None = None
     sanitizer: SanitizerResult | None = None  # last verification only
-    tier: Tier | None = None               # None: not even built
+    tier: Tier | None = None               # how strong it is; None: not even built
 
 
 class Review(Record):
-    """The verifier's reading of the evidence. The engineer proposes `route`, `graph/routes.py` disposes."""
+    """The verifier's interpretation of the evidence. `route` is its proposal; `graph/routes.py` decides."""
 
     bottleneck: str
     suggestion: str
@@ -299,11 +300,11 @@ class Review(Record):
 
 
 class Usage(Record):
-    """What a session has spent."""
+    """What a session has used."""
 
     calls: int = 0
     input_tokens: int = 0
-    cached_tokens: int = 0                 # of the input, read from the provider's cache
+    cached_tokens: int = 0                 # input tokens read from the provider's cache
     output_tokens: int = 0                 # thinking included
     usd: float | None = 0.0                # None: a model without a known price was used
     gpu_s: float = 0.0
@@ -311,24 +312,24 @@ class Usage(Record):
 
 
 class Call(Record):
-    """One call of a chat model: a line of the transcript. What was said in full is in the workspace."""
+    """One call of a chat model: a line of the transcript. Request and reply are stored in the workspace."""
 
     id: str                                # ROLE/ATTEMPT/ORDINAL@REQUEST, with "#N" for one that failed
     model: str                             # as asked for, such as "openai:NAME"
     request: Digest                        # the body, with its sampling settings
     reply: Digest | None                   # the answer, thinking text included; None: there was none
-    outcome: str = ""                      # why there is no answer that can be used, one line; "" where there is
+    outcome: str = ""                      # why there is no usable answer, one line; "" if there is one
     input_tokens: int = 0
     cached_tokens: int = 0
     output_tokens: int = 0
-    usd: float | None = 0.0                # None: no price is known
-    estimated: bool = False                # tokens were counted here, since the server told none
+    usd: float | None = 0.0                # None: the price is unknown
+    estimated: bool = False                # tokens were counted here, since the server reported none
     seconds: float = 0.0
     created: str = ""                      # UTC, ISO 8601
 
 
 class Attempt(Record):
-    """One program with everything learnt about it: a line of the ledger."""
+    """One program and its results: a line of the ledger."""
 
     id: str                                # derived from (parent, task, ordinal)
     parent: str | None                     # the attempt that came before it in this session's history
@@ -349,18 +350,18 @@ class Attempt(Record):
     saving_ms: float | None = None         # measured
     speedup: float | None = None           # against eager; measured or timed tiers only
     own_share: float = 0.0
-    fingerprint: str = ""                  # of the error, "" when correct
+    fingerprint: str = ""                  # of the error; "" if correct
     diagnosis: str = ""                    # one line for people
     engineer: str = ""                     # who wrote it, such as "openai:NAME"
-    note: str = ""                         # in its own words, shortened
+    note: str = ""                         # the coder's note, shortened
     program_ms: float | None = None        # measured time of a call
     code: str = ""                         # BuildResult.code
-    beside: bool = False                   # a candidate of a step that went on with another one
-    edited: bool = False                   # a person has changed the draft before it was built
+    beside: bool = False                   # a candidate whose step went on with another one
+    edited: bool = False                   # a person edited the draft before it was built
 
     @property
     def claimed(self) -> bool:
-        """Whether `predicted_ms` is what a chat model claims. The built-in engineer's is the cost model's."""
+        """Whether `predicted_ms` is the claim of a chat model. The built-in engineer's is the cost model's."""
         return self.engineer not in ("", "builtin")
 
     @property
@@ -369,7 +370,7 @@ class Attempt(Record):
 
 
 class Work(Record):
-    """The attempt under way, filled in by one node after another."""
+    """The current attempt, filled in by one node after another."""
 
     id: str
     task: Task
@@ -378,12 +379,12 @@ class Work(Record):
     candidates: int = Field(default=1, validation_alias=AliasChoices("candidates", "of"))  # in its step; once named `of`
     program: Digest | None = None
     engineer: str = ""                     # who wrote it
-    note: str = ""                         # the coder's own words
-    edited: bool = False                   # by a person
-    exhausted: str = ""                    # the coder has nothing new to offer, and why
+    note: str = ""                         # the coder's note
+    edited: bool = False                   # a person edited the draft
+    exhausted: str = ""                    # why the coder has nothing new to offer
     unusable: str = ""                     # why its replies could not be used
-    unpaid: str = ""                       # which budget did not allow to ask it
-    twin: str = ""                         # an earlier attempt at this task, or candidate, that does the same
+    unpaid: str = ""                       # which budget did not allow to call it
+    twin: str = ""                         # an earlier attempt at this task that does the same, such as "#2"
     docs: Digest | None = None
     lessons: Digest | None = None
     build: BuildResult | None = None
@@ -394,7 +395,7 @@ class Work(Record):
 
 
 def lineage(head: str | None, known: Mapping[str, Attempt]) -> tuple[Attempt, ...]:
-    """The attempts up to `head`, each the parent of the next. Raises KeyError with the id of one that is not known."""
+    """Returns the attempts up to `head`, oldest first, each the parent of the next. Raises KeyError for an unknown id."""
     walk: list[Attempt] = []
     while head is not None:
         walk.append(known[head])
@@ -402,9 +403,9 @@ def lineage(head: str | None, known: Mapping[str, Attempt]) -> tuple[Attempt, ..
     return tuple(reversed(walk))
 
 
-def gathered(before: tuple[Work, ...], more: tuple[Work, ...] | None) -> tuple[Work, ...]:
-    """Drafts as candidates hand them in, in order, each once. None clears them. From a checkpoint that was not read back typed
-    they come as objects."""
+def merge_drafts(before: tuple[Work, ...], more: tuple[Work, ...] | None) -> tuple[Work, ...]:
+    """Merges drafts as the candidates' nodes return them: each id once, ordered by candidate; None clears them. Elements may be
+    dicts where a checkpoint was not read back typed."""
     if more is None:
         return ()
     works = (work if isinstance(work, Work) else Work.model_validate(work) for work in (*before, *more))
@@ -413,7 +414,7 @@ def gathered(before: tuple[Work, ...], more: tuple[Work, ...] | None) -> tuple[W
 
 
 class State(TypedDict, total=False):
-    """The channels of the graph. Every value but `drafts` is replaced as a whole by the node that writes it."""
+    """The channels of the graph. A node that writes a value replaces it; only `drafts` are merged."""
 
     session: str
     reference: Digest                      # the reference's source in the workspace
@@ -426,27 +427,27 @@ class State(TypedDict, total=False):
     tasks_done: tuple[str, ...]            # ids of tasks that are finished, kept or not
     tasks_kept: tuple[str, ...]
     task: int                              # position in the plan
-    stage: Stage                           # start: the built-in engineer is at work, for a chat model to go on from
-    started: int                           # attempts of that stage
-    work: Work | None                      # the attempt under way: of a step's candidates, the one that it goes on with
-    drafts: Annotated[tuple[Work, ...], gathered]  # what the step's coders have handed in, until it is built
+    stage: Stage                           # start: the built-in engineer works, before the chat model goes on
+    started: int                           # attempts of the start stage
+    work: Work | None                      # the current attempt: the candidate that the step goes on with
+    drafts: Annotated[tuple[Work, ...], merge_drafts]  # the step's drafts, until they are built
     beside: tuple[Work, ...]               # the step's other candidates, until the verdict
-    unusable: int                          # steps in a row whose coders answered nothing that could be used
-    halt: str | None                       # why the session ends now, whatever else the rules say
-    system: ProfileResult | None           # where the time of the program goes; None: nobody has looked
-    counters: ProfileResult | None         # of its kernels
-    lessons: Digest | None                 # of earlier sessions, for the next plan
-    first: Digest                          # the program with nothing stitched yet
+    unusable: int                          # consecutive steps without a usable reply
+    halt: str | None                       # why the session ends now, whatever the rules say
+    system: ProfileResult | None           # where the time of the program goes; None: not profiled
+    counters: ProfileResult | None         # hardware counters of its kernels
+    lessons: Digest | None                 # lessons of earlier sessions, for the next plan
+    first: Digest                          # the program without own kernels
     program: Digest | None                 # the best verified program
     best: Attempt | None                   # the attempt behind it
     head: str | None                       # id of the latest attempt
     recent: tuple[Attempt, ...]            # the last four
     attempts: int
     route: Route | None
-    missed: int                            # predictions missed by more than 2x since the last plan
+    missed: int                            # predictions missed by more than a factor of 2 since the last plan
     stop_reason: str | None
     final: Evidence | None                 # the last verification of the program, on fresh seeds
-    baselines: Digest | None               # eager, graph and compiled times of the reference; where something was timed
-    notes: tuple[str, ...]                 # what was skipped, dropped or fallen back from, as sentences; the last twenty
+    baselines: Digest | None               # eager, CUDA graph and torch.compile times of the reference, on a GPU
+    notes: tuple[str, ...]                 # sentences on what was skipped, dropped or replaced; the last twenty
     report: str | None                     # path relative to the workspace
     usage: Usage

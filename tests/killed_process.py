@@ -85,7 +85,7 @@ class Fate:
 
 def arm(fate: Fate, patch: Callable[[Any, str, Any], None] = setattr) -> None:
     """Wraps the functions that the points are at."""
-    keep, find, spent, put = Transcript.keep, Transcript.find, Context.spent, Checkpoints.put
+    keep, find, spent, put = Transcript.record, Transcript.find, Context.usage_now, Checkpoints.put
 
     def asking(answer: Callable[..., ChatAnswer]) -> Callable[..., ChatAnswer]:
         def asked(chat: Any, ask: ChatRequest, *, limit: int | None) -> ChatAnswer:
@@ -117,7 +117,7 @@ def arm(fate: Fate, patch: Callable[[Any, str, Any], None] = setattr) -> None:
 
     for chat in (Mailbox, Endpoint):
         patch(chat, "answer", asking(chat.answer))
-    patch(Transcript, "keep", kept)
+    patch(Transcript, "record", kept)
     patch(Transcript, "find", found)
-    patch(Context, "spent", ended)
+    patch(Context, "usage_now", ended)
     patch(Checkpoints, "put", stored)

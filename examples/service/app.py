@@ -49,9 +49,9 @@ from starlette.routing import Route
 
 from stitchcuda.engineers.selection import check_models
 from stitchcuda.errors import BadInput, SessionBusy, SessionLost, StitchError
-from stitchcuda.graph.approval import commanded, questions
+from stitchcuda.graph.approval import questions, resume_command
 from stitchcuda.graph.graph import Graph, build_graph, thread
-from stitchcuda.graph.opening import WANTED, checked_settings
+from stitchcuda.graph.opening import WANTED, check_settings
 from stitchcuda.graph.request import Request as Asked
 from stitchcuda.store import Workspace, write_atomically
 from stitchcuda.store.serializer import serializer
@@ -234,7 +234,7 @@ def checked(asked: dict[str, Any], session: str) -> dict[str, Any]:
     if len(named) != 1 or not isinstance(named[0], str):
         raise BadInput('give what to speed up: {"reference": PATH} or {"source": TEXT}')
     settings = {key: value for key, value in asked.items() if key not in ("reference", "session", "device")}
-    check_models(checked_settings(settings | {"target": resolve_target(asked.get("device", "auto"))}))
+    check_models(check_settings(settings | {"target": resolve_target(asked.get("device", "auto"))}))
     with closing(Workspace()) as home:
         if "session" in asked:
             home.check_free(str(asked["session"]))
@@ -302,7 +302,7 @@ async def resume(request: Request) -> Response:
 
     def given(state: StateSnapshot) -> Command[Any] | None:
         try:
-            return commanded(questions(state.interrupts), asked["answer"]) if asked else None
+            return resume_command(questions(state.interrupts), asked["answer"]) if asked else None
         except BadInput as error:
             raise HTTPException(400, str(error)) from error
 

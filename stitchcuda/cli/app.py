@@ -154,7 +154,7 @@ def resume(
     """Goes on with a session where it stopped, with other budgets if they are given, and with your word if it waits for one."""
 
     def work() -> int:
-        from stitchcuda.graph.approval import typed
+        from stitchcuda.graph.approval import answers_from_options
         from stitchcuda.sessions import session as sessions
         from stitchcuda.sessions.progress import watch
 
@@ -162,7 +162,7 @@ def resume(
         answer = None
         if accept or edit or comment:
             waiting = sessions.Session.open(session, home).waiting
-            answer = typed(waiting, accept=accept, edited=edit or (), comment=comment)
+            answer = answers_from_options(waiting, accept=accept, edited=edit or (), comment=comment)
         with watch(plain=quiet or as_json) as view:
             done = sessions.resume(
                 session,

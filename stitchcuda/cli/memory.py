@@ -54,7 +54,7 @@ def export(
     def work() -> None:
         with memory_of(workspace, reading=True) as memory:
             if file is None:
-                sys.stdout.write(memory.exported())
+                sys.stdout.write(memory.export_text())
                 return
             if file.exists():
                 raise BadInput(f"{file} exists already: name a new file, or put two together with `stitchcuda memory merge`")
@@ -93,11 +93,11 @@ def merge(
 
     def work() -> None:
         from stitchcuda.memory import exchange
-        from stitchcuda.memory.lesson import each_once
+        from stitchcuda.memory.lesson import unique_lessons
 
         if out.exists() and out.resolve() not in [file.resolve() for file in files]:
             raise BadInput(f"{out} exists already: name a new file, or merge it too")
-        lessons = each_once(lesson for file in files for lesson in exchange.read(file))
+        lessons = unique_lessons(lesson for file in files for lesson in exchange.read(file))
         exchange.write(out, exchange.text(lessons))
         print(f"{counted(len(lessons), 'lesson')} written to {out}")
 
@@ -124,12 +124,12 @@ def table(experiences: tuple[Experience, ...]) -> Table:
     made = Table("situation", "what was done", "weight", "predicted", "measured", "lessons", box=None)
     for experience in experiences:
         cells = (
-            lesson_text.place(experience),
-            lesson_text.way(experience),
+            lesson_text.situation_text(experience),
+            lesson_text.strategy_text(experience),
             f"{experience.weight:.2f}",
             lesson_text.milliseconds(experience.predicted_ms),
-            lesson_text.measured(experience),
-            lesson_text.record(experience),
+            lesson_text.measured_text(experience),
+            lesson_text.outcome_text(experience),
         )
         made.add_row(*map(Text, cells))    # plain text: what models wrote may look like rich's markup
     return made

@@ -17,8 +17,8 @@ from rich.text import Text
 
 from stitchcuda.compiler.regions.floor import Floor, region_floors
 from stitchcuda.counts import counted
-from stitchcuda.nodes.final_check import gone_on_from
-from stitchcuda.nodes.report_text import grounds, over_start, spent
+from stitchcuda.nodes.final_check import starting_program
+from stitchcuda.nodes.report_text import describe_spending, gain_over_start, verdict_grounds
 from stitchcuda.rag.excerpts import is_citation
 from stitchcuda.sessions.outcome import Outcome
 from stitchcuda.sessions.outcome_text import gain, headline, next_commands
@@ -44,12 +44,12 @@ def summary(session: Session) -> str:
     lines = [f"{headline(outcome)}: {gain(outcome, device)}" if outcome.accepted else headline(outcome)]
     lines += _kept(session)
     if final is not None and final.check is not None:
-        lines.append(f"rests on: {grounds(final, final.check, session.settings.precision)}")
+        lines.append(f"rests on: {verdict_grounds(final, final.check, session.settings.precision)}")
     kept = [attempt for attempt in session.attempts() if attempt.kept]
-    if final is not None and final.timing is not None and gone_on_from(kept):
-        lines.append(over_start(final.timing))
+    if final is not None and final.timing is not None and starting_program(kept):
+        lines.append(gain_over_start(final.timing))
     if outcome.usage.calls:
-        lines.append(f"spent:   {spent(outcome.usage, session.attempts())}")
+        lines.append(f"spent:   {describe_spending(outcome.usage, session.attempts())}")
     if outcome.program:
         lines.append(f"program: {outcome.program}")
     if outcome.report:

@@ -1,7 +1,9 @@
-"""The engineer protocol: whoever plays planner, coder and verifier. Knows nothing of langgraph and never runs a tool.
+"""Defines what an engineer is: who plans, writes and reviews programs, and the records that it is given.
 
-Implementations: `builtin` (deterministic, over `fusion/`) and `llm` (chat models, asked through `engineers/metered_chat.py`;
-prompts in `prompts/`). `engineers/selection.py` chooses. A mailbox without a reply raises `errors.ReplyPending`.
+An engineer gets everything as records and text; it runs no tool, opens no store and knows nothing of LangGraph.
+
+Where to look next: `engineers/builtin.py` (the deterministic engineer), `engineers/chat_engineer.py` (chat models),
+`engineers/selection.py` (chooses by the settings), `nodes/brief.py` (fills in these records).
 """
 
 from __future__ import annotations
@@ -13,12 +15,12 @@ from stitchcuda.compiler.capture.op_graph import OpGraph
 from stitchcuda.state import Attempt, Baseline, Evidence, Plan, Region, Review, Settings, Task
 
 Files = dict[str, str | bytes]
-"""A program's files: path relative to the program's folder → text. Only `constants.safetensors` is bytes."""
+"""A program: path relative to its folder → text. Only `constants.safetensors` is bytes."""
 
 
 @dataclass(frozen=True)
 class Brief:
-    """What a planner sees. `history` is the whole record of this session, oldest first."""
+    """What a planner is given. `history` are all attempts of this session, oldest first."""
 
     settings: Settings
     reference: str                       # source text
@@ -28,48 +30,45 @@ class Brief:
     history: tuple[Attempt, ...] = ()
     plans: tuple[Plan, ...] = ()         # earlier versions
     kept: tuple[str, ...] = ()           # ids of tasks that are in the program now
-    finished: tuple[str, ...] = ()       # ids of tasks that nobody may plan again
+    finished: tuple[str, ...] = ()       # ids of tasks that may not be planned again
     notes: tuple[str, ...] = ()
-    program: Files = field(default_factory=dict)  # as it stands
+    program: Files = field(default_factory=dict)  # the best verified program so far
     program_ms: float | None = None      # its measured time of a call
-    profile: tuple[str, ...] = ()        # lines on where that goes
+    profile: tuple[str, ...] = ()        # lines on where that time goes
     lessons: tuple[str, ...] = ()        # of earlier sessions, a line each
     docs: str = ""                       # documentation found for this plan
-    about: str = ""                      # names this plan among a session's calls
+    about: str = ""                      # id of this plan: part of the ids of the model calls made for it
 
 
 class Look(Protocol):
-    """What a coder may look at before it writes. Each gives text, a sentence where there is nothing to see."""
+    """What a coder may look up before it writes. Each method returns text: a sentence where there is nothing to show."""
 
     def compile(self, files: Files) -> str:
-        """The compiler's word on the program with these files."""
-        ...
+        """Compiles the program with these files; returns the errors, or registers and shared memory of each kernel."""
 
     def profile(self, kernel: str) -> str:
-        """What the profilers said of the kernels whose name contains this, in the program and the last draft."""
-        ...
+        """Lines of the profiles of the program and of the last draft that contain `kernel`, in any case."""
 
     def docs(self, query: str) -> str:
-        """Documentation of CUDA, cuBLASLt and cuDNN."""
-        ...
+        """Searches the documentation of CUDA, cuBLASLt and cuDNN for a name or words."""
 
 
 @dataclass(frozen=True)
 class Assignment:
-    """What a coder sees: one task, the program as it stands, and what happened before on this task."""
+    """What a coder is given: one task, the verified program to start from, and the earlier attempts at this task."""
 
     brief: Brief
     plan: Plan
     task: Task
     ordinal: int                         # 0 for the first draft of this task
     program: Files                       # the verified program this draft starts from
-    kept: tuple[str, ...]                # ids of the tasks that are in that program
+    kept: tuple[str, ...]                # ids of the tasks that are in `program`
     last: Draft | None = None            # the previous draft of this task
-    evidence: Evidence | None = None     # what the tools said of it
-    review: Review | None = None
-    earlier: tuple[tuple[Attempt, Review], ...] = ()  # all at this task, oldest first
+    evidence: Evidence | None = None     # the tools' results for `last`
+    review: Review | None = None         # the review of `last`
+    earlier: tuple[tuple[Attempt, Review], ...] = ()  # all attempts at this task, oldest first
     docs: str = ""                       # documentation found for this task
-    about: str = ""                      # the attempt's id: names it among a session's calls
+    about: str = ""                      # the attempt's id: part of the ids of the model calls made for it
     candidate: int = 0                   # 0, 1, ... of the drafts that are written at once
     candidates: int = 1                  # how many are written at once
     look: Look | None = None
@@ -77,23 +76,22 @@ class Assignment:
 
 @dataclass(frozen=True)
 class Draft:
-    """The files of a whole program. `exhausted` says that the engineer has nothing new to offer, and why."""
+    """The files of a whole program. `exhausted`: why the engineer has nothing new to offer; `files` is then empty."""
 
     files: Files
     note: str = ""
     exhausted: str = ""
-    engineer: str = ""                   # who wrote it, where several take turns
+    engineer: str = ""                   # the model that wrote it, where several take turns
 
 
 class Engineer(Protocol):
-    """Planner, coder and verifier behind one door. `write` may be called by several threads at once.
-
-    Calls are synchronous and may raise `StitchError`, `ReplyPending`, `OutOfBudget` and `Unusable`.
-    """
+    """Planner, coder and verifier in one object. `write` may be called by several threads at once. Calls are synchronous. They
+    may raise `StitchError`, `ReplyPending` (a mailbox has no reply yet), `OutOfBudget` (the call was not made) and `Unusable`
+    (the reply could not be used)."""
 
     name: str
-    reads_docs: bool                     # documentation is looked up for who does
-    reads_profiles: bool                 # attempts are profiled for who does; what a session ends with always is
+    reads_docs: bool                     # whether documentation is searched before its plans, drafts and reviews
+    reads_profiles: bool                 # whether each attempt is profiled; a session's final program always is
 
     def plan(self, brief: Brief) -> Plan: ...
 

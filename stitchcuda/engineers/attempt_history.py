@@ -1,6 +1,9 @@
-"""What was tried, as lines that teach: each attempt with its times and what became of it, and errors that come back.
+"""Writes earlier attempts as text for a prompt: times, outcomes, and the errors that occurred more than once.
 
-Pure text from records; who shows it is `engineers/prompt.py`.
+Of a task's attempts the last four (LAST) are written out with their reviews, earlier ones take a line each. Two errors are the
+same where their fingerprints are equal. It chooses no attempt and measures nothing.
+
+Where to look next: `engineers/prompt.py` (the sections that show this text), `nodes/error_fingerprint.py` (equal errors).
 """
 
 from __future__ import annotations
@@ -11,20 +14,20 @@ from dataclasses import dataclass
 
 from stitchcuda.state import Attempt, Review
 
-LAST = 4  # outcomes told in full; of earlier ones a line
-OFTEN = 2
+LAST = 4  # attempts written out with their reviews; earlier ones take a line each
+OFTEN = 2  # occurrences from which an error counts as recurring
 
 
 @dataclass(frozen=True)
 class Recurring:
-    """An error that came back."""
+    """An error that occurred more than once in a session."""
 
     times: int
     text: str
 
 
-def line_of(attempt: Attempt) -> str:
-    """One attempt: predicted and measured, kept or not, and why."""
+def describe_attempt(attempt: Attempt) -> str:
+    """Returns one line on an attempt: predicted and measured saving, kept or not, the route after it and why."""
     saved = "saving not timed" if attempt.saving_ms is None else f"saved {milliseconds(attempt.saving_ms)}"
     time = f" ({milliseconds(attempt.program_ms)} a call)" if attempt.program_ms is not None else ""
     fate = "a candidate beside the one kept on with" if attempt.beside else f"then {attempt.route} ({attempt.route_reason})"
@@ -35,8 +38,9 @@ def line_of(attempt: Attempt) -> str:
     return f"{attempt.task} #{attempt.ordinal}: {predicted}, {saved}{time}; {kept}, {fate}.{note}{error}"
 
 
-def tried(earlier: Sequence[tuple[Attempt, Review]]) -> str:
-    """The attempts at a task: the fastest first to compare with, then the last four outcomes with what the verifier read."""
+def describe_history(earlier: Sequence[tuple[Attempt, Review]]) -> str:
+    """Returns the attempts at a task as lines: correct ones by time, then outcomes, the last four with their reviews. `earlier`
+    is oldest first; "" for none."""
     if not earlier:
         return ""
     lines = []
@@ -57,8 +61,8 @@ def tried(earlier: Sequence[tuple[Attempt, Review]]) -> str:
     return "\n".join(" ".join(line.split()) for line in lines)
 
 
-def recurring(history: Sequence[Attempt]) -> list[Recurring]:
-    """Errors that were seen more than once, the most frequent first; at most four."""
+def find_recurring_errors(history: Sequence[Attempt]) -> list[Recurring]:
+    """Returns the errors that occurred at least twice, the most frequent first; at most four."""
     times = Counter(attempt.fingerprint for attempt in history if attempt.fingerprint)
     text = {attempt.fingerprint: attempt.diagnosis for attempt in history}
     return [Recurring(count, text[found]) for found, count in times.most_common(4) if count >= OFTEN]
@@ -76,5 +80,5 @@ def _outcome(attempt: Attempt) -> str:
 
 
 def milliseconds(value: float) -> str:
-    """A time for a model, in the unit that reads best."""
+    """Returns a time in ms, or in µs below 0.01 ms: 0.0042 → "4.2 µs"."""
     return f"{value:.3g} ms" if abs(value) >= 0.01 else f"{value * 1000:.3g} µs"

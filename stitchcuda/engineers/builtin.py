@@ -1,9 +1,12 @@
-"""The built-in engineer: plans, writes and reviews by rule, with no key and no network. The same input gives the same program.
+"""Implements the built-in engineer: plans, writes and reviews by rule, with no key, no network and no randomness.
 
-It plans from the cost model (`compiler/regions/cost.py`), writes every program anew from the captured graph and the tasks in it
-(`compiler/lower/lower.py`, `compiler/codegen/emit.py`, `program.py`), and offers a region's kernel in as many variants as the
-generator knows. What it cannot write stays a library operator; a program that could not be captured it leaves alone. It runs no
-tool.
+It plans CUDA graph replay first, then regions by the saving that the cost model predicts (at least WORTH of the eager time, or
+RELEVANT of the bytes). Each draft is the whole program, written anew from the captured graph; a region's kernel is tried in
+each variant that the generator knows. Library operators stay, and a program that could not be captured gets no tasks. It runs
+no tool.
+
+Where to look next: `compiler/regions/cost.py` (predicted savings), `compiler/codegen/emit.py` (kernel variants),
+`compiler/printing/program.py` (writes the program), `engineers/builtin_review.py` (reviews).
 """
 
 from __future__ import annotations
@@ -27,24 +30,22 @@ from stitchcuda.state import DeviceFacts, Evidence, Plan, Region, Review, Task
 
 CUDA_GRAPH = "host:cuda_graph"
 MOST_TASKS = 12
-WORTH = 0.005  # of the predicted eager time
-RELEVANT = 0.02  # of the bytes outside of library operators: worth owning even if nothing is saved
+WORTH = 0.005  # share of the predicted eager time that a task has to save
+RELEVANT = 0.02  # share of the fusible bytes from which a region gets a kernel even if nothing is saved
 
 Predict = Callable[[OpGraph, Sequence[Region], Collection[str], DeviceFacts], float]
 
 
 class BuiltinEngineer:
-    """Planner, coder and verifier by rule. Keeps nothing between calls."""
+    """Planner, coder and verifier by rule. Holds no state between calls."""
 
     name = "builtin"
     reads_docs = False
     reads_profiles = False
 
     def plan(self, brief: Brief) -> Plan:
-        """CUDA graph replay, then regions by predicted saving. No tasks for a program that could not be captured.
-
-        Replay comes first: while the host is the bottleneck, a kernel that saves device time shows no saving at all.
-        """
+        """Plans CUDA graph replay, then regions by predicted saving; no tasks for a program that could not be captured. Replay
+        comes first: while the host is the bottleneck, a kernel that saves device time shows no saving at all."""
         version = len(brief.plans) + 1
         if brief.graph.opaque:
             text = (
@@ -65,7 +66,7 @@ class BuiltinEngineer:
         return Plan(version=version, tasks=tuple(tasks), summary=" ".join([summary, *left_out]))
 
     def write(self, assignment: Assignment) -> Draft:
-        """The program with the kept tasks and this one, its kernel in the next variant that was not tried yet."""
+        """Writes the program with the kept tasks and this one, its kernel in the next variant that was not tried yet."""
         task, regions = assignment.task, {region.id: region for region in assignment.brief.regions}
         variant = _variant(assignment)
         chosen = _variants_in(assignment.program)
@@ -97,7 +98,7 @@ class BuiltinEngineer:
         return Draft(files=files, note=_note(assignment, stitches))
 
     def review(self, assignment: Assignment, draft: Draft, evidence: Evidence) -> Review:
-        """See `engineers/builtin_review.py`; names the next variant of the kernel where there is one."""
+        """Reviews by `engineers/builtin_review.py`, and suggests the kernel's next variant where there is one."""
         region = next((r for r in assignment.brief.regions if r.id == _region(assignment.task)), None)
         following = ""
         if region is not None and region.kind == "fusible":
@@ -109,7 +110,8 @@ class BuiltinEngineer:
 
 
 def _region_tasks(brief: Brief, predict: Predict) -> tuple[list[Task], list[str]]:
-    """Tasks for the regions that are worth a kernel, best first, and sentences on what was left out."""
+    """Returns tasks for the regions that are worth a kernel, best first, and sentences on what was left out. A task's saving is
+    predicted with the kernels of the tasks before it in place."""
     device, graph = brief.baseline.device, brief.graph
     open_regions = [region for region in brief.regions if region.kind == "fusible" and region.id not in brief.kept]
     owned = sum(region.eager_bytes for region in brief.regions if region.kind == "fusible")
@@ -117,7 +119,7 @@ def _region_tasks(brief: Brief, predict: Predict) -> tuple[list[Task], list[str]
     worth: list[tuple[float, Region]] = []
     unwritable = 0
     for region in open_regions:
-        if _tried(brief, region) >= _variant_count(brief, region):
+        if _count_tried(brief, region) >= _variant_count(brief, region):
             unwritable += 1
             continue
         alone = before - predict(graph, brief.regions, {*brief.kept, region.id}, device)
@@ -127,6 +129,7 @@ def _region_tasks(brief: Brief, predict: Predict) -> tuple[list[Task], list[str]
     tasks: list[Task] = []
     kept = set(brief.kept)
     for _, region in worth[:MOST_TASKS]:
+        variant = min(_count_tried(brief, region), _variant_count(brief, region) - 1)
         after = predict(graph, brief.regions, kept | {region.id}, device)
         saving = max(predict(graph, brief.regions, kept, device) - after, 0.0)
         kept.add(region.id)
@@ -137,8 +140,8 @@ def _region_tasks(brief: Brief, predict: Predict) -> tuple[list[Task], list[str]
                 title=region.title,
                 regions=(region.id,),
                 predicted_ms=saving,
-                why=_why(region, saving),
-                strategy=emit(lower(graph, region), min(_tried(brief, region), _variant_count(brief, region) - 1)).strategy,
+                why=_explain_saving(region, saving),
+                strategy=emit(lower(graph, region), variant).strategy,
             )
         )
     left_out = []
@@ -152,7 +155,7 @@ def _region_tasks(brief: Brief, predict: Predict) -> tuple[list[Task], list[str]
 
 
 def _replay_task(brief: Brief) -> Task | None:
-    """CUDA graph replay, unless it is in the program already, was tried, or an operator makes the host wait."""
+    """Returns the task of CUDA graph replay; None if kept or tried before, of little use, or an operator synchronises."""
     if CUDA_GRAPH in brief.kept or any(attempt.task == CUDA_GRAPH and not attempt.edited for attempt in brief.history):
         return None
     flow = Flow(brief.graph)
@@ -174,7 +177,7 @@ def _replay_task(brief: Brief) -> Task | None:
     )
 
 
-def _why(region: Region, saving: float) -> str:
+def _explain_saving(region: Region, saving: float) -> str:
     own = len(region.nodes)
     bytes_text = f"{region.eager_bytes / 1e6:.2f} MB of memory traffic become {region.fused_bytes / 1e6:.2f} MB"
     launch_text = f"{counted(region.launches, 'launch')} {'becomes' if region.launches == 1 else 'become'} {own}"
@@ -185,7 +188,7 @@ def _why(region: Region, saving: float) -> str:
 
 
 def _region(task: Task) -> str:
-    """A task of ours has one region, and its name."""
+    """Returns the id of a task's one region. The built-in engineer names its tasks after it."""
     return task.regions[0] if len(task.regions) == 1 else task.id
 
 
@@ -196,17 +199,16 @@ def _why_not(region: Region | None) -> str:
 
 
 def _variant(assignment: Assignment) -> int:
-    """The number of this draft's variant: a draft that a person has changed was none of ours."""
-    of_people = [attempt for attempt in assignment.brief.history if attempt.task == assignment.task.id and attempt.edited]
-    return assignment.ordinal - len(of_people)
+    """Returns the number of the kernel variant to write now. Drafts that a person has edited do not count as variants."""
+    edited = [attempt for attempt in assignment.brief.history if attempt.task == assignment.task.id and attempt.edited]
+    return assignment.ordinal - len(edited)
 
 
-def _tried(brief: Brief, region: Region) -> int:
+def _count_tried(brief: Brief, region: Region) -> int:
     return sum(attempt.task == region.id and not attempt.edited for attempt in brief.history)
 
 
 def _variant_count(brief: Brief, region: Region) -> int:
-    """Variants that the generator knows for a region; 0 if it cannot write this kernel at all."""
     try:
         return count_variants(lower(brief.graph, region))
     except (ValueError, CannotLower):
@@ -221,7 +223,7 @@ def _stitch(brief: Brief, region: Region, variant: int) -> Stitch:
 
 
 def _variants_in(program: Files) -> dict[str, int]:
-    """The variant of each region's kernel in a program, as its manifest tells; regions without one are left out."""
+    """Returns region id → variant of its kernel, read from the strategies in the program's manifest."""
     manifest = read_manifest(program)
     strategies = {kernel["name"]: str(kernel["strategy"]) for kernel in manifest.get("kernels", ())}
     found: dict[str, int] = {}
@@ -237,7 +239,6 @@ def _program_name(program: Files) -> str:
 
 
 def _note(assignment: Assignment, stitches: list[Stitch]) -> str:
-    """What this draft does, and what it does differently if the last one failed."""
     own = next((s for s in stitches if s.region == _region(assignment.task)), None)
     text = own.source.strategy if own else assignment.task.strategy
     failed = assignment.evidence

@@ -1,6 +1,9 @@
-"""Reads the evidence of one attempt by rule: what held it back, one suggestion, and the route to propose.
+"""Reviews one attempt by rule: what held it back, one suggestion, and the route to propose.
 
-Pure functions of records. It does not decide: `graph/routes.py` disposes of the proposal. Used by the built-in engineer.
+A saving of at least PAID of the predicted one counts as reached; below that, and after a failure, the kernel's next variant is
+suggested while there is one. The route is a proposal only: `graph/routes.py` decides. Pure functions of records.
+
+Where to look next: `engineers/builtin.py` (calls this), `graph/routes.py` (decides the route).
 """
 
 from __future__ import annotations
@@ -13,11 +16,11 @@ PAID = 0.7  # of the predicted saving counts as reached
 
 
 def review_by_rule(assignment: Assignment, region: Region | None, evidence: Evidence, following: str = "") -> Review:
-    """`following` describes the next variant of the kernel, "" if there is none."""
+    """Returns the review of one attempt. `following` describes the kernel's next variant, "" if there is none."""
     if not evidence.build.ok and not evidence.build.skipped:
-        return _again(f"does not build: {_first_error(evidence.build)}", following)
+        return _failed(f"does not build: {_first_error(evidence.build)}", following)
     if evidence.check is None or not evidence.check.ok:
-        return _again(f"not correct: {_worst(evidence.check)}", following)
+        return _failed(f"not correct: {_worst(evidence.check)}", following)
     if evidence.timing is None:
         share = f"own kernels now hold {evidence.check.own_share:.0%} of the bytes"
         return Review(
@@ -26,10 +29,12 @@ def review_by_rule(assignment: Assignment, region: Region | None, evidence: Evid
             route="next_task",
             expected_gain=f"{assignment.task.predicted_ms:.4f} ms predicted",
         )
-    return _timed(assignment, region, evidence, evidence.timing, following)
+    return _review_timing(assignment, region, evidence, evidence.timing, following)
 
 
-def _timed(assignment: Assignment, region: Region | None, evidence: Evidence, timing: TimingResult, following: str) -> Review:
+def _review_timing(
+    assignment: Assignment, region: Region | None, evidence: Evidence, timing: TimingResult, following: str
+) -> Review:
     predicted = assignment.task.predicted_ms
     measured = f"saves {timing.saving_ms:.4f} ms of {predicted:.4f} ms predicted"
     cause, citations = _cause(assignment, region, evidence)
@@ -52,7 +57,7 @@ def _timed(assignment: Assignment, region: Region | None, evidence: Evidence, ti
 
 
 def _cause(assignment: Assignment, region: Region | None, evidence: Evidence) -> tuple[str, tuple[str, ...]]:
-    """What bounds the kernel: a profiler's word if there is one, else what the cost model says."""
+    """Returns what bounds the kernel, and citations: by a profiler if one looked, else by the cost model."""
     for profile in (evidence.kernels, evidence.system):
         if profile is not None and not profile.skipped and profile.bottleneck:
             return profile.bottleneck, profile.lines[:2]
@@ -64,7 +69,7 @@ def _cause(assignment: Assignment, region: Region | None, evidence: Evidence) ->
     return f"bound by memory: {bytes_us:.1f} us of traffic a call at full bandwidth", ()
 
 
-def _again(fault: str, following: str) -> Review:
+def _failed(fault: str, following: str) -> Review:
     if following:
         return Review(bottleneck=fault, suggestion=f"Try the next variant: {following}.", route="code")
     return Review(bottleneck=fault, suggestion="No variant is left: this region stays with the library.", route="next_task")

@@ -1,7 +1,9 @@
-"""What is asked of a chat model and what it answers, whoever carries it: an endpoint or a mailbox.
+"""Defines the request to a chat model, its answer, and the protocol of an endpoint or a mailbox that carries them.
 
-Plain records and one protocol. Wording is in `prompts/`, how text becomes a plan or a draft in `engineers/reply.py`, keeping
-and paying in `engineers/metered_chat.py`. Nothing here talks to anybody.
+A request's id is built from role, plan or attempt, ordinal and a digest of its content, so a node that runs again makes the
+same id. Records and one protocol only: nothing is sent, stored or paid for here.
+
+Where to look next: `engineers/endpoint.py`, `engineers/mailbox.py` (carry requests), `engineers/metered_chat.py` (pays).
 """
 
 from __future__ import annotations
@@ -20,19 +22,19 @@ Options = Mapping[str, bool | int | float | str]
 
 
 class ContextWindowExceeded(Exception):
-    """The model's context window does not hold the request; the message says what the server said."""
+    """The request does not fit into the model's context window; the message is the server's."""
 
 
 class AnswerInterrupted(Exception):
-    """The answer broke off on its way: worth asking once more. `heard` is the part that came, thinking included."""
+    """The answer broke off on its way and may be requested again. `received`: the text that came, thinking included."""
 
-    def __init__(self, message: str, heard: str = "") -> None:
+    def __init__(self, message: str, received: str = "") -> None:
         super().__init__(message)
-        self.heard = heard
+        self.received = received
 
 
 class NoAnswer(Unavailable):
-    """The request was sent `times` times and no answer came. Whether that is charged for nobody is told."""
+    """The request was sent `times` times and no answer came. The server may charge for it all the same."""
 
     def __init__(self, message: str, times: int) -> None:
         super().__init__(message)
@@ -49,17 +51,17 @@ class Message:
 
 @dataclass(frozen=True)
 class ChatRequest:
-    """One call. `id` names it in the transcript and the mailbox: the same in each run that comes to it again."""
+    """One call of a model. `id` names it in the transcript and the mailbox, and is the same whenever a node runs again."""
 
     role: Role
-    about: str                             # the attempt or plan, 16 hexadecimal digits
-    ordinal: int                           # 0, 1, ... of this role about this
+    about: str                             # id of the attempt or plan, 16 hexadecimal digits
+    ordinal: int                           # 0, 1, ... among the calls of this role about that
     messages: tuple[Message, ...]
     schema: type[Reply] | None = None      # None: free text, such as a coder's fenced files
 
     @property
     def content(self) -> dict[str, Any]:
-        """What makes it this request and no other: messages and the form of the answer."""
+        """The part of the request body that identifies it: messages and the form of the answer."""
         spoken = [{"role": message.speaker, "content": message.text} for message in self.messages]
         return {"messages": spoken} | ({"response_format": response_format(self.schema)} if self.schema else {})
 
@@ -69,7 +71,7 @@ class ChatRequest:
 
     @property
     def place(self) -> str:
-        """Where in a session it is asked: one place has one answer, even when a newer version words the request differently."""
+        """Role, attempt or plan, and ordinal. A place has one answer, even if a newer version words the request differently."""
         return f"{self.role}-{self.about}-{self.ordinal}"
 
     @property
@@ -78,33 +80,32 @@ class ChatRequest:
 
 
 class ChatAnswer(Record):
-    """What came back. Token counts are the server's; None where it told none."""
+    """The answer to a request. Token counts are the server's; None where it reported none."""
 
     text: str
     thinking: str = ""
-    refusal: str = ""                      # in a field of its own, or a filter's; "" when it answered
-    finish: str = "stop"                   # "length": cut at the output limit; "long": broken off here, beyond what is read
+    refusal: str = ""                      # the model's or a filter's refusal; "" when it answered
+    finish: str = "stop"                   # "length": cut at the output limit; "long": cut off by us (MOST_CHARACTERS)
     model: str = ""                        # as the server names it
     input_tokens: int | None = None
     cached_tokens: int = 0
-    written_tokens: int | None = None      # of the input, written to the provider's cache, which some charge for
+    written_tokens: int | None = None      # input tokens written to the provider's cache, which some charge for
     output_tokens: int | None = None
 
 
 class Chat(Protocol):
-    """A chat model. Answers one request at a time per thread; several threads may ask."""
+    """A chat model. Answers one request at a time per thread; several threads may call it."""
 
     name: str                              # such as "openai:NAME"
-    notes: list[str]                       # what it fell back from, as sentences
+    notes: list[str]                       # a sentence for each fallback, such as plain text in place of a JSON schema
 
-    def answer(self, ask: ChatRequest, *, limit: int | None) -> ChatAnswer:
-        """`limit`: most tokens to write, thinking included. Raises `Unavailable`, `ReplyPending`,
-        `ContextWindowExceeded` or `AnswerInterrupted`."""
-        ...
+    def answer(self, request: ChatRequest, *, limit: int | None) -> ChatAnswer:
+        """Returns the answer. `limit`: most tokens that it may have, thinking included; None: the model's own limit. Raises
+        `Unavailable`, `ReplyPending`, `ContextWindowExceeded` or `AnswerInterrupted`."""
 
 
 def response_format(schema: type[Reply]) -> dict[str, Any]:
-    """OpenAI's strict form of a JSON schema."""
+    """Returns the `response_format` of OpenAI's protocol that enforces a JSON schema."""
     return {
         "type": "json_schema",
         "json_schema": {"name": schema.__name__, "strict": True, "schema": schema.model_json_schema()},

@@ -1,9 +1,10 @@
-"""Chat models as planner, coder and verifier: one conversation per plan, draft and review.
+"""Implements an engineer by chat models: one conversation per plan, draft and review.
 
-It renders a prompt, reads the answer and turns it into the session's records. A reply that cannot be used gets one repair in
-which the model sees what is wrong; after that it is `Unusable`, and the session goes on without it. A coder may look before it
-writes, a bounded number of times. It never takes another path when a model fails. The wording is in `prompts/`, what is shown
-in `engineers/prompt.py`, asking and paying in `engineers/metered_chat.py`.
+Each conversation renders a prompt, reads the answer and turns it into a record. A malformed reply gets REPAIRS more tries in
+which the model sees what is wrong, then `Unusable` is raised. A coder may look things up LOOKS times before it writes. A prompt
+that does not fit into the model's context window is shortened twice. No other model is tried when one fails.
+
+Where to look next: `engineers/prompt.py` (prompts), `engineers/reply.py` (replies), `engineers/metered_chat.py` (calls).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from stitchcuda.compiler.printing.manifest import manifest_with_task
 from stitchcuda.engineers import Assignment, Brief, Draft, Files
 from stitchcuda.engineers.chat import ChatAnswer, ChatRequest, ContextWindowExceeded, Message
 from stitchcuda.engineers.metered_chat import MeteredChat
-from stitchcuda.engineers.prompt import LOOKED, LOOKS, PromptBudget, coder_prompt, looked, planner_prompt, verifier_prompt
+from stitchcuda.engineers.prompt import LOOKED, LOOKS, PromptBudget, coder_prompt, look_results, planner_prompt, verifier_prompt
 from stitchcuda.engineers.reply import DraftReply, LookReply, Malformed, PlannedTask, PlanReply, Reply, ReviewReply
 from stitchcuda.errors import Unavailable, Unusable
 from stitchcuda.state import Evidence, Plan, Review, Role, Task
@@ -28,34 +29,34 @@ T = TypeVar("T")
 LINES = r"(?P<first>\d{1,6})\s*-\s*(?P<last>\d{1,6})?"
 READ = re.compile(rf"[`\"']?(?:\./)?(?P<path>[^`\"':]{{1,200}}?)[`\"']?(?:(?::|\s)\s*{LINES})?[`\"'\s]*")
 NAME = re.compile(r"[a-z][a-z0-9_-]{1,39}")
-SMALLER = 0.6  # of every section's tokens, each time that the model's window did not hold them
+SMALLER = 0.6  # factor on every section's tokens, each time that the prompt did not fit into the context window
 REPAIRS = 1
-# Characters of what a model says beside its code: later prompts repeat it.
+# The most characters of the model's texts beside its code: later prompts repeat them.
 TITLE, SENTENCE, PARAGRAPH, STRATEGY = 100, 600, 2400, 4000
 CITATIONS = 8
-MOST_LOOKED_AT, ARGUMENT = 12, 200  # of one look: things, characters of what each is called
+MOST_LOOKED_AT, ARGUMENT = 12, 200  # in one look: entries, and characters of an entry's argument
 
 
 class ChatEngineer:
-    """`Engineer` over one desk per role; a coder's candidates take turns with its desks."""
+    """An `Engineer` with one chat model per role; the coder may have several, with which its candidates take turns."""
 
     reads_docs = True
     reads_profiles = True
 
-    def __init__(self, desks: Mapping[Role, tuple[MeteredChat, ...]]) -> None:
-        self._desks = desks
-        self.name = ", ".join(dict.fromkeys(desk.name for role in desks.values() for desk in role))
+    def __init__(self, chats: Mapping[Role, tuple[MeteredChat, ...]]) -> None:
+        self._chats = chats
+        self.name = ", ".join(dict.fromkeys(chat.name for role in chats.values() for chat in role))
 
     def plan(self, brief: Brief) -> Plan:
-        (desk,) = self._desks["planner"]
+        (chat,) = self._chats["planner"]
 
         def read(text: str) -> PlanReply:
             reply = PlanReply.from_text(text)
             check_plan(reply, brief)
             return reply
 
-        reply = _Conversation(desk, "planner", brief.about).held(lambda room: planner_prompt(brief, room), PlanReply, read)
-        notes = [f"({note}.)" for note in desk.chat.notes]
+        reply = _Conversation(chat, "planner", brief.about).run(lambda budget: planner_prompt(brief, budget), PlanReply, read)
+        notes = [f"({note}.)" for note in chat.notes]
         return Plan(
             version=max((plan.version for plan in brief.plans), default=0) + 1,
             tasks=tuple(_task(planned) for planned in reply.tasks),
@@ -65,31 +66,31 @@ class ChatEngineer:
         )
 
     def write(self, assignment: Assignment) -> Draft:
-        desks = self._desks["coder"]
-        desk = desks[assignment.candidate % len(desks)]
+        chats = self._chats["coder"]
+        chat = chats[assignment.candidate % len(chats)]
         base = assignment.last.files if assignment.last else assignment.program
 
         def read(text: str) -> tuple[DraftReply, Files]:
             reply = DraftReply.from_text(text)
-            files = reply.applied(assignment.program if reply.afresh else base)
+            files = reply.apply_to(assignment.program if reply.afresh else base)
             if not reply.looks:
                 _check_draft(reply, files, assignment, base)
             return reply, files
 
-        def look(got: tuple[DraftReply, Files]) -> Callable[[], str] | None:
-            return _look(assignment, *got) if got[0].looks else None
+        def look(parsed: tuple[DraftReply, Files]) -> Callable[[], str] | None:
+            return _looks_to_do(assignment, *parsed) if parsed[0].looks else None
 
-        conversation = _Conversation(desk, "coder", assignment.about)
-        reply, files = conversation.held(lambda room: coder_prompt(assignment, room), None, read, look)
+        conversation = _Conversation(chat, "coder", assignment.about)
+        reply, files = conversation.run(lambda budget: coder_prompt(assignment, budget), None, read, look)
         note = _shortened(reply.note, SENTENCE)
         if reply.exhausted:
-            return Draft(files={}, note=note, exhausted=_shortened(reply.exhausted, SENTENCE), engineer=desk.name)
+            return Draft(files={}, note=note, exhausted=_shortened(reply.exhausted, SENTENCE), engineer=chat.name)
         task = assignment.task
         files["program.json"] = manifest_with_task(files, assignment.program, task.id, note or task.strategy)
-        return Draft(files=files, note=note, engineer=desk.name)
+        return Draft(files=files, note=note, engineer=chat.name)
 
     def review(self, assignment: Assignment, draft: Draft, evidence: Evidence) -> Review:
-        (desk,) = self._desks["verifier"]
+        (chat,) = self._chats["verifier"]
 
         def read(text: str) -> ReviewReply:
             reply = ReviewReply.from_text(text)
@@ -97,8 +98,8 @@ class ChatEngineer:
                 raise Malformed("`bottleneck` and `suggestion` must not be empty")
             return reply
 
-        conversation = _Conversation(desk, "verifier", assignment.about)
-        reply = conversation.held(lambda room: verifier_prompt(assignment, draft, evidence, room), ReviewReply, read)
+        conversation = _Conversation(chat, "verifier", assignment.about)
+        reply = conversation.run(lambda budget: verifier_prompt(assignment, draft, evidence, budget), ReviewReply, read)
         return Review(
             bottleneck=_shortened(reply.bottleneck, SENTENCE),
             suggestion=_shortened(reply.suggestion, PARAGRAPH),
@@ -109,63 +110,67 @@ class ChatEngineer:
 
 
 class _Conversation:
-    """The turns of one role about one plan or attempt. Each call has its number, the same in every run."""
+    """The turns of one role about one plan or attempt. Calls are numbered: a node that runs again finds their replies so."""
 
-    def __init__(self, desk: MeteredChat, role: Role, about: str) -> None:
-        self._desk, self._role, self._about = desk, role, about
-        self._asked = 0
+    def __init__(self, chat: MeteredChat, role: Role, about: str) -> None:
+        self._chat, self._role, self._about = chat, role, about
+        self._ordinal = 0
 
-    def held(
+    def run(
         self,
         render: Callable[[PromptBudget], str],
         schema: type[Reply] | None,
         read: Callable[[str], T],
-        look: Callable[[T], Callable[[], str] | None] = lambda got: None,
+        look: Callable[[T], Callable[[], str] | None] = lambda parsed: None,
     ) -> T:
-        """What `read` makes of the answer (it raises `Malformed` otherwise). Where `look` gives something to do, its text is
-        shown and the model asked again."""
+        """Calls the model until its answer can be used, and returns `read(answer)`.
+
+        `read` raises `Malformed` for an answer that cannot be used. Where `look` returns a function for what was read, the text
+        of that function is shown to the model, which is called again. Raises `Unusable` after REPAIRS repairs or too many
+        looks, and `Unavailable` for a prompt that does not fit even when shortened.
+        """
         scale, looks, repairs = 1.0, 0, 0
-        messages = [Message("user", render(PromptBudget(self._desk.counter, scale)))]
+        messages = [Message("user", render(PromptBudget(self._chat.counter, scale)))]
         while True:
-            ask = ChatRequest(self._role, self._about, self._asked, tuple(messages), schema)
-            self._asked += 1
+            request = ChatRequest(self._role, self._about, self._ordinal, tuple(messages), schema)
+            self._ordinal += 1
             try:
-                answer = self._desk.ask(ask)
+                answer = self._chat.ask(request)
             except ContextWindowExceeded as error:
                 if scale <= SMALLER**2:
                     raise Unavailable(
-                        f"{self._desk.name} cannot take a prompt as {self._role} even when it is shortened ({error}): use a "
+                        f"{self._chat.name} cannot take a prompt as {self._role} even when it is shortened ({error}): use a "
                         "model with a larger context window"
                     ) from error
                 scale *= SMALLER
-                log.warning("%s: the prompt is too long, shortened to %.0f %%", self._desk.name, 100 * scale)
-                messages = [Message("user", render(PromptBudget(self._desk.counter, scale)))]
+                log.warning("%s: the prompt is too long, shortened to %.0f %%", self._chat.name, 100 * scale)
+                messages = [Message("user", render(PromptBudget(self._chat.counter, scale)))]
                 continue
             try:
-                got = read(_usable(answer))
-                todo = look(got)
+                parsed = read(_usable_text(answer))
+                todo = look(parsed)
             except Malformed as error:
                 repairs += 1
                 if repairs > REPAIRS:
-                    text = f"{self._desk.name} answered as {self._role} in a form that cannot be used: {error}"
+                    text = f"{self._chat.name} answered as {self._role} in a form that cannot be used: {error}"
                     raise Unusable(text) from error
-                log.info("%s: malformed reply as %s, asking once more: %s", self._desk.name, self._role, error)
-                said = answer.text if len(answer.text) < 40_000 else f"{answer.text[:2000]}\n…"
+                log.info("%s: malformed reply as %s, asking once more: %s", self._chat.name, self._role, error)
+                shown = answer.text if len(answer.text) < 40_000 else f"{answer.text[:2000]}\n…"
                 repair = f"Your reply could not be used: {error}\nReply again, complete and in the required form."
-                messages += [Message("assistant", said or "(empty)"), Message("user", repair)]
+                messages += [Message("assistant", shown or "(empty)"), Message("user", repair)]
                 continue
             if todo is None:
-                return got
+                return parsed
             looks += 1
-            seen = self._desk.transcript.once(f"look-{self._about}-{self._asked}", todo)
-            shown = looked(seen, LOOKS - looks, PromptBudget(self._desk.counter, scale))
-            messages += [Message("assistant", answer.text), Message("user", shown)]
+            seen = self._chat.transcript.record_once(f"look-{self._about}-{self._ordinal}", todo)
+            results = look_results(seen, LOOKS - looks, PromptBudget(self._chat.counter, scale))
+            messages += [Message("assistant", answer.text), Message("user", results)]
             if looks > LOOKS:
-                raise Unusable(f"{self._desk.name} looked {looks} times and wrote nothing")
+                raise Unusable(f"{self._chat.name} looked {looks} times and wrote nothing")
 
 
-def _usable(answer: ChatAnswer) -> str:
-    """The text to read. Raises `Malformed` for what came to no end."""
+def _usable_text(answer: ChatAnswer) -> str:
+    """Returns the answer's text. Raises `Malformed` for one that was refused or cut off."""
     if answer.refusal:
         raise Malformed(f"it was refused ({' '.join(answer.refusal.split())[:200]})")
     if answer.finish == "length":
@@ -175,23 +180,23 @@ def _usable(answer: ChatAnswer) -> str:
     return answer.text
 
 
-def _look(assignment: Assignment, reply: DraftReply, files: Files) -> Callable[[], str]:
-    """What the coder wanted to see, to be found out when it is wanted."""
+def _looks_to_do(assignment: Assignment, reply: DraftReply, files: Files) -> Callable[[], str]:
+    """Returns a function that carries out the coder's looks and returns their results, each after LOOKED."""
 
-    def seen() -> str:
-        found = [_seen(assignment, look, files) for look in reply.looks[:MOST_LOOKED_AT]]
+    def look_all() -> str:
+        found = [_look_up(assignment, look, files) for look in reply.looks[:MOST_LOOKED_AT]]
         if len(reply.looks) > MOST_LOOKED_AT:
             found.append(("the rest", f"{MOST_LOOKED_AT} things are looked at, at once: ask for the others in another look."))
         return "\n\n".join(f"{LOOKED}{head}\n{text}" for head, text in found)
 
-    return seen
+    return look_all
 
 
-def _seen(assignment: Assignment, look: LookReply, files: Files) -> tuple[str, str]:
-    """What was looked at, as a head that says nothing else than that, and what is there."""
+def _look_up(assignment: Assignment, look: LookReply, files: Files) -> tuple[str, str]:
+    """Carries out one look; returns a heading that names it, and its result."""
     argument = " ".join(look.argument.replace("#", " ").split())[:ARGUMENT]
     if look.tool == "read":
-        return _read(look.argument.strip(), files)
+        return _read_file(look.argument.strip(), files)
     if assignment.look is not None and look.tool == "compile":
         return "compile", assignment.look.compile(files)
     if assignment.look is not None and look.tool == "profile":
@@ -202,8 +207,8 @@ def _seen(assignment: Assignment, look: LookReply, files: Files) -> tuple[str, s
     return tool, f"There is no tool {tool!r}: compile, read FILE [FROM-TO], profile KERNEL, docs QUERY."
 
 
-def _read(argument: str, files: Files) -> tuple[str, str]:
-    """A file of the program, or lines FROM-TO of it, counted from 1; TO may be missing."""
+def _read_file(argument: str, files: Files) -> tuple[str, str]:
+    """Reads `PATH`, or `PATH FROM-TO` with lines counted from 1 (TO may be missing); returns a heading and the text."""
     asked = READ.fullmatch(argument)
     path = asked["path"].strip() if asked else " ".join(argument.replace("#", " ").split())[:ARGUMENT]
     text = files.get(path)
@@ -236,9 +241,9 @@ def _shortened(text: str, most: int) -> str:
 
 
 def check_plan(plan: PlanReply, brief: Brief) -> None:
-    """Regions exist, names are new and come once, and predictions are possible at all. Raises `Malformed`."""
+    """Raises `Malformed` for a plan with unknown regions, bad, repeated or finished names, or impossible predictions."""
     regions = {region.id for region in brief.regions}
-    # 0: nothing is known of an opaque program
+    # 0 where nothing is known: the program could not be captured
     whole = brief.program_ms or brief.baseline.eager_ms or brief.baseline.predicted_ms
     seen: set[str] = set()
     for task in plan.tasks:
@@ -256,7 +261,6 @@ def check_plan(plan: PlanReply, brief: Brief) -> None:
 
 
 def _check_draft(draft: DraftReply, files: Files, assignment: Assignment, base: Files) -> None:
-    """A draft changes something."""
     for what, known in (("in the program now", assignment.program), ("in your last draft", base)):
         if draft.files and _without_manifest(files) == _without_manifest(known):
             raise Malformed(f"every file is the same as {what}: change something, or write `exhausted: why not`")

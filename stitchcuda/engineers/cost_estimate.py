@@ -1,7 +1,9 @@
-"""What a session with chat models may come to, said before the first call.
+"""Estimates calls, tokens and money of a session with chat models, before the first call.
 
-The planner's prompt is counted as it is; what drafts and reviews take is what they took in recorded sessions. It is an
-estimate: what bounds a session is `engineers/budget.py`.
+The planner's prompt is counted; for drafts and reviews the medians of recorded sessions are assumed (READ, WRITTEN), and that
+all allowed attempts are made. It limits nothing.
+
+Where to look next: `engineers/budget.py` (limits what is spent), `engineers/prices.py` (prices).
 """
 
 from __future__ import annotations
@@ -18,18 +20,18 @@ READ: dict[Role, int] = {"coder": 12_000, "verifier": 10_000}
 """Tokens of one call, thinking left out: about the medians of the recorded sessions (`python benchmarks/chat_sessions.py`)."""
 
 
-def estimate(desks: dict[Role, MeteredChat], brief: Brief) -> str:
-    """One sentence: calls, tokens, money where it is known, and the cap."""
+def estimate_session(chats: dict[Role, MeteredChat], brief: Brief) -> str:
+    """Returns one sentence: calls, tokens, money where all prices are known, and the cap. `chats`: one model for each role."""
     settings = brief.settings
     attempts, drafts = settings.max_attempts, settings.candidates
     steps = max(attempts // drafts, 1)
-    plan = planner_prompt(brief, PromptBudget(desks["planner"].counter))
+    plan = planner_prompt(brief, PromptBudget(chats["planner"].counter))
     counts: dict[Role, int] = {"planner": 2, "coder": attempts, "verifier": steps}
-    read: dict[Role, int] = {**READ, "planner": desks["planner"].counter.count(plan)}
+    read: dict[Role, int] = {**READ, "planner": chats["planner"].counter.count(plan)}
     tokens = [sum(counts[role] * each[role] for role in counts) for each in (read, WRITTEN)]
     costs = [
-        cost_usd(desk.price, read[role], 0, WRITTEN[role]) * counts[role] if desk.price is not None else None
-        for role, desk in desks.items()
+        cost_usd(chat.price, read[role], 0, WRITTEN[role]) * counts[role] if chat.price is not None else None
+        for role, chat in chats.items()
     ]
     known = [cost for cost in costs if cost is not None]
     money = "at prices that are not known"

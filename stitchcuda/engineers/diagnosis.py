@@ -1,7 +1,8 @@
-"""Evidence as text that a model or a person can act on: compile errors with their lines, wrong outputs with their size.
+"""Formats an attempt's evidence as text to act on: compile errors with their lines, wrong outputs with their size.
 
-Pure formatting: it judges nothing and leaves nothing out that was measured. Used by the prompts of
-`engineers/chat_engineer.py`.
+Pure formatting: nothing is judged, and nothing that was measured is left out. What is too long is cut in `engineers/prompt.py`.
+
+Where to look next: `state.py` (Evidence), `engineers/prompt.py` (shows this text), `engineers/tokens.py` (cuts logs).
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ from stitchcuda.counts import counted
 from stitchcuda.state import BuildResult, CheckResult, Evidence, OutputError, ProfileResult, TimingResult
 
 
-def diagnosis(evidence: Evidence) -> str:
-    """All that the tools said, in the order in which they ran, one finding a line."""
-    parts = [built(evidence.build)]
+def describe_evidence(evidence: Evidence) -> str:
+    """Returns the results of all tools, in the order in which they ran, one finding a line."""
+    parts = [describe_build(evidence.build)]
     if evidence.check is not None:
         parts.append(_check(evidence.check))
     if evidence.timing is not None:
@@ -21,8 +22,8 @@ def diagnosis(evidence: Evidence) -> str:
     return "\n".join(part for part in parts if part)
 
 
-def built(build: BuildResult) -> str:
-    """One build: errors with their lines, or what each kernel takes."""
+def describe_build(build: BuildResult) -> str:
+    """Returns one build as text: the compiler's log if it failed, else registers, shared memory and spills by kernel."""
     if build.skipped:
         return f"Build: skipped ({build.skipped})."
     if not build.ok:

@@ -1,8 +1,10 @@
-"""A chat model behind an address: asks, streams, and says in one sentence why it could not.
+"""Sends requests to a chat model over the network, streams its answers, and turns every failure into one sentence.
 
-A server without `json_schema` is asked in plain text from then on; that is announced and kept in `notes`. It never chooses
-another model, keeps nothing and counts no money (`engineers/metered_chat.py` does). Which models there are is in
-`engineers/providers.py`.
+A server without `json_schema` is asked in plain text from then on, with a warning and a note. An answer is cut at
+MOST_CHARACTERS. Errors are told apart by HTTP status and text: context window exceeded, broken off, no answer, unavailable. It
+never chooses another model, stores nothing and counts no money.
+
+Where to look next: `engineers/providers.py` (clients and keys), `engineers/metered_chat.py` (stores, pays, tries again).
 """
 
 from __future__ import annotations
@@ -36,18 +38,18 @@ Progress = Callable[[Role, int], None]
 """Called while a reply streams in, with the role and the number of chunks so far."""
 
 MOST_CHARACTERS = 1_000_000
-"""Of one reply. What is longer is no program that anybody would read: it is broken off there."""
+"""The most characters of one reply; a longer one is cut here, since no useful program is as long."""
 SHORT_ANSWER = 8000
-"""Tokens of an answer where a model does not write the longest one, or its window does not hold it beside the request."""
+"""Limit of an answer's tokens for the second try, where the server refused the first limit as too long for its window."""
 TRANSPORT: tuple[type[Exception], ...] = tuple(
     importlib.import_module(module).TransportError for module in ("httpx", "httpx2") if importlib.util.find_spec(module)
 )
-"""Lost connections that a client does not wrap while a body streams; which library it uses depends on its version."""
+"""Errors of lost connections, which clients do not wrap while a body streams. Which library is used depends on the client."""
 FINISHES = {
     "completed": "stop", "end_turn": "stop", "STOP": "stop", "max_tokens": "length", "max_output_tokens": "length",
     "MAX_TOKENS": "length",
 }  # fmt: skip
-"""Words for how an answer ended, in OpenAI's."""
+"""Other providers' finish reasons → OpenAI's."""
 TOO_LONG = (
     "context_length", "context length", "maximum context", "context window", "prompt is too long", "too many tokens",
     "maximum number of tokens", "tokens is too large", "number of output tokens",
@@ -55,7 +57,7 @@ TOO_LONG = (
 
 
 class Endpoint:
-    """`PROVIDER:NAME`, at `base_url` where that is given. Raises `Unavailable` at once when a key or a package is missing."""
+    """Implements `Chat` for `PROVIDER:NAME`, at `base_url` if given. Raises `Unavailable` when a key or package is missing."""
 
     def __init__(
         self, model: str, base_url: str | None = None, options: Options | None = None, *, progress: Progress | None = None
@@ -70,76 +72,77 @@ class Endpoint:
         self._times = 1 + int(getattr(self._chat, "max_retries", None) or 0)
         self._progress = progress
 
-    def answer(self, ask: ChatRequest, *, limit: int | None) -> ChatAnswer:
+    def answer(self, request: ChatRequest, *, limit: int | None) -> ChatAnswer:
         if limit is None:
-            return self._answered(ask, {})
+            return self._answer_in_form(request, {})
         try:
-            return self._answered(ask, {self._provider.limit: limit})
+            return self._answer_in_form(request, {self._provider.limit: limit})
         except ContextWindowExceeded:
             if limit <= SHORT_ANSWER:
                 raise
-        # Some servers count what may be written with what is read.
-        return self._answered(ask, {self._provider.limit: SHORT_ANSWER})
+        # Some servers count the answer's limit towards the context window.
+        return self._answer_in_form(request, {self._provider.limit: SHORT_ANSWER})
 
-    def _answered(self, ask: ChatRequest, bounds: dict[str, int]) -> ChatAnswer:
-        if ask.schema is not None and self._structured:
+    def _answer_in_form(self, request: ChatRequest, bounds: dict[str, int]) -> ChatAnswer:
+        if request.schema is not None and self._structured:
             try:
-                return self._stream(ask, self._messages(ask, plain=False), **self._form(ask.schema), **bounds)
+                return self._stream(request, self._messages(request, plain=False), **self._form(request.schema), **bounds)
             except _Unstructured as error:
                 note = f"{self._where} does not offer json_schema: replies are read from plain text"
                 if note not in self.notes:
                     log.warning("%s (%s)", note, error)
                     self.notes.append(note)
                 self._structured = False
-        return self._stream(ask, self._messages(ask, plain=True), **bounds)
+        return self._stream(request, self._messages(request, plain=True), **bounds)
 
     def _form(self, schema: type[Reply]) -> dict[str, Any]:
-        """In the body as it is: as an argument it has the client read the answer, which loses the counts of one that is cut."""
+        # As an argument the client would parse the answer itself, and lose the token counts of one that is cut.
         form = {"response_format": response_format(schema)}
         return form if getattr(self._chat, "use_responses_api", False) else {"extra_body": form}
 
-    def _messages(self, ask: ChatRequest, *, plain: bool) -> list[BaseMessage]:
-        """In plain text the first message ends with how to answer."""
+    def _messages(self, request: ChatRequest, *, plain: bool) -> list[BaseMessage]:
+        """Returns the request's messages; with `plain` the first one ends with the form of the answer."""
         kinds: dict[str, type[HumanMessage | AIMessage]] = {"user": HumanMessage, "assistant": AIMessage}
-        texts = [message.text for message in ask.messages]
-        if plain and ask.schema is not None:
-            texts[0] = f"{texts[0]}\n\n{ask.schema.instructions()}"
-        return [kinds[message.speaker](text) for message, text in zip(ask.messages, texts, strict=True)]
+        texts = [message.text for message in request.messages]
+        if plain and request.schema is not None:
+            texts[0] = f"{texts[0]}\n\n{request.schema.instructions()}"
+        return [kinds[message.speaker](text) for message, text in zip(request.messages, texts, strict=True)]
 
-    def _stream(self, ask: ChatRequest, messages: list[BaseMessage], **options: Any) -> ChatAnswer:
+    def _stream(self, request: ChatRequest, messages: list[BaseMessage], **options: Any) -> ChatAnswer:
         whole: AIMessage | None = None
         chunks, characters = 0, 0
         try:
             for chunk in self._chat.stream(messages, **options):
-                # A client that was told not to stream gives a whole message.
+                # A client with streaming disabled yields one whole message.
                 whole = whole + chunk if isinstance(whole, AIMessageChunk) and isinstance(chunk, AIMessageChunk) else chunk
                 chunks, characters = chunks + 1, characters + len(chunk.text)
                 if self._progress is not None:
-                    self._progress(ask.role, chunks)
+                    self._progress(request.role, chunks)
                 if characters > MOST_CHARACTERS:
-                    return _answer(whole, "long")
+                    return _read_answer(whole, "long")
         except (StitchError, KeyboardInterrupt):
             raise
-        except Exception as error:         # of whichever client: told apart by what it says, never passed over
-            raise self._told(error, whole) from error
-        if whole is None or (isinstance(whole, AIMessageChunk) and not _ended(whole)):
-            raise AnswerInterrupted(f"{self._where} broke off its answer (the stream ends before it)", _heard(whole))
-        return _answer(whole, "")
+        except Exception as error:         # each provider's client has errors of its own
+            raise self._translate(error, whole) from error
+        if whole is None or (isinstance(whole, AIMessageChunk) and not _finish_reason(whole)):
+            raise AnswerInterrupted(f"{self._where} broke off its answer (the stream ends before it)", _received_text(whole))
+        return _read_answer(whole, "")
 
-    def _told(self, error: Exception, whole: AIMessage | None) -> Exception:
+    def _translate(self, error: Exception, whole: AIMessage | None) -> Exception:
+        """Returns the error to raise for a client's error, by its status and text; `whole` is what came of the answer."""
         status = _status(error)
         text = one_line(f"{error} {json.dumps(getattr(error, 'body', None), default=str)}", 2000).lower()
         if status in {None, 400, 413, 422} and any(sign in text for sign in TOO_LONG):
-            return ContextWindowExceeded(said(error))
+            return ContextWindowExceeded(error_text(error))
         if status in {400, 422, 501} and any(
             sign in text for sign in ("response_format", "json_schema", "structured output", "guided")
         ):
-            return _Unstructured(said(error))
+            return _Unstructured(error_text(error))
         # An error without a status that is not about the connection came as an event of the stream.
         event = isinstance(error, openai.APIError) and not isinstance(error, openai.APIConnectionError)
         if status is None and (whole is not None or event):
-            return AnswerInterrupted(f"{self._where} broke off its answer ({said(error)})", _heard(whole))
-        words = f"{self._where} {complaint(error, self._provider.key)}"
+            return AnswerInterrupted(f"{self._where} broke off its answer ({error_text(error)})", _received_text(whole))
+        words = f"{self._where} {explain_error(error, self._provider.key)}"
         return NoAnswer(words, self._times) if status is None and _was_sent(error) else Unavailable(words)
 
 
@@ -147,20 +150,20 @@ class _Unstructured(Exception):
     """The server does not take a JSON schema."""
 
 
-def _ended(whole: AIMessage) -> str:
-    """Why it ended, in the server's word; "" where it did not come to that."""
+def _finish_reason(whole: AIMessage) -> str:
+    """Returns why the answer ended, in the server's word; "" if the stream did not get that far."""
     facts = whole.response_metadata
     incomplete = (facts.get("incomplete_details") or {}).get("reason")
     return str(facts.get("finish_reason") or facts.get("stop_reason") or incomplete or facts.get("status") or "")
 
 
-def _heard(whole: AIMessage | None) -> str:
-    found = _answer(whole, "") if whole is not None else None
+def _received_text(whole: AIMessage | None) -> str:
+    found = _read_answer(whole, "") if whole is not None else None
     return found.thinking + found.text if found else ""
 
 
 def _was_sent(error: BaseException) -> bool:
-    """Whether the connection was there when it was lost, or silent for too long."""
+    """Whether the request reached the server before the connection was lost or timed out."""
     found: BaseException | None = error
     while found is not None:
         if isinstance(found, TRANSPORT):
@@ -169,11 +172,11 @@ def _was_sent(error: BaseException) -> bool:
     return False
 
 
-def _answer(whole: AIMessage, finish: str) -> ChatAnswer:
+def _read_answer(whole: AIMessage, finish: str) -> ChatAnswer:
     facts, extra = whole.response_metadata, whole.additional_kwargs
     used = whole.usage_metadata
-    told = _ended(whole)
-    finish = finish or FINISHES.get(told, told) or "stop"
+    reason = _finish_reason(whole)
+    finish = finish or FINISHES.get(reason, reason) or "stop"
     refusal = str(extra.get("refusal") or "")
     thinking = str(extra.get("reasoning_content") or "")
     for block in whole.content_blocks:
@@ -197,7 +200,7 @@ def _answer(whole: AIMessage, finish: str) -> ChatAnswer:
 
 
 def _status(error: Exception) -> int | None:
-    """The HTTP status that a client's error, or one that it wraps, carries, by any of the names that they use."""
+    """Returns the HTTP status of a client's error or of an error that it wraps; None without one."""
     found: BaseException | None = error
     while found is not None:
         for name in ("status_code", "code"):
@@ -208,8 +211,8 @@ def _status(error: Exception) -> int | None:
     return None
 
 
-def said(error: Exception) -> str:
-    """The server's own words, else the error's, in one line."""
+def error_text(error: Exception) -> str:
+    """Returns the server's message, else the error's own, in one line."""
     body = getattr(error, "body", None)
     inner = body.get("error", body) if isinstance(body, dict) else None
     words = str(inner.get("message", "")) if isinstance(inner, dict) else ""
@@ -219,9 +222,10 @@ def said(error: Exception) -> str:
     return one_line(words) or one_line(str(getattr(cause, "message", "") or cause)) or type(cause).__name__
 
 
-def complaint(error: Exception, key: str) -> str:
-    """What went wrong and what to do, as the rest of a sentence that starts with the endpoint's name."""
-    status, words = _status(error), said(error)
+def explain_error(error: Exception, key: str) -> str:
+    """Returns what went wrong and what to do: the rest of a sentence that starts with the endpoint's name. `key` is the
+    environment variable of the provider's key."""
+    status, words = _status(error), error_text(error)
     if "timeout" in type(error).__name__.lower():
         return "did not answer in time: check that the server is up, or resume later"
     if status is None:

@@ -1,4 +1,4 @@
-"""A chat model behind two folders: a request is a file, and so is its reply. No network; nobody has to answer soon.
+"""Implements a chat model by two folders: each request is a file, and so is its reply. No network, no deadline.
 
     DIR/requests/ID.jsonl   one line of OpenAI's Batch input:  cat DIR/requests/*.jsonl > batch.jsonl
     DIR/requests/ID.md      the same for people and other programs: the text to answer, and in which form
@@ -6,9 +6,11 @@
     DIR/replies/ID.json     the answer as a chat completion, or as one line of Batch output
     DIR/replies/*.jsonl     Batch output as it is downloaded, of any number of requests
 
-Several sessions may share one folder: an ID names its session. A reply that is not there yet raises `ReplyPending`, and the
-session is parked. A request stands as it was asked first, also when a newer version would word it differently. Nothing is ever
-deleted here. Write a reply under another name first and rename it: what can be seen is read.
+Several sessions may share one folder, since an ID begins with its session. A missing reply raises `ReplyPending`, and the
+session is parked. A request that was written is never changed or deleted, even if a newer version would word it differently.
+Write a reply under another name first and rename it: a half-written file would be read.
+
+Where to look next: `engineers/chat.py` (requests and answers), `engineers/metered_chat.py` (records replies).
 """
 
 from __future__ import annotations
@@ -25,15 +27,13 @@ from stitchcuda.errors import BadInput, ReplyPending
 from stitchcuda.store import write_atomically
 
 BATCH_MODEL = "gpt-5"
-"""What a Batch line asks for unless `--model-option model=NAME` says otherwise; who answers by hand may ignore it."""
+"""The model named in a Batch line unless `--model-option model=NAME` names another; ignored by people who answer by hand."""
 MOST_BYTES = 4_000_000
 
 
 class Mailbox:
-    """`mailbox:DIR` for one session. `folder` is made on the first request.
-
-    Raises `BadInput` for what cannot be used there, in one sentence; nothing was asked then, and nothing is lost.
-    """
+    """Implements `Chat` for `mailbox:DIR` in one session. `folder` is made on the first request. Raises `BadInput` for a folder
+    or reply that cannot be used; the request stays open."""
 
     def __init__(self, folder: Path, session: str, options: Options | None = None, *, name: str) -> None:
         self.name = name
@@ -42,40 +42,41 @@ class Mailbox:
         self._session = re.sub(r"[^A-Za-z0-9_-]", "_", session)[:20]
         self._options = dict(options or {})
 
-    def answer(self, ask: ChatRequest, *, limit: int | None) -> ChatAnswer:
+    def answer(self, request: ChatRequest, *, limit: int | None) -> ChatAnswer:
+        """Returns the reply; if there is none, writes the request and raises `ReplyPending` with its path."""
         for folder in (self.folder, self.folder / "requests", self.folder / "replies"):
-            _make(folder)
-        name = self._name(ask)
+            _make_folder(folder)
+        name = self._name(request)
         found = self._reply(name)
         if found is not None:
             return found
-        body = {"model": BATCH_MODEL} | self._options | ask.content
+        body = {"model": BATCH_MODEL} | self._options | request.content
         if limit is not None:
             body["max_completion_tokens"] = limit
         line = {"custom_id": name, "method": "POST", "url": "/v1/chat/completions", "body": body}
-        request = self.folder / "requests" / f"{name}.jsonl"
-        if not request.exists():           # as it was asked first, also where less may be written now
-            write_atomically(self.folder / "requests" / f"{name}.md", readable(ask).encode())
-            write_atomically(request, json.dumps(line).encode() + b"\n")
+        path = self.folder / "requests" / f"{name}.jsonl"
+        if not path.exists():              # the first request stands, even if `limit` is lower now
+            write_atomically(self.folder / "requests" / f"{name}.md", request_text(request).encode())
+            write_atomically(path, json.dumps(line).encode() + b"\n")
         raise ReplyPending(str(self.folder / "requests" / f"{name}.md"))
 
-    def _name(self, ask: ChatRequest) -> str:
-        """The request's own, or that of the one which stands at its place: somebody may be answering it already."""
-        name = f"{self._session}-{ask.id}"
-        standing = sorted((self.folder / "requests").glob(f"{self._session}-{ask.place}-*.jsonl"))
+    def _name(self, request: ChatRequest) -> str:
+        """Returns the request's ID; the ID of an earlier request at its place if there is one, which may be being answered."""
+        name = f"{self._session}-{request.id}"
+        standing = sorted((self.folder / "requests").glob(f"{self._session}-{request.place}-*.jsonl"))
         return standing[0].stem if standing and not (self.folder / "requests" / f"{name}.jsonl").exists() else name
 
     def _reply(self, name: str) -> ChatAnswer | None:
-        """Text first, then the first completion that is one: a second batch may have answered what the first one could not."""
+        """Returns a text reply, else the first valid completion: a second batch may answer what the first one failed on."""
         for suffix in (".md", ".txt"):
-            if text := _text(self.folder / "replies" / f"{name}{suffix}"):
+            if text := _read_reply(self.folder / "replies" / f"{name}{suffix}"):
                 return ChatAnswer(text=text)
         wrong: BadInput | None = None
         for path, text in self._completions(name):
             try:
-                entry = _parsed(text, path)
+                entry = _parse_json(text, path)
                 if entry.get("custom_id", name) == name:
-                    return completion(entry, path)
+                    return parse_completion(entry, path)
             except BadInput as error:
                 wrong = wrong or error
         if wrong is not None:
@@ -83,36 +84,35 @@ class Mailbox:
         return None
 
     def _completions(self, name: str) -> Iterator[tuple[Path, str]]:
-        """What may be this request's answer as JSON, and where it stands."""
         path = self.folder / "replies" / f"{name}.json"
-        if text := _text(path):
+        if text := _read_reply(path):
             yield path, text
         for path in sorted((self.folder / "replies").glob("[!.]*.jsonl")):
-            with _reading(path), path.open("rb") as file:
-                for line in file:          # of many requests: never held whole
+            with _explain_read_errors(path), path.open("rb") as file:
+                for line in file:          # a Batch file may be large: it is read line by line
                     if name.encode() in line:
-                        yield path, _bounded(line, path)
+                        yield path, _decode(line, path)
 
 
-def readable(ask: ChatRequest) -> str:
-    """The request as one text: turn by turn where there are several, and at the end the form of the answer."""
-    if len(ask.messages) == 1:
-        text = ask.messages[0].text
+def request_text(request: ChatRequest) -> str:
+    """Returns the request as one text: its turns, and at the end the form of the answer."""
+    if len(request.messages) == 1:
+        text = request.messages[0].text
     else:
         heads = {"user": "# Asked", "assistant": "# Answered"}
-        text = "\n\n".join(f"{heads[message.speaker]}\n\n{message.text.strip()}" for message in ask.messages)
-    return text.strip() + "\n" + (f"\n{ask.schema.instructions()}\n" if ask.schema else "")
+        text = "\n\n".join(f"{heads[message.speaker]}\n\n{message.text.strip()}" for message in request.messages)
+    return text.strip() + "\n" + (f"\n{request.schema.instructions()}\n" if request.schema else "")
 
 
-def completion(entry: Mapping[str, Any], path: Path) -> ChatAnswer:
-    """A chat completion, bare or inside a line of Batch output. Raises BadInput for one that failed, or is none."""
+def parse_completion(entry: Mapping[str, Any], path: Path) -> ChatAnswer:
+    """Reads a chat completion, bare or inside a line of Batch output. Raises BadInput for an error or anything else."""
     response = entry.get("response")
     body: Any = response.get("body") if isinstance(response, dict) else entry
     error = entry.get("error") or (body.get("error") if isinstance(body, dict) else None)
     if error:
         words = (error.get("message") or error.get("code")) if isinstance(error, dict) else error
-        said = " ".join(str(words or error).split())[:200]
-        raise BadInput(f"{path} holds an error instead of an answer ({said}): remove it and answer again")
+        text = " ".join(str(words or error).split())[:200]
+        raise BadInput(f"{path} holds an error instead of an answer ({text}): remove it and answer again")
     try:
         choice = body["choices"][0]
         message, used = choice["message"], body.get("usage") or {}
@@ -128,39 +128,39 @@ def completion(entry: Mapping[str, Any], path: Path) -> ChatAnswer:
             output_tokens=used.get("completion_tokens"),
         )
     except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
-        raise _none(path) from error
+        raise _not_a_completion(path) from error
 
 
-def _parsed(text: str, path: Path) -> dict[str, Any]:
+def _parse_json(text: str, path: Path) -> dict[str, Any]:
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise BadInput(f"{path} is not valid JSON ({error}): write it whole, or answer as text in a .md file") from error
     if not isinstance(found, dict):
-        raise _none(path)
+        raise _not_a_completion(path)
     return found
 
 
-def _none(path: Path) -> BadInput:
+def _not_a_completion(path: Path) -> BadInput:
     return BadInput(f"{path} is no chat completion: answer as text in a file that ends in .md instead")
 
 
-def _text(path: Path) -> str:
-    """A reply's text; "" where there is none yet, or nothing in it."""
+def _read_reply(path: Path) -> str:
+    """Returns a reply's text; "" if the file is missing or blank."""
     if not path.is_file():
         return ""
-    with _reading(path), path.open("rb") as file:
-        text = _bounded(file.read(MOST_BYTES + 1), path)
+    with _explain_read_errors(path), path.open("rb") as file:
+        text = _decode(file.read(MOST_BYTES + 1), path)
     return text if text.strip() else ""
 
 
-def _bounded(data: bytes, path: Path) -> str:
+def _decode(data: bytes, path: Path) -> str:
     if len(data) > MOST_BYTES:
         raise BadInput(f"{path} holds a reply of more than {MOST_BYTES // 1_000_000} MB: nothing is read of it, answer shorter")
     return data.decode("utf-8-sig", errors="replace").replace("\r\n", "\n")
 
 
-def _make(folder: Path) -> None:
+def _make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except FileExistsError as error:
@@ -171,7 +171,7 @@ def _make(folder: Path) -> None:
 
 
 @contextmanager
-def _reading(path: Path) -> Iterator[None]:
+def _explain_read_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:

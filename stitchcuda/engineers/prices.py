@@ -1,11 +1,12 @@
-"""What the tokens of a chat model cost, and how many a budget still allows.
+"""Computes what a chat model's tokens cost, and how many output tokens a sum of money still allows.
 
-List prices come from the library genai-prices and the table inside it, which is never updated over the network; a file named
-by STITCHCUDA_PRICES goes before them. Where the bill cannot be known it is taken too high, never too low: a promotion that
-ends is not counted on, a deployment of Azure costs what a regional one does, and input of which the server does not say
-whether it was written to its cache is taken as written. Priority, batch and one-hour cache rates are left out. This module
-asks no server, counts no tokens (`engineers/tokens.py`) and keeps no budget. It is also a program that says what a name would
-be priced as: `python -m stitchcuda.engineers.prices MODEL…`.
+List prices come from the table inside the library genai-prices, never from the network; the file that STITCHCUDA_PRICES names
+comes first. An uncertain price is taken too high, never too low: the dearest hour and announced increases count, Azure costs
+what a regional deployment does (REGIONAL), and input counts as written to the cache unless the server says otherwise. Priority,
+batch and one-hour cache rates are ignored. No tokens are counted here. `python -m stitchcuda.engineers.prices MODEL…` prints
+prices.
+
+Where to look next: `engineers/budget.py` (limits calls by these prices), `engineers/tokens.py` (counts tokens).
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ PROVIDERS = {
     "openai": "openai", "azure": "azure", "azure_openai": "azure", "anthropic": "anthropic", "google": "google",
     "google_genai": "google",
 }  # fmt: skip
-"""A name's prefix, and what genai-prices calls that provider."""
+"""Prefix of a model's name → the provider's id in genai-prices."""
 REGIONAL = Decimal("1.1")
-"""The table has Azure's global deployments; one in a data zone or a region costs 10 % more, and which it is nobody tells."""
+"""The table has Azure's global deployments. Those in a data zone or region cost 10 % more; the API does not say which it is."""
 RELEASE = re.compile(r"[-@](\d{4}-\d\d-\d\d|\d{8})$")
 
 Usd = Annotated[Decimal, Field(ge=0, le=1_000_000, decimal_places=6)]
@@ -45,7 +46,7 @@ Usd = Annotated[Decimal, Field(ge=0, le=1_000_000, decimal_places=6)]
 
 @dataclass(frozen=True)
 class Price:
-    """What a model costs: of several sets of rates the most expensive counts. Limits are in tokens; None where not known."""
+    """What a model costs: the most expensive of several sets of rates, times `factor`. Limits are in tokens; None: unknown."""
 
     rates: tuple[ModelPrice, ...]
     factor: Decimal = Decimal(1)
@@ -53,7 +54,7 @@ class Price:
     max_output: int | None = None
 
     def usd(self, input_tokens: int, output_tokens: int, *, read: int = 0, written: int = 0) -> Decimal:
-        """USD of one request; `read` and `written` are the parts of its input that a cache gave or took."""
+        """Returns the USD of one request. `read`, `written`: input tokens that were read from and written to the cache."""
         usage = Usage(
             input_tokens=input_tokens, cache_read_tokens=read, cache_write_tokens=written, output_tokens=output_tokens
         )
@@ -65,18 +66,17 @@ class Price:
 
 
 def price_of(model: str, *, base_url: str | None = None) -> Price | None:
-    """The price of a model, with or without its provider's prefix (`openai:gpt-5`).
-
-    None where it is not known, as at any `base_url` that is no known provider's, unless the user's file names the model.
-    Raises BadInput when that file cannot be used.
-    """
+    """Returns the price of a model, given with or without its provider's prefix (`openai:gpt-5`); None where it is unknown. The
+    user's file comes first. At a `base_url` that is no known provider's the price is unknown. Raises BadInput where the user's
+    file cannot be used."""
     users = _users_prices()
-    name = bare(model)
+    name = strip_provider(model)
     if (entry := users.get(name) or users.get(RELEASE.sub("", name))) is not None:
         return entry.price
     now = datetime.now(UTC)
     hours = (now + timedelta(hours=hour) for hour in range(24))
-    found = [_listed(model, base_url, moment) for moment in (*hours, now + timedelta(days=3650))]  # also what is announced
+    moments = (*hours, now + timedelta(days=3650))  # every hour of a day, and announced changes
+    found = [_list_price(model, base_url, moment) for moment in moments]
     rates = [calculated.model_price for calculated in found if calculated is not None]
     if found[0] is None or any(price.input_mtok is None or price.output_mtok is None for price in rates):
         return None
@@ -87,21 +87,23 @@ def price_of(model: str, *, base_url: str | None = None) -> Price | None:
     )
 
 
-def _listed(model: str, base_url: str | None, moment: datetime) -> PriceCalculation | None:
-    """What genai-prices has of a model at an address, or with its provider where no address is given."""
-    name, provider = bare(model), PROVIDERS.get(model.partition(":")[0])
+def _list_price(model: str, base_url: str | None, moment: datetime) -> PriceCalculation | None:
+    """Looks up a model in genai-prices by its address, or by its provider where no address is given."""
+    name, provider = strip_provider(model), PROVIDERS.get(model.partition(":")[0])
     try:
         if base_url:
-            return genai_prices.calc_price(Usage(), name, provider_api_url=_plain(base_url), genai_request_timestamp=moment)
-        if provider is None and ":" in name:  # a mailbox, for one
+            return genai_prices.calc_price(
+                Usage(), name, provider_api_url=_plain_address(base_url), genai_request_timestamp=moment
+            )
+        if provider is None and ":" in name:  # such as mailbox:DIR
             return None
         return genai_prices.calc_price(Usage(), name, provider_id=provider, genai_request_timestamp=moment)
     except LookupError:
         return None
 
 
-def _plain(base_url: str) -> str:
-    """An address without user, port and capital letters in its host; as it is where it is no address."""
+def _plain_address(base_url: str) -> str:
+    """Returns an address without user and port, its host in lower case; unchanged if it cannot be parsed."""
     try:
         parts = urlsplit(base_url)
     except ValueError:
@@ -112,9 +114,9 @@ def _plain(base_url: str) -> str:
 def cost_usd(
     price: Price, input_tokens: int, cached_tokens: int, output_tokens: int, *, written_tokens: int | None = None
 ) -> float:
-    """What a request cost. `input_tokens` are all of the prompt's; of these `cached_tokens` were read from the server's cache
-    and `written_tokens` written to it. None: the server does not say, and what was not read is taken as written, if that
-    costs more."""
+    """Returns the USD of a request that was made. Of its `input_tokens`, `cached_tokens` were read from the server's cache and
+    `written_tokens` written to it. If the latter is None (the server does not say), either all or none of the rest counts as
+    written, whichever costs more."""
     cached = min(cached_tokens, input_tokens)
     plain = input_tokens - cached
     guesses = (0, plain) if written_tokens is None else (min(written_tokens, plain),)
@@ -122,44 +124,44 @@ def cost_usd(
 
 
 def worst_case_usd(price: Price, input_tokens: int, output_limit: int) -> float:
-    """The most that a request can cost: all of its input at the highest rate, and all the output that it may write."""
-    return float(_worst(price, input_tokens, output_limit))
+    """Returns the most USD that a request can cost: all input at the highest rate, and `output_limit` tokens of output."""
+    return float(_worst_case(price, input_tokens, output_limit))
 
 
 def affordable_output(price: Price, input_tokens: int, usd_left: float, most: int) -> int:
-    """The most output tokens, up to `most`, for which the worst case costs no more than `usd_left`; 0 if there is none."""
+    """Returns the most output tokens, up to `most`, whose worst case costs no more than `usd_left`; 0 if there are none."""
     outputs = range(1, most + 1)
-    return bisect.bisect_right(outputs, Decimal(usd_left), key=lambda output: _worst(price, input_tokens, output))
+    return bisect.bisect_right(outputs, Decimal(usd_left), key=lambda output: _worst_case(price, input_tokens, output))
 
 
-def bare(model: str) -> str:
-    """A model's name without its provider's prefix. Other colons belong to the name, as in `qwen3:8b`."""
+def strip_provider(model: str) -> str:
+    """Returns a model's name without its provider's prefix. Other colons belong to the name, as in `qwen3:8b`."""
     prefix, _, name = model.strip().partition(":")
     return name if prefix in PROVIDERS else model.strip()
 
 
-def _worst(price: Price, input_tokens: int, output: int) -> Decimal:
+def _worst_case(price: Price, input_tokens: int, output: int) -> Decimal:
     cached = ((0, 0), (input_tokens, 0), (0, input_tokens))
     return max(price.usd(input_tokens, output, read=read, written=written) for read, written in cached)
 
 
 class Rates(Record):
-    """USD per 1,000,000 tokens. Reasoning counts as output. Without `cached` or `written` such input costs as other input."""
+    """USD per 1,000,000 tokens. Reasoning counts as output. `cached` and `written` default to the rate of other input."""
 
     input: Usd
     output: Usd
-    cached: Usd | None = None  # input that the server read from its cache
-    written: Usd | None = None  # input that the server wrote to its cache
+    cached: Usd | None = None  # input read from the server's cache
+    written: Usd | None = None  # input written to the server's cache
 
 
 class Surcharge(Rates):
-    """The rates of a whole request whose input has more than `tokens` tokens."""
+    """Rates that apply to a whole request if its input has more than `tokens` tokens."""
 
     tokens: PositiveInt
 
 
 class OwnPrice(Rates):
-    """A model in the user's file."""
+    """The price of one model in the user's file."""
 
     over: Surcharge | None = None
     context: PositiveInt | None = None
@@ -181,13 +183,13 @@ class OwnPrice(Rates):
 
 
 class Table(Record):
-    """The user's file: prices by a model's name."""
+    """The user's file: model name → price."""
 
     models: dict[str, OwnPrice]
 
 
 def _users_prices() -> dict[str, OwnPrice]:
-    """The entries of the file that STITCHCUDA_PRICES names. Raises BadInput when it cannot be read."""
+    """Reads the file that STITCHCUDA_PRICES names; {} without one. Raises BadInput when it cannot be read."""
     path = os.environ.get(VARIABLE, "")
     if not path:
         return {}
@@ -199,7 +201,7 @@ def _users_prices() -> dict[str, OwnPrice]:
     except (OSError, ValueError) as error:  # UnicodeDecodeError and JSONDecodeError are ValueErrors
         why = str(error)
     else:
-        return {bare(name): entry for name, entry in table.models.items()}
+        return {strip_provider(name): entry for name, entry in table.models.items()}
     raise BadInput(f"{VARIABLE} names {path}, which is no table of prices ({why}): give it the form shown in docs/models.md.")
 
 

@@ -1,7 +1,10 @@
-"""A program as a model is shown it: what matters for its task in full, the rest by name.
+"""Shows a program to a model within a number of tokens: what matters for its task in full, the rest by name.
 
-Generated programs are long and mostly the same. `model_new.py` keeps its classes and tables and has the bodies of fixed
-functions left out; kernels of the task's regions come whole, other files as a line. All can be read by a look. Text only.
+`model_new.py` comes whole if it takes no more than half of the tokens; else the bodies of functions and classes other than
+those in ALWAYS are left out. Kernels of the task's regions come next, whole; every other file is one line. The coder can read
+all files by a look. Text only: nothing is compiled or run.
+
+Where to look next: `engineers/prompt.py` (the sections), `compiler/printing/manifest.py` (which files serve which region).
 """
 
 from __future__ import annotations
@@ -18,42 +21,48 @@ from stitchcuda.engineers import Files
 from stitchcuda.engineers.tokens import TokenCounter, fit
 
 LANGUAGES = {".py": "python", ".cu": "cuda", ".cuh": "cuda", ".cc": "cpp", ".cpp": "cpp", ".h": "cpp", ".json": "json"}
-SHORT = 2  # lines of a function that is shown whole
-ALWAYS = ("ModelNew", "load_kernels")
-UNSEEN = ("program.json", "reference.py")  # kept for the coder, or shown elsewhere
+SHORT = 2  # lines of a function body that is always shown
+ALWAYS = ("ModelNew", "load_kernels")  # shown whole: a task may have to change them
+UNSEEN = ("program.json", "reference.py")  # not the coder's to write, or shown elsewhere
 
 
-def language(path: str) -> str:
-    return LANGUAGES.get(Path(path).suffix, "")
+def file_block(path: str, text: str) -> str:
+    """Returns a file as Markdown: a heading with its path, and a fenced block."""
+    return f"### {path}\n```{LANGUAGES.get(Path(path).suffix, '')}\n{text.rstrip()}\n```"
 
 
-def changed(program: Files, files: Files) -> dict[str, str]:
-    """The text files of a draft that differ from the program it started from; a removed one as an empty text."""
+def file_blocks(files: Mapping[str, str]) -> str:
+    return "\n".join(file_block(path, text) for path, text in files.items())
+
+
+def changed_files(program: Files, files: Files) -> dict[str, str]:
+    """Returns the text files of a draft that differ from the program it started from; a removed one as "". Files in UNSEEN are
+    left out."""
     found = {path: text for path, text in files.items() if isinstance(text, str) and program.get(path) != text}
     gone = {path: "" for path in program if path not in files}
     return {path: text for path, text in (found | gone).items() if path not in UNSEEN}
 
 
 def program_text(files: Files, regions: Sequence[str] | None, tokens: int, counter: TokenCounter) -> str:
-    """The program in at most `tokens`: `model_new.py`, whole if it takes no more than half of them, then other files, those
-    that serve `regions` first. What does not fit gets a line. For an overview (`regions` None) all other files are lines."""
+    """Returns the program in at most `tokens`: `model_new.py`, then other files, those that serve `regions` first. A file that
+    does not fit gets one line. With `regions` None (an overview) all files but `model_new.py` do."""
     if not files:
         return ""
     model = files.get("model_new.py")
-    parts = [_block("model_new.py", model)] if isinstance(model, str) else []
+    parts = [file_block("model_new.py", model)] if isinstance(model, str) else []
     if isinstance(model, str) and counter.count(parts[0]) > tokens // 2:
-        parts = [_block("model_new.py", folded(model))]
+        parts = [file_block("model_new.py", fold_bodies(model))]
     left = tokens - sum(map(counter.count, parts))
-    if left < tokens // 4 and parts and isinstance(model, str):  # a long one leaves a quarter to kernels
-        parts = [_block("model_new.py", fit(folded(model), tokens - tokens // 4, counter))]
+    if left < tokens // 4 and parts and isinstance(model, str):  # a long one leaves a quarter of the tokens to kernels
+        parts = [file_block("model_new.py", fit(fold_bodies(model), tokens - tokens // 4, counter))]
         left = tokens - sum(map(counter.count, parts))
-    named = {path: f"- {path}: {_about(path, files[path], files)}" for path in _by_relevance(files, regions or ())}
+    named = {path: f"- {path}: {_one_line_on(path, files[path], files)}" for path in _by_relevance(files, regions or ())}
     left -= counter.count("\n".join(named.values()))
     whole = []
     for path in list(named) if regions is not None else ():
         text = files[path]
-        if isinstance(text, str) and (cost := counter.count(_block(path, text))) <= left:
-            whole.append(_block(path, text))
+        if isinstance(text, str) and (cost := counter.count(file_block(path, text))) <= left:
+            whole.append(file_block(path, text))
             left -= cost
             del named[path]
     if named:
@@ -61,8 +70,8 @@ def program_text(files: Files, regions: Sequence[str] | None, tokens: int, count
     return "\n".join([*parts[:1], *whole, *parts[1:]])
 
 
-def folded(source: str) -> str:
-    """Python with the bodies of longer functions and classes left out, but those that a task may have to change."""
+def fold_bodies(source: str) -> str:
+    """Returns Python source without the bodies of functions and classes, except short ones and those in ALWAYS."""
     try:
         tree = parse_module(source)
     except SyntaxError:
@@ -72,8 +81,8 @@ def folded(source: str) -> str:
         if not isinstance(node, ast.FunctionDef | ast.ClassDef) or node.name in ALWAYS or not node.end_lineno:
             continue
         first = node.body[0]
-        said = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and first.end_lineno
-        start = first.end_lineno if said and first.end_lineno else node.body[0].lineno - 1
+        documented = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
+        start = first.end_lineno if documented and first.end_lineno else first.lineno - 1
         if node.end_lineno - start <= SHORT:
             continue
         indent = " " * node.body[0].col_offset
@@ -81,23 +90,17 @@ def folded(source: str) -> str:
     return "\n".join(lines)
 
 
-def _block(path: str, text: str) -> str:
-    return f"### {path}\n```{language(path)}\n{text.rstrip()}\n```"
-
-
 def _by_relevance(files: Files, regions: Sequence[str]) -> list[str]:
-    """Kernels before their bindings, those of the task first."""
+    """Returns the other files: those that serve `regions` first, kernels before their bindings."""
+    manifest = _manifest(files)
+    names = {region.get("kernel") for region in manifest.get("regions") or [] if region.get("id") in regions}
+    kernels = [kernel for kernel in manifest.get("kernels") or [] if kernel.get("name") in names]
+    serving = {path for kernel in kernels for path in kernel.get("files", ())}
     rest = [path for path in files if path not in ("model_new.py", *UNSEEN)]
-    return sorted(rest, key=lambda path: (not _serves(path, files, regions), path.endswith("_binding.cc"), path))
+    return sorted(rest, key=lambda path: (path not in serving, path.endswith("_binding.cc"), path))
 
 
-def _serves(path: str, files: Files, regions: Sequence[str]) -> bool:
-    kernels = _manifest(files).get("kernels") or []
-    names = {region.get("kernel") for region in _manifest(files).get("regions") or [] if region.get("id") in regions}
-    return any(path in kernel.get("files", ()) for kernel in kernels if kernel.get("name") in names)
-
-
-def _about(path: str, text: str | bytes, files: Files) -> str:
+def _one_line_on(path: str, text: str | bytes, files: Files) -> str:
     if not isinstance(text, str):
         return f"binary, {len(text)} bytes; it stays"
     kernel = next((kernel for kernel in _manifest(files).get("kernels") or [] if path in kernel.get("files", ())), None)

@@ -1,9 +1,11 @@
-"""What each role is shown: the records of a session chosen, shortened to their share of tokens, and put into `prompts/*.md.j2`.
+"""Renders the prompts of planner, coder and verifier from a session's records, each section cut to its share of tokens.
 
-The wording lives in the templates (strict undefined: a field that a template names and nobody gives is an error). Every section
-has a share of its own, counted with the model's tokenizer where it is at hand, so a prompt stays below 24,000 tokens however
-long a session gets; what a coder looks at comes on top. It calls no model; how a program is shown is in
-`engineers/program_excerpts.py`, what was tried in `engineers/attempt_history.py`.
+The wording is in `prompts/*.md.j2` (an undefined field is an error). SHARES limits every section, so a prompt stays below MOST
+tokens however long a session gets; what a coder looks up comes on top. Tokens are counted by the model's tokenizer where it is
+installed, else estimated. It calls no model.
+
+Where to look next: `engineers/program_excerpts.py` (the program's section), `engineers/attempt_history.py` (earlier attempts),
+`engineers/diagnosis.py` (evidence as text), `engineers/tokens.py` (cutting to a number of tokens).
 """
 
 from __future__ import annotations
@@ -23,12 +25,12 @@ from stitchcuda.compiler.codegen.emit import emit
 from stitchcuda.compiler.lower.lower import CannotLower, lower
 from stitchcuda.compiler.regions.contract import task_contract
 from stitchcuda.compiler.regions.cost import saving_ms
-from stitchcuda.compiler.regions.floor import program_floor, region_floors
+from stitchcuda.compiler.regions.floor import Floor, program_floor, region_floors
 from stitchcuda.counts import counted
 from stitchcuda.engineers import Assignment, Brief, Draft, Files
-from stitchcuda.engineers.attempt_history import line_of, milliseconds, recurring, tried
-from stitchcuda.engineers.diagnosis import diagnosis
-from stitchcuda.engineers.program_excerpts import changed, language, program_text
+from stitchcuda.engineers.attempt_history import describe_attempt, describe_history, find_recurring_errors, milliseconds
+from stitchcuda.engineers.diagnosis import describe_evidence
+from stitchcuda.engineers.program_excerpts import changed_files, file_block, file_blocks, program_text
 from stitchcuda.engineers.tokens import TokenCounter, fit, fit_log
 from stitchcuda.state import Evidence, Policy, Precision, Region, TensorSpec
 
@@ -53,27 +55,27 @@ ANGLES = (
     "the simplest thing that could be fast: little code, registers and shuffles instead of shared memory",
 )
 """What each of several candidates is asked to favour, so that they differ."""
-FITTED = 3                                 # times that it is tried
-LOOKED = "### look: "                      # opens what one look has shown
+GROWTHS = 3                                # tries to use up the tokens that a coder's prompt has left
+LOOKED = "### look: "                      # separates the results of one look as they are recorded
 LOOKS = 4
-"""How often a coder may look before it writes."""
+"""How often a coder may look things up before it writes."""
 MOST_TASKS = 6
 MOST = 23_500                              # tokens of a prompt
-ROOMY, AGAIN = 16_000, 20_000              # up to which a coder's may grow to show more of the program, or of the last draft
+FIRST_MOST, AGAIN_MOST = 16_000, 20_000    # a coder's prompt grows up to this: first draft (program), later (last draft)
 
 SHARES = {
     "reference": 3000, "regions": 3500, "task regions": 2000, "program": 6000, "overview": 3500, "generated": 2200,
     "record": 1800, "tried": 1400, "last": 4000, "diagnosis": 2200, "changed": 6000, "lessons": 600, "docs": 1600,
-    "techniques": 1000, "note": 150, "told": 2500, "read": 9000, "profile": 600, "strategy": 1700, "host": 1000,
+    "techniques": 1000, "note": 150, "tool": 2500, "read": 9000, "profile": 600, "strategy": 1700, "host": 1000,
 }  # fmt: skip
-"""Tokens of each section, at most. A coder's sections together with the fixed text are about 22,000; what it looks at comes on
-top, `told` for each answer of a tool and `read` for all files of one look together."""
+"""The most tokens of each section. A coder's sections and the fixed text are about 22,000; what it looks up comes on top:
+`tool` for each result of a tool, `read` for all files of one look together."""
 
 
 @dataclass(frozen=True)
 class PromptBudget:
-    """How much may be shown: a model's way of counting, the part of every section's share that its window allows, and tokens
-    that the program or the last draft has beyond its share."""
+    """How many tokens a prompt may have. `scale` multiplies every section's share, for models with a small context window;
+    `beyond` are tokens that the program or the last draft gets on top of its share."""
 
     counter: TokenCounter
     scale: float = 1.0
@@ -83,146 +85,150 @@ class PromptBudget:
         return fit(text.strip(), self.tokens(section), self.counter)
 
     def log(self, text: str, section: str) -> str:
-        """A compiler's output: errors first."""
+        """Cuts a compiler's output, keeping the lines around errors first."""
         return fit_log(text.strip(), self.tokens(section), self.counter)
 
     def tokens(self, section: str) -> int:
         return int(SHARES[section] * self.scale)
 
 
-def planner_prompt(brief: Brief, room: PromptBudget) -> str:
-    return _within(room, lambda room: _planner(brief, room))
+def planner_prompt(brief: Brief, budget: PromptBudget) -> str:
+    """Returns the prompt that asks for a plan; below MOST tokens times `budget.scale`."""
+    return _render_within(budget, lambda budget: _planner(brief, budget))
 
 
-def coder_prompt(assignment: Assignment, room: PromptBudget, *, looks: int = LOOKS) -> str:
-    text = _within(room, lambda room: _coder(assignment, room, looks))
-    target = int((AGAIN if assignment.last else ROOMY) * room.scale)
-    beyond = target - room.counter.count(text)
-    for _ in range(FITTED):
+def coder_prompt(assignment: Assignment, budget: PromptBudget) -> str:
+    """Returns the prompt that asks for a draft. Tokens that its sections leave over go to the program or the last draft."""
+    text = _render_within(budget, lambda budget: _coder(assignment, budget))
+    target = int((AGAIN_MOST if assignment.last else FIRST_MOST) * budget.scale)
+    beyond = target - budget.counter.count(text)
+    for _ in range(GROWTHS):
         if beyond <= 0:
             break
-        more = _coder(assignment, replace(room, beyond=beyond), looks)
-        over = room.counter.count(more) - target
+        more = _coder(assignment, replace(budget, beyond=beyond))
+        over = budget.counter.count(more) - target
         if over <= 0:
             return more
-        beyond -= over                     # what a section had not used of its share, it has too
+        beyond -= over                     # the section also fills what it had not used of its share, so it grew by more
     return text
 
 
-def verifier_prompt(assignment: Assignment, draft: Draft, evidence: Evidence, room: PromptBudget) -> str:
-    return _within(room, lambda room: _verifier(assignment, draft, evidence, room))
+def verifier_prompt(assignment: Assignment, draft: Draft, evidence: Evidence, budget: PromptBudget) -> str:
+    """Returns the prompt that asks for a review of `draft` by its evidence."""
+    return _render_within(budget, lambda budget: _verifier(assignment, draft, evidence, budget))
 
 
-def _within(room: PromptBudget, render: Callable[[PromptBudget], str]) -> str:
-    """Below MOST tokens: where the words between the sections are too many, every section gives way."""
-    text = render(room)
+def _render_within(budget: PromptBudget, render: Callable[[PromptBudget], str]) -> str:
+    """Renders within MOST tokens: where the fixed text leaves too little, all sections shrink together."""
+    text = render(budget)
     for part in (0.85, 0.7, 0.55, 0.4):
-        if room.counter.count(text) <= MOST * room.scale:
+        if budget.counter.count(text) <= MOST * budget.scale:
             return text
-        text = render(PromptBudget(room.counter, room.scale * part))
+        text = render(PromptBudget(budget.counter, budget.scale * part))
     return text
 
 
-def _planner(brief: Brief, room: PromptBudget) -> str:
+def _planner(brief: Brief, budget: PromptBudget) -> str:
     regions = [region for region in brief.regions if region.kind != "view"]
     device, precision = brief.baseline.device, brief.settings.precision
-    lights = region_floors(regions, device, precision)
-    listed = [_region(region, saving_ms(region, device), lights[region.id].ms, lights[region.id].binds) for region in regions]
+    floors = region_floors(regions, device, precision)
+    listed = [_describe_region(region, saving_ms(region, device), floors[region.id]) for region in regions]
     views = len(brief.regions) - len(regions)
     if views:
         listed.append("Regions of pure views are left out: they cost nothing.")
     return _render(
         "planner",
-        _common(brief, room)
+        _common_values(brief, budget)
         | {
             "baseline": brief.baseline,
-            "regions": room.fit("\n\n".join(listed), "regions"),
+            "regions": budget.fit("\n\n".join(listed), "regions"),
             "floor": program_floor(brief.graph, device, precision),
-            "apart_ms": sum(light.ms for light in lights.values()),
+            "apart_ms": sum(floor.ms for floor in floors.values()),
             "kept": brief.kept,
             "finished": brief.finished,
-            "program": room.fit(program_text(brief.program, None, room.tokens("overview"), room.counter), "overview"),
+            "program": budget.fit(program_text(brief.program, None, budget.tokens("overview"), budget.counter), "overview"),
             "plans": brief.plans,
-            "record": room.fit("\n".join(f"- {line_of(attempt)}" for attempt in brief.history), "record"),
-            "recurring": recurring(brief.history),
-            "notes": [room.fit(note, "note") for note in brief.notes[-8:]],
+            "record": budget.fit("\n".join(f"- {describe_attempt(attempt)}" for attempt in brief.history), "record"),
+            "recurring": find_recurring_errors(brief.history),
+            "notes": [budget.fit(note, "note") for note in brief.notes[-8:]],
             "most": MOST_TASKS,
-            "docs": room.fit(brief.docs, "techniques"),
+            "docs": budget.fit(brief.docs, "techniques"),
         },
     )
 
 
-def _coder(assignment: Assignment, room: PromptBudget, looks: int) -> str:
+def _coder(assignment: Assignment, budget: PromptBudget) -> str:
     brief, task = assignment.brief, assignment.task
     regions = [region for region in brief.regions if region.id in task.regions]
     last = assignment.last
-    counter, beyond = room.counter, room.beyond  # for the draft that is gone on from, else for the program
-    shown = program_text(assignment.program, task.regions, room.tokens("program") + (0 if last else beyond), counter)
-    generated = first_draft(brief.graph, regions, assignment.kept) if last is None else {}
+    counter, beyond = budget.counter, budget.beyond  # `beyond` is for the last draft if there is one, else for the program
+    shown = program_text(assignment.program, task.regions, budget.tokens("program") + (0 if last else beyond), counter)
+    generated = _generated_kernel(brief.graph, regions, assignment.kept) if last is None else {}
     return _render(
         "coder",
-        _common(brief, room)
+        _common_values(brief, budget)
         | {
-            "task": task.model_copy(update={"strategy": room.fit(task.strategy, "strategy")}),
-            "host": room.fit(assignment.plan.host, "host"),
-            "regions": room.fit(_task_regions(brief.graph, regions), "task regions"),
+            "task": task.model_copy(update={"strategy": budget.fit(task.strategy, "strategy")}),
+            "host": budget.fit(assignment.plan.host, "host"),
+            "regions": budget.fit(_task_regions(brief.graph, regions), "task regions"),
             "program": shown,
-            "form": "_binding.cc\n```" not in shown,  # a whole binding shows it better
+            "form": "_binding.cc\n```" not in shown,  # no example of a binding where the program shows a whole one
             "kept": assignment.kept,
-            "generated": room.fit(_blocks(generated), "generated"),
-            "tried": room.fit(tried(assignment.earlier), "tried"),
-            "recurring": recurring(brief.history),
+            "generated": budget.fit(file_blocks(generated), "generated"),
+            "tried": budget.fit(describe_history(assignment.earlier), "tried"),
+            "recurring": find_recurring_errors(brief.history),
             "last": last,
             "same": last is not None and last.files == assignment.program,
-            "last_files": _last(changed(assignment.program, last.files), room.tokens("last") + beyond, counter) if last else "",
+            "last_files": _last_changes(assignment.program, last, budget.tokens("last") + beyond, counter) if last else "",
             "ordinal": assignment.ordinal,
-            "diagnosis": room.log(diagnosis(assignment.evidence), "diagnosis") if assignment.evidence else "",
+            "diagnosis": budget.log(describe_evidence(assignment.evidence), "diagnosis") if assignment.evidence else "",
             "review": assignment.review,
-            "docs": room.fit(assignment.docs, "docs"),
+            "docs": budget.fit(assignment.docs, "docs"),
             "candidates": assignment.candidates,
             "candidate": assignment.candidate,
             "angle": ANGLES[assignment.candidate % len(ANGLES)],
-            "looks": looks if assignment.look is not None else 0,
+            "looks": LOOKS if assignment.look is not None else 0,
         },
     )
 
 
-def _verifier(assignment: Assignment, draft: Draft, evidence: Evidence, room: PromptBudget) -> str:
+def _verifier(assignment: Assignment, draft: Draft, evidence: Evidence, budget: PromptBudget) -> str:
     return _render(
         "verifier",
-        _common(assignment.brief, room)
+        _common_values(assignment.brief, budget)
         | {
             "task": assignment.task,
             "tier": evidence.tier,
-            "diagnosis": room.log(diagnosis(evidence), "diagnosis"),
-            "tried": room.fit(tried(assignment.earlier), "tried"),
-            "changed": room.fit(_blocks(changed(assignment.program, draft.files)), "changed"),
+            "diagnosis": budget.log(describe_evidence(evidence), "diagnosis"),
+            "tried": budget.fit(describe_history(assignment.earlier), "tried"),
+            "changed": budget.fit(file_blocks(changed_files(assignment.program, draft.files)), "changed"),
             "draft": draft,
             "ordinal": assignment.ordinal + 1,
-            "docs": room.fit(assignment.docs, "docs"),
+            "docs": budget.fit(assignment.docs, "docs"),
         },
     )
 
 
-def looked(seen: str, left: int, room: PromptBudget) -> str:
-    """What a coder is shown after it has looked. Answers of tools share their tokens; files come whole, in the order in which
-    they were asked for, as long as there is room: the first that does not fit ends where the room does, the others wait."""
+def look_results(seen: str, left: int, budget: PromptBudget) -> str:
+    """Returns the message that shows a coder the results of a look, of which `left` more are allowed. `seen` has the results,
+    each after LOOKED. Results of tools are cut to equal shares. Files are shown whole in the order asked for: the first that
+    does not fit is cut, the files after it are left for another look."""
     more = f"You may look {counted(left, 'more time')}." if left > 0 else "Now write: there are no looks left."
     parts = [part.strip().partition("\n") for part in seen.split(LOOKED)[1:]]
     tools = sum(not text.startswith("```") or not head.startswith("read ") for head, _, text in parts)
-    share = replace(room, scale=room.scale * min(1.0, 3 / max(tools, 1)))
-    shown, tokens = [], room.tokens("read")
+    share = replace(budget, scale=budget.scale * min(1.0, 3 / max(tools, 1)))
+    shown, tokens = [], budget.tokens("read")
     for head, _, text in parts:
         if head.startswith("read ") and text.startswith("```"):
-            shown.append(_begun(head, text, tokens, room.counter))
-            tokens = max(0, tokens - room.counter.count(shown[-1]))
+            shown.append(_start_of_file(head, text, tokens, budget.counter))
+            tokens = max(0, tokens - budget.counter.count(shown[-1]))
         else:
-            shown.append(f"### {head}\n{share.log(text, 'told')}")
+            shown.append(f"### {head}\n{share.log(text, 'tool')}")
     return "\n\n".join([*shown, f"{more} Answer as described."])
 
 
-def _begun(head: str, text: str, tokens: int, counter: TokenCounter) -> str:
-    """A file, or as many of its first lines as there are tokens for, and where to go on."""
+def _start_of_file(head: str, text: str, tokens: int, counter: TokenCounter) -> str:
+    """Returns the file, or as many of its first lines as fit into `tokens` and the command that reads the rest."""
     whole = f"### {head}\n{text}"
     if counter.count(whole) <= tokens:
         return whole
@@ -240,8 +246,8 @@ def _begun(head: str, text: str, tokens: int, counter: TokenCounter) -> str:
     return shown(count) if count else f"### {head}\n(Not shown, there was no room left: read it in another look.)"
 
 
-def first_draft(graph: OpGraph, regions: Sequence[Region], kept: Iterable[str]) -> dict[str, str]:
-    """What the built-in compiler writes for a single region that has no kernel yet; nothing where it cannot."""
+def _generated_kernel(graph: OpGraph, regions: Sequence[Region], kept: Iterable[str]) -> dict[str, str]:
+    """Returns the built-in compiler's kernel files for a single region that has no kernel yet; {} where it cannot write any."""
     if len(regions) != 1 or regions[0].kind != "fusible" or regions[0].id in kept:
         return {}
     try:
@@ -251,20 +257,20 @@ def first_draft(graph: OpGraph, regions: Sequence[Region], kept: Iterable[str]) 
     return {f"kernels/{source.name}.cu": source.cuda, f"kernels/{source.name}_binding.cc": source.binding}
 
 
-def contract(spec: TensorSpec) -> str:
+def _tensor_contract(spec: TensorSpec) -> str:
     return f"{spec.name} {list(spec.shape)} {spec.dtype} strides {list(spec.strides)}"
 
 
 def _task_regions(graph: OpGraph, regions: Sequence[Region]) -> str:
-    """The border of a task: what comes in and what must come out, and the operators between, of the first instance."""
+    """Returns the task's input and output tensors and the operators between them, for the first instance."""
     if not regions:
         return ""
     found = task_contract(graph, regions)
     many = max(len(region.nodes) for region in regions)
     lines = [
         f"### {', '.join(f'{region.id} ({region.title})' for region in regions)}",
-        f"in: {'; '.join(map(contract, found.inputs)) or 'nothing'}",
-        f"out: {'; '.join(map(contract, found.outputs)) or 'nothing'}",
+        f"in: {'; '.join(map(_tensor_contract, found.inputs)) or 'nothing'}",
+        f"out: {'; '.join(map(_tensor_contract, found.outputs)) or 'nothing'}",
     ]
     if many > 1:
         scopes = sorted({scope or "the root module" for region in regions for scope in region.scopes})
@@ -272,12 +278,12 @@ def _task_regions(graph: OpGraph, regions: Sequence[Region]) -> str:
     return "\n".join([*lines, "```", found.listing, "```"])
 
 
-def _region(region: Region, saving: float, light_ms: float, binds: str) -> str:
+def _describe_region(region: Region, saving: float, floor: Floor) -> str:
     instances = f" × {len(region.nodes)} instances" if len(region.nodes) > 1 else ""
     work = f"{counted(region.launches, 'launch')}, {_scaled(region.eager_bytes, 'B')} → {_scaled(region.fused_bytes, 'B')}"
     work += f", {_scaled(region.flops, 'FLOP')}"
-    if light_ms:
-        work += f"; floor {milliseconds(light_ms)}, bound by {binds}"
+    if floor.ms:
+        work += f"; floor {milliseconds(floor.ms)}, bound by {floor.binds}"
     if region.kind == "fusible":
         work += f"; about {milliseconds(saving)} to save by the cost model"
     if region.reason:
@@ -285,42 +291,38 @@ def _region(region: Region, saving: float, light_ms: float, binds: str) -> str:
     return "\n".join([
         f"### {region.id}: {region.title} [{region.kind}]{instances}",
         f"operators: {', '.join(region.operators)}",
-        f"in: {'; '.join(map(contract, region.inputs)) or 'nothing'}",
-        f"out: {'; '.join(map(contract, region.outputs)) or 'nothing'}",
+        f"in: {'; '.join(map(_tensor_contract, region.inputs)) or 'nothing'}",
+        f"out: {'; '.join(map(_tensor_contract, region.outputs)) or 'nothing'}",
         f"{work}.",
     ])  # fmt: skip
 
 
-def _last(files: dict[str, str], tokens: int, counter: TokenCounter) -> str:
-    """The last draft's changes in at most `tokens`: short files whole, what does not fit shortened."""
+def _last_changes(program: Files, draft: Draft, tokens: int, counter: TokenCounter) -> str:
+    """Returns the last draft's changed files in at most `tokens`: the shortest first and whole, longer ones cut."""
+    files, left = changed_files(program, draft.files), tokens
     shown: dict[str, str] = {}
-    left = tokens
     for path in sorted(files, key=lambda path: len(files[path])):
-        block = _blocks({path: files[path]})
+        block = file_block(path, files[path])
         if counter.count(block) > left:
-            frame = counter.count(_blocks({path: ""}))
-            block = _blocks({path: fit(files[path], left - frame, counter)})
+            frame = counter.count(file_block(path, ""))
+            block = file_block(path, fit(files[path], left - frame, counter))
         shown[path] = block
         left = max(0, left - counter.count(block))
     return "\n".join(shown[path] for path in files)
 
 
-def _blocks(files: Files | dict[str, str]) -> str:
-    return "\n".join(f"### {path}\n```{language(path)}\n{str(text).rstrip()}\n```" for path, text in files.items())
-
-
-def _common(brief: Brief, room: PromptBudget) -> dict[str, Any]:
+def _common_values(brief: Brief, budget: PromptBudget) -> dict[str, Any]:
     return {
         "settings": brief.settings,
         "device": brief.baseline.device,
         "precision": f"{brief.settings.precision} ({PRECISIONS[brief.settings.precision]}).",
         "precision_name": brief.settings.precision,
         "policy": f"{brief.settings.policy} ({POLICIES[brief.settings.policy]}).",
-        "reference": room.fit(brief.reference, "reference"),
+        "reference": budget.fit(brief.reference, "reference"),
         "dtypes": {spec.dtype for region in brief.regions for spec in region.inputs},
         "program_ms": brief.program_ms,
-        "profile": room.fit("\n".join(brief.profile), "profile").splitlines(),
-        "lessons": room.fit("\n".join(brief.lessons), "lessons").splitlines(),
+        "profile": budget.fit("\n".join(brief.profile), "profile").splitlines(),
+        "lessons": budget.fit("\n".join(brief.lessons), "lessons").splitlines(),
     }
 
 

@@ -1,7 +1,9 @@
-"""Which chat models there are: `PROVIDER:NAME` to a LangChain model, with a sentence where a package or a key is missing.
+"""Creates LangChain's client for `PROVIDER:NAME`; a missing package or key is an error, never another model instead.
 
-`openai` is also every server that speaks OpenAI's protocol at a base URL: vLLM, SGLang, Ollama, llama.cpp. It asks nobody
-anything; `engineers/endpoint.py` does. Where a package or a key is missing that is an error: never another model instead.
+PROVIDERS lists them. `openai` is also every server that speaks OpenAI's protocol at a base URL: vLLM, SGLang, Ollama,
+llama.cpp. Local and private addresses need no key. No request is sent here.
+
+Where to look next: `engineers/endpoint.py` (sends requests), `engineers/openai_chat.py` (OpenAI's protocol).
 """
 
 from __future__ import annotations
@@ -21,19 +23,19 @@ from stitchcuda.engineers.chat import Options
 from stitchcuda.errors import BadInput, Unavailable
 
 CONNECT_S = 10.0
-REPLY_S = 600.0  # the longest silence while a model thinks
-RETRIES = 2  # the client's own, for 408, 409, 429 (honouring retry-after), 5xx and lost connections
+REPLY_S = 600.0  # read timeout: the longest silence while a model thinks
+RETRIES = 2  # retries by the client itself, for 408, 409, 429 (honouring retry-after), 5xx and lost connections
 
 
 @dataclass(frozen=True)
 class Provider:
-    """How LangChain knows a provider, what its package is called, and where its key is looked for."""
+    """A provider: LangChain's name for it, its package, and the environment variable with its key."""
 
     known_as: str
     package: str
     key: str
-    also: tuple[str, ...] = ()             # further variables that it cannot do without
-    limit: str = "max_tokens"              # the argument of a call that bounds its answer
+    also: tuple[str, ...] = ()             # further environment variables that it needs
+    limit: str = "max_tokens"              # argument of a call that limits the answer's tokens
 
 
 PROVIDERS = {
@@ -50,12 +52,12 @@ ADDRESSES = {
     "azure": ("AZURE_OPENAI_ENDPOINT",),
     "anthropic": ("ANTHROPIC_API_URL", "ANTHROPIC_BASE_URL"),
 }
-"""The environment's variables that name an address, the first before the others."""
+"""Environment variables that name an address; the first that is set counts."""
 
 
 def chat_model(model: str, base_url: str | None, options: Options) -> BaseChatModel:
-    """LangChain's client for `PROVIDER:NAME`. Raises BadInput for a name or an option that is none, Unavailable for what is
-    missing here."""
+    """Returns LangChain's client for `PROVIDER:NAME`. Raises BadInput for an unknown name or option, Unavailable for a missing
+    package, key or variable."""
     kind, _, name = model.partition(":")
     provider = PROVIDERS.get(kind)
     if provider is None or not name:
@@ -75,10 +77,10 @@ def chat_model(model: str, base_url: str | None, options: Options) -> BaseChatMo
             f"No key for {model}{where}: set {provider.key} (any text if the server wants none), "
             "or use --model builtin, which needs no key"
         )
-    return _made(provider, name, base_url, key or "none", options)
+    return _create(provider, name, base_url, key or "none", options)
 
 
-def _made(provider: Provider, name: str, base_url: str | None, key: str, options: Options) -> BaseChatModel:
+def _create(provider: Provider, name: str, base_url: str | None, key: str, options: Options) -> BaseChatModel:
     given: dict[str, Any] = {"timeout": REPLY_S, "max_retries": RETRIES, "api_key": key}
     if base_url:
         given["base_url"] = base_url
@@ -86,13 +88,12 @@ def _made(provider: Provider, name: str, base_url: str | None, key: str, options
         given |= {"timeout": openai.Timeout(REPLY_S, connect=CONNECT_S), "streaming": not options.get("disable_streaming")}
         given |= {"stream_usage": True, "use_responses_api": False}
     if provider.known_as == "azure_openai" and base_url and "/deployments/" not in base_url:
-        given["azure_endpoint"] = given.pop("base_url").rstrip("/").removesuffix("/openai")  # the model names the deployment
+        given["azure_endpoint"] = given.pop("base_url").rstrip("/").removesuffix("/openai")  # the model is the deployment
     try:
-        made = _client(provider, name, given | dict(options))
-    except (ValueError, TypeError) as error:  # pydantic's, for an option it does not know
+        return _client(provider, name, given | dict(options))
+    except (ValueError, TypeError) as error:  # raised by pydantic for an unknown option
         text = " ".join(str(error).split())[:200]
         raise BadInput(f"{provider.known_as}:{name} cannot be set up with {dict(options) or 'no options'} ({text})") from error
-    return made
 
 
 def _client(provider: Provider, name: str, given: dict[str, Any]) -> BaseChatModel:
@@ -102,18 +103,18 @@ def _client(provider: Provider, name: str, given: dict[str, Any]) -> BaseChatMod
         return (AzureChat if provider.known_as == "azure_openai" else OpenAIChat)(model=name, **given)
     from langchain.chat_models import init_chat_model
 
-    made = init_chat_model(name, model_provider=provider.known_as, **given)
-    assert isinstance(made, BaseChatModel)
-    return made
+    client = init_chat_model(name, model_provider=provider.known_as, **given)
+    assert isinstance(client, BaseChatModel)
+    return client
 
 
 def address(model: str, base_url: str | None) -> str | None:
-    """Where the model is asked, as far as it is not where its provider is: as given, or as the environment says."""
+    """Returns the address that replaces the provider's own: as given, else from the environment; None for the provider's."""
     return base_url or next(filter(None, map(os.environ.get, ADDRESSES.get(model.partition(":")[0], ()))), None)
 
 
 def is_local(base_url: str) -> bool:
-    """Whether the address is this machine or a private network, where servers commonly want no key."""
+    """Whether the address is on this machine or a private network, where servers commonly need no key."""
     host = urlsplit(base_url).hostname or ""
     try:
         address = ipaddress.ip_address(host)

@@ -1,4 +1,7 @@
-"""A chat model that is not there any more: it stands where one stood whose replies are in the transcript, and asks nobody."""
+"""Stands in for a chat model in a replay: every reply has to be in the transcript, so any call is an error.
+
+Where to look next: `engineers/metered_chat.py` (finds recorded replies first), `sessions/replay.py` (replays sessions).
+"""
 
 from __future__ import annotations
 
@@ -7,16 +10,17 @@ from stitchcuda.errors import Unavailable
 
 
 class Unrecorded(Unavailable):
-    """The transcript has no reply to what is asked."""
+    """The transcript has no reply to a request, or no answer to a question."""
 
 
 class RecordedChat:
-    """A chat model by the name that it had; see `chat.Chat`."""
+    """Implements `Chat` (`engineers/chat.py`) under the name of the model that was recorded."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.notes: list[str] = []
 
-    def answer(self, ask: ChatRequest, *, limit: int | None) -> ChatAnswer:
-        """Raises `Unrecorded`: whatever was answered has been found before."""
-        raise Unrecorded(f"the record has no reply of {self.name} as {ask.role} at {ask.about}, question {ask.ordinal + 1}")
+    def answer(self, request: ChatRequest, *, limit: int | None) -> ChatAnswer:
+        """Always raises `Unrecorded`: a recorded reply would have been found before this call."""
+        where = f"{request.role} at {request.about}, question {request.ordinal + 1}"
+        raise Unrecorded(f"the record has no reply of {self.name} as {where}")

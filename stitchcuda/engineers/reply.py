@@ -1,9 +1,10 @@
-"""What a chat model is asked to return, and how its text becomes that.
+"""Defines the replies of a chat model (plan, draft, review) and parses them from its text.
 
-A plan and a review are one JSON object: with a server that enforces the schema the text is just that, else it is looked for
-in the text. A draft is free text with one fenced block per file, whole or as edits, which models write better than code inside
-JSON strings; a fence named `look` asks to see something first. Thinking text is removed before anything is read. Nothing here
-talks to a server (`engineers/endpoint.py`) or knows what the fields are used for (`engineers/chat_engineer.py`).
+A plan and a review are one JSON object, which is searched for in the text where the server does not enforce the schema. A draft
+is free text with one fenced block per file, whole or as edits, since models write code in JSON strings badly; a block named
+`look` asks to see something first. Thinking text is removed first. Anything else raises `Malformed`.
+
+Where to look next: `engineers/chat_engineer.py` (uses replies, asks for repairs), `engineers/prompts/` (asks for these forms).
 """
 
 from __future__ import annotations
@@ -28,21 +29,21 @@ EXHAUSTED = re.compile(r"^[ \t*`]*exhausted:(?P<why>.*)$", re.MULTILINE | re.IGN
 AFRESH = re.compile(r"^[ \t*`]*base:[ \t]*program[ \t*`.]*$", re.MULTILINE | re.IGNORECASE)
 OPEN = re.compile(r"^`{3,}", re.MULTILINE)
 LOOK = "look"
-BRACES = 100  # in a text, from which a JSON object is tried to be read
+BRACES = 100  # opening braces at which a JSON object is tried
 
 
 class Malformed(ValueError):
-    """The text is not the reply that was asked for. The message is shown to the model in the one repair it gets."""
+    """The text is not a reply of the required form. The message is shown to the model, which may repair its reply."""
 
 
 class Reply(BaseModel):
-    """Base of the replies. Every field is required and nothing else is allowed, as OpenAI's strict schemas want it."""
+    """Base of the JSON replies. All fields are required and no others allowed, as OpenAI's strict schemas demand."""
 
     model_config = ConfigDict(extra="forbid")
 
     @classmethod
     def from_text(cls, text: str) -> Self:
-        """Reads a reply; raises `Malformed` with pydantic's or json's own words."""
+        """Parses a reply; raises `Malformed` with the message of pydantic or json."""
         try:
             return cls.model_validate(json_object(without_thinking(text), cls.model_fields))
         except ValueError as error:  # includes pydantic's ValidationError
@@ -50,14 +51,14 @@ class Reply(BaseModel):
 
     @classmethod
     def instructions(cls) -> str:
-        """How to answer where the server does not enforce the schema."""
+        """Returns the sentence that asks for this form where the server does not enforce the schema."""
         schema = json.dumps(cls.model_json_schema())
         return f"Reply with one JSON object and nothing else, following this JSON schema:\n{schema}"
 
 
 class PlannedTask(Reply):
     name: str
-    regions: list[str]  # ids of the regions that become one; none for a host-side change
+    regions: list[str]  # ids of the regions that it replaces together; none for a host-side change
     title: str
     predicted_ms: float
     why: str
@@ -72,7 +73,7 @@ class PlanReply(Reply):
 
 @dataclass(frozen=True)
 class LookReply:
-    """One thing that a coder wants to see before it writes: a tool and its argument."""
+    """One thing that a coder wants to look up before it writes: a tool and its argument."""
 
     tool: str
     argument: str
@@ -80,30 +81,30 @@ class LookReply:
 
 @dataclass(frozen=True)
 class DraftReply:
-    """A coder's text, taken apart. `files` are whole files or edits, in the order in which they were written."""
+    """A coder's reply. `files` are (path, whole text or edits), in the order in which they were written."""
 
     note: str
     exhausted: str = ""                    # why there is nothing new to offer
-    afresh: bool = False                   # from the program as it stands, not from the last draft
+    afresh: bool = False                   # edits start from the verified program, not from the last draft
     files: tuple[tuple[str, str], ...] = ()
     looks: tuple[LookReply, ...] = ()
 
     @classmethod
     def from_text(cls, text: str) -> Self:
-        """Raises `Malformed` for text without a file, a look or an `exhausted` line."""
+        """Parses a coder's text. Raises `Malformed` for one without a file, a look or an `exhausted` line."""
         text = without_thinking(text.replace("\r\n", "\n"))
         if not text:
             raise Malformed("the reply is empty")
-        fences = [_named(match, text) for match in FENCE.finditer(text)]
-        looks = tuple(look for name, body in fences if name == LOOK for look in _looks(body))
+        fences = [_parse_fence(match, text) for match in FENCE.finditer(text)]
+        looks = tuple(look for name, body in fences if name == LOOK for look in _parse_looks(body))
         files = tuple((name, body) for name, body in fences if name not in ("", LOOK))
         outside = FENCE.sub("", text)
         if OPEN.search(outside):
             raise Malformed("a fenced block is not closed, or a line in it starts with ``` and closes it: use ```` around it")
-        told = EXHAUSTED.search(outside)
+        match = EXHAUSTED.search(outside)
         note = AFRESH.sub("", EXHAUSTED.sub("", outside))
         note = " ".join(line for line in note.splitlines() if line.strip() and not PATH.fullmatch(line.strip(" *`#:")))
-        exhausted = told["why"].strip(" \t*`") if told and not files and not looks else ""
+        exhausted = match["why"].strip(" \t*`") if match and not files and not looks else ""
         if not files and not looks and not exhausted:
             if any(match["info"].strip() != LOOK for match in FENCE.finditer(text)):
                 raise Malformed("a fenced block does not say which file it is: write the path after the opening fence")
@@ -111,13 +112,13 @@ class DraftReply:
         afresh = bool(AFRESH.search(outside))
         return cls(note=" ".join(note.split()), exhausted=exhausted, afresh=afresh, files=files, looks=looks)
 
-    def applied(self, base: Mapping[str, str | bytes]) -> dict[str, str | bytes]:
-        """The files of `base` with this draft's. Raises `Malformed` for a path that leaves the program or an edit that does not
-        fit."""
+    def apply_to(self, base: Mapping[str, str | bytes]) -> dict[str, str | bytes]:
+        """Returns the files of `base` with this draft's files and edits applied; an empty block removes its file. Raises
+        `Malformed` for a path outside of the program, and for an edit whose lines are not in the file exactly once."""
         result = dict(base)
         for name, body in self.files:
             path = program_path(name)
-            if path == "program.json":     # is kept for the coder
+            if path == "program.json":     # the manifest is written by us
                 continue
             edits = EDIT.findall(body)
             if not body.strip():
@@ -152,7 +153,7 @@ class ReviewReply(Reply):
 
 
 def without_thinking(text: str) -> str:
-    """Drops a leading <think>…</think> (or one whose opening tag the server kept), closed or cut off."""
+    """Removes leading <think>…</think>, also if it is cut off or the server has removed its opening tag."""
     shorter = THINKING.sub("", text, count=1)
     if shorter == text:
         shorter = THINKING_TAIL.sub("", text, count=1)
@@ -160,10 +161,8 @@ def without_thinking(text: str) -> str:
 
 
 def json_object(text: str, fields: Collection[str] = ()) -> dict[str, Any]:
-    """The JSON object in `text`: the text itself, a fenced block, or the first that parses and has one of `fields`.
-
-    Where none has, the first one if all parse: it lacks its fields. Else the text was broken off, or is not JSON.
-    """
+    """Returns the first JSON object in `text`, or in a fenced block of it, that parses and has one of `fields`. Where none has
+    any, returns the first one if all parse (pydantic then names the missing fields). Raises `Malformed` else."""
     if not text:
         raise Malformed("the reply is empty")
     decoder = json.JSONDecoder(strict=False)  # models write raw newlines inside strings
@@ -189,8 +188,8 @@ def json_object(text: str, fields: Collection[str] = ()) -> dict[str, Any]:
     return first
 
 
-def _named(match: re.Match[str], text: str) -> tuple[str, str]:
-    """A fenced block's file and text. The path stands in the opening line, or in the line just above it; "" without one."""
+def _parse_fence(match: re.Match[str], text: str) -> tuple[str, str]:
+    """Returns a fenced block's path and text. The path is in its opening line or in the line above it; "" without one."""
     if match["info"].strip() == LOOK:
         return LOOK, match["body"]
     before = text[: match.start()].rstrip().rsplit("\n", 1)[-1]
@@ -201,8 +200,7 @@ def _named(match: re.Match[str], text: str) -> tuple[str, str]:
     return "", match["body"]
 
 
-def _looks(body: str) -> list[LookReply]:
-    """One a line: a tool's name and its argument."""
+def _parse_looks(body: str) -> list[LookReply]:
     lines = [line.strip() for line in body.splitlines() if line.strip()]
     return [LookReply(tool=tool, argument=argument.strip()) for tool, _, argument in (line.partition(" ") for line in lines)]
 
@@ -213,7 +211,8 @@ def _quoted(text: str) -> str:
 
 
 def program_path(path: str) -> str:
-    """A path that a program may have, normalised; raises `Malformed` for any other."""
+    """Returns a path normalised; raises `Malformed` for one that a program may not have. Allowed are `model_new.py`,
+    `program.json` and Python, CUDA, C++ and JSON files below `kernels/`."""
     pure = PurePosixPath(path.strip())
     if not path.strip() or pure.is_absolute() or ".." in pure.parts or "\\" in path or "\0" in path:
         raise Malformed(f"the path {path!r} is not inside the program's folder")

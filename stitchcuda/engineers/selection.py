@@ -1,6 +1,9 @@
-"""Chooses the engineers of a session by its settings. It never falls back: what cannot be had is an error.
+"""Creates a session's engineers from its settings: the built-in one, or chat models with transcript and budget.
 
-A chat model goes on from what the built-in engineer has verified, unless the settings say from scratch.
+With a chat model the built-in engineer works first (`starter`), unless `from_scratch` is set. A model that cannot be had is an
+error: there is no fallback.
+
+Where to look next: `engineers/providers.py` (PROVIDER:NAME), `engineers/mailbox.py` (mailbox:DIR), `engineers/builtin.py`.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from stitchcuda.store import Store
 
 if TYPE_CHECKING:
     from stitchcuda.engineers.budget import Budget
+    from stitchcuda.engineers.chat import Chat
     from stitchcuda.engineers.metered_chat import MeteredChat, Transcript
 
 ROLES: tuple[Role, ...] = ("planner", "coder", "verifier")
@@ -29,14 +33,14 @@ POSSIBLE = (
 
 @dataclass(frozen=True)
 class Engineers:
-    """Who works on a session, and what they have spent. `starter` goes first where there is one."""
+    """The engineers of a session, with their transcript and budget. `starter` works first if there is one."""
 
     engineer: Engineer
     starter: Engineer | None = None
-    transcript: Transcript | None = None   # None: nobody is asked
+    transcript: Transcript | None = None   # None: no chat model is called
     budget: Budget | None = None
-    estimate: Callable[[Brief], str] | None = None  # of what is to come, one sentence
-    recorded: bool = False                 # nobody is asked, no model and no person: all is in the record
+    estimate: Callable[[Brief], str] | None = None  # returns a sentence on the session's expected cost
+    recorded: bool = False                 # a replay: replies and a person's answers come from the transcript alone
 
 
 def engineers_for(
@@ -46,14 +50,14 @@ def engineers_for(
     session: str,
     root: Path,
     progress: Callable[[Role, int], None] | None = None,
-    heard: Callable[[Call], None] = lambda call: None,
+    on_call: Callable[[Call], None] = lambda call: None,
     recorded: bool = False,
 ) -> Engineers:
-    """Raises `BadInput` for a model this version does not know and `Unavailable` for a missing key or package.
+    """Returns the engineers that `settings` name.
 
-    `store` keeps the session's transcript, `root` is the workspace's folder. `progress` is called with a role and a count of
-    chunks while a reply streams in, `heard` with each call that was made. `recorded`: nobody is asked, replies are in the
-    transcript.
+    `store` holds the session's transcript, `root` is the workspace's folder. `progress` is called with a role and the number of
+    chunks so far while a reply streams in, `on_call` with each call that was made. With `recorded` no model is called: replies
+    come from the transcript. Raises `BadInput` for an unknown model, `Unavailable` for a missing key or package.
     """
     from stitchcuda.engineers.builtin import BuiltinEngineer
 
@@ -63,39 +67,39 @@ def engineers_for(
 
     from stitchcuda.engineers.budget import Budget
     from stitchcuda.engineers.chat_engineer import ChatEngineer
-    from stitchcuda.engineers.cost_estimate import estimate
+    from stitchcuda.engineers.cost_estimate import estimate_session
     from stitchcuda.engineers.metered_chat import MeteredChat, Transcript
     from stitchcuda.engineers.recorded_chat import RecordedChat
 
     transcript = Transcript(store, session)
     budget = Budget(settings, transcript.paid)
-    desks: dict[str, MeteredChat] = {}            # one for each model, so that what was learnt of it is learnt once
+    chats: dict[str, MeteredChat] = {}     # one for each model, so that all roles share its token estimates and notes
 
-    def desk(model: str) -> MeteredChat:
-        if model not in desks:
+    def chat_for(model: str) -> MeteredChat:
+        if model not in chats:
             chat = RecordedChat(model) if recorded else _chat(model, settings, root, session, progress)
             where = getattr(chat, "base_url", settings.base_url)
-            desks[model] = MeteredChat(chat, transcript, budget, base_url=where, options=settings.options, heard=heard)
-        return desks[model]
+            chats[model] = MeteredChat(chat, transcript, budget, base_url=where, options=settings.options, on_call=on_call)
+        return chats[model]
 
-    by_role = {role: tuple(map(desk, models_of(settings, role))) for role in ROLES}
+    by_role = {role: tuple(map(chat_for, models_of(settings, role))) for role in ROLES}
     return Engineers(
         engineer=ChatEngineer(by_role),
         starter=None if settings.from_scratch else BuiltinEngineer(),
         transcript=transcript,
         budget=budget,
-        estimate=lambda brief: estimate({role: desks[0] for role, desks in by_role.items()}, brief),
+        estimate=lambda brief: estimate_session({role: chats[0] for role, chats in by_role.items()}, brief),
         recorded=recorded,
     )
 
 
 def models_of(settings: Settings, role: Role) -> tuple[str, ...]:
-    """The models of one role: its own, else the session's."""
+    """Returns the models of a role: its own, else the session's."""
     return settings.roles.get(role) or (settings.model,)
 
 
 def check_models(settings: Settings) -> None:
-    """Raises `BadInput` for a name that no model can have; asks nobody."""
+    """Raises `BadInput` for model names and roles that cannot be used; contacts no server."""
     if settings.model == "builtin" and settings.roles:
         raise BadInput("--model builtin has no roles to give to others: name a chat model for all roles first")
     for model in (settings.model, *(model for models in settings.roles.values() for model in models)):
@@ -109,14 +113,14 @@ def check_models(settings: Settings) -> None:
 
 
 def mailbox_folder(model: str, root: Path, session: str) -> Path:
-    """Where `mailbox:DIR` is: relative to the workspace, and without DIR in the session's own folder."""
+    """Returns the folder of `mailbox:DIR`: DIR relative to the workspace, or the session's own folder if DIR is empty."""
     named = model.partition(":")[2]
     return root / named if named else root / "sessions" / session / MAILBOX
 
 
 def _chat(
     model: str, settings: Settings, root: Path, session: str, progress: Callable[[Role, int], None] | None
-) -> Mailbox | Endpoint:
+) -> Chat:
     if model.partition(":")[0] == MAILBOX:
         from stitchcuda.engineers.mailbox import Mailbox
 
@@ -124,8 +128,3 @@ def _chat(
     from stitchcuda.engineers.endpoint import Endpoint
 
     return Endpoint(model, settings.base_url, settings.options, progress=progress)
-
-
-if TYPE_CHECKING:
-    from stitchcuda.engineers.endpoint import Endpoint
-    from stitchcuda.engineers.mailbox import Mailbox

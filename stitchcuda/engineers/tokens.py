@@ -1,8 +1,10 @@
-"""How many tokens a model will count in a text, and how to shorten a text to a number of tokens.
+"""Counts the tokens of a text for a model, and shortens texts to a number of tokens.
 
-The model's own tokenizer counts where tiktoken knows it and has its file in its cache already: nothing is ever downloaded.
-Elsewhere the count is estimated from the bytes, on the high side, and raised by what the server reports. It never knows what a
-server adds around a message: a schema, tools, its own framing. Prices are in `engineers/prices.py`.
+The model's tokenizer is used if tiktoken knows it and has its file in its cache already: nothing is downloaded. Otherwise
+tokens are estimated from bytes (BYTES_PER_TOKEN, on the high side), and the estimate is raised by what the server reports. What
+a server adds around a message (a schema, tools, framing) is not counted.
+
+Where to look next: `engineers/prompt.py` (cuts sections), `engineers/metered_chat.py` (reports), `engineers/prices.py`.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from pathlib import Path
 import tiktoken
 
 from stitchcuda.counts import counted
-from stitchcuda.engineers.prices import bare
+from stitchcuda.engineers.prices import strip_provider
 
 _LEFT_OUT = re.compile(r"^… \((\d+) lines? left out\)$")
 BYTES_PER_TOKEN = 2.4
@@ -48,12 +50,12 @@ AFTER = 2  # lines that a compiler prints below an error: the source, the caret
 
 
 class TokenCounter:
-    """Counts for one model; may be shared by threads."""
+    """Counts tokens for one model; threads may share it."""
 
     def __init__(self, model: str) -> None:
-        name = bare(model).rpartition("/")[2]
+        name = strip_provider(model).rpartition("/")[2]
         self.encoding = tokenizer(name)
-        """tiktoken's; None where tokens are estimated."""
+        """tiktoken's encoding; None where tokens are estimated."""
         self._bytes_per_token = CLAUDE_BYTES_PER_TOKEN if name.startswith("claude") else BYTES_PER_TOKEN
 
     def count(self, text: str) -> int:
@@ -63,23 +65,21 @@ class TokenCounter:
         return math.ceil(size(text) / self._bytes_per_token)
 
     def observe(self, text_bytes: int, reported_tokens: int) -> None:
-        """What the server counted for a request of so many bytes, all of its messages and schema together.
-
-        Raises the estimate, within a bound, and never lowers it. No effect on a tokenizer, which is right by itself, for small
-        requests, and where a server reports nothing.
-        """
+        """Takes over what the server counted for a request of so many bytes, messages and schema together. Raises the estimate,
+        down to LEAST_BYTES a token, and never lowers it. Has no effect with a tokenizer, and for requests below SMALLEST_REPORT
+        bytes."""
         if text_bytes >= SMALLEST_REPORT and reported_tokens > 0:
             reported = max(text_bytes / reported_tokens, LEAST_BYTES) / MARGIN
             self._bytes_per_token = min(self._bytes_per_token, reported)
 
 
 def size(text: str) -> int:
-    """Bytes in UTF-8, as `TokenCounter.observe` wants them."""
+    """Returns the number of bytes in UTF-8, as `TokenCounter.observe` takes it."""
     return len(text.encode("utf-8", "surrogatepass"))
 
 
 def tokenizer(name: str) -> tiktoken.Encoding | None:
-    """A model's encoding; None where tiktoken does not know it, or does not have its file, whole, in its cache."""
+    """Returns a model's encoding; None if tiktoken does not know it or would have to download its file."""
     try:
         wanted = tiktoken.encoding_name_for_model(name)
     except KeyError:
@@ -94,28 +94,26 @@ def tokenizer(name: str) -> tiktoken.Encoding | None:
 
 
 def fit(text: str, tokens: int, counter: TokenCounter) -> str:
-    """The text if it has at most `tokens` tokens, else its head and tail around a line that says how many lines are missing.
-
-    Whole lines only. Never more than `tokens`; "" if not even that line fits.
-    """
+    """Returns the text if it has at most `tokens` tokens, else its first and last lines around "… (N lines left out)". Only
+    whole lines are kept. The result never exceeds `tokens`; "" if not even that line fits."""
     last = len(text.splitlines()) - 1
-    return _fitted(text, [at // 2 if at % 2 == 0 else last - at // 2 for at in range(last + 1)], tokens, counter)
+    return _fit_lines(text, [at // 2 if at % 2 == 0 else last - at // 2 for at in range(last + 1)], tokens, counter)
 
 
 def fit_log(text: str, tokens: int, counter: TokenCounter) -> str:
-    """A compiler's log in at most `tokens` tokens: lines with an error and the two below each first, the earliest errors before
-    later ones, then what stands nearest to an error. A log without errors is cut as by `fit`."""
+    """Returns a compiler's log in at most `tokens` tokens. Lines with an error and the two below each are kept first, in order,
+    then the lines nearest to an error. A log without errors is cut as by `fit`."""
     lines = text.splitlines()
     errors = [at for at, line in enumerate(lines) if TROUBLE.search(line)]
     if not errors:
         return fit(text, tokens, counter)
     blocks = [at for error in errors for at in range(error, min(error + AFTER + 1, len(lines)))]
-    rest = sorted(range(len(lines)), key=lambda at: _distance(errors, at))
-    return _fitted(text, list(dict.fromkeys([*blocks, *rest])), tokens, counter)
+    rest = sorted(range(len(lines)), key=lambda at: _distance_to_error(errors, at))
+    return _fit_lines(text, list(dict.fromkeys([*blocks, *rest])), tokens, counter)
 
 
-def _fitted(text: str, order: list[int], tokens: int, counter: TokenCounter) -> str:
-    """The text, else as many of its lines as fit, the first of `order` before the others."""
+def _fit_lines(text: str, order: list[int], tokens: int, counter: TokenCounter) -> str:
+    """Returns the text if it fits, else as many of its lines as fit, chosen in the order of `order` (line indices)."""
     if tokens <= 0:
         return ""
     if counter.count(text) <= tokens:
@@ -123,30 +121,30 @@ def _fitted(text: str, order: list[int], tokens: int, counter: TokenCounter) -> 
     lines = text.splitlines(keepends=True)
 
     def tokens_of(count: int) -> int:
-        return counter.count(_kept(lines, order[:count]))
+        return counter.count(_join_lines(lines, order[:count]))
 
     count = bisect.bisect_right(range(1, len(lines)), tokens, key=tokens_of)
     while count and tokens_of(count) > tokens:  # a line that closes a gap may take fewer tokens than the gap's own line
         count -= 1
-    return _kept(lines, order[:count]) if tokens_of(count) <= tokens else ""
+    return _join_lines(lines, order[:count]) if tokens_of(count) <= tokens else ""
 
 
-def _kept(lines: list[str], chosen: Iterable[int]) -> str:
-    """The chosen lines in their order, each gap replaced by one line that says how many are missing."""
+def _join_lines(lines: list[str], chosen: Iterable[int]) -> str:
+    """Joins the chosen lines in their order; each gap becomes one line that says how many are missing."""
     parts: list[str] = []
     end = 0
     for at in [*sorted(chosen), len(lines)]:
         gap = lines[end:at]
         if gap:
-            # a line that an earlier cut left stands for the lines that it counts
+            # a marker line of an earlier cut counts as the lines that it replaced
             missing = sum(int(cut[1]) if (cut := _LEFT_OUT.match(line)) else 1 for line in gap)
             parts.append(f"… ({counted(missing, 'line')} left out)")
-            parts.append("" if gap[-1].splitlines() == [gap[-1]] else "\n")  # a text need not end with a line end
+            parts.append("" if gap[-1].splitlines() == [gap[-1]] else "\n")  # the text may end without a newline
         parts += lines[at : at + 1]
         end = at + 1
     return "".join(parts)
 
 
-def _distance(errors: list[int], at: int) -> int:
+def _distance_to_error(errors: list[int], at: int) -> int:
     right = bisect.bisect_left(errors, at)
     return min(abs(at - error) for error in errors[max(0, right - 1) : right + 1])

@@ -1,14 +1,15 @@
-"""A person's answers: which of all that was said is the answer to a question, and how an answer is handed in.
+"""Interrupts a run to ask a person, finds the answer among the values it was resumed with, and builds resume commands.
 
-LangGraph hands a node that runs again everything that was ever said at its place, in order. A question is answered by what was
-said after it was first shown and before the next one was: an earlier word was to something else, such as a wait for a reply. Of
-several the last counts, so that a thread that is run again from an earlier checkpoint follows what is said now. When each
-question was shown, and what was answered, is kept in the session's transcript, for a replay too.
+LangGraph gives a node that runs again all values that this task was ever resumed with, in order. The answer to a question is
+the last value given after the question was first shown and before the next one was; earlier values answered something else,
+such as a wait for a reply. The last one counts, so that a thread that is rerun from an earlier checkpoint follows the newest
+answer. How many values there were when a question was first shown, and the answer, are recorded in the session's transcript,
+for replays too.
 
-An answer is handed in by the id of its interrupt, one or several at once. For people who would rather edit files than JSON,
-what waits is laid out in the session's folder: a plan as `waiting/plan-1-….json`, a draft as the folder
-`waiting/TASK-ORDINAL-…/`.
-What is asked and which answers are good: `nodes/approval.py`.
+An answer is given by the id of its interrupt. People who prefer files to JSON find what waits in the session's folder: a plan
+as `waiting/plan-1-….json`, a draft as the folder `waiting/TASK-ORDINAL-…/`.
+
+Where to look next: `nodes/approval.py` (questions, and which answers are valid), `sessions/running.py` (resumes sessions).
 """
 
 from __future__ import annotations
@@ -39,32 +40,32 @@ from stitchcuda.store.session_snapshot import Interrupted
 
 FOLDER = "waiting"
 MOST_BYTES = 4_000_000
-_SKIPPED = re.compile(r"\.safetensors$|(^|/)__pycache__/|(^|/)\.[^/]*$|~$")  # constants, what Python and editors leave
+_SKIPPED = re.compile(r"\.safetensors$|(^|/)__pycache__/|(^|/)\.[^/]*$|~$")  # constants, and files that Python and editors make
 
 
 class Question(NamedTuple):
-    """One thing that a person is asked. `id` is its interrupt's."""
+    """A question to a person. `id` is the id of its interrupt."""
 
     id: str
-    about: Mapping[str, Any]               # as `nodes/approval.py` put it
+    about: Mapping[str, Any]               # as built in `nodes/approval.py`
 
     @property
     def kind(self) -> str:
-        """plan or code."""
+        """What is asked about: "plan" or "code"."""
         return str(self.about["approve"])
 
     @property
     def name(self) -> str:
-        """Of its file or folder below `waiting/`: another plan or draft has another one."""
+        """The name of its file or folder below `waiting/`, different for each plan or draft."""
         if self.kind == "plan":
             name = f"plan-{self.about['version']}-{self.about['plan'][:8]}.json"
         else:
             name = f"{self.about['task']['id']}-{self.about['ordinal']}-{self.about['program'][:8]}"
-        return re.sub(r"[^A-Za-z0-9._-]|^\.", "_", name)  # a file's name, whatever a checkpoint from elsewhere holds
+        return re.sub(r"[^A-Za-z0-9._-]|^\.", "_", name)  # a checkpoint from elsewhere may hold any text
 
     def answer(self, edited: Path) -> dict[str, Any]:
-        """The answer that a plan's file or a draft's folder amounts to. Raises BadInput for what cannot be read as one."""
-        return _plan(edited) if self.kind == "plan" else self._draft(edited)
+        """Returns the answer that an edited plan file or draft folder stands for. Raises BadInput if it cannot be read."""
+        return _read_plan(edited) if self.kind == "plan" else self._draft(edited)
 
     def _draft(self, folder: Path) -> dict[str, Any]:
         if not folder.is_dir():
@@ -82,12 +83,12 @@ class Question(NamedTuple):
 
 
 def questions(interrupts: Iterable[Interrupt | Interrupted]) -> tuple[Question, ...]:
-    """Of the interrupts of a state those that ask a person; others wait for a reply or a device."""
+    """Returns the interrupts that ask a person; the others wait for a reply or a device."""
     return tuple(Question(interrupt.id, interrupt.value) for interrupt in interrupts if "approve" in interrupt.value)
 
 
-def commanded(waiting: Sequence[Question], answer: Any) -> Command[Any]:
-    """The command that hands `answer` in: to everything that waits, or by `{id: answer}` to some of it. Raises BadInput."""
+def resume_command(waiting: Sequence[Question], answer: Any) -> Command[Any]:
+    """Returns the command that resumes with `answer`: for all that waits, or `{id: answer}` for some. Raises BadInput."""
     if not waiting:
         raise BadInput("nothing waits for a word of yours here: resume without one")
     ids = {question.id for question in waiting}
@@ -97,9 +98,11 @@ def commanded(waiting: Sequence[Question], answer: Any) -> Command[Any]:
     return Command(resume=dict(answer) if by_id else dict.fromkeys(ids, answer))
 
 
-def typed(waiting: Sequence[Question], *, accept: bool, edited: Sequence[Path], comment: str | None) -> dict[str, Any]:
-    """Answers by id from what was typed on a command line: files and folders go to whom they are named after, or to the only
-    one that waits; the rest is accepted if that was said. Raises BadInput."""
+def answers_from_options(
+    waiting: Sequence[Question], *, accept: bool, edited: Sequence[Path], comment: str | None
+) -> dict[str, Any]:
+    """Returns {id: answer} from the options --accept, --edit and --comment. Raises BadInput. An edited file or folder answers
+    the question of the same name, or the only one. A comment answers the plan. `accept` answers all the rest."""
     if not waiting:
         raise BadInput("nothing waits for a word of yours here: resume without --accept, --edit and --comment")
     answers: dict[str, Any] = {}
@@ -125,7 +128,7 @@ def typed(waiting: Sequence[Question], *, accept: bool, edited: Sequence[Path], 
 
 
 def lay_out(waiting: Sequence[Question], folder: Path, store: Store) -> None:
-    """Writes what waits into `folder`/waiting for editing, and removes what does not wait any more. What is there is left."""
+    """Writes what waits into `folder`/waiting for editing, and removes what no longer waits. Existing files are not changed."""
     place = folder / FOLDER
     if place.is_symlink():
         raise BadInput(f"{place} leads somewhere else, where nothing may be removed: remove the link, then resume the session")
@@ -146,7 +149,7 @@ def lay_out(waiting: Sequence[Question], folder: Path, store: Store) -> None:
             path.write_text(plan + "\n", encoding="utf-8")
 
 
-def _plan(path: Path) -> dict[str, Any]:
+def _read_plan(path: Path) -> dict[str, Any]:
     form = 'give a JSON file such as {"tasks": ["r03", {"id": "r07", "strategy": "…"}]}'
     try:
         if path.stat().st_size > MOST_BYTES:
@@ -159,16 +162,16 @@ def _plan(path: Path) -> dict[str, Any]:
 
 @dataclass
 class _Run:
-    """One run of one node: what was said at its place so far, and how many questions it has put."""
+    """One run of a node: the values it was resumed with so far, and how many questions it has asked."""
 
-    said: list[Any] = field(default_factory=list)
+    values: list[Any] = field(default_factory=list)
     asked: int = 0
 
-    def hear(self, shown: Mapping[str, Any]) -> GraphInterrupt:
-        """Takes all that was said, and returns what stops the node with `shown` for people."""
+    def read_values(self, shown: Mapping[str, Any]) -> GraphInterrupt:
+        """Reads all values given so far, and returns the interrupt that stops the node and shows `shown`."""
         try:
             while True:
-                self.said.append(interrupt(shown))
+                self.values.append(interrupt(shown))
         except GraphInterrupt as stop:
             return stop
 
@@ -177,8 +180,8 @@ _run: ContextVar[_Run] = ContextVar("stitchcuda_asking")
 
 
 @contextmanager
-def listening() -> Iterator[None]:
-    """For one run of a node."""
+def track_answers() -> Iterator[None]:
+    """Lets one run of a node ask questions and wait."""
     before = _run.set(_Run())
     try:
         yield
@@ -187,53 +190,53 @@ def listening() -> Iterator[None]:
 
 
 class Asking:
-    """Asks for one session; see the top of this file."""
+    """Asks a person, for one session, by interrupting the run; see the module's docstring."""
 
     def __init__(self, store: Store, session: str) -> None:
         self._store, self._session = store, session
 
     def __call__(self, question: Mapping[str, Any]) -> Any:
-        """The answer; until there is one the thread is interrupted with the question."""
+        """Returns the answer; interrupts the thread with the question if there is none yet."""
         run = _run.get()
-        stop = run.hear(question)
+        stop = run.read_values(question)
         run.asked += 1
-        mine = _shown(self._store, self._session, f"{run.asked} {to_json(question).decode()}", len(run.said))
-        after = min((at for at in _marks(self._store, self._session) if at > mine), default=None)
-        said = run.said[mine:after]
-        if not said:
+        mine = _first_shown(self._store, self._session, f"{run.asked} {to_json(question).decode()}", len(run.values))
+        after = min((at for at in _all_first_shown(self._store, self._session) if at > mine), default=None)
+        answers = run.values[mine:after]
+        if not answers:
             raise stop
-        answer = json.dumps(said[-1], sort_keys=True, default=str)
-        Transcript(self._store, self._session).once(f"answer-{_key(question)}-{named(answer)}-{mine}", lambda: answer)
-        return said[-1]
+        answer = json.dumps(answers[-1], sort_keys=True, default=str)
+        Transcript(self._store, self._session).record_once(f"answer-{_key(question)}-{named(answer)}-{mine}", lambda: answer)
+        return answers[-1]
 
 
 class Remembering:
-    """Gives the answers that are in a session's record; nobody is asked."""
+    """Returns the answers that a session's transcript has, for a replay; nobody is asked."""
 
     def __init__(self, store: Store, session: str) -> None:
         self._store, self._session = store, session
 
     def __call__(self, question: Mapping[str, Any]) -> Any:
-        """Raises Unrecorded for a question that was never answered, or was about something else."""
-        told = Transcript(self._store, self._session).told()
-        found = [answer.text for name, answer in told.items() if name.startswith(f"answer-{_key(question)}-")]
+        """Returns the recorded answer. Raises Unrecorded if there is none to this question."""
+        recorded = Transcript(self._store, self._session).tool_answers()
+        found = [answer.text for name, answer in recorded.items() if name.startswith(f"answer-{_key(question)}-")]
         if not found or question["refused"]:
             raise Unrecorded(f"the record has no answer to what waits for {question['waiting_for']}")
         return json.loads(found[-1])
 
 
 def wait(store: Store, session: str, shown: Mapping[str, Any]) -> NoReturn:
-    """Interrupts the thread until something outside is there, as `shown` says; no word is an answer to that."""
+    """Interrupts the thread until a reply or device is there, as `shown` says. Values that it is resumed with are ignored."""
     run = _run.get()
-    stop = run.hear(shown)
+    stop = run.read_values(shown)
     if run.asked:
-        _shown(store, session, to_json(shown).decode(), len(run.said))
+        _first_shown(store, session, to_json(shown).decode(), len(run.values))
     raise stop
 
 
-def _shown(store: Store, session: str, what: str, now: int) -> int:
-    """How much had been said at this place when this was first shown: `now`, unless it was before."""
-    name = f"{_place()}{named(what)}"
+def _first_shown(store: Store, session: str, what: str, now: int) -> int:
+    """Returns how many values there were when `what` was first shown: `now` if it is shown for the first time."""
+    name = f"{_checkpoint_name()}{named(what)}"
     found = store.calls(session).get(name)
     if found is None:
         call = Call(id=name, model="", request=store.put(what.encode()), reply=None, outcome=str(now))
@@ -241,19 +244,19 @@ def _shown(store: Store, session: str, what: str, now: int) -> int:
     return int(found.outcome)
 
 
-def _marks(store: Store, session: str) -> list[int]:
-    """When each question and each wait was first shown at this place."""
-    place = _place()
+def _all_first_shown(store: Store, session: str) -> list[int]:
+    """Returns, for each question and wait of this node and checkpoint, how many values there were when it was first shown."""
+    place = _checkpoint_name()
     return [int(call.outcome) for name, call in store.calls(session).items() if name.startswith(place)]
 
 
-def _place() -> str:
-    """A node at a checkpoint of a thread, whichever process runs it."""
+def _checkpoint_name() -> str:
+    """Returns a prefix that names the node and checkpoint of the current run, the same in every process."""
     return f"asked-{named(get_config()['configurable'].get('checkpoint_ns', ''))}-"
 
 
 def _key(question: Mapping[str, Any]) -> str:
-    """What a question is about, without figures that another device would change."""
+    """Returns a hash of what a question is about, without figures that differ from device to device."""
     tasks = [task["id"] for task in question.get("tasks", ())]
     about = [question["approve"], question.get("version"), tasks, question.get("attempt"), question.get("candidate")]
     return named(json.dumps(about))

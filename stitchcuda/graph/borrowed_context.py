@@ -1,10 +1,10 @@
-"""Contexts for runs that were started without one, as by `build_graph().invoke({"reference": …})` or a LangGraph server.
+"""Provides contexts for runs started without one: `build_graph().invoke({"reference": …})`, or a LangGraph server.
 
-The first node makes a session from the input; later nodes find it again by the name in the state, in another process too. There
-is one context per session and process, whatever threads of checkpoints it is in, and it is lent to one node at a time; only a
-step's candidates run side by side. It is given up, and the session with it, when nobody is at it any more after a report, an
-interrupt or an error, and at exit. Where to look next: `graph/opening.py` (how one is made), `graph/runtime.py` (who borrows
-it).
+The first node makes a session from the input; later nodes find it by the name in the state, even in another process. There is
+one context per session and process, used by one node at a time; only a step's candidates use it side by side. It is closed, and
+the session's lock released, when no node uses it any more after a report, an interrupt or an error, and at exit.
+
+Where to look next: `graph/opening.py` (makes sessions and contexts), `graph/runtime.py` (uses this around every node).
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 @dataclass
 class BorrowedContext:
-    """A context that this process holds, with the session's lock."""
+    """A context that this process holds, with the session's lock. `turn` is held by the node that uses it."""
 
     context: Context
-    held: ExitStack
-    borrowers: int = 0
-    over: bool = False                     # given up by whoever is the last at it
+    resources: ExitStack
+    users: int = 0
+    over: bool = False                     # to be closed when the last node has finished
     turn: threading.Lock = field(default_factory=threading.Lock)
 
 
@@ -50,85 +50,85 @@ _open: dict[str, BorrowedContext] = {}
 
 
 @contextmanager
-def lent(node: str, state: State) -> Iterator[Context]:
-    """The context of the state's session, for one run of a node. A session that ends in an error before its baseline is
-    forgotten, so that its name is free again."""
-    found = _borrowed(state)
-    over, forgotten = node == LAST, False
+def borrow_context(node: str, state: State) -> Iterator[Context]:
+    """Yields the context of the state's session for one run of a node. A session that fails before its baseline is deleted, so
+    that its name is free again."""
+    found = _borrow(state)
+    over, deleted = node == LAST, False
     try:
         with nullcontext() if node in SIDE_BY_SIDE else found.turn:
             yield found.context
     except BaseException as error:
-        over, forgotten = True, node == FIRST and not state.get("baseline") and isinstance(error, StitchError)
+        over, deleted = True, node == FIRST and not state.get("baseline") and isinstance(error, StitchError)
         raise
     finally:
         with _guard:
-            found.borrowers -= 1
+            found.users -= 1
             found.over = found.over or over
-            if found.over and not found.borrowers and _open.get(found.context.name) is found:
+            if found.over and not found.users and _open.get(found.context.name) is found:
                 del _open[found.context.name]
-                found.held.close()
-        if forgotten:
+                found.resources.close()
+        if deleted:
             with closing(found.context.workspace) as home:
                 home.discard(found.context.name)
 
 
-def refer(context: Context, update: State) -> None:
-    """Names what the update refers to in the session's transcript. A thread's checkpoints are its server's: whoever sweeps the
-    workspace cannot look into them."""
-    from stitchcuda.engineers.metered_chat import Transcript  # slow to import, and needed on servers alone
+def record_references(context: Context, update: State) -> None:
+    """Records in the session's transcript which stored artefacts an update refers to. A server keeps its checkpoints elsewhere,
+    so this is how the workspace's clean-up knows that they are in use."""
+    from stitchcuda.engineers.metered_chat import Transcript  # slow to import, and needed on servers only
 
-    named = "\n".join(sorted(set(_DIGEST.findall(to_json(update).decode()))))
-    if named:
-        name = f"refers-{hashlib.sha256(named.encode()).hexdigest()[:16]}"
-        Transcript(context.workspace.store, context.name).once(name, lambda: named)
+    digests = "\n".join(sorted(set(_DIGEST.findall(to_json(update).decode()))))
+    if digests:
+        name = f"refers-{hashlib.sha256(digests.encode()).hexdigest()[:16]}"
+        Transcript(context.workspace.store, context.name).record_once(name, lambda: digests)
 
 
-def as_asked(state: State) -> State:
-    """The first node's state. In a thread that has had a session, another reference asks for another session: what was left in
-    the state is not its own. The baseline leaves a reference's digest there, a person names a file."""
+def reset_for_new_reference(state: State) -> State:
+    """Returns the first node's state, reduced to its input if it asks for a new session in a thread that has had one. It does
+    if `reference` is the path of a file: after the baseline the state holds a digest there."""
     reference = state.get("reference")
     if not state.get("baseline") or not reference or _DIGEST.fullmatch(reference):
         return state
     fresh = {key: value for key, value in state.items() if key in Request.__annotations__}
     with closing(Workspace()) as home:
         if state.get("session") in home.store.names():
-            del fresh["session"]           # of the session before
+            del fresh["session"]           # left by the earlier session
     return cast(State, fresh)
 
 
-def _borrowed(state: State) -> BorrowedContext:
+def _borrow(state: State) -> BorrowedContext:
     with _guard:
         name = state.get("session")
         found = _open.get(name) if name and state.get("baseline") else None
         if found is None:
-            found = _opened(state)
+            found = _open_session(state)
             _open[found.context.name] = found
-        found.borrowers += 1
+        found.users += 1
         return found
 
 
-def _opened(state: State) -> BorrowedContext:
+def _open_session(state: State) -> BorrowedContext:
     known = bool(state.get("baseline"))
     with ExitStack() as stack:
         home = stack.enter_context(closing(Workspace()))
-        record = _known(home, state["session"]) if known else _new(home, dict(state))
+        record = _find_record(home, state["session"]) if known else _new_record(home, dict(state))
         try:
             stack.enter_context(home.store.owning(record.name))
             tools = stack.enter_context(closing(open_tools(home, record)))
             if known:
-                _same_device(record.name, state, tools)
+                _check_device(record.name, state, tools)
             memory = stack.enter_context(open_memory(home.root))
             context = open_context(home, record, tools, memory=memory)
         except StitchError:
             if not known:
-                stack.close()              # gives the session up, which is then forgotten
+                stack.close()              # releases the session before it is deleted
                 home.discard(record.name)
             raise
         return BorrowedContext(context, stack.pop_all())
 
 
-def _new(home: Workspace, asked: dict[str, Any]) -> SessionRecord:
+def _new_record(home: Workspace, asked: dict[str, Any]) -> SessionRecord:
     if not asked.get("reference"):
         raise BadInput('there is nothing to speed up: give the graph an input such as {"reference": "model.py"}')
     settings = {key: asked[key] for key in _SETTINGS if key in asked}
@@ -136,7 +136,7 @@ def _new(home: Workspace, asked: dict[str, Any]) -> SessionRecord:
     return open_record(home, asked["reference"], None, name=asked.get("session"), device=device, settings=settings)
 
 
-def _known(home: Workspace, name: str) -> SessionRecord:
+def _find_record(home: Workspace, name: str) -> SessionRecord:
     if name not in home.store.names():
         raise BadInput(
             f"this thread goes on with session {name!r}, which is not in {home.where}: start the server with the "
@@ -145,7 +145,7 @@ def _known(home: Workspace, name: str) -> SessionRecord:
     return home.record(name)
 
 
-def _same_device(name: str, state: State, tools: SessionTools) -> None:
+def _check_device(name: str, state: State, tools: SessionTools) -> None:
     baseline = state["baseline"]
     if baseline is not None and baseline.device.key != tools.device().key:
         raise BadInput(
@@ -158,4 +158,4 @@ def _same_device(name: str, state: State, tools: SessionTools) -> None:
 def _close_all() -> None:
     with _guard:
         while _open:
-            _open.popitem()[1].held.close()
+            _open.popitem()[1].resources.close()

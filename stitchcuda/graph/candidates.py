@@ -1,6 +1,8 @@
-"""A step's candidates as LangGraph sends them: one run of the coder node for each, side by side, with a state of its own.
+"""Starts one run of the coder node for each of a step's candidates, side by side, each with a state of its own.
 
-How many there are is in the state (`Work.candidates`), put there by whoever opens a step. No rule here: see `graph/routes.py`.
+How many there are is decided when the step's work is opened (`Work.candidates`).
+
+Where to look next: `nodes/brief.py` (opens work, numbers candidates), `nodes/coder.py` (writes a draft).
 """
 
 from __future__ import annotations
@@ -9,15 +11,15 @@ from collections.abc import Hashable, Sequence
 
 from langgraph.types import Send
 
-from stitchcuda.nodes.brief import side_by_side
+from stitchcuda.nodes.brief import split_candidates
 from stitchcuda.state import State
 from stitchcuda.store.session_snapshot import with_tuples
 
 
 def fan_out(state: State) -> Hashable | Sequence[Hashable]:
-    """The coder for each candidate of the work that was opened; "no task" where none was."""
+    """Returns a `Send` to the coder for each candidate of the state's work; "no task" if there is none."""
     state = with_tuples(state)
     work = state.get("work")
     if work is None:
         return "no task"
-    return [Send("coder", state | {"work": candidate}) for candidate in side_by_side(work)]
+    return [Send("coder", state | {"work": candidate}) for candidate in split_candidates(work)]

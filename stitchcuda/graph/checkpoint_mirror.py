@@ -1,8 +1,10 @@
-"""What a server's thread has come to, written to its session's own checkpoints too, so that whoever reads sessions sees it.
+"""Copies the state of a LangGraph server's thread to its session's own checkpoints.
 
-A server keeps its threads in checkpoints of its own, which the workspace cannot look into: without this, `stitchcuda show`,
-`report`, `fork` and `export` would take the session for one that never ran. It is told after the baseline, each plan, each
-verdict and the end; of several threads the last to get there stands. Nothing is read back from it by the thread.
+A server keeps checkpoints of its own, which the workspace cannot read: without the copy, `stitchcuda show`, `report`, `fork`
+and `export` would see a session that never ran. It is written after the nodes in NODES. If several threads run one session, the
+last to write counts. The thread never reads the copy.
+
+Where to look next: `graph/runtime.py` (calls this after a node), `store/checkpoints.py` (a session's checkpoints).
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ NODES = ("baseline", "planner", "verifier", "report")
 
 
 def mirror(context: Context, node: str, state: State, build: Callable[[Any], Any]) -> None:
-    """Writes the state after `node` by the graph that `build` makes over a saver. For the session's owner."""
+    """Writes `state`, after `node`, to the session's checkpoints. `build` returns the graph over a saver."""
     if node not in NODES:
         return
     with context.workspace.told(), open_checkpoints(context.workspace, context.name) as saver:

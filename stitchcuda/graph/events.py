@@ -1,9 +1,10 @@
-"""A session's events on LangGraph's custom stream, as plain JSON: what `stream_mode="custom"` shows, here and on a server.
+"""Writes a session's events to LangGraph's custom stream as plain JSON: what `stream_mode="custom"` shows.
 
 Every event has `kind` and `session`. `progress` has `node`, `task` and `phase`: start, step (`text`), reply (`role`, `chunks`
 so far) or end (`seconds`, `usage`); `plan` has `version`, `tasks`, `summary` and `engineer`; `attempt` and `best` have
-`attempt` and `title`; `call` has `call`; `note` has `text`. docs/service.md says what is in them. It only tells: what happens
-is decided in `nodes/`, whose own events (`nodes/context.py`) these are made from.
+`attempt` and `title`; `call` has `call`; `note` has `text`. docs/service.md describes them.
+
+Where to look next: `nodes/context.py` (the nodes' own events, from which these are made), `graph/opening.py` (publishes them).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from stitchcuda.nodes.context import Event
 
 
 class Streaming(NamedTuple):
-    """Where a node's events go, and which node it is."""
+    """The stream that a node's events are written to, with the names of node and task."""
 
     write: Callable[[Any], None]
     node: str
@@ -33,8 +34,8 @@ NOTES = ("note", "twin", "stage", "estimate")
 
 
 @contextmanager
-def streaming(to: Streaming) -> Iterator[None]:
-    """For one run of a node: what it publishes goes to this run's stream, also while others run in other threads."""
+def stream_events(to: Streaming) -> Iterator[None]:
+    """Sends what is published during one run of a node to that run's stream, also while other nodes run in other threads."""
     before = _streaming.set(to)
     try:
         yield
@@ -43,14 +44,14 @@ def streaming(to: Streaming) -> Iterator[None]:
 
 
 def publish(event: Event) -> None:
-    """Writes an event to the stream of the node at work; outside of nodes there is none."""
+    """Writes an event to the stream of the running node; does nothing outside of nodes."""
     to = _streaming.get()
     if to is not None:
-        to.write(told(event, to))
+        to.write(to_stream_json(event, to))
 
 
-def told(event: Event, to: Streaming) -> dict[str, Any]:
-    """The event as the stream has it."""
+def to_stream_json(event: Event, to: Streaming) -> dict[str, Any]:
+    """Returns a node's event in the form of the stream."""
     kind, session = event["kind"], event["session"]
     rest = {key: value for key, value in event.items() if key not in ("kind", "session", "node", "task")}
     if kind in PROGRESS:

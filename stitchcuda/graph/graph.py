@@ -1,6 +1,8 @@
-"""The whole wiring on one screen. Roles are nodes, tools are nodes, and the verifier's edges carry the routes' names.
+"""Wires the whole graph on one screen. Roles and tools are nodes; the verifier's edges carry the names of the routes.
 
-What a node does is in `stitchcuda/nodes/`, how a route is chosen in `graph/routes.py`. Nothing is decided here.
+Nothing is decided here.
+
+Where to look next: `nodes/__init__.py` (what nodes do), `graph/routes.py` (the rules), `graph/runtime.py` (around a node).
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from langgraph.types import Checkpointer
 from stitchcuda.graph import routes
 from stitchcuda.graph.candidates import fan_out
 from stitchcuda.graph.request import Opening, Request
-from stitchcuda.graph.runtime import RunContext, entered, node
+from stitchcuda.graph.runtime import RunContext, check_input, node
 from stitchcuda.nodes.baseline import baseline
 from stitchcuda.nodes.check import check
 from stitchcuda.nodes.coder import coder
@@ -32,10 +34,8 @@ Graph = CompiledStateGraph[State, RunContext, Request, State]
 
 
 def build_graph(checkpointer: Checkpointer = None) -> Graph:
-    """The compiled graph. Invoked with `{"reference": path}` and no context, it makes its own session from that input.
-
-    `checkpointer` is any LangGraph saver; without one nothing is resumable (the LangGraph server brings its own).
-    """
+    """Returns the compiled graph. Invoked with `{"reference": path}` and no context, it makes a session from that input.
+    `checkpointer` is any LangGraph saver; without one nothing is resumable (the LangGraph server brings its own)."""
     graph = StateGraph(State, context_schema=RunContext, input_schema=Request, output_schema=State)
     step = partial(node, build=build_graph)
     graph.add_node("baseline", step("baseline", baseline), input_schema=Opening)
@@ -65,15 +65,15 @@ def build_graph(checkpointer: Checkpointer = None) -> Graph:
     )
     graph.add_edge("report", END)
     compiled = graph.compile(checkpointer, name="stitchcuda")
-    compiled.nodes[START].mapper = entered  # LangGraph drops keys that the input does not have, and says nothing
+    compiled.nodes[START].mapper = check_input  # LangGraph silently drops unknown keys
     return compiled.with_config(recursion_limit=recursion_limit(Settings()))
 
 
 def recursion_limit(settings: Settings) -> int:
-    """Steps that a session may take: ten per attempt, with room for tasks that end without one."""
+    """Returns the most steps of a session: ten for each attempt, and 400 for tasks that end without one."""
     return 400 + 10 * settings.max_attempts
 
 
 def thread(session: str) -> RunnableConfig:
-    """The configuration that names a session's checkpoints."""
+    """Returns the LangGraph configuration that names a session's checkpoints."""
     return {"configurable": {"thread_id": session}}

@@ -1,7 +1,9 @@
-"""From what somebody asked for to a session in the workspace, and from its record to a context that nodes can work with.
+"""Makes a session's record from a reference and settings, and a context for nodes from the record.
 
-A reference is stored before anything runs. A module given in Python is written with cloudpickle; classes that a worker could
-not import are written by value. torch is used only where the caller has it loaded already. It runs no node.
+Settings are checked and the reference is stored before anything runs. An nn.Module is pickled by cloudpickle; classes that a
+worker could not import are pickled by value. torch is used only if the caller has imported it. No node is run.
+
+Where to look next: `store/session_record.py` (the record), `nodes/context.py` (the context), `sessions/session.py`.
 """
 
 from __future__ import annotations
@@ -37,44 +39,42 @@ MOST_CANDIDATES = 16
 WANTED = "give a Python file with Model, get_inputs and get_init_inputs"
 
 
-def checked_settings(settings: dict[str, Any]) -> Settings:
-    """Raises BadInput for settings and budgets that cannot be meant."""
+def check_settings(settings: dict[str, Any]) -> Settings:
+    """Returns the settings; raises BadInput for a value that makes no sense, naming its command-line option."""
     try:
         asked = Settings(**settings)
     except ValidationError as error:
         first = error.errors()[0]
         raise BadInput(f"{'.'.join(map(str, first['loc']))}: {first['msg']} (got {first['input']!r})") from error
-    if asked.goal is not None and not 0 < asked.goal < float("inf"):
-        raise BadInput(f"--goal {asked.goal} is no speed-up: give a number above 0, such as 1.5")
-    if asked.max_minutes is not None and not asked.max_minutes > 0:
-        raise BadInput(f"--max-minutes {asked.max_minutes} leaves no time: give a number above 0")
-    if not 1 <= asked.candidates <= MOST_CANDIDATES:
-        raise BadInput(f"--candidates {asked.candidates} cannot be: give 1 to {MOST_CANDIDATES}")
-    if not asked.budget_usd >= 0:
-        raise BadInput(f"--budget-usd {asked.budget_usd} is no sum: give 0 or more")
-    if asked.max_tokens is not None and asked.max_tokens < 1:
-        raise BadInput(f"--max-tokens {asked.max_tokens} leaves nothing to say: give a number above 0")
-    if asked.max_gpu_s is not None and not asked.max_gpu_s > 0:
-        raise BadInput(f"--max-gpu-seconds {asked.max_gpu_s} leaves no time: give a number above 0")
+    for option, value, fine, problem in (
+        ("goal", asked.goal, 0 < (asked.goal or 0) < float("inf"), "is no speed-up: give a number above 0, such as 1.5"),
+        ("max-minutes", asked.max_minutes, (asked.max_minutes or 0) > 0, "leaves no time: give a number above 0"),
+        ("candidates", asked.candidates, 1 <= asked.candidates <= MOST_CANDIDATES, f"cannot be: give 1 to {MOST_CANDIDATES}"),
+        ("budget-usd", asked.budget_usd, asked.budget_usd >= 0, "is no sum: give 0 or more"),
+        ("max-tokens", asked.max_tokens, (asked.max_tokens or 0) > 0, "leaves nothing to say: give a number above 0"),
+        ("max-gpu-seconds", asked.max_gpu_s, (asked.max_gpu_s or 0) > 0, "leaves no time: give a number above 0"),
+        ("max-attempts", asked.max_attempts, asked.max_attempts >= 1, "leaves nothing to do: give at least 1"),
+    ):
+        if value is not None and not fine:
+            raise BadInput(f"--{option} {value} {problem}")
     if asked.predict_for is not None:
-        gpu_called(asked.predict_for)      # raises where it is not known
+        gpu_called(asked.predict_for)      # raises BadInput for an unknown GPU
         if asked.target == "cuda":
             raise BadInput(
                 f"--predict-for {asked.predict_for} is for the simulator, and this session runs on a GPU, by its own figures: "
                 "leave it out, or add --device sim"
             )
-    if asked.max_attempts < 1:
-        raise BadInput(f"--max-attempts {asked.max_attempts} leaves nothing to do: give at least 1")
     return asked
 
 
 def open_record(
     home: Workspace, reference: Any, example_inputs: Any, *, name: str | None, device: str, settings: dict[str, Any]
 ) -> SessionRecord:
-    """Stores the reference and makes the session's folder. Raises BadInput for anything that cannot be meant."""
-    asked = checked_settings(settings | {"target": resolve_target(device)})
+    """Stores the reference and creates the session. Raises BadInput for a bad reference, name or setting. `reference` is a path
+    or an nn.Module with `example_inputs`. Without `name` the session is numbered after the reference."""
+    asked = check_settings(settings | {"target": resolve_target(device)})
     check_models(asked)
-    asked = with_mailboxes(asked, home.root)
+    asked = relative_mailboxes(asked, home.root)
     if isinstance(reference, str | Path):
         data, file, path, source = _from_file(home, Path(reference), example_inputs)
     else:
@@ -95,10 +95,11 @@ def open_record(
         )
 
 
-def with_mailboxes(settings: Settings, root: Path) -> Settings:
-    """The settings with each mailbox's folder relative to the workspace, so that both can be moved together."""
+def relative_mailboxes(settings: Settings, root: Path) -> Settings:
+    """Returns the settings with each mailbox's folder relative to the workspace, so that both can be moved together. An
+    absolute path outside of the workspace stays as it is."""
 
-    def moved(model: str) -> str:
+    def relative(model: str) -> str:
         kind, _, folder = model.partition(":")
         if kind != MAILBOX or not folder:
             return model
@@ -107,16 +108,14 @@ def with_mailboxes(settings: Settings, root: Path) -> Settings:
             return model
         return f"{MAILBOX}:{os.path.relpath(path.resolve(), root)}"
 
-    roles = {role: tuple(map(moved, models)) for role, models in settings.roles.items()}
-    return settings.model_copy(update={"model": moved(settings.model), "roles": roles})
+    roles = {role: tuple(map(relative, models)) for role, models in settings.roles.items()}
+    return settings.model_copy(update={"model": relative(settings.model), "roles": roles})
 
 
 def check_unchanged(home: Workspace, record: SessionRecord) -> None:
-    """Raises BadInput when the reference is still where it came from but is not what the session was started with.
-
-    Where it is no longer there, as on another machine, the session goes on with its own copy.
-    """
-    if not record.reference_path or home.database is not None:  # a path of whichever machine it was started on
+    """Raises BadInput if the reference's file has changed since the session was started. If the file is gone, as on another
+    machine, the session goes on with its own copy."""
+    if not record.reference_path or home.database is not None:  # the path may be of another machine
         return
     path = home.root / record.reference_path
     if path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() != record.reference:
@@ -127,7 +126,8 @@ def check_unchanged(home: Workspace, record: SessionRecord) -> None:
 
 
 def open_tools(home: Workspace, record: SessionRecord, device: str | None = None) -> SessionTools:
-    """This machine's tools for a session, on `device` or what the record asks for. They start on first use."""
+    """Returns this machine's tools for a session, for `device` or the record's. They start on first use. Raises BadInput if the
+    session's own copy of the reference was edited."""
     reference = home.prepared(record) / record.reference_name
     if not reference.is_file() or hashlib.sha256(reference.read_bytes()).hexdigest() != record.reference:
         raise BadInput(f"{reference} was edited: it is the session's own copy of the reference; remove it to have it anew")
@@ -143,8 +143,8 @@ def open_context(
     on_event: Callable[[Event], None] | None = None,
     memory: Memory | None = None,
 ) -> Context:
-    """A context for one session with these tools, and with `engineer` or the one that the record names. Without `memory` it
-    neither reads nor writes lessons."""
+    """Returns a context for a session, with `engineer` or the one that the record's settings name. Without `memory` it neither
+    reads nor writes lessons."""
     settings = record.settings.model_copy(update={"target": tools.device().target})
 
     def tell(event: Event) -> None:
@@ -152,15 +152,15 @@ def open_context(
         if on_event is not None:
             on_event(event)
 
-    def streaming(role: Role, chunks: int) -> None:
+    def on_chunk(role: Role, chunks: int) -> None:
         tell({"kind": "tokens", "session": record.name, "role": role, "chunks": chunks})
 
-    def heard(call: Call) -> None:
+    def on_call(call: Call) -> None:
         tell({"kind": "call", "session": record.name, "call": call})
 
     if engineer is None:
         engineer = engineers_for(
-            settings, store=home.store, session=record.name, root=home.root, progress=streaming, heard=heard
+            settings, store=home.store, session=record.name, root=home.root, progress=on_chunk, on_call=on_call
         )
 
     engineers = engineer if isinstance(engineer, Engineers) else Engineers(engineer)
@@ -190,7 +190,7 @@ def _from_file(home: Workspace, path: Path, example_inputs: Any) -> tuple[bytes,
 
 
 def _stem(text: str) -> str:
-    """A file's stem as a name for files and sessions."""
+    """Returns a file's stem with only ASCII letters, digits, - and _, for names of files and sessions."""
     kept = "".join(letter if letter.isascii() and (letter.isalnum() or letter in "_-") else "_" for letter in text)
     return (kept.lstrip("_-") or "reference")[:56]
 
@@ -207,22 +207,22 @@ def _from_module(module: Any, example_inputs: Any) -> tuple[bytes, str]:
         kwargs = example_inputs
     else:
         args = tuple(example_inputs) if isinstance(example_inputs, tuple | list) else (example_inputs,)
-    homes = [found for part in module.modules() if (found := _unimportable(type(part)))]
+    modules = [found for part in module.modules() if (found := _module_to_pickle(type(part)))]
     try:
-        for found in homes:
+        for found in modules:
             cloudpickle.register_pickle_by_value(found)
         data: bytes = cloudpickle.dumps({"module": module, "args": args, "kwargs": kwargs})
     except Exception as error:
         text = f"{type(module).__name__} and its example inputs cannot be stored ({error}): give a reference file"
         raise BadInput(text) from error
     finally:
-        for found in dict.fromkeys(homes):
+        for found in dict.fromkeys(modules):
             cloudpickle.unregister_pickle_by_value(found)
     return data, _source_of(module)
 
 
-def _unimportable(kind: type) -> ModuleType | None:
-    """The module that defines `kind` when a worker in another folder could not import it."""
+def _module_to_pickle(kind: type) -> ModuleType | None:
+    """Returns the module that defines `kind` if a worker in another folder could not import it, else None."""
     found = sys.modules.get(kind.__module__)
     file = getattr(found, "__file__", None)
     if found is None or file is None or kind.__module__ == "__main__":
@@ -232,7 +232,7 @@ def _unimportable(kind: type) -> ModuleType | None:
 
 
 def _source_of(module: Any) -> str:
-    """Readable text for people and chat models: the class's source where Python has it, and the module's structure."""
+    """Returns text for people and chat models: the class's source if Python has it, and the module's structure."""
     try:
         text = inspect.getsource(type(module))
     except (OSError, TypeError):

@@ -1,6 +1,8 @@
-"""What the graph can be asked for: its input as Studio and the server describe it, and what the first node reads.
+"""Defines the graph's input, as Studio and the server show it, and refuses unknown keys.
 
-Defaults are those of `state.Settings`; what cannot be meant is refused in `graph/opening.py`.
+Defaults are those of `state.Settings`. Values are checked elsewhere.
+
+Where to look next: `graph/opening.py` (checks values), `state.py` (Settings).
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from stitchcuda.state import Approval, Policy, Precision, Role, State
 
 
 class RequestedSettings(TypedDict, total=False):
-    """What a session can be asked for beside its reference; see `state.Settings`."""
+    """The settings that an input may have; see `state.Settings`."""
 
     device: Annotated[str, Field(description="auto, cuda or sim", default="auto")]
     model: Annotated[str, Field(description="builtin, openai:NAME, azure:, anthropic:, google: or mailbox:", default="builtin")]
@@ -38,7 +40,7 @@ class RequestedSettings(TypedDict, total=False):
 
 
 class Named(TypedDict, total=False):
-    """What a session is about. A form shows these first."""
+    """Reference and name of a session. A form shows these first."""
 
     reference: Annotated[
         str,
@@ -55,14 +57,14 @@ class Request(Named, RequestedSettings, total=False):
 
 
 def check_keys(given: Any) -> None:
-    """Raises BadInput for a graph's input with a key that is none of `Request`'s, naming the one that was probably meant."""
+    """Raises BadInput for an input with a key that `Request` does not have, and names the key that was probably meant."""
     known = list(get_type_hints(Request))
     unknown = next((key for key in given if key not in known), None) if isinstance(given, dict) else None
     if unknown is not None:
         near = get_close_matches(str(unknown), known, n=1)
-        meant = f"did you mean {near[0]!r}?" if near else f"it takes {', '.join(known)}"
-        raise BadInput(f"the graph's input has no key {unknown!r}: {meant}")
+        hint = f"did you mean {near[0]!r}?" if near else f"it takes {', '.join(known)}"
+        raise BadInput(f"the graph's input has no key {unknown!r}: {hint}")
 
 
 class Opening(State, RequestedSettings, total=False):
-    """What the first node reads: what was asked for, and the state where a session goes on."""
+    """What the first node reads: the input, and the state of a session that goes on."""

@@ -1,4 +1,6 @@
-"""The routing rules: pure functions from records to a route and its reason. The engineer proposes, these dispose.
+"""Decides which route follows a verdict, whether a program is kept, and when a session stops.
+
+The engineer's proposed route is not used:
 
 1. Not built or not correct: `code`, with the diagnosis. The same error three times, or four failures: `replan`; a task that
    has failed its way into a replan before is dropped instead (`next_task`), so no session turns in circles.
@@ -11,7 +13,9 @@
 6. Goal reached, a budget spent, or what is left is together worth less than 0.5 % of the runtime: `done`, whatever the route.
    On the simulator every task is tried: a prediction that nothing checks is no reason to leave one out.
 
-Nothing here reads a file, a clock or the graph; `tests/graph/test_routes.py` is the same list as a table.
+Pure functions of records. `tests/graph/test_routes.py` has the same rules as a table.
+
+Where to look next: `nodes/verifier.py` and `nodes/advance.py` (call these), `nodes/route_request.py` (arguments and results).
 """
 
 from __future__ import annotations
@@ -22,22 +26,20 @@ from stitchcuda.counts import counted
 from stitchcuda.nodes.route_request import AttemptStanding, KeepDecision, RouteVerdict, Stop
 from stitchcuda.state import Evidence, Route, Settings, State, Task, Usage
 
-GO_ON = "code / next_task"
-SAME_ERROR = 3
-FAILURES = 4
-PAID = 0.70
-ALIKE = 0.05
-UNUSABLE = 2
-MISSED_BY = 2.0
-MISSES = 2
-WORTH = 0.005
+GO_ON = "code / next_task"                 # edge from the verifier to the next draft
+SAME_ERROR = 3                             # attempts with the same error
+FAILURES = 4                               # attempts that failed, whatever the error
+PAID = 0.70                                # share of the predicted saving that counts as reached
+ALIKE = 0.05                               # two attempts that differ by no more are alike
+UNUSABLE = 2                               # consecutive steps without a usable reply
+MISSED_BY = 2.0                            # factor by which a prediction is missed
+MISSES = 2                                 # missed predictions
+WORTH = 0.005                              # share of the runtime that the remaining tasks must promise together
 
 
 def keep(evidence: Evidence, *, timed_here: bool) -> KeepDecision:
-    """Whether the attempt's program replaces the session's. `timed_here`: this target can time programs.
-
-    A task that does not pay is not kept: the whole 95 % interval of its saving has to be above zero.
-    """
+    """Decides whether the attempt's program becomes the session's. `timed_here`: this target can time programs. A correct
+    program is kept if the whole 95 % interval of its saving is above zero, or if nothing can be timed here."""
     if not evidence.check or not evidence.check.ok:
         return KeepDecision(False, "not correct")
     if not timed_here:
@@ -50,7 +52,7 @@ def keep(evidence: Evidence, *, timed_here: bool) -> KeepDecision:
 
 
 def verdict_route(standing: AttemptStanding) -> RouteVerdict:
-    """Rules 1 to 5 for one attempt. Never `done`: that is `stop`'s to say."""
+    """Applies rules 1 to 5 to an attempt. Never returns `done`, which only `stop` decides."""
     if standing.twin and standing.correct:
         return RouteVerdict("next_task", f"it does the same as attempt {standing.twin}: there is nothing new", standing.missed)
     if not standing.correct:
@@ -72,7 +74,7 @@ def verdict_route(standing: AttemptStanding) -> RouteVerdict:
 
 
 def prediction_missed(predicted_ms: float, saved_ms: float) -> bool:
-    """Off by more than 2x in either direction. A task without a prediction cannot miss it."""
+    """Whether a saving is off by more than a factor of MISSED_BY, either way. A prediction of 0 cannot be missed."""
     return predicted_ms > 0 and not predicted_ms / MISSED_BY <= saved_ms <= predicted_ms * MISSED_BY
 
 
@@ -87,11 +89,12 @@ def stop(
     usage: Usage,
     spent: str | None = None,
 ) -> Stop | None:
-    """Rule 6: why the session ends now, or None. `left` are the plan's tasks after this one; `runtime_ms` of the best program;
-    `attempts` are a chat model's own; `spent` says which budget of its calls is.
+    """Applies rule 6: returns why the session ends now, or None.
 
-    The first task of a plan is always tried; only what follows has to be worth 0.5 %, together: ten tasks of 1.5 % are 15 %,
-    and small predictions were seen to be short of what fusion gave in a replayed graph.
+    `left`: the plan's tasks after this one. `runtime_ms`: of the best program. `attempts`: without those of the start stage.
+    `spent`: which budget of model calls is used up. The first task of a plan is always tried; what follows has to be worth 0.5
+    % together, since ten tasks of 1.5 % are 15 %, and small predictions were seen to be below what fusion gave in a replayed
+    graph.
     """
     if settings.goal is not None and speedup is not None and speedup >= settings.goal:
         return Stop(f"goal reached: {speedup:.2f}x")
@@ -113,17 +116,19 @@ def stop(
 
 
 def after_build(state: State) -> str:
+    """Returns "built" if there is a program to check (also where building was skipped), else "fail"."""
     work = state.get("work")
     return "built" if work and work.build and (work.build.ok or work.build.skipped) else "fail"
 
 
 def after_check(state: State) -> str:
+    """Returns "correct" or "fail"."""
     work = state.get("work")
     return "correct" if work and work.check and work.check.ok else "fail"
 
 
 def after_verifier(state: State) -> str:
-    """The verifier's route. Before each draft documentation is looked up: `code` has opened its draft, `next_task` has not."""
+    """Returns the verifier's route; `code` and `next_task` share an edge, since both search documentation before a draft."""
     route = state.get("route") or "done"
     return GO_ON if route in ("code", "next_task") else route
 
@@ -144,16 +149,17 @@ def _failed(standing: AttemptStanding) -> RouteVerdict:
 
 
 def _alike(standing: AttemptStanding) -> bool:
-    """Whether the last correct attempt at this task and this one are within 5 % of each other, by what each saved of the
-    program before it: that is measured side by side, while the times of two timings are of two hosts or two moods of one."""
+    """Whether the last correct attempt at this task and this one are within ALIKE of each other. Compared is what each saved of
+    the program before it, which is timed side by side. Absolute times of two timings may differ by the state of the host."""
     last = next((attempt for attempt in reversed(standing.earlier) if attempt.correct and attempt.saving_ms is not None), None)
     if last is None:
         return False
     this = _share(standing.saving_ms, standing.program_ms)
-    return abs(this if last.kept else this - _share(last.saving_ms, last.program_ms)) <= ALIKE  # kept: measured against it
+    before = 0.0 if last.kept else _share(last.saving_ms, last.program_ms)  # if it was kept, this one was timed against it
+    return abs(this - before) <= ALIKE
 
 
 def _share(saving_ms: float | None, program_ms: float | None) -> float:
-    """What a program saves of the time of the one before it; 0 without figures."""
+    """Returns a program's saving as a share of the time of the program before it; 0 without figures."""
     before = (program_ms or 0.0) + (saving_ms or 0.0)
     return (saving_ms or 0.0) / before if before else 0.0

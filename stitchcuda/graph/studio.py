@@ -1,6 +1,8 @@
-"""The graph for the LangGraph server and Studio (`langgraph dev`), without a checkpointer: the server brings its own.
+"""Builds the graph for the LangGraph server and Studio (`langgraph dev`), without a checkpointer: the server has its own.
 
-Named in `langgraph.json`. Its input is `runtime.Request`: `{"reference": "examples/transformer_block.py"}` is enough.
+`langgraph.json` names it. `{"reference": "examples/transformer_block.py"}` is enough as input.
+
+Where to look next: `graph/request.py` (the input), `graph/graph.py` (the wiring).
 """
 
 from __future__ import annotations

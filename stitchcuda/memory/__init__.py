@@ -1,14 +1,15 @@
-"""Memory across sessions: lessons of earlier tasks, by LangGraph's Store, found again for situations like theirs.
+"""Stores lessons of finished tasks across sessions, and finds those made in situations similar to a given one.
 
     WORKSPACE/memory.sqlite               the default place
     STITCHCUDA_MEMORY=PATH                another SQLite file, such as one that several workspaces share
     STITCHCUDA_MEMORY=postgresql://…      a PostgreSQL database (the extra `postgres`)
 
-Each lesson is an item of its own below `("stitchcuda", "lessons", KEY)`, never part of a larger one: a store has no transaction
-from reading to writing, and so two processes that learn at once both keep what they learnt. What repeats is put together when
-read (`memory/experience.py`); what fits is found by comparing situations (`memory/similarity.py`), with no index. It never
-decides what to do with a lesson, and runs no session. Start at `memory/lesson.py`; from a session's records to a lesson:
-`memory/lesson_making.py`.
+Each lesson is an item of its own in LangGraph's Store, below `("stitchcuda", "lessons", KEY)`: a store has no transaction from
+reading to writing, so two processes that add lessons at once lose none. Lessons with the same key are grouped when they are
+read; similar ones are found by comparing situations, with no index. It never decides what to do with a lesson.
+
+Where to look next: `memory/lesson.py` (the record), `memory/lesson_making.py` (from a session to a lesson),
+`memory/experience.py` (groups and weighs lessons), `memory/similarity.py` (compares situations).
 """
 
 from __future__ import annotations
@@ -26,63 +27,52 @@ from pydantic import ValidationError
 
 from stitchcuda.errors import BadInput, Unavailable
 from stitchcuda.memory import exchange
-from stitchcuda.memory.experience import Experience, SimilarExperience, fitting, gathered
-from stitchcuda.memory.lesson import Lesson, Situation, Tensor, each_once
-from stitchcuda.memory.lesson_making import lesson_of, situation_of
-from stitchcuda.memory.lesson_text import as_text
+from stitchcuda.memory.experience import Experience, SimilarExperience, find_similar, group_by_key
+from stitchcuda.memory.lesson import Lesson, Situation, Tensor, unique_lessons
+from stitchcuda.memory.lesson_making import make_lesson, make_situation
+from stitchcuda.memory.lesson_text import describe_experiences
 from stitchcuda.memory.postgres_memory import PostgresPlace
 from stitchcuda.memory.sqlite_memory import SqlitePlace
 from stitchcuda.state import Record
 from stitchcuda.store.database import SCHEMES
 
 __all__ = [
-    "Experience",
-    "Imported",
-    "Lesson",
-    "Memory",
-    "Recalled",
-    "Situation",
-    "Tensor",
-    "as_text",
-    "fitting",
-    "lesson_of",
-    "location",
-    "open_memory",
-    "situation_of",
-]
+    "Experience", "Imported", "Lesson", "Memory", "Situation", "Tensor", "describe_experiences", "find_similar", "location",
+    "make_lesson", "make_situation", "open_memory",
+]  # fmt: skip
 
 FILE = "memory.sqlite"
-FORMAT = 1                                 # of the items below; the store says it under ROOT
+FORMAT = 1                                 # version of the stored items; stored under ROOT
 ROOT = ("stitchcuda",)
 LESSONS = (*ROOT, "lessons")
 WAIT_S = 30.0
-_ALL = 1_000_000                           # a store's search wants a limit
-_AT_ONCE = 500                             # items a statement: databases limit its parameters
+_ALL = 1_000_000                           # `search` of a store needs a limit
+_AT_ONCE = 500                             # items in one statement: databases limit its parameters
 
 
 class Place(Protocol):
-    """Where lessons lie; `str` of it is what people are shown."""
+    """A file or database that holds lessons; its `str` is what people are shown."""
 
-    def is_there(self) -> bool: ...
+    def is_there(self) -> bool:
+        """Whether there may be lessons to read."""
 
-    def opened(self) -> AbstractContextManager[BaseStore]: ...
+    def open_store(self) -> AbstractContextManager[BaseStore]:
+        """Yields the store. Errors of the database become a `StitchError`, and the connection is closed."""
 
     def close(self) -> None: ...
 
 
 class Imported(Record):
-    """What came of an import."""
+    """The result of an import, in lessons."""
 
     added: int
-    known: int                             # that were there already
+    known: int                             # were in the memory already
 
 
 class Memory:
-    """The lessons at `where`: an SQLite file, made with the first lesson, or a PostgreSQL URL.
-
-    `wait_s` is how long another process may hold it. Methods raise `Unavailable` or `BadInput` for a place that cannot be used,
-    is damaged, is something else's or was written by a newer StitchCUDA; nothing is changed then.
-    """
+    """The lessons at `where`: the path of an SQLite file, made with the first lesson, or a PostgreSQL URL. `wait_s` is how long
+    to wait for other processes. Methods raise `Unavailable` or `BadInput`, and change nothing, for a file or database that
+    cannot be used, is damaged, belongs to another program or was written by a newer StitchCUDA."""
 
     def __init__(self, where: Path | str, *, wait_s: float = WAIT_S) -> None:
         self._guard = threading.Lock()
@@ -97,43 +87,43 @@ class Memory:
 
     @property
     def where(self) -> str:
-        """The place, for people: no password in it."""
+        """The path or URL for people, without user and password."""
         return str(self._place)
 
     def remember(self, lesson: Lesson) -> bool:
-        """Keeps a lesson; False if the same attempt with the same evidence was there already."""
-        with self._opened(writing=True) as store:
+        """Stores a lesson; returns False if one of the same attempt and evidence was stored already."""
+        with self._open(writing=True) as store:
             if store.get((*LESSONS, lesson.key), lesson.id) is not None:
                 return False
             store.batch([_put(lesson)])
         return True
 
     def lessons(self) -> tuple[Experience, ...]:
-        """Everything that was learnt, put together by key, the weightiest first."""
-        return gathered(self._all())
+        """Returns all lessons, grouped by key, those with the highest weight first."""
+        return group_by_key(self._all())
 
     def recall(self, situation: Situation, limit: int = 5) -> tuple[SimilarExperience, ...]:
-        """What fits `situation` best, at most `limit`. For several situations read `lessons` once and ask `fitting`."""
-        return fitting(self.lessons(), situation, limit)
+        """Returns what fits `situation` best, at most `limit`. For several situations call `lessons`, then `find_similar`."""
+        return find_similar(self.lessons(), situation, limit)
 
     def export(self, path: Path) -> int:
-        """Writes all lessons as an export file and returns their number. What was at `path` is replaced as a whole."""
-        lessons = each_once(self._all())
+        """Writes all lessons to an export file, which replaces `path` as a whole, and returns their number."""
+        lessons = unique_lessons(self._all())
         exchange.write(path, exchange.text(lessons))
         return len(lessons)
 
-    def exported(self) -> str:
-        """The same as text."""
+    def export_text(self) -> str:
+        """Returns what `export` writes."""
         return exchange.text(self._all())
 
     def import_(self, path: Path) -> Imported:
-        """Adds the lessons of an export file; one that is here already stays as it is. Read as a whole before any is added."""
+        """Adds the lessons of an export file. The file is read and checked as a whole before any lesson is added."""
         return self.add(exchange.read(path))
 
     def add(self, lessons: Iterable[Lesson]) -> Imported:
-        """Adds many lessons."""
+        """Adds lessons; those that are stored already stay as they are."""
         wanted = {lesson.id: lesson for lesson in lessons}
-        with self._opened(writing=True) as store:
+        with self._open(writing=True) as store:
             known = {item.key for item in store.search(LESSONS, limit=_ALL)}
             fresh = [lesson for name, lesson in wanted.items() if name not in known]
             for start in range(0, len(fresh), _AT_ONCE):
@@ -146,13 +136,13 @@ class Memory:
     def _all(self) -> tuple[Lesson, ...]:
         if not self._place.is_there():
             return ()
-        with self._opened(writing=False) as store:
+        with self._open(writing=False) as store:
             return tuple(Lesson.model_validate(item.value) for item in store.search(LESSONS, limit=_ALL))
 
     @contextmanager
-    def _opened(self, *, writing: bool) -> Iterator[BaseStore]:
-        """The store, for one thread at a time; what is in it has our format."""
-        with self._guard, self._place.opened() as store:
+    def _open(self, *, writing: bool) -> Iterator[BaseStore]:
+        """Yields the store to one thread at a time, after checking its format."""
+        with self._guard, self._place.open_store() as store:
             try:
                 self._check_format(store, writing)
                 yield store
@@ -163,7 +153,7 @@ class Memory:
                 ) from error
 
     def _check_format(self, store: BaseStore, writing: bool) -> None:
-        """The format is said with the first lesson. Raises Unavailable for what a newer StitchCUDA has written."""
+        """Raises Unavailable for a memory that a newer StitchCUDA has written. The format is stored with the first lesson."""
         found = store.get(ROOT, "format")
         if found is None:
             if writing:
@@ -171,8 +161,8 @@ class Memory:
             return
         version = found.value.get("version")
         if not isinstance(version, int) or version > FORMAT:
-            told = f"(format {version}, this one reads {FORMAT}): update stitchcuda"
-            raise Unavailable(f"the memory {self.where} was written by a newer StitchCUDA {told}")
+            formats = f"(format {version}, this one reads {FORMAT})"
+            raise Unavailable(f"the memory {self.where} was written by a newer StitchCUDA {formats}: update stitchcuda")
 
 
 def _put(lesson: Lesson) -> PutOp:
@@ -180,13 +170,13 @@ def _put(lesson: Lesson) -> PutOp:
 
 
 def location(workspace: Path) -> Path | str:
-    """Where a workspace's memory is: what STITCHCUDA_MEMORY says, else a file in the workspace's folder."""
+    """Returns where a workspace's memory is: the value of STITCHCUDA_MEMORY, else a file in the workspace's folder."""
     return os.environ.get("STITCHCUDA_MEMORY", "").strip() or workspace / FILE
 
 
 @contextmanager
 def open_memory(workspace: Path, *, wait_s: float = WAIT_S) -> Iterator[Memory]:
-    """The memory of the workspace at this folder, closed at the end. Nothing is opened or made before it is used."""
+    """Yields the memory of the workspace at this folder, and closes it. Nothing is opened or created before its first use."""
     memory = Memory(location(workspace), wait_s=wait_s)
     try:
         yield memory

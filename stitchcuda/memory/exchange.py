@@ -1,36 +1,37 @@
-"""Export files: lessons as JSON lines, to carry from one memory to another. Knows files, no store.
+"""Reads and writes export files: lessons as JSON lines, to copy them from one memory to another.
 
-The first line is a header with the format's version and the number of lessons, which shows a file that was cut short; then one
-lesson a line, ordered by key and id, so the same lessons give the same bytes. A lesson's text is shown to models: read only
-files from people whose word you would take.
+The first line is a header with the format's version and the number of lessons, by which a file that was cut short is noticed.
+Then comes one lesson a line, ordered by key and id: the same lessons give the same bytes. Texts of lessons are shown to models,
+so import files from trusted people only. No store is opened here.
+
+Where to look next: `memory/lesson.py` (the record), `memory/__init__.py` (export and import of a memory).
 """
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from stitchcuda.errors import BadInput
-from stitchcuda.memory.lesson import Lesson, each_once
+from stitchcuda.memory.lesson import Lesson, unique_lessons
+from stitchcuda.store.files import replace_file
 
 FORMAT = "stitchcuda-memory"
 VERSION = 1
 
 
 def text(lessons: Iterable[Lesson]) -> str:
-    """An export of `lessons`, each once."""
-    chosen = sorted(each_once(lessons), key=lambda lesson: (lesson.key, lesson.id))
+    """Returns the content of an export file; lessons with the same id are written once."""
+    chosen = sorted(unique_lessons(lessons), key=lambda lesson: (lesson.key, lesson.id))
     header = json.dumps({"format": FORMAT, "version": VERSION, "lessons": len(chosen)})
     return "\n".join([header, *(lesson.model_dump_json() for lesson in chosen)]) + "\n"
 
 
 def read(path: Path) -> tuple[Lesson, ...]:
-    """All lessons of an export file, or none: raises BadInput with the line for anything else."""
+    """Reads all lessons of an export file. Raises BadInput, naming the line, if anything in it cannot be read."""
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
     except UnicodeDecodeError as error:
@@ -47,23 +48,14 @@ def read(path: Path) -> tuple[Lesson, ...]:
 
 
 def write(path: Path, content: str) -> None:
-    """All of `content` or the file as it was."""
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    """Writes `content`, replacing the file at once. Raises BadInput, and leaves the file as it was, if that fails."""
     try:
-        with fresh.open("x", encoding="utf-8") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(fresh, path)
+        replace_file(path, content.encode(), mode=0o644)
     except OSError as error:
         raise BadInput(f"cannot write {path} ({_why(error)}): name a file in a folder that you may write to") from error
-    finally:
-        with suppress(OSError):
-            fresh.unlink()
 
 
 def _count(path: Path, line: str) -> int:
-    """The number of lessons that a header promises."""
     try:
         header = json.loads(line)
     except ValueError:
@@ -71,8 +63,8 @@ def _count(path: Path, line: str) -> int:
     if not isinstance(header, dict) or header.get("format") != FORMAT or not isinstance(header.get("version"), int):
         raise BadInput(f"{path} is no export of a memory: give a file that `stitchcuda memory export` wrote")
     if header["version"] > VERSION:
-        told = f"(format {header['version']}, this one reads {VERSION}): update stitchcuda"
-        raise BadInput(f"{path} was written by a newer StitchCUDA {told}")
+        formats = f"(format {header['version']}, this one reads {VERSION})"
+        raise BadInput(f"{path} was written by a newer StitchCUDA {formats}: update stitchcuda")
     count = header.get("lessons")
     if not isinstance(count, int):
         raise BadInput(f"{path} is damaged at line 1 (it does not say how many lessons follow): export again")

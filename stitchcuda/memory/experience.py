@@ -1,15 +1,16 @@
-"""Lessons that repeat each other, put together: how often it worked, what it saved, and how far to trust it.
+"""Groups lessons with the same key: how often the strategy worked, what it saved, and how far to trust it.
 
-Nothing is stored of this: an experience is made anew from its lessons, so two writers cannot spoil one. It does not know where
-lessons lie (`memory/__init__.py`) nor how they are told (`memory/lesson_text.py`).
+An experience is computed from its lessons whenever it is needed and never stored, so two writers cannot corrupt one.
 
-Weight, from 0 to 1, of g acceptances in n lessons, h of which kept their promise of m that were timed:
+Weight, from 0 to 1, of g acceptances in n lessons, where h of m timed lessons kept their promise:
 
     (g + 1) / (n + 2)  ·  (1 + (h + 1) / (m + 2)) / 2
 
-The first factor is Laplace's rule of succession; an acceptance that nobody timed counts half in g and in n, since only its
-correctness is known. A promise is kept where the lesson was accepted and the saving lay within a factor of two of the
-prediction. So a lesson that is refuted always loses weight, and one whose predictions hold gains it.
+The first factor is Laplace's rule of succession; an acceptance that was not timed counts UNTIMED in g and in n, since only its
+correctness is known. A promise is kept where the lesson was accepted and the saving was within a factor of WITHIN of the
+prediction. A refutation therefore always lowers the weight, and predictions that hold raise it.
+
+Where to look next: `memory/lesson.py` (the key), `memory/similarity.py`, `memory/lesson_text.py` (shows experiences).
 """
 
 from __future__ import annotations
@@ -18,17 +19,17 @@ from collections import Counter
 from collections.abc import Iterable
 from statistics import median
 
-from stitchcuda.memory.lesson import Lesson, Situation, each_once
+from stitchcuda.memory.lesson import Lesson, Situation, unique_lessons
 from stitchcuda.memory.similarity import similarity
 from stitchcuda.state import Record
 
 UNTIMED = 0.5
 WITHIN = 2.0
-LEAST = 0.1                                # of similarity: what is less alike is no help
+LEAST = 0.1                                # similarity below which an experience is not recalled
 
 
 class Experience(Record):
-    """All lessons with one key, at least one, by id."""
+    """All lessons with one key (at least one), ordered by id."""
 
     key: str
     lessons: tuple[Lesson, ...]
@@ -39,17 +40,17 @@ class Experience(Record):
 
     @property
     def weight(self) -> float:
-        """See above."""
-        tried = sum(_counts(lesson) for lesson in self.lessons)
-        worked = sum(_counts(lesson) for lesson in self.lessons if lesson.outcome == "accepted")
+        """How far to trust it, from 0 to 1, by the formula in the module's docstring."""
+        tried = sum(_evidence_weight(lesson) for lesson in self.lessons)
+        worked = sum(_evidence_weight(lesson) for lesson in self.lessons if lesson.outcome == "accepted")
         timed = [lesson for lesson in self.lessons if lesson.saving_ms is not None and lesson.predicted_ms > 0]
         held = sum(promise_kept(lesson) for lesson in timed)
         return (worked + 1) / (tried + 2) * (1 + (held + 1) / (len(timed) + 2)) / 2
 
     @property
     def best(self) -> Lesson:
-        """The lesson that speaks for all: accepted rather than refuted, timed rather than not, the largest saving first."""
-        return max(self.lessons, key=lambda lesson: (lesson.outcome == "accepted", *_saved(lesson), lesson.id))
+        """The lesson that is shown for all: an accepted one first, then a timed one, then the largest saving."""
+        return max(self.lessons, key=lambda lesson: (lesson.outcome == "accepted", *_measured_saving(lesson), lesson.id))
 
     @property
     def predicted_ms(self) -> float:
@@ -71,30 +72,30 @@ class Experience(Record):
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Why it was refuted, the most frequent reason first."""
+        """The reasons of refuted lessons, the most frequent first."""
         counted = Counter(lesson.reason for lesson in self.lessons if lesson.outcome == "refuted" and lesson.reason)
         return tuple(sorted(counted, key=lambda reason: (-counted[reason], reason)))
 
 
 class SimilarExperience(Record):
-    """An experience and how well it fits the situation that was asked about."""
+    """An experience and how well it fits a given situation."""
 
     experience: Experience
     similarity: float                      # 0 to 1
     score: float                           # similarity times weight
 
 
-def gathered(lessons: Iterable[Lesson]) -> tuple[Experience, ...]:
-    """Lessons put together by key, the weightiest first."""
+def group_by_key(lessons: Iterable[Lesson]) -> tuple[Experience, ...]:
+    """Groups lessons by key; those with the highest weight come first."""
     by_key: dict[str, list[Lesson]] = {}
-    for lesson in each_once(lessons):
+    for lesson in unique_lessons(lessons):
         by_key.setdefault(lesson.key, []).append(lesson)
     found = [Experience(key=key, lessons=tuple(same)) for key, same in by_key.items()]
     return tuple(sorted(found, key=lambda experience: (-experience.weight, experience.key)))
 
 
-def fitting(experiences: Iterable[Experience], situation: Situation, limit: int = 5) -> tuple[SimilarExperience, ...]:
-    """What fits `situation` best, by similarity times weight, at most `limit`; nothing that is less than 0.1 alike."""
+def find_similar(experiences: Iterable[Experience], situation: Situation, limit: int = 5) -> tuple[SimilarExperience, ...]:
+    """Returns the experiences with the highest similarity times weight, at most `limit`; none with a similarity below LEAST."""
     found = []
     for experience in experiences:
         alike = max(similarity(situation, lesson.situation) for lesson in experience.lessons)
@@ -105,15 +106,15 @@ def fitting(experiences: Iterable[Experience], situation: Situation, limit: int 
 
 
 def promise_kept(lesson: Lesson) -> bool:
-    """Whether it was accepted and saved what was predicted, within a factor of two either way."""
+    """Whether a lesson was accepted and saved what was predicted, within a factor of WITHIN either way."""
     if lesson.outcome != "accepted" or lesson.saving_ms is None:
         return False
     return lesson.predicted_ms / WITHIN <= lesson.saving_ms <= lesson.predicted_ms * WITHIN
 
 
-def _counts(lesson: Lesson) -> float:
+def _evidence_weight(lesson: Lesson) -> float:
     return UNTIMED if lesson.outcome == "accepted" and lesson.saving_ms is None else 1.0
 
 
-def _saved(lesson: Lesson) -> tuple[bool, float]:
+def _measured_saving(lesson: Lesson) -> tuple[bool, float]:
     return lesson.saving_ms is not None, lesson.saving_ms or 0.0

@@ -1,7 +1,9 @@
-"""From a session's records to a situation and a lesson. Pure functions of records; nothing is read, stored or decided.
+"""Makes situations and lessons from a session's records.
 
-A lesson is made of the attempt that settled its task: the one that was kept, else the last one. Which one that is, and when,
-is up to the caller. Where to look next: `memory/lesson.py` (what it holds).
+A lesson is made of the attempt that settled its task: the one that was kept, else the last one; the caller chooses it. Its
+outcome is "accepted" if the attempt was kept, else "refuted" with a reason. Pure functions: nothing is read or stored.
+
+Where to look next: `memory/lesson.py` (the records), `nodes/lessons.py` (when a lesson is made).
 """
 
 from __future__ import annotations
@@ -14,8 +16,8 @@ from stitchcuda.memory.lesson import MOST_OPERATORS, MOST_TENSORS, Lesson, Situa
 from stitchcuda.state import Attempt, Baseline, Evidence, Region, Review, Settings, Task
 
 
-def situation_of(regions: Sequence[Region], baseline: Baseline, settings: Settings, bottleneck: str = "") -> Situation:
-    """The situation of a task that replaces `regions` together; of all regions for the host side."""
+def make_situation(regions: Sequence[Region], baseline: Baseline, settings: Settings, bottleneck: str = "") -> Situation:
+    """Returns the situation of a task that replaces `regions` together; for a host-side task give all regions."""
     counts: Counter[str] = Counter()
     for region in regions:
         for operator in region.operators:
@@ -35,7 +37,7 @@ def situation_of(regions: Sequence[Region], baseline: Baseline, settings: Settin
     )
 
 
-def lesson_of(
+def make_lesson(
     session: str,
     task: Task,
     attempt: Attempt,
@@ -45,19 +47,13 @@ def lesson_of(
     regions: Sequence[Region],
     baseline: Baseline,
     settings: Settings,
-    runtime_ms: float | None = None,
-    note: str = "",
 ) -> Lesson:
-    """The lesson of `task` from the attempt that settled it.
-
-    `regions` are all of the program's; `runtime_ms` is the time of the program before the task where nothing was timed, by
-    default the reference's; `note` the coder's own words, by default those of the attempt's record.
-    """
+    """Returns the lesson of `task` from the attempt that settled it. `regions` are all regions of the program."""
     own = [region for region in regions if region.id in task.regions]
     timing = evidence.timing
-    before = timing.previous_ms if timing else runtime_ms or baseline.eager_ms or baseline.predicted_ms
+    before = timing.previous_ms if timing else baseline.eager_ms or baseline.predicted_ms
     return Lesson(
-        situation=situation_of(
+        situation=make_situation(
             own or [region for region in regions if region.kind != "view"],
             baseline,
             settings,
@@ -66,7 +62,7 @@ def lesson_of(
         kind=task.kind,
         title=task.title,
         strategy=task.strategy,
-        note=note or attempt.note,
+        note=attempt.note,
         feature=task.id.removeprefix("host:") if task.kind == "host" else "",
         predicted_ms=_finite(task.predicted_ms) or 0.0,
         saving_ms=_finite(timing.saving_ms) if timing else None,
@@ -84,7 +80,6 @@ def lesson_of(
 
 
 def _reason(attempt: Attempt) -> str:
-    """Why it was not kept, in one line."""
     if not attempt.built or not attempt.correct:
         what = "not correct" if attempt.built else "not built"
         return f"{what}: {attempt.diagnosis}" if attempt.diagnosis else what

@@ -1,6 +1,8 @@
-"""A PostgreSQL database as the place of a memory, through LangGraph's PostgresStore. Knows no lessons.
+"""Keeps a memory in a PostgreSQL database, through LangGraph's PostgresStore.
 
-What all our databases have in common is in `memory/postgres_memory.py`.
+It connects on first use, and again after an error. It knows nothing of lessons.
+
+Where to look next: `store/database.py` (connecting, errors as sentences), `memory/__init__.py` (reads and writes lessons).
 """
 
 from __future__ import annotations
@@ -18,25 +20,25 @@ if TYPE_CHECKING:
 
 
 class PostgresPlace:
-    """The database behind `url`, connected to on first use; `wait_s` is how long connecting and setting up may take."""
+    """Implements `Place` for a database URL. `wait_s` is how long connecting and creating the tables may take."""
 
     def __init__(self, url: str, wait_s: float) -> None:
         self._database = Database(
             url, what="the memory", correct="correct STITCHCUDA_MEMORY", without="unset STITCHCUDA_MEMORY", wait_s=wait_s
         )
-        self._open_things: ExitStack | None = None
+        self._resources: ExitStack | None = None
         self._store: PostgresStore | None = None
 
     def __str__(self) -> str:
-        """The URL without user, password and options."""
+        """Returns the URL without user, password and options."""
         return str(self._database)
 
     def is_there(self) -> bool:
         return True
 
     @contextmanager
-    def opened(self) -> Iterator[BaseStore]:
-        """The store; an error of the driver's or the server's becomes a sentence, and the connection is closed."""
+    def open_store(self) -> Iterator[BaseStore]:
+        """Yields the store. An error of driver or server becomes a `StitchError`, and the connection is closed."""
         driver = self._database.driver()
         with self._database.told():
             try:
@@ -49,9 +51,9 @@ class PostgresPlace:
                 raise
 
     def close(self) -> None:
-        things, self._open_things, self._store = self._open_things, None, None
-        if things is not None:
-            things.close()
+        resources, self._resources, self._store = self._resources, None, None
+        if resources is not None:
+            resources.close()
 
     def _connect(self) -> None:
         from langgraph.store.postgres import PostgresStore
@@ -61,5 +63,5 @@ class PostgresPlace:
             store = PostgresStore(connection)
             with self._database.setting_up(connection):
                 store.setup()
-            self._open_things = stack.pop_all()
+            self._resources = stack.pop_all()
         self._store = store

@@ -1,14 +1,14 @@
-"""How alike two situations are, from 0 to 1: a product of factors that a reader can check, no embedding and no index.
+"""Computes how similar two situations are, from 0 to 1, as a product of factors (no embedding, no index).
 
-- operators: weighted Jaccard, the sum of the smaller shares over the sum of the larger ones, of each operator's share of all.
-  Nothing in common makes the whole 0.
+- operators: weighted Jaccard of each operator's share of all: the sum of the smaller shares over the sum of the larger ones.
+  Nothing in common makes the product 0.
 - shapes: the largest tensor is compared with the largest, the next with the next; a pair that is n powers of two apart, in rows
-  and columns together, counts 2^(-n/2), and pairs are averaged. What has no partner is left out: parameters come and go.
-- dtype of the largest tensor, device arch, precision: 1 where equal, else 0.5 each.
-- bottleneck: 1 where both are of the same kind (launches, memory, compute, latency), 0.7 of different kinds, 0.85 where one is
-  not known.
+  and columns together, counts 2^(-n/2); pairs are averaged. Tensors without a partner are ignored.
+- dtype of the largest tensor, device arch, precision: 1 where equal, else OTHER each.
+- bottleneck: 1 where both are of the same kind (launches, memory, compute, latency), OTHER_BOTTLENECK where not,
+  UNKNOWN_BOTTLENECK where one is unknown.
 
-Whether the lesson proved right is not asked here: `memory/experience.py` weighs that.
+Where to look next: `memory/experience.py` (multiplies this by how well the lessons held), `memory/lesson.py` (Situation).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import re
 
-from stitchcuda.memory.lesson import Situation, plain
+from stitchcuda.memory.lesson import Situation, plain_operator
 
 OTHER = 0.5
 OTHER_BOTTLENECK = 0.7
@@ -28,11 +28,11 @@ BOTTLENECKS: dict[str, re.Pattern[str]] = {
     "compute": re.compile(r"comput|tensor.?core|flop|arithmetic|\balu\b|\bfma\b"),
     "latency": re.compile(r"latency|occupancy|stall"),
 }
-"""In this order: "bound by launch latency" is about launches."""
+"""Kinds of bottleneck by the words that name them; the first that matches counts: "launch latency" is about launches."""
 
 
 def similarity(first: Situation, other: Situation) -> float:
-    """From 0 (no operator in common) to 1."""
+    """Returns the similarity, from 0 (no operator in common) to 1 (equal)."""
     alike = _operators(first, other)
     if not alike:
         return 0.0
@@ -43,7 +43,7 @@ def similarity(first: Situation, other: Situation) -> float:
 
 
 def bottleneck(text: str) -> str:
-    """Its kind; "" where the text names none."""
+    """Returns the kind of bottleneck that a text names; "" where it names none."""
     lowered = text.lower()
     return next((kind for kind, pattern in BOTTLENECKS.items() if pattern.search(lowered)), "")
 
@@ -59,7 +59,7 @@ def _shares(situation: Situation) -> dict[str, float]:
     total = sum(count for _, count in situation.operators)
     shares: dict[str, float] = {}
     for name, count in situation.operators:
-        shares[plain(name)] = shares.get(plain(name), 0.0) + (count / total if total else 0.0)
+        shares[plain_operator(name)] = shares.get(plain_operator(name), 0.0) + (count / total if total else 0.0)
     return shares
 
 

@@ -1,9 +1,11 @@
-"""An SQLite file as the place of a memory, through LangGraph's SqliteStore. Knows no lessons.
+"""Keeps a memory in an SQLite file, through LangGraph's SqliteStore.
 
-Several processes may use the file at the same time: each waits for the others' short transactions. The tables are made in one
-transaction, since LangGraph's own set-up has none and two processes that open a new file at once would trip over each other.
-The journal is SQLite's default one: a rollback journal works on more file systems than a write-ahead log, and a copied file is
-whole. No error leaves a transaction open.
+Several processes may use the file: each waits up to `wait_s` for the others' short transactions. The tables are created in one
+transaction, since LangGraph's set-up uses none and would fail where two processes open a new file at once. The journal is
+SQLite's default: a rollback journal works on more file systems than a write-ahead log, and a copied file is complete. No error
+leaves a transaction open. It knows nothing of lessons.
+
+Where to look next: `memory/__init__.py` (reads and writes lessons).
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ _REMEDY = "name another file with STITCHCUDA_MEMORY"
 
 
 class SqlitePlace:
-    """The file at `path`, opened on first use; `wait_s` is how long another process may hold it."""
+    """Implements `Place` for a file, opened on first use. `wait_s` is how long to wait for another process."""
 
     def __init__(self, path: Path, wait_s: float) -> None:
         self.path = path
@@ -34,23 +36,23 @@ class SqlitePlace:
         return str(self.path)
 
     def is_there(self) -> bool:
-        """Whether there is a file: who only reads need not make one."""
+        """Whether there is a file; reading does not create one."""
         return self._store is not None or self.path.exists()
 
     @contextmanager
-    def opened(self) -> Iterator[BaseStore]:
-        """The store; an error of SQLite's becomes a sentence, and the file is closed."""
+    def open_store(self) -> Iterator[BaseStore]:
+        """Yields the store. An error of SQLite becomes a `StitchError`, and the file is closed."""
         try:
             if self._store is None:
                 self._open()
             assert self._store is not None
             yield self._store
-        except (sqlite3.Error, ValueError) as error:  # SqliteStore.get puts what SQLite says into a ValueError
+        except (sqlite3.Error, ValueError) as error:  # SqliteStore.get wraps errors of SQLite in a ValueError
             cause = error if isinstance(error, sqlite3.Error) else error.__cause__
             if not isinstance(cause, sqlite3.Error):
                 raise
             self.close()
-            raise self._told(cause) from error
+            raise self._explain(cause) from error
 
     def close(self) -> None:
         connection, self._connection, self._store = self._connection, None, None
@@ -78,8 +80,8 @@ class SqlitePlace:
         connection.execute("COMMIT")
         self._store = store
 
-    def _told(self, error: sqlite3.Error) -> StitchError:
-        while isinstance(error.__context__, sqlite3.Error):  # the first one; a failed COMMIT after it says nothing
+    def _explain(self, error: sqlite3.Error) -> StitchError:
+        while isinstance(error.__context__, sqlite3.Error):  # the first error is the cause, not a COMMIT that failed after it
             error = error.__context__
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
@@ -96,7 +98,7 @@ class SqlitePlace:
 
 
 class _Connection(sqlite3.Connection):
-    """Runs a script inside the transaction at hand, which sqlite3's own `executescript` would commit first."""
+    """Runs scripts inside the open transaction, which sqlite3's own `executescript` would commit first."""
 
     def executescript(self, sql_script: str, /) -> sqlite3.Cursor:
         cursor, statement = self.cursor(), ""
@@ -109,7 +111,7 @@ class _Connection(sqlite3.Connection):
 
 
 def _is_current(connection: sqlite3.Connection, tables: set[str]) -> bool:
-    """Whether nothing has to be set up: then a file that cannot be written can still be read."""
+    """Whether the tables are up to date: then a read-only file can be used too."""
     if "store_migrations" not in tables:
         return False
     (version,) = connection.execute("SELECT max(v) FROM store_migrations").fetchone()

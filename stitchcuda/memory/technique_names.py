@@ -1,7 +1,9 @@
-"""The techniques that a strategy names, so that the same idea in other words counts as the same strategy.
+"""Finds the optimisation techniques that a strategy's text names, so that the same idea in other words has the same key.
 
-A table of words, no understanding: a text that names none of them is known by its own words. Figures do not count, since block
-sizes and vector widths follow the shape. It decides nothing about lessons: `memory/lesson.py` makes their key of it.
+TECHNIQUES is a table of regular expressions. A text that matches none is identified by its words in any order. Numbers are
+ignored, since block sizes and vector widths depend on the shape.
+
+Where to look next: `memory/lesson.py` (builds a lesson's key from this).
 """
 
 from __future__ import annotations
@@ -44,13 +46,13 @@ _WORD = re.compile(r"[^\W\d_]+")
 
 
 def techniques(text: str) -> tuple[str, ...]:
-    """The techniques that `text` names, in alphabetical order."""
+    """Returns the techniques that `text` names, in alphabetical order."""
     lowered = text.lower().replace("-", " ")
     return tuple(sorted(name for name, pattern in _PATTERNS.items() if pattern.search(lowered)))
 
 
 def strategy_key(text: str) -> str:
-    """A name for the strategy: its techniques, or a digest of its words in any order where it names none."""
+    """Returns a key of the strategy: its techniques, or a digest of its set of words where it names none."""
     found = techniques(text)
     if found:
         return " + ".join(found)

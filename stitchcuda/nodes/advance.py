@@ -1,6 +1,10 @@
-"""Where a session goes after a step: its position in the plan, the next attempt, from the start to the model, or to its end.
+"""Takes a session from one step to the next: position in the plan, the next attempt, a new plan, or its end.
 
-It applies the rules of `graph/routes.py` to the state and decides nothing itself.
+When the built-in engineer's plan is done, a chat model (if the session has one) goes on with a plan of its own; when a chat
+model's plan is done and something of it was kept, it plans again. When to stop is decided by `graph/routes.py`, passed in as
+`rules`.
+
+Where to look next: `graph/routes.py` (the rules), `nodes/verifier.py` (calls this), `nodes/nothing.py` (no task was worth it).
 """
 
 from __future__ import annotations
@@ -8,21 +12,22 @@ from __future__ import annotations
 from stitchcuda.counts import counted
 from stitchcuda.nodes.brief import open_work
 from stitchcuda.nodes.context import Context
-from stitchcuda.nodes.lessons import for_plan, learn
-from stitchcuda.nodes.nothing import nothing_to_do
+from stitchcuda.nodes.lessons import lessons_for_plan, remember_lesson
+from stitchcuda.nodes.nothing import explain_nothing_to_do
 from stitchcuda.nodes.route_request import Rules
 from stitchcuda.state import Route, State, Usage
 
 
 def _more_to_gain(state: State, context: Context) -> bool:
-    """Whether a new plan by the same engineer may help: it reads the record, and something of its last plan was kept."""
+    """Whether the same engineer should plan again: it is a chat model, and something of its last plan was kept."""
     version = state["plan_version"]
     kept = any(attempt.kept and attempt.plan_version == version for attempt in context.history(state))
     return kept and context.engineers.transcript is not None
 
 
-def moved(rules: Rules, state: State, context: Context, route: Route, update: State) -> State:
-    """`update` with the route taken from here: `route`, unless the rules say stop or the built-in engineer's start is over."""
+def take_route(rules: Rules, state: State, context: Context, route: Route, update: State) -> State:
+    """Returns `update` with the state after taking `route`, unless the rules stop the session or it passes to the chat model.
+    When a task is left, its lesson is stored; for a new plan, lessons of earlier sessions are looked up."""
     after = state | update
     plan, work = context.plan(after), after.get("work")
     position = after.get("task", 0)
@@ -33,7 +38,7 @@ def moved(rules: Rules, state: State, context: Context, route: Route, update: St
         finished, position = (*finished, work.task.id), position + 1
     baseline, best = after["baseline"], after.get("best")
     assert baseline is not None
-    runtime = baseline.predicted_ms        # of the reference: where it counts, on a GPU, a program was timed
+    runtime = baseline.predicted_ms        # the rule that reads it holds on GPUs only, where the best program was timed
     if best and best.speedup and baseline.eager_ms:
         runtime = baseline.eager_ms / best.speedup
     starting = after.get("stage") == "start"
@@ -49,21 +54,21 @@ def moved(rules: Rules, state: State, context: Context, route: Route, update: St
     )
     reason = after.get("halt") or (stop.reason if stop else None)
     changed: State = {}
-    if starting and stop and stop.left_over and not after.get("halt"):
-        # The built-in engineer has done what it can: the chat model goes on from there.
+    plan_done = stop is not None and stop.left_over and not after.get("halt")
+    if plan_done and starting:
         changed = {"stage": "model", "started": after.get("attempts", 0), "unusable": 0}
         route, reason = "replan", None
         kept = counted(len(after.get("tasks_kept", ())), "verified task")
         text = f"the built-in engineer ends with {kept}; {context.engineers.engineer.name} goes on from there"
         context.emit("stage", text=text)
-    elif stop and stop.left_over and not after.get("halt") and not starting and _more_to_gain(after, context):
-        route, reason = "replan", None     # the plan is done and paid: a chat model may see more in what is left
-    elif stop and stop.left_over and not after.get("halt"):
-        reason = nothing_to_do(after, context) or reason
+    elif plan_done and _more_to_gain(after, context):
+        route, reason = "replan", None     # the plan is done and gained something: the chat model may find more
+    elif plan_done:
+        reason = explain_nothing_to_do(after, context) or reason
     if route == "replan" and not reason:
-        changed["lessons"] = for_plan(after, context)
+        changed["lessons"] = lessons_for_plan(after, context)
     if work is not None and leaves:
-        changed["notes"] = learn(after, context, work.task)
+        changed["notes"] = remember_lesson(after, context, work.task)
     again = route == "code" and work is not None and not reason
     return update | changed | {
         "route": "done" if reason else route,

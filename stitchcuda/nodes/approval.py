@@ -1,10 +1,11 @@
-"""What a person is asked before a plan is followed or a draft is built, and what may be answered.
+"""Builds the questions put to a person about a plan or a draft, and reads the answers.
 
-A question is plain JSON, since it is kept with a checkpoint and shown by any client: `approve` ("plan" or "code"),
-`waiting_for` (a sentence), what it is about, and `answers` (what may be said). An answer that cannot be used is refused in one
-sentence, and the same question is asked again; nothing is lost. A plan may be cut, reordered, and its strategies reworded for
-who reads them; the figures in it stay the engineer's. Nothing is asked here: `Context.ask` does, and who answers is told in
-`graph/approval.py`.
+A question is plain JSON, since it is stored with a checkpoint and shown by any client: `approve` ("plan" or "code"),
+`waiting_for` (a sentence), what it is about, and `answers` (the allowed forms). An answer that cannot be used is refused in one
+sentence, and the same question is asked again. A person may drop and reorder a plan's tasks, and reword strategies if the
+engineer reads them; the figures stay the engineer's. `program.json` cannot be edited.
+
+Where to look next: `graph/approval.py` (interrupts the graph, finds the answer), `nodes/planner.py` and `nodes/coder.py` (ask).
 """
 
 from __future__ import annotations
@@ -23,30 +24,31 @@ T = TypeVar("T")
 Question = dict[str, Any]
 ACCEPT = "accept"
 SHOWN = ("id", "title", "predicted_ms", "why", "strategy")
-COMMENT = 2000                             # characters that are shown to the engineer
+COMMENT = 2000                             # the most characters of a comment that the engineer is shown
 _REWORDED = ", or as an object with id and another strategy"
-KEPT_FILES = ("program.json",)             # written by us: it states contracts, and is read back
+KEPT_FILES = ("program.json",)             # the manifest: written by StitchCUDA, read back by it
 
 
 class AnswerRefused(Exception):
-    """An answer that cannot be used; the message says why in one sentence."""
+    """An answer cannot be used; the message says why in one sentence."""
 
 
-def settled_plan(plan: Plan, context: Context, *, engineer: str, listens: bool) -> Plan | str:
-    """The plan as a person wants it, or the comment with which another is to be made, if the engineer `listens` to words."""
+def ask_about_plan(plan: Plan, context: Context, *, engineer: str, listens: bool) -> Plan | str:
+    """Asks a person about a plan. Returns the plan as accepted or edited, or a comment by which to make another one. `listens`:
+    the engineer reads strategies and comments, so a person may write them."""
     question = plan_question(plan, context.save(plan), engineer=engineer, listens=listens)
-    return _settled(question, context, lambda answer: plan_answer(answer, plan, listens=listens))
+    return _ask_until_usable(question, context, lambda answer: read_plan_answer(answer, plan, listens=listens))
 
 
-def settled_draft(work: Work, before: Files, context: Context) -> Files | None:
-    """The draft's files as a person wants them; None when it is to be built as it is. `before`: what it started from."""
+def ask_about_draft(work: Work, before: Files, context: Context) -> Files | None:
+    """Asks a person about a draft. Returns its files as edited; None if it was accepted. `before`: files it started from."""
     assert work.program is not None
     files = context.files(work.program)
-    return _settled(code_question(work, before, files), context, lambda answer: code_answer(answer, files))
+    return _ask_until_usable(code_question(work, before, files), context, lambda answer: read_code_answer(answer, files))
 
 
-def _settled(question: Question, context: Context, read: Callable[[Any], T]) -> T:
-    """What `read` makes of the answer; one that it refuses is said, and the question asked again."""
+def _ask_until_usable(question: Question, context: Context, read: Callable[[Any], T]) -> T:
+    """Asks until `read` accepts the answer, and returns what it read. A repeated question says why the last was refused."""
     asked = question
     while True:
         try:
@@ -57,6 +59,7 @@ def _settled(question: Question, context: Context, read: Callable[[Any], T]) -> 
 
 
 def plan_question(plan: Plan, digest: str, *, engineer: str, listens: bool) -> Question:
+    """Returns the question about a plan, which is stored under `digest`."""
     count = counted(len(plan.tasks), "task")
     return {
         "approve": "plan",
@@ -65,7 +68,7 @@ def plan_question(plan: Plan, digest: str, *, engineer: str, listens: bool) -> Q
         "plan": digest,
         "engineer": engineer,
         "summary": plan.summary,
-        "tasks": [_shown(task) for task in plan.tasks],
+        "tasks": [_task_fields(task) for task in plan.tasks],
         "answers": [
             f'"{ACCEPT}": it is followed as it is',
             '{"tasks": [...]}: the tasks that stay, in the order wanted, each by its id' + listens * _REWORDED,
@@ -76,6 +79,7 @@ def plan_question(plan: Plan, digest: str, *, engineer: str, listens: bool) -> Q
 
 
 def code_question(work: Work, before: Files, files: Files) -> Question:
+    """Returns the question about a draft with these files, which started from the files `before`."""
     texts = {path: text for path, text in files.items() if isinstance(text, str)}
     changed = {path: text for path, text in texts.items() if before.get(path) != text}
     which = f"{work.task.id} #{work.ordinal}"
@@ -84,7 +88,7 @@ def code_question(work: Work, before: Files, files: Files) -> Question:
         "approve": "code",
         "waiting_for": f"your word on the draft of {which} ({work.task.title})",
         "attempt": work.id,
-        "task": _shown(work.task),
+        "task": _task_fields(work.task),
         "ordinal": work.ordinal,
         "candidate": work.candidate,
         "engineer": work.engineer,
@@ -101,9 +105,9 @@ def code_question(work: Work, before: Files, files: Files) -> Question:
     }
 
 
-def plan_answer(answer: Any, plan: Plan, *, listens: bool) -> Plan | str:
-    """The plan that was answered, or a comment. Raises `AnswerRefused`."""
-    if _accepted(answer):
+def read_plan_answer(answer: Any, plan: Plan, *, listens: bool) -> Plan | str:
+    """Returns the plan as answered, or a comment. Raises `AnswerRefused`."""
+    if _is_accept(answer):
         return plan
     forms = f'"{ACCEPT}", {{"tasks": [...]}}' + (' or {"comment": "..."}' if listens else "")
     if not isinstance(answer, Mapping) or len(answer) != 1 or not answer.keys() <= {"tasks", "comment"}:
@@ -119,15 +123,15 @@ def plan_answer(answer: Any, plan: Plan, *, listens: bool) -> Plan | str:
     if not isinstance(tasks, list | tuple) or not tasks:
         raise AnswerRefused("tasks is a list of those that stay, at least one: give their ids in the order wanted")
     known = {task.id: task for task in plan.tasks}
-    kept = [_edited(entry, known, listens) for entry in tasks]
+    kept = [_edited_task(entry, known, listens) for entry in tasks]
     if len({task.id for task in kept}) < len(kept):
         raise AnswerRefused("a task is there twice: name each once")
     return plan.model_copy(update={"tasks": tuple(kept)})
 
 
-def code_answer(answer: Any, files: Files) -> Files | None:
-    """The draft's files with those that were answered; None when it was accepted. Raises `AnswerRefused`."""
-    if _accepted(answer):
+def read_code_answer(answer: Any, files: Files) -> Files | None:
+    """Returns the draft's files with those of the answer; None if it was accepted. Raises `AnswerRefused`."""
+    if _is_accept(answer):
         return None
     if not isinstance(answer, Mapping) or answer.keys() != {"files"}:
         raise AnswerRefused(f'{_short(answer)} is no answer to a draft: give "{ACCEPT}" or {{"files": {{PATH: TEXT}}}}')
@@ -154,29 +158,29 @@ def code_answer(answer: Any, files: Files) -> Files | None:
     return None if result == files else result
 
 
-def _accepted(answer: Any) -> bool:
+def _is_accept(answer: Any) -> bool:
     return answer == ACCEPT or (isinstance(answer, Mapping) and dict(answer) == {ACCEPT: True})
 
 
-def _shown(task: Task) -> dict[str, Any]:
+def _task_fields(task: Task) -> dict[str, Any]:
     return task.model_dump(mode="json", include=set(SHOWN))
 
 
-def _edited(entry: Any, known: Mapping[str, Task], listens: bool) -> Task:
-    """The task that an entry names, with its strategy."""
-    told = {"id": entry} if isinstance(entry, str) else entry
-    if not isinstance(told, Mapping) or not isinstance(told.get("id"), str):
+def _edited_task(entry: Any, known: Mapping[str, Task], listens: bool) -> Task:
+    """Returns the task that an entry (an id, or an object with id and strategy) names, with its strategy."""
+    fields = {"id": entry} if isinstance(entry, str) else entry
+    if not isinstance(fields, Mapping) or not isinstance(fields.get("id"), str):
         raise AnswerRefused(f"{_short(entry)} is no task: give its id, or an object with id and strategy")
-    task = known.get(told["id"])
+    task = known.get(fields["id"])
     if task is None:
-        raise AnswerRefused(f"there is no task {told['id']!r} in this plan: it has {', '.join(known)}")
-    shown = _shown(task)
-    for key in told:
-        if key != "strategy" and told[key] != shown.get(key, ...):
+        raise AnswerRefused(f"there is no task {fields['id']!r} in this plan: it has {', '.join(known)}")
+    shown = _task_fields(task)
+    for key in fields:
+        if key != "strategy" and fields[key] != shown.get(key, ...):
             what = _short(key).strip("'")
             text = f"{what} of task {task.id!r} is not for you to change: reword its strategy, move it or leave it out"
             raise AnswerRefused(text)
-    strategy = told.get("strategy", task.strategy)
+    strategy = fields.get("strategy", task.strategy)
     if not isinstance(strategy, str) or not _encodes(strategy):
         raise AnswerRefused(f"the strategy of task {task.id!r} is no text")
     if strategy != task.strategy and not listens:
@@ -194,7 +198,7 @@ def _path(name: Any) -> str:
 def _encodes(text: str) -> bool:
     try:
         text.encode()
-    except UnicodeEncodeError:             # half of a pair, as JSON may spell it
+    except UnicodeEncodeError:             # a lone surrogate, which JSON allows
         return False
     return True
 

@@ -1,6 +1,9 @@
-"""From a finished attempt's evidence to figures that rules and people read: tier, diagnosis.
+"""Derives an attempt's tier, error text and skipped tools from its evidence.
 
-Pure functions on records. The rules that act on them are in `graph/routes.py`.
+The tier is "measured" with hardware counters, "timed" with a time on a GPU, else "simulated" or "compiled" (nothing ran). Pure
+functions on records.
+
+Where to look next: `state.py` (Evidence, Tier), `graph/routes.py` (acts on them), `nodes/verifier.py` (records them).
 """
 
 from __future__ import annotations
@@ -10,17 +13,18 @@ from collections.abc import Iterable
 from stitchcuda.state import Evidence, Tier, Work
 
 UNREAD = "not for this engineer, which goes by times; what the session ends with is profiled"
+"""Why a profile was skipped: the engineer does not read profiles. Not listed among skipped tools."""
 
 
 def evidence_of(work: Work) -> Evidence:
-    """What the tools said about the attempt under way; its tier is set."""
+    """Returns the tools' results for the current attempt, with their tier."""
     assert work.build is not None
     evidence = Evidence(build=work.build, check=work.check, timing=work.timing, system=work.system, kernels=work.kernels)
     return evidence.model_copy(update={"tier": tier_of(evidence)})
 
 
 def tier_of(evidence: Evidence) -> Tier | None:
-    """How strong the evidence is; None when not even a compiler accepted the program."""
+    """Returns how strong the evidence is; None if not even a compiler accepted the program."""
     if evidence.check is None:
         return "compiled" if evidence.build.ok and not evidence.build.skipped else None
     if evidence.check.tier in ("simulated", "compiled"):
@@ -29,21 +33,21 @@ def tier_of(evidence: Evidence) -> Tier | None:
     return "measured" if counted else "timed" if evidence.timing else evidence.check.tier
 
 
-def missing(found: Iterable[Evidence]) -> tuple[str, ...]:
-    """"TOOL: why" for each that did not look at one of these programs on a GPU, or something lesser in its place; each once."""
-    said = []
+def list_skipped_tools(found: Iterable[Evidence]) -> tuple[str, ...]:
+    """Returns "TOOL: why" for each profiler or sanitizer that did not run, or was replaced by a lesser one; each text once."""
+    reasons: list[str] = []
     for evidence in found:
-        said += [
+        reasons += [
             f"{profile.tool}: {profile.skipped or f'{profile.source} in its place, since {profile.why}'}"
             for profile in (evidence.system, evidence.kernels)
             if profile is not None and (profile.skipped or profile.why) and profile.skipped != UNREAD
         ]
-        said += evidence.sanitizer.skipped if evidence.sanitizer else ()
-    return tuple(dict.fromkeys(said))
+        reasons += evidence.sanitizer.skipped if evidence.sanitizer else ()
+    return tuple(dict.fromkeys(reasons))
 
 
 def diagnosis_of(evidence: Evidence) -> str:
-    """The error in full, for its fingerprint; "" when the program is correct. `first_line` makes a line for people of it."""
+    """Returns the whole error; "" if the program is correct. `first_line` shortens it for people."""
     if not evidence.build.ok and not evidence.build.skipped:
         return evidence.build.log.strip() or "the build failed without a message"
     if evidence.check and not evidence.check.ok:
@@ -54,7 +58,7 @@ def diagnosis_of(evidence: Evidence) -> str:
 
 
 def first_line(text: str) -> str:
-    """The line that says what is wrong: the first with "error" in it, else the first; at most 200 characters."""
+    """Returns the first line with "error" in it, else the first line; at most 200 characters."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     chosen = next((line for line in lines if "error" in line.lower()), lines[0] if lines else "")
     return chosen if len(chosen) <= 200 else chosen[:199] + "…"

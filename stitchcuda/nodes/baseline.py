@@ -1,9 +1,10 @@
-"""The baseline node: runs the reference once and writes the program that every stitch starts from.
+"""The baseline node: runs the reference, captures its graph and regions, and writes the first program.
 
-It captures the operator graph, cuts it into regions, and sets times and the speed-of-light floor beside it. The first program
-is the reference printed as plain PyTorch; it is checked like any other, so a fault in capture or printing shows here and is not
-blamed on a kernel. On another device than before, the best program so far is verified again. Plans nothing: see
-`nodes/planner.py`.
+It records eager time, predicted time and the speed-of-light floor. The first program is the captured graph printed as plain
+PyTorch. It is checked like any other: if it is wrong, capture or printing is at fault, and the reference is taken as one opaque
+region. On another device than before, the best program so far is verified again. Plans nothing.
+
+Where to look next: `compiler/regions/partition.py` (regions), `compiler/printing/program.py` (prints the first program).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from stitchcuda.compiler.regions.partition import partition
 from stitchcuda.errors import BadInput
 from stitchcuda.nodes.context import Context
 from stitchcuda.nodes.final_check import verify_best
-from stitchcuda.nodes.lessons import for_plan
+from stitchcuda.nodes.lessons import lessons_for_plan
 from stitchcuda.state import Baseline, Digest, State, Usage
 
 
@@ -63,9 +64,9 @@ def baseline(state: State, context: Context) -> State:
         predicted_ms=cost.eager_ms(graph, regions, device),
         floor_ms=cost.floor_ms(graph, device, context.settings.precision),
         opaque=graph.opaque,
-        system=context.keep(*context.tools.profile_system(None)),
+        system=context.store_profile(*context.tools.profile_system(None)),
     )
-    update["lessons"] = for_plan(state | update, context)
+    update["lessons"] = lessons_for_plan(state | update, context)
     update |= {"first": first, "system": None, "counters": None, "halt": None, "drafts": None, "beside": ()}  # type: ignore[typeddict-item]
     if not state.get("baseline"):
         return update | {
@@ -79,13 +80,12 @@ def baseline(state: State, context: Context) -> State:
 
 
 def _first_program(context: Context, graph: OpGraph) -> Digest:
-    """The reference as a program with nothing stitched yet."""
     name = Path(context.record.reference_name).stem
     precision = context.settings.precision
     return context.save_program(write_program(graph, reference=context.source(), name=name, precision=precision))
 
 
 def _fault(context: Context, program: Digest) -> str:
-    """Why the first program is not the reference; "" when it is."""
+    """Returns why the first program does not compute what the reference computes; "" if it does."""
     check = context.tools.check(context.program_folder(program), 1)
     return "" if check.ok else "; ".join(check.reasons) or "the check failed"

@@ -1,7 +1,9 @@
-"""What an engineer is shown: the brief of a session, and the assignment of one draft.
+"""Builds what an engineer is given (brief, assignment) and the ids of attempts, from the state and the workspace.
 
-Reads the state and the workspace, writes nothing. Digests are resolved here, so an engineer never sees a store. What a coder
-may look at by itself is in `nodes/coder_look.py`.
+An attempt's id is a hash of its parent attempt, task and ordinal, so a node that runs again makes the same id. Digests are
+resolved here: an engineer never sees a store. Nothing is written.
+
+Where to look next: `engineers/__init__.py` (Brief, Assignment), `nodes/coder_look.py` (what a coder may look up), `state.py`.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from stitchcuda.state import Attempt, Digest, Evidence, Plan, Review, State, Tas
 
 
 def brief_of(state: State, context: Context) -> Brief:
+    """Returns what a planner is given. The baseline must have run."""
     baseline = state["baseline"]
     program = state["program"]
     assert baseline is not None
@@ -44,13 +47,13 @@ def brief_of(state: State, context: Context) -> Brief:
 
 
 def assignment_of(state: State, context: Context, work: Work) -> Assignment:
-    """The assignment of the draft under way: the verified program it starts from, and the last draft of the same task."""
+    """Returns what a coder is given for `work`: the verified program to start from, and earlier drafts of the same task."""
     plan = context.plan(state)
     program = state["program"]
     assert plan is not None
     assert program is not None
     brief = replace(brief_of(state, context), lessons=context.lines(work.lessons))
-    here = at_task(brief.history, work.task)
+    here = attempts_at(brief.history, work.task)
     last = next((attempt for attempt in reversed(here) if not attempt.beside), None)
     files = context.files(program)
     draft = Draft(files=context.files(last.program), note=last.note) if last else None
@@ -74,7 +77,7 @@ def assignment_of(state: State, context: Context, work: Work) -> Assignment:
 
 
 def current_task(state: State, context: Context) -> Task | None:
-    """The plan's task at the state's position; None when the plan has come to its end."""
+    """Returns the plan's task at the state's position; None at the end of the plan."""
     plan = context.plan(state)
     position = state.get("task", 0)
     return plan.tasks[position] if plan and position < len(plan.tasks) else None
@@ -83,13 +86,10 @@ def current_task(state: State, context: Context) -> Task | None:
 def open_work(
     state: State, context: Context, task: Task, docs: Digest | None = None, lessons: Digest | None = None
 ) -> Work:
-    """The next attempt at a task. Its id is always the same for the same (parent attempt, task, ordinal).
-
-    A session's first attempt has the session for a parent; through it, so do all that follow. A step after one whose replies
-    could not be used is another one, and asks anew; so is one of a plan that a person had changed, since a fork of the session
-    may be at the same task of the plan as it was.
-    """
-    earlier = at_task(context.history(state), task)
+    """Returns the next attempt at a task, with an id made of (parent attempt, task, ordinal). The parent of a session's first
+    attempt is the session. Two things make the id another one, so that the engineer is called again: unusable replies in the
+    step before, and a plan that a person has edited (a fork of the session may be at the same task of the unedited plan)."""
+    earlier = attempts_at(context.history(state), task)
     ordinal = max((attempt.ordinal for attempt in earlier), default=-1) + 1
     again = [str(state["unusable"])] if state.get("unusable") else []
     plan = context.plan(state)
@@ -98,8 +98,8 @@ def open_work(
     return Work(id=name, task=task, ordinal=ordinal, candidates=_count(state, context), docs=docs, lessons=lessons)
 
 
-def side_by_side(work: Work) -> tuple[Work, ...]:
-    """The candidates of one step, each with an id and an ordinal of its own."""
+def split_candidates(work: Work) -> tuple[Work, ...]:
+    """Returns the candidates of one step, each with an id and an ordinal of its own."""
     return tuple(
         work.model_copy(
             update={
@@ -113,17 +113,17 @@ def side_by_side(work: Work) -> tuple[Work, ...]:
 
 
 def _count(state: State, context: Context) -> int:
-    """Candidates of a step: as many as the settings ask for and the budget of attempts allows; one while a session starts."""
+    """Returns how many candidates a step has: what the settings ask for and the attempts left allow; 1 in the start stage."""
     settings = context.settings
     left = settings.max_attempts - state.get("attempts", 0) + state.get("started", 0)
     return 1 if state.get("stage") == "start" else max(1, min(settings.candidates, left))
 
 
-def at_task(history: tuple[Attempt, ...], task: Task, plan_version: int | None = None) -> tuple[Attempt, ...]:
-    """Earlier attempts at a task, of one plan or of all."""
-    return tuple(a for a in history if a.task == task.id and plan_version in (None, a.plan_version))
+def attempts_at(history: tuple[Attempt, ...], task: Task) -> tuple[Attempt, ...]:
+    """Returns the attempts at a task under any plan, oldest first."""
+    return tuple(attempt for attempt in history if attempt.task == task.id)
 
 
 def named(*parts: str) -> str:
-    """16 hexadecimal digits for what these parts name."""
+    """Returns an id of 16 hexadecimal digits, the same for the same parts."""
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]

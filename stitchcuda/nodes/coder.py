@@ -1,15 +1,16 @@
-"""The coder node: asks the engineer for one draft of a whole program, and a person for a word on it if the settings say so. It
-neither builds nor runs it.
+"""The coder node: has the engineer write one draft, and a person approve or edit it if the settings say so.
 
-A step may have several candidates: the node runs once for each, side by side, and hands its draft in. An attempt that the
-ledger knows already (a node rerun after a crash, a replay from an earlier checkpoint) is not written again: its program and
-evidence are taken over, and the tool nodes leave them as they are. A draft that a person has changed is an attempt of its own.
+The node runs once for each candidate of a step, side by side. An attempt that is in the ledger already (the node runs again
+after a crash, or from an earlier checkpoint) is not written again: its program and evidence are reused, and the tool nodes skip
+it. A draft that a person has edited is an attempt of its own. Nothing is built or run here.
+
+Where to look next: `engineers/__init__.py` (Engineer.write), `nodes/approval.py` (a person's answer), `nodes/nvcc_build.py`.
 """
 
 from __future__ import annotations
 
 from stitchcuda.errors import OutOfBudget, Unusable
-from stitchcuda.nodes.approval import settled_draft
+from stitchcuda.nodes.approval import ask_about_draft
 from stitchcuda.nodes.brief import assignment_of, named
 from stitchcuda.nodes.context import Context
 from stitchcuda.state import Evidence, State, Work
@@ -21,50 +22,49 @@ def coder(state: State, context: Context) -> State:
     work = state["work"]
     assert work is not None
     asks = "code" in context.settings.approve
-    if not asks and (known := _known(work, context)):
+    if not asks and (known := _from_ledger(work, context)):
         return {"drafts": (known,)}
     if spent := context.out_of_attempts(state):
         return {"drafts": (work.model_copy(update={"unpaid": spent}),)}
     try:
         if not asks:
-            return {"drafts": (_written(state, context, work),)}
-        made = context.proposed(work.id, lambda: _written(state, context, work).model_dump_json())
+            return {"drafts": (_write(state, context, work),)}
+        proposal = context.record_proposal(work.id, lambda: _write(state, context, work).model_dump_json())
     except OutOfBudget as error:
         return {"drafts": (work.model_copy(update={"unpaid": str(error)}),)}
     except Unusable as error:
         return {"drafts": (work.model_copy(update={"unusable": str(error)}),)}
-    draft = Work.model_validate_json(made)
-    return {"drafts": (_settled(draft, state, context) if draft.program else draft,)}
+    draft = Work.model_validate_json(proposal)
+    return {"drafts": (_let_person_edit(draft, state, context) if draft.program else draft,)}
 
 
-def _written(state: State, context: Context, work: Work) -> Work:
-    """The attempt with the engineer's draft, or with why there is none."""
+def _write(state: State, context: Context, work: Work) -> Work:
     engineer = context.engineer(state)
     draft = engineer.write(assignment_of(state, context, work))
-    told = {"note": draft.note, "engineer": draft.engineer or engineer.name}
+    fields = {"note": draft.note, "engineer": draft.engineer or engineer.name}
     if draft.exhausted or not draft.files:
-        return work.model_copy(update=told | {"exhausted": draft.exhausted or "an empty draft"})
-    return work.model_copy(update=told | {"program": context.save_program(draft.files)})
+        return work.model_copy(update=fields | {"exhausted": draft.exhausted or "an empty draft"})
+    return work.model_copy(update=fields | {"program": context.save_program(draft.files)})
 
 
-def _settled(draft: Work, state: State, context: Context) -> Work:
-    """The draft as a person wants it. One that was accepted may be known already: a fork is asked about it once more."""
+def _let_person_edit(draft: Work, state: State, context: Context) -> Work:
+    """Returns the draft as a person accepts or edits it, with the ledger's evidence if it is there (as in a fork)."""
     before = state["program"]
     assert before is not None
-    files = settled_draft(draft, context.files(before), context)
+    files = ask_about_draft(draft, context.files(before), context)
     if files is not None:
         program = context.save_program(files)
         name, note = named(draft.id, program), f"{draft.note} {EDITED}".strip()
         draft = draft.model_copy(update={"id": name, "program": program, "note": note, "edited": True})
-    return _known(draft, context) or draft
+    return _from_ledger(draft, context) or draft
 
 
-def _known(work: Work, context: Context) -> Work | None:
-    """The attempt as the ledger has it, with its program and evidence; None where it does not."""
+def _from_ledger(work: Work, context: Context) -> Work | None:
+    """Returns the attempt with program and evidence from the ledger; None if it is not there."""
     known = context.workspace.store.attempts(context.name).get(work.id)
     if known is None:
         return None
     found = context.load(Evidence, known.evidence)
     tools = {tool: getattr(found, tool) for tool in ("build", "check", "timing", "system", "kernels")}
-    told = {"program": known.program, "note": known.note, "engineer": known.engineer, "edited": known.edited}
-    return work.model_copy(update=told | tools)
+    fields = {"program": known.program, "note": known.note, "engineer": known.engineer, "edited": known.edited}
+    return work.model_copy(update=fields | tools)

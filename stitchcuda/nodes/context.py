@@ -1,7 +1,10 @@
-"""What every node is given beside the state: the workspace, the engineer, and the tools of this machine.
+"""Defines what every node is given beside the state: workspace, engineers, tools of this machine, and events.
 
-A context lives as long as one process works on one session; it is never checkpointed, and everything that must survive goes
-into the store or the state. Who makes one: `sessions/session.py`, and `graph/borrowed_context.py` for the LangGraph server.
+A context lives as long as one process works on one session. It is never checkpointed: whatever must survive is stored in the
+workspace or the state. Programs, records and texts are stored and loaded through it by digest.
+
+Where to look next: `graph/opening.py` (makes contexts), `graph/borrowed_context.py` (for runs without one),
+`nodes/local_tools.py` and `nodes/remote_tools.py` (the tools).
 """
 
 from __future__ import annotations
@@ -43,62 +46,52 @@ from stitchcuda.verify.client import ReferenceFacts
 from stitchcuda.verify.reference.baselines import BaselineTimes
 
 Event = dict[str, Any]
-"""Something a person may want to see: `kind` is session, node, step, tokens (of a reply that streams in), call (of a model,
-when it is over), estimate, stage, plan, attempt, twin, best or note; the rest depends on it."""
+"""Something a person may want to see. `kind` is session, node, step, tokens (a reply streams in), call (a model's call has
+ended), estimate, stage, plan, attempt, twin, best or note; the other keys depend on it."""
 
 Loaded = TypeVar("Loaded", bound=Record)
 _REGIONS = TypeAdapter(tuple[Region, ...])
 
 
 class SessionTools(Protocol):
-    """The tools, bound to one reference on one machine. A path is a materialised program's folder."""
+    """The tools for one reference on one machine. A path is the folder of a program on disk."""
 
     def device(self) -> DeviceFacts: ...
 
     def study(self) -> ReferenceFacts:
         """Runs the reference once. Raises BadInput when it cannot be used."""
-        ...
 
     def build(self, program: Path) -> BuildResult: ...
 
     def build_many(self, programs: Sequence[Path]) -> list[BuildResult]:
-        """The same for several programs at once, with as many compilers as this machine bears."""
-        ...
+        """Builds several programs at once, with as many compilers as this machine can run."""
 
     def compile(self, program: Path) -> BuildResult:
-        """The compiler's word alone: nothing is linked, so it is quick, and needs no GPU."""
-        ...
+        """Compiles without linking: quick, and needs no GPU."""
 
     def check(self, program: Path, seeds: int) -> CheckResult: ...
 
     def check_many(self, programs: Sequence[Path], seeds: int) -> list[CheckResult]:
-        """The same for several programs at once, as many side by side as this machine allows."""
-        ...
+        """Checks several programs, as many side by side as this machine allows."""
 
     def verify(self, program: Path, seeds: int) -> CheckResult:
-        """The same on inputs and parameters that were never used before, each kernel left out in turn, and under the policy."""
-        ...
+        """Checks on fresh inputs and parameters, with each kernel left out in turn, and against the session's policy."""
 
     def time(self, program: Path, previous: Path, *, twice: bool = False) -> TimingResult | None:
-        """None where nothing can be timed; `twice` for a winner. Figures with `refused` must not be believed."""
-        ...
+        """Times a program against `previous`; None without a GPU. `twice`: time again in new processes and take the slower
+        figures, for a final program. A result with `refused` must not be believed."""
 
     def profile_system(self, program: Path | None) -> tuple[ProfileResult, SystemProfile | None]:
-        """Where the time of a call goes, of the reference if no program is given, by the best means here; None where nobody
-        can tell."""
-        ...
+        """Profiles a call of the program (None: the reference) with the best profiler here; no SystemProfile without one."""
 
     def profile_kernels(self, program: Path, system: SystemProfile | None) -> tuple[ProfileResult, CountedKernels | None]:
-        """Counters of the kernels that matter in `system`; None where there are none."""
-        ...
+        """Reads hardware counters of the kernels that take most time in `system`; no CountedKernels without them."""
 
     def sanitize(self, program: Path) -> SanitizerResult:
-        """Memory errors, races, unwritten reads and barriers of a correct program's kernels."""
-        ...
+        """Looks for memory errors, races, uninitialised reads and wrong barriers in a correct program's kernels."""
 
     def baselines(self) -> BaselineTimes:
-        """The reference as people run it without us, each way timed: eager, as a CUDA graph, compiled."""
-        ...
+        """Times the reference in eager mode, as a CUDA graph and with torch.compile."""
 
     def close(self) -> None: ...
 
@@ -109,7 +102,7 @@ def _nobody(question: dict[str, Any]) -> Any:
 
 @dataclass
 class Context:
-    """One session at work in this process."""
+    """One session in this process."""
 
     workspace: Workspace
     record: SessionRecord
@@ -131,47 +124,48 @@ class Context:
         return self.workspace.folder(self.name)
 
     def engineer(self, state: State) -> Engineer:
-        """Who is at work: the built-in engineer while a chat model's session starts, else the session's own."""
+        """Returns who works now: the built-in engineer in the start stage of a chat model's session, else the session's own."""
         return self.engineers.starter if self.engineers.starter and state.get("stage") == "start" else self.engineers.engineer
 
     def profiles_attempts(self, state: State) -> bool:
-        """Whether it is looked where an attempt's time goes. Without a GPU the tools say themselves why they do not."""
+        """Whether attempts are profiled. True without a GPU, where the profilers record themselves why they do not run."""
         return self.engineer(state).reads_profiles or self.settings.target != "cuda"
 
-    def spent(self, before: Usage, gpu_s: float) -> Usage:
-        """The session's usage so far: its calls from the transcript, the time of this process since it was last asked."""
+    def usage_now(self, before: Usage, gpu_s: float) -> Usage:
+        """Returns the usage so far: calls from the transcript, `before` plus `gpu_s` and the time since the last call."""
         now = time.monotonic()
         wall_s, self._mark = now - self._mark, now
         calls = self.engineers.transcript.usage() if self.engineers.transcript else before
         return calls.model_copy(update={"gpu_s": before.gpu_s + gpu_s, "wall_s": before.wall_s + wall_s})
 
     def own_attempts(self, state: State) -> int:
-        """A chat model's, after the built-in engineer's start."""
+        """Returns the number of attempts since the start stage; 0 during it."""
         return 0 if state.get("stage") == "start" else state.get("attempts", 0) - state.get("started", 0)
 
     def out_of_attempts(self, state: State) -> str | None:
-        """Why no engineer may be asked any more. The rules end a session before that, unless its budget was lowered since."""
+        """Returns how many attempts were made if no more are allowed, else None. The rules end a session before that, unless
+        `max_attempts` was lowered since."""
         own = self.own_attempts(state)
         return f"{counted(own, 'attempt')} of {self.settings.max_attempts}" if own >= self.settings.max_attempts else None
 
-    def once(self, name: str, look: Callable[[], str]) -> str:
-        """What a look found the first time, kept under `name` with a chat model's session: a node that runs again sees the
-        same. Without a transcript nobody was asked anything that must not change."""
+    def record_once(self, name: str, look: Callable[[], str]) -> str:
+        """Returns the text recorded under `name` in a chat model's transcript; the first time, calls `look` and records it. So
+        a node that runs again makes the same prompts. Without a transcript `look` is called each time."""
         transcript = self.engineers.transcript
-        return transcript.once(name, look) if transcript else look()
+        return transcript.record_once(name, look) if transcript else look()
 
-    def proposed(self, name: str, make: Callable[[], str]) -> str:
-        """What was made the first time, kept under `name` with any session: a person was shown it, so it must be the same when
-        the answer comes, in whatever process."""
+    def record_proposal(self, name: str, make: Callable[[], str]) -> str:
+        """Returns the proposal recorded under `name`, with any engineer; the first time, calls `make` and records it. A person
+        is shown it, so it must be the same when the answer comes, even in another process."""
         from stitchcuda.engineers.metered_chat import Transcript
 
-        return Transcript(self.workspace.store, self.name).once(f"proposal-{name}", make)
+        return Transcript(self.workspace.store, self.name).record_once(f"proposal-{name}", make)
 
     def emit(self, kind: str, **facts: Any) -> None:
         self.on_event({"kind": kind, "session": self.name, **facts})
 
     def note(self, state: State, text: str) -> tuple[str, ...]:
-        """Announces a sentence and returns the notes with it; one that was said before is not repeated."""
+        """Emits a note and returns the state's notes with it; a note that is there already is not repeated."""
         notes = state.get("notes", ())
         if text in notes:
             return notes
@@ -181,12 +175,12 @@ class Context:
     def save(self, record: Record) -> Digest:
         return self.workspace.store.put(record.model_dump_json().encode())
 
-    def keep(self, result: ProfileResult, whole: Record | None) -> ProfileResult:
-        """The result with the whole profile stored beside it, if there is one."""
+    def store_profile(self, result: ProfileResult, whole: Record | None) -> ProfileResult:
+        """Stores the whole profile, if there is one, and returns the result with its digest."""
         return result if whole is None else result.model_copy(update={"digest": self.save(whole)})
 
     def load(self, kind: type[Loaded], digest: Digest) -> Loaded:
-        """A stored record, typed back. Parsed once per process: records are frozen."""
+        """Returns a stored record. It is parsed once per process: records are frozen."""
         if digest not in self._loaded:
             self._loaded[digest] = kind.model_validate_json(self.workspace.store.get(digest))
         found = self._loaded[digest]
@@ -207,28 +201,28 @@ class Context:
         return self.load(Plan, digest) if digest else None
 
     def source(self) -> str:
-        """The reference's readable source text."""
+        """Returns the reference's source text."""
         return self.workspace.store.get(self.record.source).decode()
 
     def lines(self, digest: Digest | None) -> tuple[str, ...]:
-        """A stored text by lines; none for None."""
+        """Returns the lines of a stored text; () for None."""
         return tuple(self.workspace.store.get(digest).decode().splitlines()) if digest else ()
 
     def save_program(self, files: Files) -> Digest:
         return put_tree(self.workspace.store, files)
 
     def files(self, program: Digest) -> Files:
-        """A program's files: text where they are text, else bytes (constants)."""
+        """Returns a program's files: path → text, or bytes for `.safetensors`."""
         tree = get_tree(self.workspace.store, program)
         return {name: content if name.endswith(".safetensors") else content.decode() for name, content in tree.items()}
 
     def program_folder(self, program: Digest) -> Path:
-        """The program on disk, below the session's folder, written once."""
+        """Returns the program's folder below the session's folder; writes it the first time."""
         folder = self.folder / "programs" / program[:16]
         return folder if folder.is_dir() else materialise(self.workspace.store, program, folder)
 
     def history(self, state: State) -> tuple[Attempt, ...]:
-        """The whole record, oldest first: the walk from the state's head through parents."""
+        """Returns all attempts up to the state's head, oldest first."""
         return lineage(state.get("head"), self.workspace.store.attempts(self.name))
 
 

@@ -1,7 +1,8 @@
-"""When two errors are the same error: a hash of the message without what differs from run to run.
+"""Computes a fingerprint of an error message, equal for messages that differ only from run to run.
 
-Paths, addresses, line numbers, temporary names and figures are removed. It never reads a file and decides nothing: the rule
-that counts equal fingerprints is in `graph/routes.py`.
+Folders, addresses, line numbers and other numbers are removed before hashing.
+
+Where to look next: `graph/routes.py` (counts equal fingerprints), `nodes/attempt_figures.py` (the message).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _PASSES = (
 
 
 def fingerprint(message: str) -> str:
-    """16 hexadecimal digits, equal for messages that differ only in paths, addresses, numbers or white space; "" for ""."""
+    """Returns 16 hexadecimal digits, equal for messages that differ only in folders, numbers or white space; "" for ""."""
     for pattern, replacement in _PASSES:
         message = pattern.sub(replacement, message)
     message = message.strip()

@@ -1,7 +1,10 @@
-"""Verifying a session's best program again, on fresh secret seeds: at the end, and after a move to another device.
+"""Verifies a session's best program again on fresh secret seeds: at the end, and after a move to another device.
 
-A program that does not hold falls back to the one kept before it, down to the reference itself, and says so. It writes no
-attempt: the ledger keeps what was found when each was made.
+If it fails, the program kept before it is verified instead, down to the program without own kernels; each failure is noted. A
+program fails if it does not build, is wrong, has memory errors, its timing is refused, or its speed-up is below SLOWER. The
+ledger is not changed.
+
+Where to look next: `verify/judge/judge.py` (the checks), `nodes/report.py` and `nodes/baseline.py` (call this).
 """
 
 from __future__ import annotations
@@ -16,17 +19,16 @@ if TYPE_CHECKING:
     from stitchcuda.nodes.context import Context
 
 SLOWER = 0.98
-"""A final program may be at most 2 % slower than eager; the clock is not better than that from run to run."""
+"""Least speed-up over eager of a final program: timings differ by up to 2 % from run to run."""
 
 
 def verify_best(state: State, context: Context, *, seeds: int) -> State:
-    """The newest kept program that still holds, as an update of program, best, kept tasks, final evidence and notes.
-
-    The program with nothing stitched is the last resort. Timed against it, or against what a chat model went on from.
-    """
+    """Returns an update of program, best, kept tasks, final evidence and notes for the newest kept program that still holds. If
+    none holds, that is the program without own kernels. Programs are timed against the one that a chat model started from, else
+    against the program without own kernels."""
     first = state["first"]
     kept = [attempt for attempt in context.history(state) if attempt.kept]
-    previous = gone_on_from(kept) or first
+    previous = starting_program(kept) or first
     notes = state.get("notes", ())
     for position in range(len(kept) - 1, -1, -1):
         attempt = kept[position]
@@ -41,8 +43,8 @@ def verify_best(state: State, context: Context, *, seeds: int) -> State:
     return {"program": first, "best": None, "tasks_kept": (), "final": None, "notes": notes}
 
 
-def gone_on_from(kept: Sequence[Attempt]) -> Digest | None:
-    """The built-in engineer's program that a chat model's first kept attempt went on from; None where there is none."""
+def starting_program(kept: Sequence[Attempt]) -> Digest | None:
+    """Returns the built-in engineer's last kept program before the chat model's first kept one; None if there are not both."""
     writers = [attempt.engineer == "builtin" for attempt in kept]
     return kept[writers.index(False) - 1].program if True in writers and False in writers else None
 
@@ -55,16 +57,17 @@ def _gather(context: Context, program: Digest, previous: Digest, seeds: int) -> 
     evidence = Evidence(build=build, check=check, timing=timing)
     if timing and not timing.refused:      # a winner on a GPU
         context.emit("step", text="looking where its time goes, and for memory errors")
-        system, seen = context.tools.profile_system(folder)
+        system, whole = context.tools.profile_system(folder)
         evidence = evidence.model_copy(update={
-            "system": context.keep(system, seen),
-            "kernels": context.keep(*context.tools.profile_kernels(folder, seen)),
+            "system": context.store_profile(system, whole),
+            "kernels": context.store_profile(*context.tools.profile_kernels(folder, whole)),
             "sanitizer": context.tools.sanitize(folder),
         })  # fmt: skip
     return evidence.model_copy(update={"tier": tier_of(evidence)})
 
 
 def _refusal(evidence: Evidence) -> str:
+    """Returns why the program does not hold; "" if it does."""
     if not evidence.check:
         return f"it no longer builds: {evidence.build.log.strip()[:200]}"
     if not evidence.check.ok:

@@ -1,11 +1,15 @@
-"""The tools on this machine, bound to one session's reference: what the tool nodes call.
+"""Runs the tools of this machine (nvcc, judge, profilers) for one session's reference: what the tool nodes call.
 
-The judge starts on first use and lives until `close`; device facts are asked for once. It adds no judgement of its own.
+The judge is started on first use and runs until `close`; device facts are measured once. It only forwards calls, and adds the
+reasons of the session's policy to a final check.
+
+Where to look next: `verify/client.py` (the judge), `tools/build/nvcc.py`, `tools/profile/profiling.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 
 from stitchcuda.state import BuildResult, CheckResult, DeviceFacts, ProfileResult, SanitizerResult, Settings, TimingResult
@@ -26,18 +30,21 @@ class LocalTools:
     """Implements `SessionTools` (`nodes/context.py`) with nvcc, the judge and the profilers of this machine."""
 
     def __init__(self, reference: Path, settings: Settings, *, cache: Path) -> None:
-        self._reference = reference
-        self._settings = settings
-        self._cache = cache
-        self._facts: DeviceFacts | None = None
-        self._judge: Judge | None = None
+        self._reference, self._settings, self._cache = reference, settings, cache
 
     def device(self) -> DeviceFacts:
-        self._facts = self._facts or device_facts(self._settings.target, predict_for=self._settings.predict_for, measure=True)
         return self._facts
 
+    @cached_property
+    def _facts(self) -> DeviceFacts:
+        return device_facts(self._settings.target, predict_for=self._settings.predict_for, measure=True)
+
+    @cached_property
+    def _judge(self) -> Judge:
+        return Judge(self._reference, self._settings, cache=self._cache, arch=self.device().arch)
+
     def study(self) -> ReferenceFacts:
-        return self._the_judge().baseline()
+        return self._judge.baseline()
 
     def build(self, program: Path) -> BuildResult:
         link = self._settings.target == "cuda"
@@ -51,39 +58,34 @@ class LocalTools:
         return build(program, arch=self.device().arch, cache=self._cache, link=False, machine=True)
 
     def check(self, program: Path, seeds: int) -> CheckResult:
-        return self._the_judge().check(program, seeds=seeds)
+        return self._judge.check(program, seeds=seeds)
 
     def check_many(self, programs: Sequence[Path], seeds: int) -> list[CheckResult]:
-        return self._the_judge().check_many(programs, seeds=seeds)
+        return self._judge.check_many(programs, seeds=seeds)
 
     def verify(self, program: Path, seeds: int) -> CheckResult:
-        check = self._the_judge().verify_final(program, seeds=seeds)
+        check = self._judge.verify_final(program, seeds=seeds)
         refused, _ = policy_reasons(program, self._settings.policy, check) if check.ok else ((), "")
         return check.model_copy(update={"ok": check.ok and not refused, "reasons": (*check.reasons, *refused)})
 
     def time(self, program: Path, previous: Path, *, twice: bool = False) -> TimingResult | None:
         if self._settings.target != "cuda":
             return None
-        return self._the_judge().time(program, previous, twice=twice)
+        return self._judge.time(program, previous, twice=twice)
 
     def profile_system(self, program: Path | None) -> tuple[ProfileResult, SystemProfile | None]:
-        return profile_system(program, self._the_judge())
+        return profile_system(program, self._judge)
 
     def profile_kernels(self, program: Path, system: SystemProfile | None) -> tuple[ProfileResult, CountedKernels | None]:
-        return profile_kernels(program, self._the_judge(), system)
+        return profile_kernels(program, self._judge, system)
 
     def sanitize(self, program: Path) -> SanitizerResult:
-        return sanitize(program, self._the_judge())
+        return sanitize(program, self._judge)
 
     def baselines(self) -> BaselineTimes:
         return time_baselines(self._reference, precision=self._settings.precision)
 
     def close(self) -> None:
-        if self._judge is not None:
-            self._judge.close()
-            self._judge = None
-
-    def _the_judge(self) -> Judge:
-        if self._judge is None:
-            self._judge = Judge(self._reference, self._settings, cache=self._cache, arch=self.device().arch)
-        return self._judge
+        judge = self.__dict__.pop("_judge", None)  # absent if it was never started
+        if judge is not None:
+            judge.close()

@@ -1,6 +1,8 @@
-"""The ncu_profile node: hardware counters of the kernels that take the time. Where they cannot be read, the record says why.
+"""The ncu_profile node: reads hardware counters of the kernels that take most time, or records why it cannot.
 
-Where to look next: `nodes/nsys_profile.py` (which kernels those are), `tools/profile/profiling.py`.
+The whole profile is stored in the workspace, a few lines of it in the state.
+
+Where to look next: `nodes/nsys_profile.py` (which kernels those are), `tools/profile/ncu.py` (how they are read).
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ def ncu_profile(state: State, context: Context) -> State:
     if not context.profiles_attempts(state):
         return {"work": work.model_copy(update={"kernels": ProfileResult(tool="ncu", skipped=UNREAD)})}
     system = context.load(SystemProfile, work.system.digest) if work.system and work.system.digest else None
-    result = context.keep(*context.tools.profile_kernels(context.program_folder(work.program), system))
+    result = context.store_profile(*context.tools.profile_kernels(context.program_folder(work.program), system))
     update: State = {"work": work.model_copy(update={"kernels": result})}
     if result.skipped:
         update["notes"] = context.note(state, f"ncu_profile skipped: {result.skipped}")

@@ -1,6 +1,9 @@
-"""How a session ends in which no task was worth doing: what was looked at, why nothing is left, and what would help.
+"""Writes the stop reason of a session in which no task was worth doing: what was looked at, why, and what would help.
 
-Its stop reason is that sentence, which begins with `NOTHING`.
+The sentence begins with NOTHING, by which other code recognises it. A lower precision is suggested only if it lowers the
+floor time of the regions.
+
+Where to look next: `nodes/advance.py` (ends sessions), `sessions/outcome.py` (reads NOTHING).
 """
 
 from __future__ import annotations
@@ -14,13 +17,12 @@ from stitchcuda.nodes.context import Context
 from stitchcuda.state import Baseline, Precision, Region, Settings, State
 
 NOTHING = "nothing to do: "
-_NAMES = 4                                 # of operators in the sentence
-_LEAST: Precision = "bf16"
+_NAMES = 4                                 # the most operators named in the sentence
+_LOWER: Precision = "bf16"
 
 
-def nothing_to_do(state: State, context: Context) -> str:
-    """The sentence. "" where a task was planned in this session, or the reference could not be captured: nobody knows then
-    what there is to do."""
+def explain_nothing_to_do(state: State, context: Context) -> str:
+    """Returns the sentence; "" if a task was planned in this session, or if the reference could not be captured."""
     baseline = state["baseline"]
     assert baseline is not None
     if state.get("attempts", 0) or state.get("tasks_total", 0) or baseline.opaque:
@@ -36,13 +38,13 @@ def nothing_to_do(state: State, context: Context) -> str:
     else:
         why = f"{engineer} planned no task" + (f" ({plan.summary.rstrip('.')})" if plan and plan.summary else "")
         helps, how = "another --model", "or"
-    if _faster(regions, baseline, context.settings):
-        helps += f", {how} --precision {_LEAST} if products may be less exact"
-    return f"{NOTHING}{_looked_at(regions)}; {why}; what would help: {helps}"
+    if _faster_in_bf16(regions, baseline, context.settings):
+        helps += f", {how} --precision {_LOWER} if products may be less exact"
+    return f"{NOTHING}{_count_operators(regions)}; {why}; what would help: {helps}"
 
 
-def _looked_at(regions: Sequence[Region]) -> str:
-    """The operators by name, most frequent first: "3 operators were looked at (2 matmul, softmax)"."""
+def _count_operators(regions: Sequence[Region]) -> str:
+    """Returns the operators by name, most frequent first: "3 operators were looked at (2 matmul, softmax)"."""
     counts: Counter[str] = Counter()
     for region in regions:
         for operator in region.operators:
@@ -54,10 +56,10 @@ def _looked_at(regions: Sequence[Region]) -> str:
     return f"{total} operator{'s were' if total > 1 else ' was'} looked at ({', '.join(names)})"
 
 
-def _faster(regions: Sequence[Region], baseline: Baseline, settings: Settings) -> bool:
-    """Whether the speed of light of these regions rises when less precision is asked for."""
+def _faster_in_bf16(regions: Sequence[Region], baseline: Baseline, settings: Settings) -> bool:
+    """Whether the floor time of these regions falls with a lower precision."""
     now, least = (
         sum(floor.ms for floor in region_floors(regions, baseline.device, precision).values())
-        for precision in (settings.precision, _LEAST)
+        for precision in (settings.precision, _LOWER)
     )
     return least < now

@@ -1,6 +1,8 @@
-"""The nsys_profile node: where the whole program's time goes. What looked, and why nothing better, is in the record.
+"""The nsys_profile node: records where the whole program's time goes, by which profiler, and why not by a better one.
 
-The whole profile goes into the workspace, a few lines of it into the state. Where to look next: `tools/profile/profiling.py`.
+The whole profile is stored in the workspace, a few lines of it in the state.
+
+Where to look next: `tools/profile/nsys.py` (how it is measured), `nodes/ncu_profile.py` (the next node).
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ def nsys_profile(state: State, context: Context) -> State:
         return {}
     if not context.profiles_attempts(state):
         return {"work": work.model_copy(update={"system": ProfileResult(tool="nsys", skipped=UNREAD)})}
-    result = context.keep(*context.tools.profile_system(context.program_folder(work.program)))
+    result = context.store_profile(*context.tools.profile_system(context.program_folder(work.program)))
     update: State = {"work": work.model_copy(update={"system": result})}
     if result.skipped:
         update["notes"] = context.note(state, f"nsys_profile skipped: {result.skipped}")

@@ -1,6 +1,8 @@
-"""Which of a step's candidates the step goes on with: the fastest of those that are correct, else whichever came furthest.
+"""Picks the candidate that a step goes on with: of the correct ones the fastest, else the one that got furthest.
 
-Pure functions of the works; the others stay beside it and end in the ledger as evidence.
+The others are recorded in the ledger beside it. Pure functions.
+
+Where to look next: `nodes/nvcc_build.py` and `nodes/check.py` (call this), `nodes/verifier.py` (records the others).
 """
 
 from __future__ import annotations
@@ -10,8 +12,8 @@ from collections.abc import Sequence
 from stitchcuda.state import Work
 
 
-def gone_on_with(works: Sequence[Work]) -> Work:
-    """The best by what is known so far. Between equals the first: candidates are in order."""
+def pick_candidate(works: Sequence[Work]) -> Work:
+    """Returns the best by what is known so far; of equals the one with the lowest number."""
     return max(works, key=_standing)
 
 
@@ -21,7 +23,7 @@ def _standing(work: Work) -> tuple[int, float, int]:
 
 
 def _progress(work: Work) -> int:
-    """How far it came: 0 not paid for, not usable or nothing new, 1 written, 2 built, 3 correct and, where it can be, timed."""
+    """Returns how far a candidate got: 0 not written, 1 written, 2 built, 3 correct."""
     if not work.program:
         return 0
     if not (work.build and (work.build.ok or work.build.skipped)):

@@ -1,14 +1,15 @@
-"""What the cost model predicts of one call of a session's program, from the program as it is.
+"""Predicts the time of one call of a session's program by the cost model, from the kernels that the program has.
 
-The captured graph is costed twice: as eager torch, and with the kernels that the program has (`compiler/regions/cost.py`). No
-task's own number enters: neither the saving that the built-in engineer planned with nor one that a chat model claims. A task
-counts as far as its kernels are in the program:
+The captured graph is costed twice: as eager torch, and with the program's kernels. The savings that plans predict or claim do
+not enter. A task counts as far as its kernels are in the program:
 
 - A region belongs to the latest kept task that names it; an earlier task keeps the regions that no later one names.
 - A task of the built-in engineer counts while `program.json` lists its region: a chat model may have removed its kernel.
 - CUDA graph replay counts where the last check of the program saw a graph replayed.
 
 torch.compile is not predicted.
+
+Where to look next: `compiler/regions/cost.py` (the cost model), `nodes/report_text.py` and `sessions/outcome.py` (show it).
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ _REGIONS = TypeAdapter(tuple[Region, ...])
 
 
 class Prediction(Record):
-    """One call of a program by the cost model, against the reference in eager mode. The two savings add up to the whole one."""
+    """The predicted time of one call, against the reference in eager mode. The two savings add up to the whole saving."""
 
     against: Literal["eager"] = "eager"
-    device: str                            # by name; its figures are `Baseline.device`'s
+    device: str                            # its name
     eager_ms: float
     program_ms: float
-    host_saving_ms: float                  # fewer launches, or one for all (CUDA graph): the device waits less for the host
-    device_saving_ms: float                # work of the device
+    host_saving_ms: float                  # by fewer launches (or one, of a CUDA graph): less waiting for the host
+    device_saving_ms: float                # by less work on the device
 
     @property
     def speedup(self) -> float:
@@ -51,15 +52,13 @@ class Prediction(Record):
         return f"{times}; {self.host_saving_ms:.2g} ms of the saving is host work, {self.device_saving_ms:.2g} ms device time"
 
     def __str__(self) -> str:
-        """In words that follow "predicted"."""
+        """A text that follows the word "predicted"."""
         return f"{self.speedup:.2f}× over eager on {self.device} ({self.parts}; nothing was timed here)"
 
 
-def prediction(store: Store, state: State, attempts: Sequence[Attempt]) -> Prediction | None:
-    """Of the session's present program. None before the baseline and for a reference that could not be captured.
-
-    Raises Damaged where the store has lost what this is computed from.
-    """
+def predict_program(store: Store, state: State, attempts: Sequence[Attempt]) -> Prediction | None:
+    """Predicts the session's current program; None before the baseline and for a reference that could not be captured. Raises
+    Damaged if the store has lost what this is computed from."""
     baseline, best, tasks = state.get("baseline"), state.get("best"), state.get("tasks_kept", ())
     if baseline is None:
         return None
@@ -69,12 +68,12 @@ def prediction(store: Store, state: State, attempts: Sequence[Attempt]) -> Predi
     return Predictor(store, state, baseline).after(present)
 
 
-def predictions(store: Store, state: State, attempts: Sequence[Attempt]) -> list[Prediction]:
-    """Of the best program after each attempt. Empty where nothing is predicted; raises Damaged as `prediction` does."""
+def predict_history(store: Store, state: State, attempts: Sequence[Attempt]) -> list[Prediction]:
+    """Predicts the best program after each attempt; [] where nothing is predicted. Raises Damaged as `predict_program`."""
     baseline = state.get("baseline")
     predictor = Predictor(store, state, baseline) if baseline else None
     latest = predictor.after(()) if predictor else None
-    made: list[Prediction] = []
+    found: list[Prediction] = []
     kept: list[Attempt] = []
     for attempt in attempts:
         if predictor is None or latest is None:
@@ -82,12 +81,12 @@ def predictions(store: Store, state: State, attempts: Sequence[Attempt]) -> list
         if attempt.kept:
             kept.append(attempt)
             latest = predictor.after(kept) or latest
-        made.append(latest)
-    return made
+        found.append(latest)
+    return found
 
 
 class Predictor:
-    """Predicts programs of one session; what it needs of the store is read on first use."""
+    """Predicts programs of one session. Graph, regions and plans are read from the store on first use."""
 
     def __init__(self, store: Store, state: State, baseline: Baseline) -> None:
         self._store, self._state, self._baseline = store, state, baseline
@@ -96,7 +95,7 @@ class Predictor:
         self._tasks: dict[str, Task] = {}
 
     def after(self, kept: Sequence[Attempt]) -> Prediction | None:
-        """Of the program of the last of these attempts, which were kept one after the other. None for an opaque reference."""
+        """Predicts the program of the last of `kept`, the kept attempts up to it; None for an opaque reference."""
         baseline = self._baseline
         if not baseline.predicted_ms:
             return None
@@ -121,7 +120,7 @@ class Predictor:
         )  # fmt: skip
 
     def _covered(self, kept: Sequence[Attempt]) -> list[list[Region]]:
-        """The regions of each task whose kernels are in the program of the last attempt."""
+        """Returns, for each task, the regions whose kernels are in the program of the last attempt."""
         generated = _generated(self._store, kept[-1].program)
         taken: set[str] = set()
         seen: set[str] = set()
@@ -131,8 +130,8 @@ class Predictor:
             if task is None or task.id in seen:
                 continue
             seen.add(task.id)
-            there = self._regions.keys() if attempt.claimed else generated
-            found.append([self._regions[name] for name in task.regions if name in there and name not in taken])
+            present = self._regions.keys() if attempt.claimed else generated
+            found.append([self._regions[name] for name in task.regions if name in present and name not in taken])
             taken.update(task.regions)
         return [regions for regions in found if regions]
 
@@ -147,7 +146,7 @@ class Predictor:
 
 
 def _generated(store: Store, program: Digest) -> set[str]:
-    """Regions whose generated kernels are in a program, by its program.json; none for a program that has no such file."""
+    """Returns the regions whose generated kernels are in a program, by its program.json; an empty set without that file."""
     digest = json.loads(store.get(program))["files"].get("program.json")
     manifest = read_manifest({"program.json": store.get(digest)}) if digest else {}
     return {region["id"] for region in manifest.get("regions") or ()}

@@ -1,7 +1,8 @@
-"""What a session came to: labelled sentences for every report, and its own report.md. Pure text from records.
+"""Writes a session's results as labelled sentences (for every kind of report) and as `report.md`.
 
-Every figure states its tier; what nothing timed is called a prediction. Who else tells these sentences: `nodes/report_text.py`
-(the command line) and `report/report_facts.py` (the page).
+Every figure states its tier; a time that was not measured is called a prediction. Pure text from records.
+
+Where to look next: `cli/summary.py` (the same sentences on the command line), `report/report_facts.py` (on the page).
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from stitchcuda.counts import counted
-from stitchcuda.nodes.attempt_figures import missing
-from stitchcuda.nodes.final_check import gone_on_from
-from stitchcuda.nodes.prediction import Prediction, prediction
+from stitchcuda.nodes.attempt_figures import list_skipped_tools
+from stitchcuda.nodes.final_check import starting_program
+from stitchcuda.nodes.prediction import Prediction, predict_program
 from stitchcuda.state import Attempt, Baseline, CheckResult, Evidence, Settings, State, Tier, TimingResult, Usage
 from stitchcuda.store import mended
 from stitchcuda.verify.reference import baselines
@@ -21,7 +22,7 @@ from stitchcuda.verify.reference.baselines import BaselineTimes
 if TYPE_CHECKING:
     from stitchcuda.nodes.context import Context
 
-RESTS_ON = {
+RESTS_ON = {                               # tier → what figures of that tier rest on
     "measured": "measured on a GPU, with hardware counters",
     "timed": "timed on a GPU",
     "simulated": "kernels ran on the CPU simulator; every time here is a prediction",
@@ -29,17 +30,18 @@ RESTS_ON = {
 }
 
 
-def summary(state: State, context: Context, history: tuple[Attempt, ...]) -> str:
+def report_markdown(state: State, context: Context, history: tuple[Attempt, ...]) -> str:
+    """Returns the text of `report.md`: facts, attempts, baselines, profiles, notes."""
     baseline, final = state["baseline"], state.get("final")
     assert baseline is not None
     tier, timing = (final.tier, final.timing) if final else (None, None)
-    predicted = prediction(context.workspace.store, state, history)
-    told = facts(state, context.settings, history, tier, timing, predicted)
+    predicted = predict_program(context.workspace.store, state, history)
+    labelled = session_facts(state, context.settings, history, tier, timing, predicted)
     lines = [
         f"# {context.name}",
         "",
         f"- reference: {context.record.reference_name}",
-        *(f"- {label}: {text}" for label, text in told),
+        *(f"- {label}: {text}" for label, text in labelled),
         f"- ended: {state.get('stop_reason')}",
         "",
         *_attempts(context, history),
@@ -64,7 +66,7 @@ def summary(state: State, context: Context, history: tuple[Attempt, ...]) -> str
     return "\n".join(lines)
 
 
-def facts(
+def session_facts(
     state: State,
     settings: Settings,
     history: Sequence[Attempt],
@@ -72,13 +74,13 @@ def facts(
     timing: TimingResult | None,
     predicted: Prediction | None,
 ) -> list[tuple[str, str]]:
-    """What a session came to, or stands at: a label and a text each. `tier`, `timing` and `predicted` are of its program."""
+    """Returns (label, text) pairs on a session's results so far. `tier`, `timing` and `predicted` are of its best program."""
     baseline, final = state.get("baseline"), state.get("final")
     kept, finished = len(state.get("tasks_kept", ())), len(state.get("tasks_done", ()))
     return [
         ("tier", f"{tier}: {RESTS_ON[tier]}" if tier else "none: nothing was kept"),
         *_times(state, history, tier, timing, predicted),
-        *([("rests on", grounds(final, final.check, settings.precision))] if final and final.check else []),
+        *([("rests on", verdict_grounds(final, final.check, settings.precision))] if final and final.check else []),
         ("precision", settings.precision),
         ("policy", settings.policy),
         *([("device", f"{baseline.device.name} ({_ceilings(baseline)} figures)")] if baseline else []),
@@ -89,8 +91,8 @@ def facts(
     ]
 
 
-def grounds(final: Evidence, check: CheckResult, precision: str) -> str:
-    """What the verdict on the final program rests on."""
+def verdict_grounds(final: Evidence, check: CheckResult, precision: str) -> str:
+    """Returns what the verdict on the final program rests on: seeds, worst error, precision, share of own kernels, tier."""
     worst = max(check.outputs, key=lambda output: output.max_error / (output.max_bound or 1.0), default=None)
     error = f", worst error {worst.max_error:.2g} of {worst.max_bound:.2g} allowed" if worst else ""
     return (
@@ -99,15 +101,15 @@ def grounds(final: Evidence, check: CheckResult, precision: str) -> str:
     )
 
 
-def interval(timing: TimingResult | None) -> str:
-    """Of the speed-up; "" where it is not known."""
+def speedup_interval(timing: TimingResult | None) -> str:
+    """Returns the 95 % interval of the speed-up; "" where it is unknown."""
     if timing is None or not timing.ratio_low or not timing.ratio_high:
         return ""
     return f"95 % interval {timing.ratio_low:.2f}× to {timing.ratio_high:.2f}×"
 
 
-def over_start(timing: TimingResult) -> str:
-    """What a chat model gained over the program that it went on from, timed side by side."""
+def gain_over_start(timing: TimingResult) -> str:
+    """Returns what a chat model gained over the built-in engineer's program, timed side by side."""
     gain = timing.previous_ms / timing.program_ms if timing.program_ms else 0.0
     interval = f"95 % interval {timing.saving_low_ms:.4f} to {timing.saving_high_ms:.4f}"
     return (
@@ -116,8 +118,8 @@ def over_start(timing: TimingResult) -> str:
     )
 
 
-def spent(usage: Usage, history: Sequence[Attempt]) -> str:
-    """Calls, tokens and money of chat models, and what each of their accepted tasks has cost."""
+def describe_spending(usage: Usage, history: Sequence[Attempt]) -> str:
+    """Returns calls, tokens and money of chat models, and the cost of each of their accepted tasks."""
     writers = {attempt.engineer for attempt in history if attempt.engineer not in ("", "builtin")}
     accepted = len({attempt.task for attempt in history if attempt.kept and attempt.engineer in writers})
     text = f"{counted(usage.calls, 'call')}, {usage.input_tokens:,} tokens read and {usage.output_tokens:,} written"
@@ -127,12 +129,12 @@ def spent(usage: Usage, history: Sequence[Attempt]) -> str:
     else:
         text += f", ${usage.usd:.2f}"
         each = f"${usage.usd / accepted:.2f}" if accepted else ""
-    told = f"{each} for each of {counted(accepted, 'accepted task')}" if each else "none of their tasks was accepted"
-    return f"{text}: {told}"
+    per_task = f"{each} for each of {counted(accepted, 'accepted task')}" if each else "none of their tasks was accepted"
+    return f"{text}: {per_task}"
 
 
 def _profiles(context: Context, baseline: Baseline, final: Evidence | None, history: tuple[Attempt, ...]) -> list[str]:
-    """Where the time goes before and after, what the counters and compute-sanitizer say, and who did not look and why."""
+    """Returns the section on profiles of reference and program, compute-sanitizer's findings, and what did not run and why."""
     shown = [("reference", baseline.system)]
     lines = []
     if final:
@@ -146,30 +148,31 @@ def _profiles(context: Context, baseline: Baseline, final: Evidence | None, hist
         why = f" (in place of {profile.tool}: {profile.why})" if profile.why else ""
         lines += [f"- {what}, by {profile.source}{why}: {profile.bottleneck}", *(f"  - {line}" for line in profile.lines)]
     if not final:
-        lines += [f"- programs: {entry}" for entry in missing(context.load(Evidence, entry.evidence) for entry in history)]
+        skipped = list_skipped_tools(context.load(Evidence, attempt.evidence) for attempt in history)
+        lines += [f"- programs: {entry}" for entry in skipped]
     found = final.sanitizer if final else None
     if found is not None:
-        told = [
+        findings = [
             *(f"found by {entry}" for entry in (*found.errors, *found.warnings)),
             *(f"note on {entry}" for entry in found.notes),
             *(f"skipped: {entry}" for entry in found.skipped),
         ]  # fmt: skip
         clean = f"- compute-sanitizer ({', '.join(found.tools)}): nothing wrong" if found.clean else "- compute-sanitizer:"
-        lines += [clean, *(f"  - {entry}" for entry in told)]
+        lines += [clean, *(f"  - {entry}" for entry in findings)]
     return ["## Where the time goes", "", *lines, ""] if lines else []
 
 
 def _times(
     state: State, history: Sequence[Attempt], tier: Tier | None, timing: TimingResult | None, predicted: Prediction | None
 ) -> list[tuple[str, str]]:
-    """The time of a call before and after: timed, or by the cost model and called a prediction."""
+    """Returns the facts on a call's time before and after: timed, else a prediction by the cost model."""
     baseline = state.get("baseline")
     if timing and tier in ("measured", "timed"):
         times = f"{timing.reference_ms:.4f} ms → {timing.program_ms:.4f} ms ({tier}, {timing.clock})"
-        gain = ", ".join(filter(None, [f"{timing.speedup:.2f}×", interval(timing)]))
+        gain = ", ".join(filter(None, [f"{timing.speedup:.2f}×", speedup_interval(timing)]))
         shown = [("time of a call", times), ("over eager", gain)]
-        if state.get("final") and gone_on_from([attempt for attempt in history if attempt.kept]):
-            shown.append(("of that", over_start(timing)))
+        if state.get("final") and starting_program([attempt for attempt in history if attempt.kept]):
+            shown.append(("of that", gain_over_start(timing)))
         return shown
     if baseline is None or predicted is None:
         return []
@@ -182,13 +185,12 @@ def _ceilings(baseline: Baseline) -> str:
 
 
 def _work(check: CheckResult) -> str:
-    """What shares are shares of."""
+    """Returns what the shares of kernels are shares of: device time, or bytes on the simulator."""
     return "device time" if check.tier in ("measured", "timed") else "bytes"
 
 
 def _cost(usage: Usage, history: Sequence[Attempt]) -> str:
-    """Calls and money of chat models, and the time on this machine."""
-    money = spent(usage, history) if usage.calls else "no chat model was asked"
+    money = describe_spending(usage, history) if usage.calls else "no chat model was asked"
     gpu = f", {usage.gpu_s:.0f} s on the GPU" if usage.gpu_s else ""
     return f"{money}; {usage.wall_s / 60:.1f} minutes{gpu}"
 

@@ -1,6 +1,8 @@
-"""What the verifier asks of the routing rules, and what it tells them. The rules themselves are `graph/routes.py`.
+"""Defines what the verifier passes to the routing rules, and what they return.
 
-The engineer proposes a route, the rules dispose; they stand a floor above and are handed in when the graph is wired.
+`nodes` may not import `graph`, so the rules are passed in when the graph is wired.
+
+Where to look next: `graph/routes.py` (the rules), `nodes/verifier.py` and `nodes/advance.py` (call them).
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from stitchcuda.state import Attempt, Evidence, Route, Settings, Task, Usage
 
 
 class RouteVerdict(NamedTuple):
-    """Where an attempt leads, why in one sentence, and the predictions missed since the last plan."""
+    """The route after an attempt, why in one sentence, and the number of predictions missed since the last plan."""
 
     route: Route
     reason: str
@@ -29,7 +31,7 @@ class KeepDecision(NamedTuple):
 
 @dataclass(frozen=True)
 class AttemptStanding:
-    """Where the latest attempt of a task stands. Times in milliseconds."""
+    """What the rules need to know about the latest attempt at a task. Times in milliseconds."""
 
     built: bool
     correct: bool
@@ -44,16 +46,16 @@ class AttemptStanding:
 
 
 class Stop(NamedTuple):
-    """Why a session ends. `left_over`: for want of worthwhile tasks in this plan, so another engineer may know more."""
+    """Why a session ends. `left_over`: only because this plan has no more worthwhile tasks, so another engineer may go on."""
 
     reason: str
     left_over: bool = False
 
 
 class Rules(Protocol):
-    """See `graph/routes.py`, which is the one implementation."""
+    """The rules; `graph/routes.py` is the only implementation."""
 
-    UNUSABLE: int                          # steps without a usable reply, after which a task is dropped
+    UNUSABLE: int                          # consecutive steps without a usable reply after which a task is dropped
 
     def keep(self, evidence: Evidence, *, timed_here: bool) -> KeepDecision: ...
 

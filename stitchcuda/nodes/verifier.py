@@ -1,8 +1,11 @@
-"""The verifier node: reads the evidence with the engineer, lets the rules decide, and writes the attempt into the ledger.
+"""The verifier node: has the engineer review the evidence, lets the rules decide the route, and writes the attempt to the
+ledger.
 
-Ledger first, then the checkpoint: a rerun of this node after a crash finds its attempt and takes the recorded verdict. A step's
-other candidates go into the ledger before the one that it goes on with, without a review of their own. The node runs no tool.
-The rules are `graph/routes.py`, handed in when the graph is wired; when a session moves on is in `nodes/advance.py`.
+The ledger is written before the checkpoint, so that this node, when it runs again after a crash, finds its attempt and uses the
+recorded verdict. A step's other candidates are written first, without a review. Without a usable review the tools' error stands
+in for it. No tool runs here.
+
+Where to look next: `graph/routes.py` (the rules), `nodes/advance.py` (takes the route), `nodes/attempt_figures.py` (tier).
 """
 
 from __future__ import annotations
@@ -12,17 +15,17 @@ from dataclasses import replace
 
 from stitchcuda.engineers import Draft
 from stitchcuda.errors import OutOfBudget, Unusable
-from stitchcuda.nodes.advance import moved
+from stitchcuda.nodes.advance import take_route
 from stitchcuda.nodes.attempt_figures import diagnosis_of, evidence_of, first_line
-from stitchcuda.nodes.brief import assignment_of, at_task
+from stitchcuda.nodes.brief import assignment_of, attempts_at
 from stitchcuda.nodes.context import Context
-from stitchcuda.nodes.documentation import cited, for_review
+from stitchcuda.nodes.documentation import complete_citations, search_for_review
 from stitchcuda.nodes.error_fingerprint import fingerprint
 from stitchcuda.nodes.route_request import AttemptStanding, RouteVerdict, Rules
 from stitchcuda.state import Attempt, Evidence, Review, State, Work
 
-RECENT = 4
-NOTE = 300  # characters of a coder's own words
+RECENT = 4  # attempts that the state holds as `recent`
+NOTE = 300  # the most characters of a coder's note in the ledger
 NO_PRICE = (
     "the model's price is not known: --budget-usd cannot end this session; --max-attempts, --max-tokens and --max-minutes can, "
     "or name its price in a file (STITCHCUDA_PRICES, docs/models.md)"
@@ -30,42 +33,42 @@ NO_PRICE = (
 
 
 def verifier_by(rules: Rules) -> Callable[[State, Context], State]:
-    """The verifier that decides by `rules`."""
+    """Returns the verifier node that decides by `rules`."""
 
     def verifier(state: State, context: Context) -> State:
         work = state.get("work")
         if work is None:
-            return moved(rules, state, context, "next_task", {})
+            return take_route(rules, state, context, "next_task", {})
         if work.program is None:
             return _nothing_written(rules, state, context, work)
-        return _judged(rules, state, context, work)
+        return _record_attempts(rules, state, context, work)
 
     return verifier
 
 
 def _nothing_written(rules: Rules, state: State, context: Context, work: Work) -> State:
-    """No candidate of the step has a program: the session goes on with the next task, asks anew, or ends."""
+    """Handles a step without any draft: the session ends (budget), tries the task again, or goes on with the next one."""
     who = work.engineer or context.engineer(state).name
     what = f"{work.task.id} ({work.task.title})"
     if work.unpaid:
-        return moved(rules, state, context, "next_task", {"halt": f"budget: {work.unpaid}"})
+        return take_route(rules, state, context, "next_task", {"halt": f"budget: {work.unpaid}"})
     if work.unusable:
         count = state.get("unusable", 0) + 1
         again = count < rules.UNUSABLE
         text = f"{what}: {work.unusable}" + ("" if again else f"; the task is dropped after {count} such steps")
         update: State = {"unusable": count if again else 0, "notes": context.note(state, text)}
-        return moved(rules, state, context, "code" if again else "next_task", update)
+        return take_route(rules, state, context, "code" if again else "next_task", update)
     text = f"{what}: {who} has nothing new to offer: {work.exhausted}"
-    return moved(rules, state, context, "next_task", {"notes": context.note(state, text)})
+    return take_route(rules, state, context, "next_task", {"notes": context.note(state, text)})
 
 
-def _judged(rules: Rules, state: State, context: Context, work: Work) -> State:
+def _record_attempts(rules: Rules, state: State, context: Context, work: Work) -> State:
     for other in sorted(state.get("beside", ()), key=lambda draft: draft.candidate):
-        beside = context.workspace.store.append(context.name, _beside(state, context, other))
+        beside = context.workspace.store.append(context.name, _record_beside(state, context, other))
         state = state | {"head": beside.id, "attempts": state.get("attempts", 0) + 1}
         context.emit("attempt", attempt=beside, title=other.task.title)
     known = context.workspace.store.attempts(context.name).get(work.id)
-    attempt, missed, halt, notes = _verdict(rules, state, context, work, known)
+    attempt, missed, halt, notes = _make_attempt(rules, state, context, work, known)
     attempt = context.workspace.store.append(context.name, attempt)
     context.emit("attempt", attempt=attempt, title=work.task.title)
     update: State = {
@@ -89,20 +92,19 @@ def _judged(rules: Rules, state: State, context: Context, work: Work) -> State:
             "counters": work.kernels if read else None,
         }  # fmt: skip
         context.emit("best", attempt=attempt, title=work.task.title)
-    return moved(rules, state, context, attempt.route, update)
+    return take_route(rules, state, context, attempt.route, update)
 
 
-def _verdict(
+def _make_attempt(
     rules: Rules, state: State, context: Context, work: Work, known: Attempt | None
 ) -> tuple[Attempt, int, str | None, tuple[str, ...]]:
-    """The attempt's record, the predictions missed so far, why the session must end, and the notes. A record that the ledger
-    holds already is used as it is."""
+    """Returns the attempt's record (the ledger's if it is there), missed predictions, why the session must end, and notes."""
     evidence = evidence_of(work)
     error = _error(evidence, work, context)
     history = context.history(state)
     version = state["plan_version"]
     timing = evidence.timing
-    earlier = tuple(attempt for attempt in at_task(history, work.task) if not attempt.beside)
+    earlier = tuple(attempt for attempt in attempts_at(history, work.task) if not attempt.beside)
     standing = AttemptStanding(
         built=evidence.build.ok or bool(evidence.build.skipped),
         correct=bool(evidence.check and evidence.check.ok),
@@ -120,9 +122,9 @@ def _verdict(
     if known:
         return known, verdict.missed, state.get("halt"), notes
     keep = rules.keep(evidence, timed_here=context.settings.target == "cuda")
-    review, halt, said = _review(state, context, work, evidence, first_line(error))
-    if said:
-        notes = context.note({"notes": notes}, said)
+    review, halt, note = _review(state, context, work, evidence, first_line(error))
+    if note:
+        notes = context.note({"notes": notes}, note)
     disposed = _with_reason(review.model_copy(update={"route": verdict.route}), review, verdict)
     reason = verdict.reason if keep.kept or not standing.correct else f"{verdict.reason}; not kept: {keep.reason}"
     attempt = _attempt(state, context, work, evidence).model_copy(
@@ -134,29 +136,28 @@ def _verdict(
 def _review(
     state: State, context: Context, work: Work, evidence: Evidence, error: str
 ) -> tuple[Review, str | None, str]:
-    """The engineer's review; where it cannot be had the tools' own words, why the session must end, and what to note."""
+    """Returns the engineer's review (without one, the tools' error), why the session must end, and a note."""
     assert work.program is not None
     if spent := context.out_of_attempts(state):
-        return _by_the_tools(error), f"budget: {spent}", ""
+        return _review_without_engineer(error), f"budget: {spent}", ""
     engineer = context.engineer(state)
     draft = Draft(files=context.files(work.program), note=work.note, engineer=work.engineer)
     bound = next((found.bottleneck for found in (work.kernels, work.system) if found and found.bottleneck), "")
-    docs = for_review(state, context, work.id, _error(evidence, work, context), bound)
+    docs = search_for_review(state, context, work.id, _error(evidence, work, context), bound)
     assignment = replace(assignment_of(state, context, work), docs=docs.text)
     try:
-        return cited(engineer.review(assignment, draft, evidence), docs), state.get("halt"), ""
+        return complete_citations(engineer.review(assignment, draft, evidence), docs), state.get("halt"), ""
     except OutOfBudget as unpaid:
-        return _by_the_tools(error), f"budget: {unpaid}", ""
+        return _review_without_engineer(error), f"budget: {unpaid}", ""
     except Unusable as unread:
-        return _by_the_tools(error), state.get("halt"), f"{unread}; the tools' word stands alone"
+        return _review_without_engineer(error), state.get("halt"), f"{unread}; the tools' word stands alone"
 
 
-def _by_the_tools(error: str) -> Review:
+def _review_without_engineer(error: str) -> Review:
     return Review(bottleneck=error or "nobody has read the evidence", suggestion="none", route="next_task")
 
 
-def _beside(state: State, context: Context, work: Work) -> Attempt:
-    """The record of a candidate that the step did not go on with."""
+def _record_beside(state: State, context: Context, work: Work) -> Attempt:
     evidence = evidence_of(work)
     error = first_line(_error(evidence, work, context))
     review = Review(bottleneck=error, suggestion="", route="code")
@@ -167,7 +168,7 @@ def _beside(state: State, context: Context, work: Work) -> Attempt:
 
 
 def _attempt(state: State, context: Context, work: Work, evidence: Evidence) -> Attempt:
-    """What is known of an attempt before anybody has decided anything."""
+    """Returns the attempt's record before review and route are decided."""
     assert work.program is not None
     error = _error(evidence, work, context)
     timing, check = evidence.timing, evidence.check
@@ -207,8 +208,8 @@ def _error(evidence: Evidence, work: Work, context: Context) -> str:
 
 
 def _with_reason(disposed: Review, proposed: Review, verdict: RouteVerdict) -> Review:
-    """The engineer's review with the route that was taken, and a word where that is not the one it proposed."""
+    """Returns the review with the decided route; if the engineer proposed another one, a citation says why it was not taken."""
     if proposed.route == verdict.route:
         return disposed
-    heard = f"proposed {proposed.route}, but: {verdict.reason}"
-    return disposed.model_copy(update={"citations": (*disposed.citations, heard)})
+    overruled = f"proposed {proposed.route}, but: {verdict.reason}"
+    return disposed.model_copy(update={"citations": (*disposed.citations, overruled)})

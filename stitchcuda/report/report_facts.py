@@ -12,9 +12,9 @@ from typing import TypeVar
 
 from stitchcuda.counts import counted
 from stitchcuda.errors import StitchError
-from stitchcuda.nodes.prediction import Prediction, predictions
-from stitchcuda.nodes.report_text import facts as summed_up
-from stitchcuda.nodes.report_text import interval
+from stitchcuda.nodes.prediction import Prediction, predict_history
+from stitchcuda.nodes.report_text import session_facts as summed_up
+from stitchcuda.nodes.report_text import speedup_interval
 from stitchcuda.report.findings import Card, Findings
 from stitchcuda.report.gathering import gather, sentence
 from stitchcuda.sessions.outcome import Outcome
@@ -40,7 +40,7 @@ def _findings(session: Session) -> Findings:
     outcome = _read(session.outcome, None, "what the session came to", []) if not lost else None
     card = _card(session, state, attempts, outcome, lost)
     nothing: list[Prediction] = []
-    predicted = _read(lambda: predictions(session.home.store, state, attempts), nothing, "what predictions rest on", lost)
+    predicted = _read(lambda: predict_history(session.home.store, state, attempts), nothing, "what predictions rest on", lost)
     place = str(session.home.root)
     lost = [text.replace(f"{place}/", "") for text in lost]
     after = [found.program_ms for found in predicted]
@@ -94,7 +94,7 @@ def _card(
         headline=headline(outcome) if outcome else f"{status}; not all of the session can be read",
         ratio=ratio,
         speedup=outcome.speedup if outcome and ratio else None,
-        interval=interval(timing) if ratio else "",
+        interval=speedup_interval(timing) if ratio else "",
         predicted_ms=predicted.program_ms if predicted else None,
         terms=f"precision {settings.precision}, policy {settings.policy}",
         gain=gain,

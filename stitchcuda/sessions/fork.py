@@ -13,7 +13,7 @@ from typing import Any, cast
 from stitchcuda.engineers.selection import check_models
 from stitchcuda.errors import BadInput
 from stitchcuda.graph.graph import build_graph, thread
-from stitchcuda.graph.opening import checked_settings, with_mailboxes
+from stitchcuda.graph.opening import check_settings, relative_mailboxes
 from stitchcuda.sessions.session import Place, Session
 from stitchcuda.state import Attempt, Call, State
 from stitchcuda.store import Workspace
@@ -40,9 +40,9 @@ def fork(
         source = Session(home, home.record(name))
         walk = source.attempts()
         number = _number(name, walk, at)
-        asked = checked_settings(source.record.settings.model_dump() | (settings or {}))
+        asked = check_settings(source.record.settings.model_dump() | (settings or {}))
         check_models(asked)
-        asked = with_mailboxes(asked, home.root) if settings and "model" in settings else asked
+        asked = relative_mailboxes(asked, home.root) if settings and "model" in settings else asked
         record = source.record.anew(to or f"{name}-fork-", asked)
         place, values = _state_at(source, walk[number - 1]) if number else ("", None)
         calls = until(tuple(home.store.calls(name).values()), walk[:number])

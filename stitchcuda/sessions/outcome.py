@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Protocol
 
 from stitchcuda.errors import StitchError
-from stitchcuda.nodes.attempt_figures import missing
+from stitchcuda.nodes.attempt_figures import list_skipped_tools
 from stitchcuda.nodes.nothing import NOTHING
-from stitchcuda.nodes.prediction import Prediction, prediction
+from stitchcuda.nodes.prediction import Prediction, predict_program
 from stitchcuda.state import Attempt, Evidence, Record, State, Status, Tier, Usage
 from stitchcuda.store import Workspace
 
@@ -97,7 +97,7 @@ def outcome_of(session: Readable, status: Status, why: str | None) -> Outcome:
         usage=state.get("usage", Usage()),
         stop_reason=why or state.get("stop_reason"),
         prediction=predicted,
-        missing=(*missing([final] if final else evidence), *unpredicted),
+        missing=(*list_skipped_tools([final] if final else evidence), *unpredicted),
     )
 
 
@@ -105,6 +105,6 @@ def _predicted(session: Readable) -> tuple[Prediction | None, tuple[str, ...]]:
     """The prediction, and why there is none where what it rests on is lost: that is no reason to lose the rest."""
     attempts = session.attempts()
     try:
-        return prediction(session.home.store, session.state(), attempts), ()
+        return predict_program(session.home.store, session.state(), attempts), ()
     except StitchError as error:
         return None, (f"prediction: {error}",)

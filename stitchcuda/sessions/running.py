@@ -18,7 +18,7 @@ from langgraph.types import Command
 from stitchcuda.engineers import Engineer
 from stitchcuda.engineers.selection import Engineers
 from stitchcuda.errors import BadInput, SessionBusy, StitchError
-from stitchcuda.graph.approval import Question, commanded, lay_out, questions
+from stitchcuda.graph.approval import Question, lay_out, questions, resume_command
 from stitchcuda.graph.graph import Graph, build_graph, recursion_limit, thread
 from stitchcuda.graph.opening import open_context, open_tools
 from stitchcuda.graph.request import Request
@@ -46,7 +46,7 @@ def run(
     answer: Any,
 ) -> None:
     """See `Session.run`. `waiting` is what `answer` may be to."""
-    command = commanded(waiting, answer) if answer is not None else None
+    command = resume_command(waiting, answer) if answer is not None else None
     name = record.name
     with ExitStack() as stack:
         try:

@@ -134,7 +134,7 @@ def resume(
     is unknown or its reference has changed since, for an answer where nothing waits for one, and for budgets of one that is
     done.
     """
-    from stitchcuda.graph.opening import check_unchanged, checked_settings
+    from stitchcuda.graph.opening import check_settings, check_unchanged
     from stitchcuda.sessions.progress import shown
 
     home = Workspace.at(workspace, create=False)
@@ -150,7 +150,7 @@ def resume(
         if budgets := {budget: value for budget, value in asked.items() if value is not None}:
             if Session(home, record).status in ("done", "nothing_to_do"):
                 raise BadInput(f"session {name!r} is done, and its budgets with it: fork it with other ones (stitchcuda fork)")
-            record = home.with_settings(record, checked_settings(record.settings.model_dump() | budgets))
+            record = home.with_settings(record, check_settings(record.settings.model_dump() | budgets))
         while True:
             try:
                 return Session(home, record).run(device=device, engineer=engineer, on_event=told, answer=answer)

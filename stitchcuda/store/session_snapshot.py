@@ -15,7 +15,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from pydantic import TypeAdapter
 
 from stitchcuda.errors import ReplyPending
-from stitchcuda.state import State, gathered
+from stitchcuda.state import State, merge_drafts
 
 _ERROR, _INTERRUPT = "__error__", "__interrupt__"
 
@@ -58,7 +58,7 @@ def standing(saver: BaseCheckpointSaver[Any], session: str, checkpoint: str = ""
         if handed:
             if "drafts" in handed:
                 drafts = handed["drafts"]
-                handed["drafts"] = gathered(tuple(values.get("drafts") or ()), None if drafts is None else tuple(drafts))
+                handed["drafts"] = merge_drafts(tuple(values.get("drafts") or ()), None if drafts is None else tuple(drafts))
             values |= handed
             continue
         error = error or str(writes.get(_ERROR, ""))  # of this run or an earlier one: see `Session.status`

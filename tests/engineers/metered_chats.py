@@ -39,7 +39,7 @@ def hired(
 ) -> Engineers:
     """Engineers that ask the server; another pair over the same folder goes on with the same session."""
     asked = Settings(model=model, **({"base_url": server.url} if server else {}) | settings)
-    return engineers_for(asked, store=FolderStore(folder), session="s", root=folder, progress=progress, heard=heard)
+    return engineers_for(asked, store=FolderStore(folder), session="s", root=folder, progress=progress, on_call=heard)
 
 
 def by_role(request: Request) -> str:

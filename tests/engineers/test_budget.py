@@ -190,10 +190,10 @@ def test_seconds_and_minutes(settings: dict[str, float], usage: Usage, expected:
     budget.note(usage)
     assert budget.exhausted() == expected
     if expected is None:
-        with budget.admitted(None, 10, "planner") as limit:
+        with budget.admit(None, 10, "planner") as limit:
             assert limit is None, "no limit but the model's own"
     else:
-        with pytest.raises(OutOfBudget, match=expected), budget.admitted(None, 10, "planner"):
+        with pytest.raises(OutOfBudget, match=expected), budget.admit(None, 10, "planner"):
             pass
 
 

@@ -109,7 +109,8 @@ def test_what_was_found_for_a_step_is_kept_with_the_session(tmp_path: Path, aske
     kept = [name for name in session.home.store.calls(session.name) if name.startswith("docs-")]
     assert {name.split("-")[1] for name in kept} == {"plan", "draft", "review"}
     (draft,) = [name for name in kept if name.startswith("docs-draft-")]
-    again = json.loads(Transcript(session.home.store, session.name).once(draft, lambda: pytest.fail("it was looked for again")))
+    transcript = Transcript(session.home.store, session.name)
+    again = json.loads(transcript.record_once(draft, lambda: pytest.fail("it was looked for again")))
     coder = next(request.prompt for request in server.requests if request.role == "coder")
     assert again["text"].splitlines()[0] in coder
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from stitchcuda.engineers import Files
-from stitchcuda.engineers.chat_engineer import SENTENCE, STRATEGY, _read
+from stitchcuda.engineers.chat_engineer import SENTENCE, STRATEGY, _read_file
 from stitchcuda.errors import Unusable
 from stitchcuda.state import Role
 from tests.engineers.briefs import NOT_BUILT, PROGRAM, RIGHT, WRONG, assignment, brief
@@ -122,14 +122,14 @@ def test_a_coder_may_look_first(tmp_path: Path) -> None:
 def test_a_file_is_read_however_it_is_named() -> None:
     files: dict[str, str | bytes] = {"kernels/a.cu": "1\n2\n3\n", "kernels/my k.cu": "x\n", "empty.cu": ""}
     ways = ("kernels/a.cu", "`kernels/a.cu`", "./kernels/a.cu", "'kernels/a.cu'", '"kernels/a.cu"')
-    assert {_read(way, files) for way in ways} == {("read kernels/a.cu", "```\n1\n2\n3\n```")}
+    assert {_read_file(way, files) for way in ways} == {("read kernels/a.cu", "```\n1\n2\n3\n```")}
     ways = ("kernels/a.cu 2-3", "`kernels/a.cu` 2-3", "kernels/a.cu:2-3", "kernels/a.cu\t2 - 3", "`kernels/a.cu 2-`")
-    assert {_read(way, files)[1] for way in ways} == {"```\n2\n3\n```"}
-    assert _read("kernels/my k.cu", files)[1] == "```\nx\n```"
+    assert {_read_file(way, files)[1] for way in ways} == {"```\n2\n3\n```"}
+    assert _read_file("kernels/my k.cu", files)[1] == "```\nx\n```"
     for way in ("kernels/a.cu 3-2", "kernels/a.cu 9-", "empty.cu 1-"):
-        assert " lines: `read " in _read(way, files)[1]
+        assert " lines: `read " in _read_file(way, files)[1]
     for way in ("", "`", "nowhere.cu", "kernels/a.cu from 2 to 3", "x" * 10_000, "### look: read kernels/a.cu"):
-        head, text = _read(way, files)
+        head, text = _read_file(way, files)
         assert (head, text.startswith("There is no text file")) == ("read", True)
         assert len(text) <= SENTENCE
 

@@ -14,15 +14,15 @@ from jinja2 import UndefinedError
 
 from stitchcuda.engineers import Assignment, Draft
 from stitchcuda.engineers.chat_engineer import PARAGRAPH, SENTENCE
-from stitchcuda.engineers.diagnosis import diagnosis
+from stitchcuda.engineers.diagnosis import describe_evidence
 from stitchcuda.engineers.prompt import (
-    AGAIN,
+    AGAIN_MOST,
+    FIRST_MOST,
     LOOKED,
-    ROOMY,
     PromptBudget,
     _environment,
     coder_prompt,
-    looked,
+    look_results,
     planner_prompt,
     verifier_prompt,
 )
@@ -154,7 +154,7 @@ def test_verifier_sees_evidence_by_tier() -> None:
 
 def test_diagnosis_tells_resources_and_profiles() -> None:
     usage = KernelUsage(name="k", registers=255, shared_bytes=1024, spill_bytes=64)
-    text = diagnosis(
+    text = describe_evidence(
         Evidence(
             build=BuildResult(ok=True, kernels=(usage,)),
             system=ProfileResult(tool="nsys", skipped="no GPU"),
@@ -217,7 +217,7 @@ def test_no_session_is_too_long_for_a_prompt(lines: int, line: str) -> None:
         "coder": coder_prompt(one, ROOM),
         "coder at first": coder_prompt(dataclasses.replace(one, last=None, evidence=None, review=None, earlier=()), ROOM),
         "verifier": verifier_prompt(one, one.last, one.evidence, ROOM),
-        "looked": looked(f"{LOOKED}read a.cu\n{body}\n\n{LOOKED}compile\n{body}", 2, ROOM),
+        "looked": look_results(f"{LOOKED}read a.cu\n{body}\n\n{LOOKED}compile\n{body}", 2, ROOM),
     }
     for role, text in texts.items():
         assert COUNTER.count(text) < MOST, role
@@ -233,7 +233,7 @@ def test_files_are_read_whole_and_in_turn() -> None:
 
     compiled = f"{LOOKED}compile\nmodel_new.py: error"
     seen = [read("a.cu", 300), read("b.cu", 900), compiled, read("c.cu", 10), f"{LOOKED}read d.cu\nnone"]
-    text = looked("\n\n".join(seen), 2, ROOM)
+    text = look_results("\n\n".join(seen), 2, ROOM)
     assert all(f"a.cu line {at} of" in text for at in range(1, 301))
     begun = [at for at in range(1, 901) if f"b.cu line {at} of" in text]
     assert begun == list(range(1, len(begun) + 1))
@@ -242,7 +242,7 @@ def test_files_are_read_whole_and_in_turn() -> None:
     assert "### read c.cu\n(Not shown" in text
     assert "model_new.py: error" in text
     assert "### read d.cu\nnone" in text
-    rest = looked(read(f"b.cu {len(begun) + 1}-", 900), 1, ROOM)
+    rest = look_results(read(f"b.cu {len(begun) + 1}-", 900), 1, ROOM)
     assert f"(Lines {len(begun) + 1} to " in rest
     assert f" of {len(begun) + 900}: " in rest
 
@@ -255,15 +255,15 @@ def test_a_short_program_is_shown_whole() -> None:
     assert model.rstrip() in shown
     assert kernel.rstrip() in shown
     assert kernel not in planner_prompt(brief(program=PROGRAM | {"kernels/host.cu": kernel}), ROOM)
-    assert COUNTER.count(shown) <= ROOMY
+    assert COUNTER.count(shown) <= FIRST_MOST
     assert "not shown" in coder_prompt(assignment(program=PROGRAM | {"model_new.py": model * 5}), ROOM)
 
 
 def test_one_look_has_a_bound_whatever_it_asks_for() -> None:
     many = "\n".join(f"{LOOKED}docs word {at}\n" + "a line of documentation\n" * 400 for at in range(40))
-    assert COUNTER.count(looked(many, 2, ROOM)) < 9000
-    assert "### read\nThere is" in looked(f"{LOOKED}read\nThere is no text file.", 2, ROOM)
-    assert "### compile" in looked(f"{LOOKED}compile\n", 2, ROOM)
+    assert COUNTER.count(look_results(many, 2, ROOM)) < 9000
+    assert "### read\nThere is" in look_results(f"{LOOKED}read\nThere is no text file.", 2, ROOM)
+    assert "### compile" in look_results(f"{LOOKED}compile\n", 2, ROOM)
 
 
 def test_words_of_another_alphabet_take_no_more_room() -> None:
@@ -278,7 +278,7 @@ def test_the_last_draft_is_shown_whole_where_there_is_room() -> None:
     endless = dataclasses.replace(one, last=Draft(files=PROGRAM | {"kernels/long.cu": kernel * 9}, note="a try"))
     text = coder_prompt(endless, ROOM)
     assert "lines left out)" in text
-    assert COUNTER.count(text) <= AGAIN
+    assert COUNTER.count(text) <= AGAIN_MOST
 
 
 def test_a_talkative_model_does_not_crowd_out_the_program() -> None:

@@ -16,7 +16,7 @@ BASE: dict[str, str | bytes] = {"model_new.py": MODEL, "kernels/a.cu": "// a\n",
 
 
 def applied(text: str) -> dict[str, str | bytes]:
-    return DraftReply.from_text(text).applied(BASE)
+    return DraftReply.from_text(text).apply_to(BASE)
 
 
 def edit(old: str, new: str) -> str:
@@ -47,7 +47,7 @@ def test_two_files_and_the_note_around_them() -> None:
     model = "**model_new.py**\n```python\nx = 1\n```\nIt pays."
     reply = DraftReply.from_text(f"{block('// b', 'kernels/b.cu', note='I fused both.')}{model}")
     assert reply.note == "I fused both. It pays."
-    assert reply.applied(BASE) == BASE | {"kernels/b.cu": "// b\n", "model_new.py": "x = 1\n"}
+    assert reply.apply_to(BASE) == BASE | {"kernels/b.cu": "// b\n", "model_new.py": "x = 1\n"}
 
 
 def test_edits_that_fit_once() -> None:

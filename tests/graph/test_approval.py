@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from stitchcuda.errors import BadInput
-from stitchcuda.graph.approval import Question, typed
-from stitchcuda.nodes.approval import AnswerRefused, code_answer, code_question, plan_answer, plan_question
+from stitchcuda.graph.approval import Question, answers_from_options
+from stitchcuda.nodes.approval import AnswerRefused, code_question, plan_question, read_code_answer, read_plan_answer
 from stitchcuda.sessions.session import Session, resume
 from stitchcuda.state import Plan, Task, Work
 from stitchcuda.store import SessionRecord
@@ -34,15 +34,15 @@ def ids(plan: Plan | str) -> list[str]:
 
 
 def test_a_plan_may_be_cut_reordered_and_reworded() -> None:
-    assert plan_answer("accept", PLAN, listens=False) is PLAN
-    assert plan_answer({"accept": True}, PLAN, listens=False) is PLAN
-    assert ids(plan_answer({"tasks": ["c", "a"]}, PLAN, listens=False)) == ["c", "a"]
-    reworded = plan_answer({"tasks": [{"id": "b", "strategy": "größer"}]}, PLAN, listens=True)
+    assert read_plan_answer("accept", PLAN, listens=False) is PLAN
+    assert read_plan_answer({"accept": True}, PLAN, listens=False) is PLAN
+    assert ids(read_plan_answer({"tasks": ["c", "a"]}, PLAN, listens=False)) == ["c", "a"]
+    reworded = read_plan_answer({"tasks": [{"id": "b", "strategy": "größer"}]}, PLAN, listens=True)
     assert isinstance(reworded, Plan)
     assert reworded.tasks == (TASKS[1].model_copy(update={"strategy": "größer"}),)
     shown = plan_question(PLAN, "0" * 64, engineer="script", listens=True)
-    assert plan_answer({"tasks": json.loads(json.dumps(shown["tasks"]))}, PLAN, listens=False) == PLAN
-    assert plan_answer({"comment": " look at\nthe softmax "}, PLAN, listens=True) == "look at the softmax"
+    assert read_plan_answer({"tasks": json.loads(json.dumps(shown["tasks"]))}, PLAN, listens=False) == PLAN
+    assert read_plan_answer({"comment": " look at\nthe softmax "}, PLAN, listens=True) == "look at the softmax"
 
 
 @pytest.mark.parametrize(
@@ -68,15 +68,15 @@ def test_a_plan_may_be_cut_reordered_and_reworded() -> None:
 )
 def test_what_is_no_answer_to_a_plan(answer: Any, why: str) -> None:
     with pytest.raises(AnswerRefused) as said:
-        plan_answer(answer, PLAN, listens=False)
+        read_plan_answer(answer, PLAN, listens=False)
     assert why in str(said.value)
     assert "\n" not in str(said.value)
 
 
 def test_a_drafts_files_may_be_changed_added_and_removed() -> None:
-    assert code_answer("accept", FILES) is None
-    assert code_answer({"files": {"kernels/a.cu": "// a\n"}}, FILES) is None, "the same is accepted"
-    changed = code_answer({"files": {"kernels/a.cu": None, "./kernels/b.cu": "// b\n"}}, FILES)
+    assert read_code_answer("accept", FILES) is None
+    assert read_code_answer({"files": {"kernels/a.cu": "// a\n"}}, FILES) is None, "the same is accepted"
+    changed = read_code_answer({"files": {"kernels/a.cu": None, "./kernels/b.cu": "// b\n"}}, FILES)
     assert changed == {name: text for name, text in FILES.items() if name != "kernels/a.cu"} | {"kernels/b.cu": "// b\n"}
 
 
@@ -101,7 +101,7 @@ def test_a_drafts_files_may_be_changed_added_and_removed() -> None:
 )
 def test_what_is_no_answer_to_a_draft(answer: Any, why: str) -> None:
     with pytest.raises(AnswerRefused) as said:
-        code_answer(answer, FILES)
+        read_code_answer(answer, FILES)
     assert why in str(said.value)
     assert "\n" not in str(said.value)
 
@@ -243,7 +243,7 @@ def test_what_waits_lies_ready_to_be_edited(tmp_path: Path) -> None:
     path.write_text(json.dumps({"tasks": plan["tasks"][1:]}))
     again(session, engineer)
     assert len(json.loads(path.read_text())["tasks"]) == 1, "an edit that was not handed in yet is left alone"
-    again(session, engineer, typed(session.waiting, accept=False, edited=[path], comment=None))
+    again(session, engineer, answers_from_options(session.waiting, accept=False, edited=[path], comment=None))
     assert not path.exists()
     (question,) = session.waiting
     assert (question.kind, question.about["task"]["id"]) == ("code", "b")
@@ -288,16 +288,16 @@ def test_what_cannot_be_read_as_an_answer(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="is no folder"):
         drafts[0].answer(broken)
     with pytest.raises(BadInput, match="several things wait"):
-        typed(drafts, accept=False, edited=[tmp_path], comment=None)
+        answers_from_options(drafts, accept=False, edited=[tmp_path], comment=None)
     with pytest.raises(BadInput, match="--comment goes to a plan"):
-        typed(drafts, accept=True, edited=[], comment="no")
+        answers_from_options(drafts, accept=True, edited=[], comment="no")
     written = tmp_path / "written.json"
     written.write_text('{"tasks": ["a"]}')
     with pytest.raises(BadInput, match="--comment asks for another plan, and --edit is one"):
-        typed([plan], accept=True, edited=[written], comment="no")
+        answers_from_options([plan], accept=True, edited=[written], comment="no")
     with pytest.raises(BadInput, match="nothing waits for a word of yours"):
-        typed([], accept=True, edited=[], comment=None)
-    assert typed(drafts, accept=True, edited=[], comment=None) == {"1" * 32: "accept", "2" * 32: "accept"}
+        answers_from_options([], accept=True, edited=[], comment=None)
+    assert answers_from_options(drafts, accept=True, edited=[], comment=None) == {"1" * 32: "accept", "2" * 32: "accept"}
 
 
 def test_records_of_sessions_from_before_still_load(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from stitchcuda.report.report_facts import findings_of
 from stitchcuda.sessions.fork import fork
 from stitchcuda.sessions.remove import sweep
 from stitchcuda.sessions.session import Session, sessions
-from stitchcuda.state import Task, Work, gathered
+from stitchcuda.state import Task, Work, merge_drafts
 from stitchcuda.store import Workspace
 from stitchcuda.store.serializer import serializer
 from stitchcuda.store.session_snapshot import with_tuples
@@ -304,7 +304,7 @@ def test_state_that_comes_as_objects_is_read_as_records() -> None:
     plain = {"work": work.model_dump(), "drafts": [work.model_dump()], "notes": ["one"], "head": None, "reference": "model.py"}
     read = with_tuples(plain)
     assert read == {"work": work, "drafts": (work,), "notes": ("one",), "head": None, "reference": "model.py"}
-    assert gathered((work.model_dump(),), (work,)) == (work,)  # type: ignore[arg-type]
+    assert merge_drafts((work.model_dump(),), (work,)) == (work,)  # type: ignore[arg-type]
 
 
 def test_a_name_is_free_again_after_a_start_that_came_to_nothing(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:

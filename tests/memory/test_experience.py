@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from stitchcuda.memory.experience import Experience, SimilarExperience, gathered, promise_kept
-from stitchcuda.memory.lesson_text import as_text, line
+from stitchcuda.memory.experience import Experience, SimilarExperience, group_by_key, promise_kept
+from stitchcuda.memory.lesson_text import describe_experience, describe_experiences
 from tests.memory.lessons import lesson, refuted, situation, untimed
 
 
 def experience(*lessons: object) -> Experience:
-    (found,) = gathered(lessons)  # type: ignore[arg-type]
+    (found,) = group_by_key(lessons)  # type: ignore[arg-type]
     return found
 
 
@@ -48,7 +48,8 @@ def test_what_was_timed_weighs_more_than_what_was_not() -> None:
 
 
 def test_the_text_of_a_lesson_that_held() -> None:
-    text = as_text([SimilarExperience(experience=experience(lesson("a1"), lesson("a2")), similarity=1.0, score=0.5)])
+    similar = SimilarExperience(experience=experience(lesson("a1"), lesson("a2")), similarity=1.0, score=0.5)
+    text = describe_experiences([similar])
     assert text == (
         "- layer_norm + gelu at [4096, 1024] float16 on NVIDIA H100 (sm_90a): two-pass vectorised loads, one block per row: "
         "predicted 0.12 ms, measured 0.1 (0.09 to 0.11) ms, accepted 2 of 2 times (measured)."
@@ -56,21 +57,21 @@ def test_the_text_of_a_lesson_that_held() -> None:
 
 
 def test_the_text_tells_refusals_and_does_not_claim_what_was_not_timed() -> None:
-    mixed = line(experience(lesson("a1"), refuted("a2"), untimed("a3")))
+    mixed = describe_experience(experience(lesson("a1"), refuted("a2"), untimed("a3")))
     assert "accepted 2 of 3 times (measured, simulated); refuted: does not pay" in mixed
     assert "measured 0.045 (-0.02 to 0.11) ms" in mixed
-    never = line(experience(untimed("a1", predicted_ms=0.004)))
+    never = describe_experience(experience(untimed("a1", predicted_ms=0.004)))
     assert never.endswith("predicted 4 µs, not timed, accepted 1 of 1 time (simulated).")
-    wrong = line(experience(untimed("a1", outcome="refuted", reason="not built: x", tier=None)))
+    wrong = describe_experience(experience(untimed("a1", outcome="refuted", reason="not built: x", tier=None)))
     assert wrong.endswith("not timed, accepted 0 of 1 time; refuted: not built: x.")
 
 
 def test_notes_and_host_features_in_the_text() -> None:
-    assert "shared memory" not in line(experience(lesson()))
-    assert "(Each block keeps its row in shared memory)" in line(experience(lesson()), notes=True)
+    assert "shared memory" not in describe_experience(experience(lesson()))
+    assert "(Each block keeps its row in shared memory)" in describe_experience(experience(lesson()), notes=True)
     done = {"kind": "host", "feature": "cuda_graph", "title": "CUDA graph replay", "strategy": "capture once"}
     graph = lesson(of=situation(precision="bf16"), **done)
-    assert "in bf16 on NVIDIA H100 (sm_90a): CUDA graph replay, capture once: " in line(experience(graph))
+    assert "in bf16 on NVIDIA H100 (sm_90a): CUDA graph replay, capture once: " in describe_experience(experience(graph))
 
 
 def test_the_lesson_that_speaks_for_all_is_the_best_one() -> None:
@@ -80,5 +81,5 @@ def test_the_lesson_that_speaks_for_all_is_the_best_one() -> None:
 
 def test_many_operators_are_told_in_short() -> None:
     names = tuple((f"aten.op{number}.default", 1 + number % 2) for number in range(20))
-    text = line(experience(lesson(of=situation(operators=names))))
+    text = describe_experience(experience(lesson(of=situation(operators=names))))
     assert text.startswith("op0 + op1 ×2 + op2 + op3 ×2 + op4 + op5 ×2 + 14 more kinds at [4096, 1024]")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from stitchcuda.memory.lesson import Lesson, Tensor, plain
+from stitchcuda.memory.lesson import Lesson, Tensor, plain_operator
 from stitchcuda.memory.technique_names import TECHNIQUES, techniques
 from tests.memory.lessons import lesson, situation
 
@@ -103,4 +103,4 @@ def test_extents_are_powers_of_two() -> None:
 
 def test_plain_names() -> None:
     names = ("aten.layer_norm.default", "aten.add_.Tensor", "aten._softmax.default", "mine.fused.default", "odd")
-    assert [plain(name) for name in names] == ["layer_norm", "add", "softmax", "mine.fused", "odd"]
+    assert [plain_operator(name) for name in names] == ["layer_norm", "add", "softmax", "mine.fused", "odd"]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from stitchcuda.memory import Situation, Tensor, lesson_of, situation_of
+from stitchcuda.memory import Situation, Tensor, make_lesson, make_situation
 from stitchcuda.memory.lesson import Lesson
 from stitchcuda.state import (
     Attempt,
@@ -59,14 +59,15 @@ def attempt(**more: Any) -> Attempt:
         "id": "a1", "parent": None, "base": None, "task": "r01", "plan_version": 1, "ordinal": 0, "program": "b" * 64,
         "evidence": "e" * 64, "review": "f" * 64, "tier": "timed", "built": True, "correct": True, "kept": True,
         "route": "next_task", "route_reason": "saves 0.04 ms", "predicted_ms": 0.05, "saving_ms": 0.04,
+        "note": "Rows stay in registers.",
     }  # fmt: skip
     return Attempt(**(values | more))
 
 
 def made(task: Task = TASK, evidence: Evidence | None = None, **more: Any) -> Lesson:
     evidence = evidence or Evidence(build=BuildResult(ok=True), check=CORRECT, timing=TIMING, tier="timed")
-    given = {"regions": REGIONS, "baseline": BASELINE, "settings": SETTINGS, "note": "Rows stay in registers."}
-    return lesson_of("s", task, attempt(**more), evidence, REVIEW, **given)  # type: ignore[arg-type]
+    given = {"regions": REGIONS, "baseline": BASELINE, "settings": SETTINGS}
+    return make_lesson("s", task, attempt(**more), evidence, REVIEW, **given)  # type: ignore[arg-type]
 
 
 def test_a_task_that_was_kept() -> None:
@@ -123,9 +124,9 @@ def test_figures_that_are_none_spoil_no_lesson(figure: float) -> None:
 
 def test_a_program_of_many_operators_and_tensors_fits() -> None:
     many = [region(f"r{n}", "library", (f"aten.op{n}.default",), 1 + n % 3, X, spec("y", n + 1)) for n in range(100)]
-    situation = situation_of(many, BASELINE, SETTINGS)
+    situation = make_situation(many, BASELINE, SETTINGS)
     assert len(situation.operators) == 64
     assert {count for _, count in situation.operators} == {2, 3}, "the rarest are left out"
     assert len(situation.tensors) == 32
     assert situation.tensors[0].shape == (64, 512)
-    assert situation_of((), BASELINE, SETTINGS).operators == ()
+    assert make_situation((), BASELINE, SETTINGS).operators == ()

@@ -242,5 +242,5 @@ def test_import_and_export(tmp_path: Path, memory: Memory) -> None:
     assert other.import_(tmp_path / "lessons.jsonl").model_dump() == {"added": 2, "known": 1}
     assert other.import_(tmp_path / "lessons.jsonl").model_dump() == {"added": 0, "known": 3}
     assert other.lessons() == memory.lessons()
-    assert other.exported() == memory.exported() == (tmp_path / "lessons.jsonl").read_text()
+    assert other.export_text() == memory.export_text() == (tmp_path / "lessons.jsonl").read_text()
     other.close()

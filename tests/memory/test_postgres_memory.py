@@ -54,7 +54,7 @@ def test_postgresql(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPa
             assert not memory.remember(kept)
         memory.export(tmp_path / "lessons.jsonl")
         assert sqlite.import_(tmp_path / "lessons.jsonl").added == 17
-        assert sqlite.exported() == memory.exported(), "to the byte"
+        assert sqlite.export_text() == memory.export_text(), "to the byte"
         assert sqlite.recall(situation()) == memory.recall(situation())
         assert memory.import_(tmp_path / "lessons.jsonl").model_dump() == {"added": 0, "known": 17}
         server.stop()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stitchcuda.nodes.documentation import Documented, cited
+from stitchcuda.nodes.documentation import Documented, complete_citations
 from stitchcuda.rag.index import Docs
 from stitchcuda.rag.lookup import DocsQuery, searched
 from stitchcuda.state import Review
@@ -31,12 +31,12 @@ SHOWN = Documented(
 )
 def test_a_citation_becomes_the_entry_that_it_means(said: str, full: str) -> None:
     review = Review(bottleneck="b", suggestion="s", route="code", citations=(said,))
-    assert cited(review, SHOWN._replace(named=())).citations == (full,)
+    assert complete_citations(review, SHOWN._replace(named=())).citations == (full,)
 
 
 def test_what_an_error_names_is_cited_once() -> None:
     review = Review(bottleneck="b", suggestion="s", route="code", citations=("cublasLtMatmul",))
-    assert cited(review, SHOWN).citations == SHOWN.named
+    assert complete_citations(review, SHOWN).citations == SHOWN.named
 
 
 @pytest.mark.parametrize(

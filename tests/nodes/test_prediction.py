@@ -20,7 +20,7 @@ from stitchcuda.compiler.printing.manifest import manifest_with_task
 from stitchcuda.compiler.printing.program import write_program
 from stitchcuda.compiler.regions import cost
 from stitchcuda.compiler.regions.partition import partition
-from stitchcuda.nodes.prediction import Prediction, prediction, predictions
+from stitchcuda.nodes.prediction import Prediction, predict_history, predict_program
 from stitchcuda.state import Attempt, Baseline, BuildResult, CheckResult, Evidence, Plan, Settings, State, Task
 from stitchcuda.store import Workspace, put_tree
 from stitchcuda.tools.device.device import device_facts
@@ -95,7 +95,7 @@ class Sessions:
     def by_chat(self, tasks: Mapping[str, Sequence[str]], claim: float = 0.0) -> Prediction:
         """Of a program in which a chat model has stitched these tasks one after the other."""
         kept = [self.kept(name, self.generated(()), engineer="openai:x", claim=claim) for name in tasks]
-        found = prediction(self.store, self.state(tasks, kept), kept)
+        found = predict_program(self.store, self.state(tasks, kept), kept)
         assert found is not None
         return found
 
@@ -114,12 +114,12 @@ def test_kernels_of_the_built_in_engineer_cost_what_its_plan_says(made: Sessions
     files = made.generated(FUSIBLE, ("cuda_graph",))
     tasks = {GRAPH_TASK: (), **{name: [name] for name in FUSIBLE}}
     kept = [made.kept(task, files, engineer="builtin", replays=True) for task in tasks]
-    found = prediction(made.store, made.state(tasks, kept), kept)
+    found = predict_program(made.store, made.state(tasks, kept), kept)
     assert found is not None
     assert found.program_ms == pytest.approx(cost.graph_ms(GRAPH, tuple(REGIONS.values()), FUSIBLE, DEVICE))
     assert found.eager_ms == pytest.approx(made.baseline.predicted_ms)
     issued = [attempt.model_copy(update={"evidence": made.kept("x", files, engineer="").evidence}) for attempt in kept]
-    found = prediction(made.store, made.state(tasks, issued), issued)
+    found = predict_program(made.store, made.state(tasks, issued), issued)
     assert found is not None
     assert found.program_ms == pytest.approx(cost.program_ms(GRAPH, tuple(REGIONS.values()), FUSIBLE, DEVICE))
 
@@ -166,7 +166,7 @@ def test_a_cuda_graph_that_is_gone_is_not_credited(made: Sessions) -> None:
     with_it = made.kept("norms", made.generated(()), engineer="openai:x", replays=True)
     without = made.kept("norms", made.generated(()), engineer="openai:x")
     there, gone, never = (
-        prediction(made.store, made.state(tasks, kept), kept) for kept in ([first, with_it], [first, without], [without])
+        predict_program(made.store, made.state(tasks, kept), kept) for kept in ([first, with_it], [first, without], [without])
     )
     assert there is not None
     assert gone is not None
@@ -185,21 +185,21 @@ def test_a_generated_kernel_that_a_chat_model_removed_is_not_credited(made: Sess
     tasks: dict[str, Sequence[str]] = {one: [one], other: [other], "host:streams": ()}
     kept = [made.kept(name, before, engineer="builtin") for name in (one, other)]
     kept.append(made.kept("host:streams", after, engineer="openai:x", claim=0.05))
-    both, left = (prediction(made.store, made.state(tasks, kept[:count]), kept[:count]) for count in (2, 3))
+    both, left = (predict_program(made.store, made.state(tasks, kept[:count]), kept[:count]) for count in (2, 3))
     (region,) = (region["id"] for region in json.loads(str(after["program.json"]))["regions"])
     assert both is not None
     assert left is not None
     assert left.program_ms == pytest.approx(cost.program_ms(GRAPH, tuple(REGIONS.values()), [region], DEVICE))
     assert both.program_ms < left.program_ms
-    assert predictions(made.store, made.state(tasks, kept), kept)[1:] == [both, left]
+    assert predict_history(made.store, made.state(tasks, kept), kept)[1:] == [both, left]
 
 
 def test_a_program_that_was_given_up_is_not_what_is_predicted(made: Sessions) -> None:
     tasks: dict[str, Sequence[str]] = {name: [name] for name in FUSIBLE[:2]}
     first, second = [made.kept(name, made.generated(()), engineer="openai:x") for name in tasks]
     now = made.state(tasks, [first])
-    assert prediction(made.store, now, [first, second]) == made.by_chat({FUSIBLE[0]: [FUSIBLE[0]]})
-    nothing = prediction(made.store, made.state(tasks, []), [first, second])
+    assert predict_program(made.store, now, [first, second]) == made.by_chat({FUSIBLE[0]: [FUSIBLE[0]]})
+    nothing = predict_program(made.store, made.state(tasks, []), [first, second])
     assert nothing is not None
     assert nothing.speedup == 1
     assert str(nothing).endswith("ms; nothing was timed here)")
@@ -218,6 +218,6 @@ def test_nothing_is_predicted_of_a_reference_that_could_not_be_captured(tmp_path
     session = Sessions(tmp_path, opaque)
     kept = [session.kept("t", {"model_new.py": ""}, engineer="openai:x", claim=0.1)]
     state = session.state({"t": ()}, kept)
-    assert prediction(session.store, state, kept) is None
-    assert predictions(session.store, state, kept) == []
-    assert prediction(session.store, {}, []) is None
+    assert predict_program(session.store, state, kept) is None
+    assert predict_history(session.store, state, kept) == []
+    assert predict_program(session.store, {}, []) is None

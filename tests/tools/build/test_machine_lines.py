@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stitchcuda.engineers.diagnosis import diagnosis
+from stitchcuda.engineers.diagnosis import describe_evidence
 from stitchcuda.state import Evidence
 from stitchcuda.tools.build import disassembly, nvcc
 from tests.marks import more_but
@@ -34,7 +34,7 @@ def test_widths_of_loads_reach_the_engineer(program: Path, tmp_path: Path) -> No
     assert "no 128-bit loads" in said["narrow"]
     assert "no 128-bit loads" not in said["wide"]
     assert "128" in said["wide"]
-    assert said["narrow"] in diagnosis(Evidence(build=built))
+    assert said["narrow"] in describe_evidence(Evidence(build=built))
 
 
 def test_without_a_disassembler_it_is_said_why(program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,7 +42,7 @@ def test_without_a_disassembler_it_is_said_why(program: Path, tmp_path: Path, mo
     built = nvcc.build(program, arch="sm_90a", cache=tmp_path / "cache", link=False, machine=True)
     assert built.ok, built.log
     assert [kernel.machine for kernel in built.kernels] == ["", ""]
-    assert "machine code was not looked at" in diagnosis(Evidence(build=built))
+    assert "machine code was not looked at" in describe_evidence(Evidence(build=built))
 
 
 @pytest.mark.parametrize("link", [False, pytest.param(True, marks=pytest.mark.more)])

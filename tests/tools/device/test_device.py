@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from stitchcuda.errors import BadInput
-from stitchcuda.graph.opening import checked_settings, open_tools
+from stitchcuda.graph.opening import check_settings, open_tools
 from stitchcuda.sessions.session import Session
 from stitchcuda.state import Settings
 from stitchcuda.tools.device.data_sheets import SHORT_NAMES, sheet_of
@@ -47,13 +47,13 @@ def test_without_a_name_it_is_an_h200() -> None:
 
 def test_another_name_is_refused_with_those_that_are_known() -> None:
     with pytest.raises(BadInput, match="--predict-for 'b300' has no data sheet here: give one of a10, a100, ") as error:
-        checked_settings({"predict_for": "b300"})
+        check_settings({"predict_for": "b300"})
     assert all(short in str(error.value) for short in SHORT_NAMES)
 
 
 def test_on_a_gpu_it_is_refused() -> None:
     with pytest.raises(BadInput, match="runs on a GPU, by its own figures: leave it out, or add --device sim"):
-        checked_settings({"predict_for": "a100", "target": "cuda"})
+        check_settings({"predict_for": "a100", "target": "cuda"})
 
 
 def test_a_session_keeps_it_and_records_of_before_open(tmp_path: Path) -> None:
