@@ -382,7 +382,7 @@ def test_what_stays_as_drawn_is_said(tmp_path: Path) -> None:
     drawn = stage.deliveries()
     assert drawn.moving == [[0, 0, 1], [1, 0]]
     assert drawn.notes == ["inputs that timed calls get as drawn, in order or integers: 2"]
-    plain = timed_inputs.draw(stage.ask, stage.exam, tmp_path / "again", stage.compare, integers=False)
+    plain = timed_inputs.draw(stage.ask, stage.secret_inputs, tmp_path / "again", stage.compare, integers=False)
     assert plain.moving == [[0, 0, 1]]
     assert plain.notes == ["inputs that timed calls get as drawn, in order or integers: 1, 2"]
 
@@ -407,7 +407,7 @@ def get_inputs():
 def test_what_calls_update_is_not_asked_for_after_timed_ones(tmp_path: Path) -> None:
     """They give back outputs and inputs; buffers are compared where there is time."""
     stage = Stage(tmp_path, AVERAGED)
-    assert any(name.startswith("buffer:") for name in stage.exam.sets[0].names)
+    assert any(name.startswith("buffer:") for name in stage.secret_inputs.sets[0].names)
     clock = VirtualClock(stage.time)
     result = stage.timed(stage.honest(clock, 1.0), clock)
     assert not any("buffer" in reason for reason in result.refused)
@@ -483,11 +483,11 @@ def test_a_third_timing_decides_where_two_differ(tmp_path: Path, monkeypatch: py
             ((0.5,), False, 2.0),
         ):
             answers = [timed_result(ms) for ms in given]
-            monkeypatch.setattr(judge.clocking, "_interleaved", lambda of, before, born, answers=answers: answers.pop(0))
+            monkeypatch.setattr(judge.timing, "_interleaved", lambda of, before, started, answers=answers: answers.pop(0))
             assert judge.time({**asked, "twice": twice})["ratio"] == pytest.approx(ratio)
             assert answers == []
         refused = timed_result(0.5).model_copy(update={"refused": ("the clocks disagree",)})
-        monkeypatch.setattr(judge.clocking, "_interleaved", lambda *_: refused)
+        monkeypatch.setattr(judge.timing, "_interleaved", lambda *_: refused)
         assert judge.time({**asked, "twice": True})["refused"] == ["the clocks disagree"]
     finally:
         bench.close()

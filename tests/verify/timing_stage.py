@@ -120,7 +120,7 @@ class Local:
 
 
 class Stage:
-    """One reference, its exam, and a timing of any callable against it."""
+    """One reference, its secret inputs, and a timing of any callable against it."""
 
     def __init__(self, folder: Path, reference: str = REFERENCE) -> None:
         self.folder = folder
@@ -130,8 +130,8 @@ class Stage:
         self.worker = ReferenceWorker(folder, "sim")
         said = {"path": str(path), "precision": "reference", "init": str(folder / "init"), "patience": 0.0}
         self.facts = self.worker.load(said)
-        self.exam: SecretInputs = draw(self.ask, folder / "exam", kept=frozenset(self.facts["state_names"]))
-        extend(self.ask, self.exam, 1)
+        self.secret_inputs: SecretInputs = draw(self.ask, folder / "inputs", kept=frozenset(self.facts["state_names"]))
+        extend(self.ask, self.secret_inputs, 1)
         self.reference: Local | None = None
         self.module = self.worker._loaded().module
 
@@ -152,14 +152,14 @@ class Stage:
         return call
 
     def deliveries(self) -> deliveries.TimedInputs:
-        return deliveries.draw(self.ask, self.exam, self.folder / f"timing-{random.getrandbits(32)}", self.compare)
+        return deliveries.draw(self.ask, self.secret_inputs, self.folder / f"timing-{random.getrandbits(32)}", self.compare)
 
-    def compare(self, given: InputSet, exam: SecretInputs, delivery: TimedCall) -> list[str]:
+    def compare(self, given: InputSet, secret_inputs: SecretInputs, delivery: TimedCall) -> list[str]:
         built = Construction(
             init=self.folder / "init", init_structure=None, init_seed=0, training=False,
             state_names=self.facts["state_names"], precision="reference",
         )  # fmt: skip
-        return Trial(None, self.exam, built, "sim", Limits()).compare_timed_call(given, exam, delivery)  # type: ignore[arg-type]
+        return Trial(None, self.secret_inputs, built, "sim", Limits()).compare_timed_call(given, secret_inputs, delivery)  # type: ignore[arg-type]
 
     def timed(
         self, program: Program, clock: VirtualClock, *, reference_ms: float = 2.0, previous: Local | None = None, **options: Any

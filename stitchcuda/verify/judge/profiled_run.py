@@ -57,14 +57,14 @@ class ProfiledRun:
 
     @contextlib.contextmanager
     def of_program(
-        self, root: Path, shared: Sequence[Path], worker: Worker, exam: SecretInputs, trial: Trial
+        self, root: Path, shared: Sequence[Path], worker: Worker, secret_inputs: SecretInputs, trial: Trial
     ) -> Iterator[None]:
         """A program that is loaded and was called in `worker`. What the rehearsal needs lies in a folder below `root` until the
         block ends, and in the folders `shared` by all programs."""
-        given, program = exam.sets[0], Path(trial.load_message["program"])
+        given, program = secret_inputs.sets[0], Path(trial.load_message["program"])
         with tempfile.TemporaryDirectory(dir=root, prefix="rehearsal-") as name:
             folder = Path(name)
-            with lent(folder, trial.built.init, exam.state, given.inputs) as (init, state, inputs):
+            with lent(folder, trial.built.init, secret_inputs.state, given.inputs) as (init, state, inputs):
                 answers = [_handed(answer, folder) for answer in worker.built]
                 self._order |= {
                     "load": trial.load_message | {"init": init, "state": state},
