@@ -171,7 +171,8 @@ def _mattering_tensors(
         if torch.equal(renewed[tensor.name], constructed[tensor.name]) or not (tensor.constant or mattering):
             continue
         more = back | {other.name for other in state if other.tied == tensor.name}
-        path = secret_inputs.folder / f"reverted-{secrets.token_hex(4)}"  # a new name each time: the worker remembers which file it holds
+        # A new name each time: the reference worker does not read a file again whose parameters it has.
+        path = secret_inputs.folder / f"reverted-{secrets.token_hex(4)}"
         wire.write_tensors(path, [(constructed if name in more else renewed)[name] for name in names])
         other = SecretInputs(
             folder=secret_inputs.folder, state=path, renewed=True, usual=secret_inputs.usual, sets=secret_inputs.sets[:1]

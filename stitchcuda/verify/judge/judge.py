@@ -62,7 +62,7 @@ class JudgeProcess:
         twice = bool(message["twice"])
         return self.timing.time(message["program"], message["previous"], twice=twice).model_dump(mode="json")
 
-    def rehearse(self, message: dict[str, Any]) -> dict[str, Any]:
+    def run_under(self, message: dict[str, Any]) -> dict[str, Any]:
         """Call the reference, or a program, in a process of its own under another command (`verify/judge/profiled_run.py`)."""
         self.resources.reference_worker()              # a turn on the GPU needs one, and it must be callable
         with contextlib.ExitStack() as stack:
@@ -74,11 +74,11 @@ class JudgeProcess:
                     worker, secret_inputs, trial = self.resources.load_program(stack, message["program"])
                     with self.resources.turn(worker):   # a program may build its libraries in its first call only
                         trial.call(secret_inputs.sets[0], same_addresses=False)
-                    stack.enter_context(profiled.of_program(self.resources.scratch, shared, worker, secret_inputs, trial))
+                    stack.enter_context(profiled.prepared_program(self.resources.scratch, shared, worker, secret_inputs, trial))
                 except WorkerFailed as failure:
-                    raise Unavailable(f"the program could not be rehearsed: {failure}") from failure
+                    raise Unavailable(f"the program could not be run: {failure}") from failure
             else:
-                profiled.of_reference(Path(self.resources.path), secrets.randbits(31))
+                profiled.prepare_reference(Path(self.resources.path), secrets.randbits(31))
             self.resources.background.quiet()
             with self.resources.turn(alone=True):
                 return profiled.run()._asdict() | {"kernels": profiled.kernels}
@@ -102,7 +102,7 @@ def main() -> None:
         "check": process.check,
         "check_many": process.check_many,
         "time": process.time,
-        "rehearse": process.rehearse,
+        "rehearse": process.run_under,
     }
     for line in requests:
         message = json.loads(line)
