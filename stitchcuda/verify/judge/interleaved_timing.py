@@ -45,13 +45,13 @@ class InterleavedTiming:
                 secret_inputs = self._resources.secret_inputs(1, fresh=False, terms=terms)
                 started.append(self._resources.start_worker(program, secret_inputs))
             results = [self._interleaved(program, before, started)]
-            while not results[-1].refused and (len(results) < timings or rounds.parted(results)):
+            while not results[-1].refused and (len(results) < timings or rounds.needs_third_timing(results)):
                 results.append(self._interleaved(program, before, started))
         finally:
             for unused in started:
                 unused.stack.close()
             self._resources.background.quiet()
-        return rounds.confirmed(results)
+        return rounds.combine_timings(results)
 
     def _interleaved(self, program: str, before: str, started: list[Born]) -> TimingResult:
         for integers in (True, False):     # an integer that is an index may be out of range when changed
@@ -90,14 +90,14 @@ class InterleavedTiming:
                 raise
             except WorkerFailed as failure:
                 # It was judged correct before, so whatever goes wrong in timed calls is the program's doing.
-                return rounds.refused(f"while it was timed, {failure}")
+                return rounds.refused_timing(f"while it was timed, {failure}")
 
     def _timed(self, previous: Worker, program: Worker, secret_inputs: SecretInputs, given: TimedInputs) -> TimingResult:
         """Takes the times, and refuses what is faster than the GPU's memory allows."""
         others = ProgramProcesses({"previous": previous.pid, "program": program.pid})
-        result = rounds.interleaved(
+        result = rounds.time_interleaved(
             self._resources.reference_worker(), previous, program, given, self._resources.limits,
-            threads=lambda: threads_below(program.pid), core=rounds.quick_core(), hold=others.held,
+            threads=lambda: threads_below(program.pid), core=rounds.fastest_core(), hold=others.held,
         )  # fmt: skip
         if others.denied:
             note = "limited: the program's process could not be stopped while the reference was timed"
