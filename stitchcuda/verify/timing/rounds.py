@@ -59,7 +59,7 @@ class ReferenceUnfit(WorkerFailed):
 class TimingRounds:
     """The rounds of one timing. `draw`: a random generator for all choices that a program must not foresee.
 
-    `figures`: times by worker. `wrong`, `tampered`: reasons to refuse. `compared`: how many outputs were.
+    `figures`: times by worker. `wrong`, `tampered`: reasons to refuse. `compared`: how many outputs.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class TimingRounds:
         self._prepared: set[str] = set()
 
     def warm_up(self, name: str) -> float:
-        """Prepares a worker and makes its first calls. Returns the milliseconds of a call. A program's last outputs are read."""
+        """Prepares a worker and makes its first calls. Returns the milliseconds of a call; reads a program's last outputs."""
         with self._hold(name):
             return self._warm_up(name)
 
@@ -311,7 +311,7 @@ def refused_timing(reason: str) -> TimingResult:
     )  # fmt: skip
 
 
-def parted(timings: Sequence[TimingResult]) -> bool:
+def needs_third_timing(timings: Sequence[TimingResult]) -> bool:
     """Whether two timings in new processes differ by more than `_CONFIRMED`, so that a third has to decide."""
     return len(timings) == 2 and _apart(timings)
 

@@ -3,8 +3,8 @@
 Each call gets contents that no call had before (`verify/inputs/timed_contents.py`), at old or new addresses. Its outputs are
 copied in stream order the moment it returns, so that later work is missing from the copy, which the judge may read. A block
 with `run` false leaves out the call alone. Between blocks all tensors move, since addresses can change a kernel's time by
-several percent. A row is many calls with nothing between them. Between timed spans no Python of the program runs: results are dropped
-before there are new contents, arguments are new objects, modes and garbage collection are off. The judge's clock sees the rest.
+several percent. A row is many calls with nothing between them. Between timed spans no Python of the program runs: results are
+dropped before there are new contents, arguments are new objects, modes and garbage collection are off.
 Where to look next: `verify/timing/stopwatch.py` (the clocks), `verify/program/buffer_restoring.py` (state),
 `verify/timing/rounds.py` (the judge's side).
 """
