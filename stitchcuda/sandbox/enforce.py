@@ -1,4 +1,4 @@
-"""Puts the protections of a child process in force, one after the other; one that this machine denies is recorded and left out.
+"""Puts the protections of a child process in force one by one, and records those that this machine denies.
 
 `prepare_supervisor` runs in the supervisor before the child exists (namespaces, mounts), `confine_child` in the child before it
 touches anything foreign (limits, landlock, capabilities, system calls). The order here is the order in which they take effect.

@@ -1,4 +1,4 @@
-"""Defines what a child process may use (time, memory, files, environment) and removes what it leaves (processes, folders).
+"""Defines what a child may use (time, memory, files, environment) and removes what it leaves behind.
 
 Every process that reads generated text (compilers) or runs it (workers) gets its limits here. This module starts no process and
 isolates none.

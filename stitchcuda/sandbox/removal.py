@@ -1,4 +1,4 @@
-"""Removes a folder that generated code filled: with folders nested thousands deep, or modes that forbid to look into them.
+"""Removes a folder that generated code filled: nested thousands deep, or with modes that forbid to look inside.
 
 `shutil.rmtree` recurses, and fails at such a depth. This follows no link.
 Where to look next: `sandbox/limits.py`, `verify/processes/worker.py` (whose folders are removed).

@@ -1,4 +1,4 @@
-"""Starts one sandboxed child, keeps the end of its output, watches what it uses, and kills it with all processes below it.
+"""Starts one sandboxed child, keeps its output, watches what it uses, and kills it with all processes below it.
 
 It is trusted and runs nothing foreign. It ends when the child ends, when it is asked to, when its own parent dies or when the
 other end of `control` closes; after each of these no process of the child is left. If it is killed itself, the child dies too:

@@ -1,4 +1,4 @@
-"""Adds to a check what leaving kernels out showed, and refuses idle kernels and kernels whose names are not the program's own.
+"""Counts as own work only needed kernels, and refuses idle kernels and kernels with a borrowed name.
 
 Own work is then only what kernels do that were shown to be needed. On a GPU kernels are weighed by their time, on the simulator
 by their launches. A kernel without a switch cannot be left out, which is no fault of the

@@ -1,4 +1,4 @@
-"""Decides whether a loaded program is correct: calls it on secret inputs and compares what it returns with the reference.
+"""Decides whether a loaded program is correct: calls it on secret inputs and compares its outputs with the reference.
 
 The first input set is called twice, which also shows whether the program is deterministic. In a final check every set is, other
 sizes are tried, and 64 to 128 more calls (or a second's worth) must still be right. At the end the outputs of the first call

@@ -1,4 +1,4 @@
-"""Holds what every check and timing needs: the reference's worker, secret inputs, workers for programs, turns on the GPU.
+"""Holds what checks and timings share: the reference's worker, secret inputs, new workers, turns on the GPU.
 
 Runs in the judge process. At most `_MOST_INPUTS` sets of secret inputs are kept for a session's programs, one for each
 `InputTerms`. A reference worker that dies is started again when it is next asked. It decides no verdict: correctness is

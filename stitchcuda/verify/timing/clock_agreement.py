@@ -1,4 +1,4 @@
-"""Decides whether a worker's clock and the judge's own clock agree on the times of one timing. Pure functions; milliseconds.
+"""Decides whether a worker's clock and the judge's own clock agree. Pure functions on times in milliseconds.
 
 The judge knows a call's time as the difference between a block and an empty block, over the number of calls. An empty block has
 to take as long as in the reference's worker, which is trusted. For short calls that difference is small against the rest, so

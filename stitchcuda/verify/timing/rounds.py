@@ -1,10 +1,10 @@
-"""Times reference, previous program and program on a GPU in interleaved rounds, each in its own process, from the judge's side.
+"""Times reference, previous program and program on a GPU in interleaved rounds, from the judge's side.
 
-Only one works at a time. In each of `ROUNDS` rounds each gets a block of calls: before a call L2 is cold and the device idle,
-contents never repeat, and memory is new in each block. A saving is the median over rounds of the difference of block medians, a
-ratio that of their quotient, so that a drift of clocks hits all alike; 95 % intervals are order statistics. The judge's clock
-runs around each block, around blocks without their calls, and around rows: many calls of the program with nothing between them.
-After secret calls the outputs are compared. A contradiction is a reason to refuse.
+Each has its own process, and only one works at a time. In each of `ROUNDS` rounds each gets a block of calls: before a call
+L2 is cold and the device idle, contents never repeat, and memory is new in each block. A saving is the median over rounds of
+the difference of block medians, a ratio that of their quotient, so that a drift of clocks hits all alike; 95 % intervals are
+order statistics. The judge's clock runs around each block, around blocks without their calls, and around rows: many calls of
+the program with nothing between them. After secret calls the outputs are compared. A contradiction is a reason to refuse.
 Where to look next: `verify/timing/timed_calls.py` (the worker's side), `verify/timing/clock_agreement.py` (do the clocks
 agree?), `verify/inputs/timed_inputs.py` (contents).
 """
