@@ -55,7 +55,7 @@ def state(target: Path) -> Literal["intact", "missing", "changed"]:
 
 
 def note(sentence: str) -> None:
-    """Adds a sentence about the cache for whoever reads the verdict."""
+    """Adds a sentence about the cache to the notes of the next verdict."""
     _notes.append(sentence)
 
 

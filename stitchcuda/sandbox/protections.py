@@ -111,7 +111,7 @@ def protections_of(plain: dict[str, object]) -> Protections:
 
 def disabled_protections() -> frozenset[str]:
     """Returns the short names that STITCHCUDA_SANDBOX_WITHOUT leaves out. Raises `BadInput` for one that does not exist."""
-    asked = frozenset(name.strip() for name in os.environ.get(WITHOUT, "").split(",") if name.strip())
-    if unknown := sorted(asked - set(NAMES)):
+    names = frozenset(name.strip() for name in os.environ.get(WITHOUT, "").split(",") if name.strip())
+    if unknown := sorted(names - set(NAMES)):
         raise BadInput(f"{WITHOUT} names {', '.join(unknown)}; name some of {', '.join(NAMES)}, or unset it")
-    return asked
+    return names

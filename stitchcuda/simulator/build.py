@@ -186,18 +186,15 @@ def _include_flags(folders: Sequence[Path], *, system: bool = False) -> tuple[st
     return tuple(part for folder in folders for part in (("-isystem", str(folder)) if system else (f"-I{folder}",)))
 
 
-def _core() -> list[CompileUnit]:
-    flags = (*FLAGS, *base_includes(), "-ftls-model=initial-exec")  # so that reading threadIdx takes no call (thread.h)
-    return [CompileUnit(RUNTIME / file, read(RUNTIME / file), flags) for file in _CORE]
-
-
 def _runtime(place: Path) -> tuple[list[Path], Path]:
     """Builds the runtime in `place`. Returns (objects that each module gets a copy of, the library that modules share)."""
     ours = _runtime_objects.get(place, [])
     if not ours or any(digest_seal.state(made) != "intact" for made in ours):
-        hidden = (*FLAGS, *base_includes(), "-fvisibility=hidden")
-        units = [CompileUnit(RUNTIME / file, read(RUNTIME / file), hidden) for file in _SHIMS]
-        ours = _runtime_objects[place] = _compile([*units, *_core()], place)
+        common = (*FLAGS, *base_includes())
+        hidden, shared = (*common, "-fvisibility=hidden"), (*common, "-ftls-model=initial-exec")  # threadIdx without a call
+        sources = [*((file, hidden) for file in _SHIMS), *((file, shared) for file in _CORE)]
+        units = [CompileUnit(RUNTIME / file, read(RUNTIME / file), flags) for file, flags in sources]
+        ours = _runtime_objects[place] = _compile(units, place)
     shims, core = ours[: len(_SHIMS)], ours[len(_SHIMS) :]
     return shims, _link(core, place / SHARED, "libstitchsim", ("-Wl,-Bsymbolic", "-Wl,-z,nodelete"), ())
 

@@ -98,7 +98,7 @@ def objection(folder: Path) -> str:
 
 
 def _make_private(folder: Path) -> None:
-    """Makes the folder, if need be, so that nobody else writes there. Raises `CacheUnusable` where somebody may."""
+    """Creates the folder if need be. Raises `CacheUnusable` if another user may write to it, or it cannot be used."""
     if not folder.is_dir():
         folder.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileExistsError):
@@ -108,7 +108,7 @@ def _make_private(folder: Path) -> None:
 
 
 def _mark_in_use(place: Path) -> None:
-    """Marks a version as in use: who removes old ones leaves it alone until this process ends."""
+    """Marks a version as in use, so that no process removes it until this one ends."""
     while place not in _in_use:
         _make_private(place)
         handle = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
@@ -122,7 +122,7 @@ def _mark_in_use(place: Path) -> None:
 
 @contextlib.contextmanager
 def _build_lock(place: Path) -> Iterator[None]:
-    """One builder at a time; the kernel frees the lock of one that is killed, and what it left half done is removed."""
+    """Lets one process build at a time. The kernel frees the lock of a killed process; what it left half done is removed."""
     handle = os.open(place / _LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     try:
         until = time.monotonic() + WAIT_S

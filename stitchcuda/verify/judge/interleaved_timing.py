@@ -102,10 +102,10 @@ class InterleavedTiming:
         if others.denied:
             note = "limited: the program's process could not be stopped while the reference was timed"
             result = result.model_copy(update={"notes": (*result.notes, note)})
-        asked = {"given": str(given.sets[0].inputs), "structure": given.sets[0].structure, "state": str(secret_inputs.state)}
-        facts = self._resources.ask("ceiling", matters=False, **asked)
+        inputs = {"given": str(given.sets[0].inputs), "structure": given.sets[0].structure, "state": str(secret_inputs.state)}
+        facts = self._resources.ask("ceiling", matters=False, **inputs)
         return speed_of_light.judged(
             result, given.input_bytes, given.output_bytes, at_most=given.at_most_bytes(),
             bandwidth=facts["bandwidth"], l2=facts["l2"],
-            matters=lambda: self._resources.ask("ceiling", matters=True, **asked)["matters"],
+            matters=lambda: self._resources.ask("ceiling", matters=True, **inputs)["matters"],
         )  # fmt: skip

@@ -90,22 +90,19 @@ class TimingRounds:
     def warm_up(self, name: str) -> float:
         """Prepares a worker and makes its first calls. Returns the milliseconds of a call; reads a program's last outputs."""
         with self._hold(name):
-            return self._warm_up(name)
-
-    def _warm_up(self, name: str) -> float:
-        with self._timed_inputs.message(self.workers[name].desk) as message:
-            prepared = self._ask(name, mode="prepare", core=self.core, **message)
-        self._prepared.add(name)
-        if self.core is not None and not prepared.get("pinned"):
-            self.notes.append(f"the worker of the {name} could not be kept on one core")
-        first, turn = self._timed_inputs.planned[0]
-        calls = [*self._calls(_WARM_CALLS - 1), [first, turn, 0]]
-        self._move(name, calls)
-        reply = self._times(name, calls, run=True)[0]
-        if name == "program":
-            self._receive(first, turn)
-        self._times(name, calls, run=False)
-        return median(reply)
+            with self._timed_inputs.message(self.workers[name].desk) as message:
+                prepared = self._ask(name, mode="prepare", core=self.core, **message)
+            self._prepared.add(name)
+            if self.core is not None and not prepared.get("pinned"):
+                self.notes.append(f"the worker of the {name} could not be kept on one core")
+            first, turn = self._timed_inputs.planned[0]
+            calls = [*self._calls(_WARM_CALLS - 1), [first, turn, 0]]
+            self._move(name, calls)
+            times, _ = self._times(name, calls, run=True)
+            if name == "program":
+                self._receive(first, turn)
+            self._times(name, calls, run=False)
+            return median(times)
 
     def rounds(self, names: list[str], calls: int, row: int) -> None:
         """Runs all rounds of these workers, each in a random order. Rows of the program have up to `row` calls."""
@@ -122,7 +119,8 @@ class TimingRounds:
                 last = compared.get(number) if run and name == "program" else None
                 self._block(name, calls, run=run, compared=last)
                 if number in rows and run and name == "program":
-                    row = self._row(row, last_in_row.get(number))
+                    with self._hold(name):
+                        row = self._row(row, last_in_row.get(number))
 
     def release(self, name: str) -> None:
         """Ends the timed calls of a worker; what it says of tampering is recorded."""
@@ -165,10 +163,6 @@ class TimingRounds:
 
         Returns how many calls the next row may have.
         """
-        with self._hold("program"):
-            return self._rows(longest, compared)
-
-    def _rows(self, longest: int, compared: tuple[int, int] | None) -> int:
         for measured in (False, True) if longest >= _SHORTEST_ROW else ():
             calls = self._calls(self._draw.randint((3 * longest + 3) // 4, longest))
             if compared and measured:
