@@ -147,11 +147,8 @@ def _launch(
 ) -> tuple[dict[str, Any], bytes]:
     policy = Policy(
         read=tuple(os.fspath(place) for place in (*files.python_folders(), *read)),
-        write=tuple(os.fspath(place) for place in write),
-        spawn=True,
-        gpu=gpu,
-        loopback=loopback,
-    )
+        write=tuple(os.fspath(place) for place in write), spawn=True, gpu=gpu, loopback=loopback,
+    )  # fmt: skip
     environment = dict(env) if env is not None else bounding.clean_environment()
     if write:
         environment.setdefault("TMPDIR", os.fspath(write[0]))
@@ -165,13 +162,9 @@ def _launch(
         "without": sorted(disabled_protections()),
     }
     process = subprocess.Popen(
-        [sys.executable, "-I", "-S", _LAUNCHER],
-        env={},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        [sys.executable, "-I", "-S", _LAUNCHER], env={}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         start_new_session=True,
-    )
+    )  # fmt: skip
     assert process.stdin is not None
     assert process.stdout is not None
     try:

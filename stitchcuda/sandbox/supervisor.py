@@ -217,14 +217,9 @@ class Supervisor:
 
 
 def _become_child(
-    policy: Policy | None,
-    bounds: Bounds,
-    log: ProtectionLog,
-    become: Callable[[], NoReturn],
-    output: int,
-    status: int,
+    policy: Policy | None, bounds: Bounds, log: ProtectionLog, become: Callable[[], NoReturn], output: int, status: int,
     keep: Sequence[int],
-) -> NoReturn:
+) -> NoReturn:  # fmt: skip
     """Confines this fork, which is still trusted, and then runs `become`."""
     try:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -38,15 +38,8 @@ from stitchcuda.simulator.unsupported import refuse
 # shared memory within one process.
 FLAGS = ("-std=c++17", "-O2", "-fPIC", "-pthread", "-w", "-fwrapv", "-fno-strict-aliasing", "-fno-math-errno",
          "-fno-gnu-unique", "-fno-semantic-interposition", "-fmax-errors=8", "-fdiagnostics-color=never")  # fmt: skip
-_CORE = (
-    "fiber.cpp",
-    "settings.cpp",
-    "diagnosis.cpp",
-    "device_memory.cpp",
-    "block.cpp",
-    "kernels.cpp",
-    "grid.cpp",
-)  # one library, which all modules of a process share
+# One library, which all modules of a process share.
+_CORE = ("fiber.cpp", "settings.cpp", "diagnosis.cpp", "device_memory.cpp", "block.cpp", "kernels.cpp", "grid.cpp")
 _SHIMS = ("api_error.cpp", "api_memory.cpp", "api_device.cpp", "api_stream.cpp", "assert.cpp")  # in every module, hidden
 CUDA_SUFFIXES = {".cu", ".cuh"}
 SHARED = homes.SHARED

@@ -34,16 +34,8 @@ _KEYWORDS = {"return", "else", "do", "case", "throw", "co_return"}
 def rewrite(text: str) -> str:
     """Returns the text of a CUDA file as C++, with the same number of lines."""
     code = masked(text)
-    return apply(
-        text,
-        [
-            *_launches(code),
-            *_launches_by_address(code),
-            *_shared_variables(text, code),
-            *_static_constants(code),
-            *_compiler_macros(code),
-        ],
-    )
+    edits = [*_launches(code), *_launches_by_address(code), *_shared_variables(text, code), *_static_constants(code)]
+    return apply(text, [*edits, *_compiler_macros(code)])
 
 
 # ---- launches -------------------------------------------------------------------------------------------------------

@@ -132,13 +132,10 @@ def _flags(torch: Path) -> tuple[str, ...]:
     if not (python / "Python.h").is_file():
         raise Unavailable(f"building a torch extension needs Python's headers and {python} has none; install python3-dev")
     folders = (torch / "include", torch / "include" / "torch" / "csrc" / "api" / "include", python)
-    own = (
-        *FLAGS,
-        f"-I{INCLUDE / 'torch_cuda'}",
-        *base_includes(),
-        *(part for folder in folders for part in ("-isystem", str(folder))),
-    )
-    return (*own, _STANDARD, "-DTORCH_API_INCLUDE_EXTENSION_H")
+    system = (part for folder in folders for part in ("-isystem", str(folder)))
+    return (
+        *FLAGS, f"-I{INCLUDE / 'torch_cuda'}", *base_includes(), *system, _STANDARD, "-DTORCH_API_INCLUDE_EXTENSION_H"
+    )  # fmt: skip
 
 
 def _precompiled(torch: Path, cache: Path) -> Path:

@@ -28,7 +28,7 @@ from stitchcuda.state import (
     Target,
     Tier,
     TimingResult,
-)  # fmt: skip
+)
 from stitchcuda.tools.build import nvcc
 from stitchcuda.tools.device import device
 from stitchcuda.tools.device.toolkit import user_cache
@@ -247,13 +247,8 @@ def _badness(output: OutputError) -> float:
 
 
 def _verdict(
-    program: Path,
-    policy: Policy,
-    built: BuildResult,
-    check: CheckResult,
-    timing: TimingResult | None,
-    timing_s: float,
-) -> Verdict:
+    program: Path, policy: Policy, built: BuildResult, check: CheckResult, timing: TimingResult | None, timing_s: float,
+) -> Verdict:  # fmt: skip
     refused, label = policy_reasons(program, policy, check, timing) if check.ok else ((), "")
     refused = (*refused, *(timing.refused if timing else ()))
     reasons = (*check.reasons, *refused)

@@ -56,13 +56,8 @@ class Judge:
 
     def __init__(
         self,
-        reference: Path,
-        settings: Settings,
-        *,
-        cache: Path,
-        arch: str | None = None,
-        bounds: Limits | None = None,
-    ) -> None:
+        reference: Path, settings: Settings, *, cache: Path, arch: str | None = None, bounds: Limits | None = None,
+    ) -> None:  # fmt: skip
         """`cache`: the folder for builds. `arch`: such as "sm_90a"; None: that of this machine's GPU."""
         self.target = settings.target
         self._process: subprocess.Popen[bytes] | None = None

@@ -57,8 +57,7 @@ class AblationResult(Record):
         """Why the program is refused."""
         return (*((self.died,) if self.died else ()), *(
             f"the kernel {kernel.name} changes nothing: it is launched {counted(kernel.launches, 'time')} in a call and the "
-            "outputs "
-            "are right without it; remove it, or let it do work that the program needs"
+            "outputs are right without it; remove it, or let it do work that the program needs"
             for kernel in self.kernels
             if kernel.status == "idle"
         ))

@@ -208,14 +208,11 @@ class JudgeResources:
         """Returns how the reference was constructed. It must have been started (`reference_worker`)."""
         facts = self._shared.facts
         return Construction(
-            init=Path(facts["init"]),
-            init_structure=facts["init_structure"],
-            init_seed=facts["init_seed"],
-            training=facts["training"],
-            state_names=facts["state_names"],
+            init=Path(facts["init"]), init_structure=facts["init_structure"], init_seed=facts["init_seed"],
+            training=facts["training"], state_names=facts["state_names"],
             state=input_terms.told(facts["state"]),
             precision=self.settings.precision,
-        )
+        )  # fmt: skip
 
     def ask(self, do: str, **fields: Any) -> dict[str, Any]:
         """Asks the reference worker. Raises `BadInput` if the reference fails, also as `ReferenceLost` if its worker died."""
@@ -240,14 +237,9 @@ class JudgeResources:
             init = self.scratch / "init"
             try:
                 shared.facts = shared.reference.ask(
-                    "load",
-                    seconds=self.limits.load_s + _GRACE_S,
-                    doing="loading",
-                    path=self.path,
-                    precision=self.settings.precision,
-                    init=str(init),
-                    patience=self.limits.load_s,
-                ) | {"init": str(init)}
+                    "load", seconds=self.limits.load_s + _GRACE_S, doing="loading", path=self.path,
+                    precision=self.settings.precision, init=str(init), patience=self.limits.load_s,
+                ) | {"init": str(init)}  # fmt: skip
                 shared.gpu = shared.gpu or gpu_lock.GpuLock(shared.facts["gpu"])  # one per process: turns nest
                 with self.turn():
                     shared.reference.ask("examine", seconds=self.limits.baseline_s, doing="running forward")

@@ -64,14 +64,9 @@ class TimingRounds:
 
     def __init__(
         self,
-        workers: dict[str, QuestionedWorker],
-        timed_inputs: TimedInputs,
-        bounds: Limits,
-        now: Now,
-        draw: random.Random,
-        core: int | None,
-        hold: Hold,
-    ) -> None:
+        workers: dict[str, QuestionedWorker], timed_inputs: TimedInputs, bounds: Limits, now: Now, draw: random.Random,
+        core: int | None, hold: Hold,
+    ) -> None:  # fmt: skip
         self.workers = workers
         self.figures = {name: ClockFigures() for name in workers}
         self.core = core                   # the core for all workers' main threads, so that none has a faster one
