@@ -280,7 +280,7 @@ def profile(
         from stitchcuda.state import Settings
         from stitchcuda.tools.device.device import device_facts, resolve_target
         from stitchcuda.tools.profile import profile_report
-        from stitchcuda.verify.api import builds
+        from stitchcuda.verify.api import builds_folder
         from stitchcuda.verify.client import Judge
 
         for path in filter(None, (subject, reference)):
@@ -292,7 +292,7 @@ def profile(
             raise Unavailable("a profile needs an NVIDIA GPU; the simulator has no time to show")
         program = subject if reference else None
         settings, facts = Settings(target="cuda", precision=precision), device_facts("cuda", measure=True)
-        with Judge(reference or subject, settings, cache=builds(), arch=facts.arch) as judge:
+        with Judge(reference or subject, settings, cache=builds_folder(), arch=facts.arch) as judge:
             graph = OpGraph.model_validate_json(judge.baseline().capture)
             report = profile_report.profile(
                 judge, graph, program, name=subject.name, device=facts, precision=precision, counters=counters

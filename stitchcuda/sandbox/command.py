@@ -1,6 +1,7 @@
-"""Runs one compiler or another tool in the sandbox: killable with everything it started, its output in one piece.
+"""Runs a compiler or another tool in the sandbox, and kills it with everything it started when its time is over.
 
-It never runs a program's own code: that is a worker's part. Where to look next: `sandbox/launcher.py` (the process in between).
+It starts `sandbox/launcher.py`, which makes the sandbox and runs the command. It never runs a program's own code: workers do.
+Where to look next: `sandbox/launcher.py` (the process in between), `sandbox/policy.py` (what is allowed).
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import selectors
 import shutil
 import signal
 import subprocess
@@ -22,17 +24,18 @@ from stitchcuda.sandbox import files
 from stitchcuda.sandbox import limits as bounding
 from stitchcuda.sandbox.limits import Limits
 from stitchcuda.sandbox.policy import Policy
-from stitchcuda.sandbox.protections import NAMES, Protections, left_out, protections_of
+from stitchcuda.sandbox.protections import NAMES, Protections, disabled_protections, protections_of
 from stitchcuda.sandbox.watch import is_scarce
 
 _LAUNCHER = str(Path(__file__).with_name("launcher.py"))
-_GRACE_S = 10.0                            # for the launcher to notice, kill and answer
+_GRACE_S = 10.0                            # beyond the time limit, for the launcher to kill and answer
 _PROBE_S = 20.0
-_EXCESSES = ("memory", "disk", "processes")
+_EXCESSES = ("memory", "disk", "processes")  # reasons why the launcher stops a command
 
 
 class Finished(NamedTuple):
-    """A command's end. `timed_out`: it was killed at its limit."""
+    """How a command ended: exit code (negative: signal), stdout and stderr together, wall-clock seconds. `timed_out`: it was
+    killed at its time limit."""
 
     code: int
     output: str
@@ -41,7 +44,7 @@ class Finished(NamedTuple):
 
 
 class Run(Protocol):
-    """As much of `run` as a tool needs that is told how to run its command: in the sandbox, or as another's process."""
+    """A function that runs a command as `run` or `unconfined` does, for tools whose caller decides which."""
 
     def __call__(
         self,
@@ -68,14 +71,14 @@ def run(
     gpu: bool = False,
     loopback: bool = False,
 ) -> Finished:
-    """Run `command`, which may read `read` beyond the system's own folders and Python's, and write `write` and nothing else.
+    """Runs `command` in the sandbox: without network, and without sight of other processes.
 
-    It sees no network and no other process. A clean environment unless `env` is given, a time limit in `seconds`, stdout and
-    stderr together. Without `cwd` it works in the first folder of `write`. A command that does not exist ends with code 127.
-    `gpu`: it sees the GPU's device files. `loopback`: its processes may speak TCP with each other, as profilers do.
-    Raises `Unavailable` where it was stopped because a file system that it writes to is full.
+    `seconds`: its time limit. `cwd`: by default the first folder of `write`. `env`: by default a clean environment. `read`:
+    places it may read beyond the system's and Python's. `write`: the only places it may write. `gpu`: it sees the GPU's device
+    files. `loopback`: its processes may speak TCP with each other, as profilers do. A command that does not exist ends with
+    code 127. Raises `Unavailable` if it was stopped because a file system that it writes to is full.
     """
-    visible: list[Path | str] = [*_of_command(command[0], env), *read]
+    visible: list[Path | str] = [*_folders_of_command(command[0], env), *read]
     answer, output = _launch(list(command), seconds, cwd, env, visible, list(write), limits, gpu=gpu, loopback=loopback)
     text = output.decode("utf-8", "replace")
     if answer["reason"] == "disk" and (full := next((place for place in write if is_scarce(place)), None)):
@@ -94,27 +97,28 @@ def unconfined(
     read: Sequence[Path] = (),
     write: Sequence[Path] = (),
 ) -> Finished:
-    """A command of the user's own: as `run`, but without a sandbox, so that `read` and `write` bind nobody."""
+    """Runs a command of the user's own as `run` does, but without a sandbox: `read` and `write` have no effect."""
     started = time.monotonic()
     process = subprocess.Popen(
         command, cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         start_new_session=True,
     )  # fmt: skip
     try:
-        said, late = process.communicate(timeout=seconds)[0], False
+        output, late = process.communicate(timeout=seconds)[0], False
     except subprocess.TimeoutExpired:
         bounding.kill_group(process.pid)
-        said, late = process.communicate()[0], True
+        output, late = process.communicate()[0], True
     except BaseException:
         bounding.kill_group(process.pid)
         raise
     code = -signal.SIGKILL if late else process.returncode
-    return Finished(code, said.decode("utf-8", "replace"), time.monotonic() - started, late)
+    return Finished(code, output.decode("utf-8", "replace"), time.monotonic() - started, late)
 
 
 def available() -> Protections:
-    """What this machine grants a child, found by making one; kept for this process' life. Raises only what `left_out` does."""
-    return _available(tuple(sorted(left_out())))
+    """Returns the protections that this machine grants, found by starting a child once. Raises what
+    `disabled_protections` does."""
+    return _available(tuple(sorted(disabled_protections())))
 
 
 @functools.lru_cache(maxsize=8)
@@ -142,12 +146,9 @@ def _launch(
     loopback: bool = False,
 ) -> tuple[dict[str, Any], bytes]:
     policy = Policy(
-        read=tuple(os.fspath(place) for place in (*files.prefixes(), *read)),
-        write=tuple(os.fspath(place) for place in write),
-        spawn=True,
-        gpu=gpu,
-        loopback=loopback,
-    )
+        read=tuple(os.fspath(place) for place in (*files.python_folders(), *read)),
+        write=tuple(os.fspath(place) for place in write), spawn=True, gpu=gpu, loopback=loopback,
+    )  # fmt: skip
     environment = dict(env) if env is not None else bounding.clean_environment()
     if write:
         environment.setdefault("TMPDIR", os.fspath(write[0]))
@@ -158,16 +159,12 @@ def _launch(
         "policy": policy._asdict(),
         "bounds": bounding.bounds_of(limits or Limits(), address=False)._asdict(),
         "seconds": seconds,
-        "without": sorted(left_out()),
+        "without": sorted(disabled_protections()),
     }
     process = subprocess.Popen(
-        [sys.executable, "-I", "-S", _LAUNCHER],
-        env={},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        [sys.executable, "-I", "-S", _LAUNCHER], env={}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         start_new_session=True,
-    )
+    )  # fmt: skip
     assert process.stdin is not None
     assert process.stdout is not None
     try:
@@ -194,9 +191,7 @@ def _launch(
 
 
 def _communicate(process: subprocess.Popen[bytes], seconds: float) -> tuple[bytes, str]:
-    """Everything on stdout and stderr, with stdin left open."""
-    import selectors
-
+    """Returns everything on stdout and stderr. stdin stays open, since closing it would end the command."""
     deadline = time.monotonic() + seconds
     pieces: dict[Any, list[bytes]] = {process.stdout: [], process.stderr: []}
     with selectors.DefaultSelector() as selector:
@@ -215,8 +210,9 @@ def _communicate(process: subprocess.Popen[bytes], seconds: float) -> tuple[byte
     return b"".join(pieces[process.stdout]), b"".join(pieces[process.stderr]).decode("utf-8", "replace")
 
 
-def _of_command(name: str, env: Mapping[str, str] | None) -> list[str]:
-    """The folder that a command outside of the system's folders lies in, with its neighbours (`bin` has `lib` beside it)."""
+def _folders_of_command(name: str, env: Mapping[str, str] | None) -> list[str]:
+    """Returns the folders of a command, found and real: `/opt/x` for `/opt/x/bin/cc`, since `lib` lies beside `bin`. Never
+    returns a folder that holds the user's home."""
     found = shutil.which(name, path=(env or os.environ).get("PATH"))
     if found is None:
         return []

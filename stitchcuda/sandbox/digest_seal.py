@@ -1,8 +1,9 @@
-"""Files in a cache with their SHA-256: recorded when a file is put there, checked before it is handed out again.
+"""Records the SHA-256 of files in a cache when they are put there, and checks it before they are used again.
 
-Whoever could write into the cache beside us (a child on a machine that denies the sandbox, another program of the same user)
-must not choose what a later program runs. It encrypts nothing, and it does not stop a writer that changes file and record
-alike; the sandbox does. Where to look next: `simulator/compile.py`, `tools/build/nvcc.py`.
+Whoever else can write to the cache (a child on a machine without sandbox, another program of the same user) must not choose
+what a later program runs. A changed file is built again, and a note says so. It encrypts nothing, and does not stop a writer
+who changes both file and record; the sandbox does.
+Where to look next: `simulator/compile.py` and `tools/build/nvcc.py` (caches that it seals).
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from typing import Literal
 
 _SUFFIX = ".sha256"
 _Stamp = tuple[int, int, int, int]
-_hashed: dict[Path, tuple[_Stamp, str]] = {}   # in this process: a file whose stamp stays is not read twice
+_hashed: dict[Path, tuple[_Stamp, str]] = {}   # a file whose inode, size and times stay is read once
 _notes: list[str] = []
 
 
 def put(made: Path, target: Path) -> None:
-    """Move `made` to `target` and record what it holds. Both on one file system; racing makers leave one pair."""
-    made.chmod(made.stat().st_mode & 0o7755)   # whatever the user's mask is: only the owner writes to it
+    """Moves `made` to `target`, on the same file system, and records its digest. Of racing callers the last one wins."""
+    made.chmod(made.stat().st_mode & 0o7755)   # only the owner may write to it, whatever the umask is
     digest = sha256(made)
     with _locked(target.parent):
         with tempfile.NamedTemporaryFile("w", dir=target.parent, delete=False) as record:
@@ -35,41 +36,38 @@ def put(made: Path, target: Path) -> None:
 
 
 def state(target: Path) -> Literal["intact", "missing", "changed"]:
-    """Whether `target` is what was put there. A changed file counts as missing to a builder, and is noted."""
+    """Returns whether `target` holds what was put there. If it was changed, `notes` says so, and it has to be built again."""
     if not target.is_file():
         return "missing"
     with _locked(target.parent):
         try:
             wanted = _record(target).read_text()
         except OSError:
-            return "missing"                # from before files were sealed, or half removed
+            return "missing"                # sealed by no version of ours, or half removed
         try:
             found = sha256(target)
         except OSError:
             return "missing"
-    return "intact" if found == wanted else changed(target)
-
-
-def changed(target: Path) -> Literal["changed"]:
-    """Remember that a file of the cache was not what was put there; `notes` says so."""
+    if found == wanted:
+        return "intact"
     note(f"{target.name} in the cache had been changed and was built again")
     return "changed"
 
 
 def note(sentence: str) -> None:
-    """Something to say of the cache to whoever reads the verdict."""
+    """Adds a sentence about the cache to the notes of the next verdict."""
     _notes.append(sentence)
 
 
 def notes() -> tuple[str, ...]:
-    """What was found changed since the last call, and what else was noted."""
+    """Returns the sentences noted since the last call, each once."""
     found = tuple(dict.fromkeys(_notes))
     _notes.clear()
     return found
 
 
 def sha256(path: Path) -> str:
-    """Of the file's content; remembered in this process as long as inode, size and times stay."""
+    """Returns the SHA-256 of a file, remembered in this process as long as its inode, size and times stay."""
     with open(path, "rb") as file:
         status = os.fstat(file.fileno())
         stamp = (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
@@ -86,10 +84,10 @@ def _record(target: Path) -> Path:
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """File and record change together: a reader in between would find them apart.
+    """Locks a folder, so that a file and its record change together.
 
-    The lock lies beside the folder: who may only read what is in there cannot take it and keep builders waiting. In a cache
-    that cannot be written the folder itself serves.
+    The lock file lies beside the folder, so that a process that may only read the folder cannot keep builders waiting. If it
+    cannot be created, the folder itself is locked.
     """
     try:
         handle = os.open(folder.parent / f".{folder.name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

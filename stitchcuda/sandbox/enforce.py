@@ -1,8 +1,8 @@
-"""Puts the protections in force for a child, one after the other; what this machine denies is named and the rest stays.
+"""Puts the protections of a child process in force one by one, and records those that this machine denies.
 
-Two halves: `outside` in the supervisor, before the child exists (namespaces, mounts), and `inside` in the child, before it
-touches anything foreign (limits, landlock, capabilities, system calls). Where to look next: `sandbox/supervisor.py`,
-`sandbox/protections.py`.
+`prepare_supervisor` runs in the supervisor before the child exists (namespaces, mounts), `confine_child` in the child before it
+touches anything foreign (limits, landlock, capabilities, system calls). The order here is the order in which they take effect.
+Where to look next: `sandbox/supervisor.py` (who calls both), `sandbox/protections.py` (names and remedies).
 """
 
 from __future__ import annotations
@@ -19,45 +19,45 @@ from stitchcuda.sandbox.protections import ProtectionLog
 _OPEN_FILES = 4096
 
 
-def outside(policy: Policy | None, layers: ProtectionLog) -> None:
-    """In the supervisor. Without a policy the child is trusted: it is bounded and watched, not shut in."""
-    kernel.prctl(kernel.DUMPABLE, 1)       # a process that hides may not write its own uid_map
+def prepare_supervisor(policy: Policy | None, log: ProtectionLog) -> None:
+    """Enters namespaces and mounts the child's view. Without a policy the child is trusted: only limits and the watch apply."""
+    kernel.prctl(kernel.DUMPABLE, 1)       # without it a process may not write its own uid_map
     kernel.prctl(kernel.SUBREAPER, 1)
     if policy is not None:
-        namespaces.enter(policy, layers)
+        namespaces.enter(policy, log)
 
 
-def inside(policy: Policy | None, bounds: Bounds, layers: ProtectionLog) -> None:
-    """In the child, single-threaded, with only the descriptors that it will keep."""
+def confine_child(policy: Policy | None, bounds: Bounds, log: ProtectionLog) -> None:
+    """Restricts this process. It must have a single thread, and only the descriptors that it will keep."""
     kernel.prctl(kernel.DEATH_SIGNAL, signal.SIGKILL)
-    namespaces.first_to_go()
+    namespaces.die_first_without_memory()
     if policy is not None:
-        namespaces.own_proc(policy, bounds, layers)
-    layers.attempt("limits", lambda: limit(bounds))
+        namespaces.mount_proc(policy, bounds, log)
+    log.attempt("limits", lambda: set_limits(bounds))
     if policy is None:
         kernel.prctl(kernel.DUMPABLE, 0)
         return
-    layers.attempt("privileges", lambda: kernel.prctl(kernel.NO_NEW_PRIVILEGES, 1))
-    layers.attempt("scopes", landlock.restrict_scopes)
-    loopback = policy.loopback and "network" in layers.on  # never on the machine's own network
+    log.attempt("privileges", lambda: kernel.prctl(kernel.NO_NEW_PRIVILEGES, 1))
+    log.attempt("scopes", landlock.restrict_scopes)
+    loopback = policy.loopback and "network" in log.on  # never on the machine's own network
     if policy.all_files:
-        layers.deny("landlock", "not asked for")
+        log.deny("landlock", "not asked for")
     else:
-        rights = _rights(policy, private="mounts" in layers.on, proc="proc" in layers.on)
-        layers.attempt("landlock", lambda: landlock.restrict_files(rights, tcp=loopback))
+        rights = _rights(policy, private="mounts" in log.on, proc="proc" in log.on)
+        log.attempt("landlock", lambda: landlock.restrict_files(rights, tcp=loopback))
     kernel.prctl(kernel.DUMPABLE, 1)
     filter_calls = functools.partial(syscalls.restrict, spawn=policy.spawn, local=policy.gpu, loopback=loopback)
-    if layers.wants("seccomp") and "privileges" not in layers.on:
-        # The filter then needs the very capability that goes next.
-        layers.attempt("seccomp", filter_calls)
-        layers.attempt("capabilities", kernel.set_capabilities)
+    if log.wants("seccomp") and "privileges" not in log.on:
+        # Without "no new privileges" the filter needs a capability, which is dropped next.
+        log.attempt("seccomp", filter_calls)
+        log.attempt("capabilities", kernel.set_capabilities)
     else:
-        layers.attempt("capabilities", kernel.set_capabilities)
-        layers.attempt("seccomp", filter_calls)
+        log.attempt("capabilities", kernel.set_capabilities)
+        log.attempt("seccomp", filter_calls)
 
 
-def limit(bounds: Bounds) -> None:
-    """This process' resource limits; never above what it was given."""
+def set_limits(bounds: Bounds) -> None:
+    """Sets this process' resource limits, never above its hard limits."""
     wanted = {resource.RLIMIT_CORE: 0, resource.RLIMIT_NOFILE: _OPEN_FILES}
     if bounds.file:
         wanted[resource.RLIMIT_FSIZE] = bounds.file
@@ -73,9 +73,9 @@ def limit(bounds: Bounds) -> None:
 
 def _rights(policy: Policy, *, private: bool, proc: bool) -> list[tuple[str, int]]:
     rights = [(place, landlock.READ) for place in (*files.readable(policy), "/proc")]
-    if policy.gpu:                         # see mounts.freeze_proc_but_own, which leaves nothing else of it writable
+    if policy.gpu:                         # `mounts.freeze_proc_but_own` leaves nothing else of /proc writable
         rights += [("/proc" if policy.spawn and proc else "/proc/self", landlock.READ | landlock.CHANGE)]
-    rights += [(place, landlock.DEVICE) for place in files.devices(gpu=policy.gpu)]
+    rights += [(place, landlock.DEVICE) for place in files.device_files(gpu=policy.gpu)]
     rights += [(place, landlock.WRITE) for place in files.writable(policy)]
     if private:
         rights += [(place, landlock.WRITE) for place in files.PRIVATE]

@@ -1,7 +1,7 @@
-"""The few Linux calls that Python does not wrap: namespaces, mounts, capabilities, prctl. Each raises `OSError`.
+"""Calls the Linux functions that Python does not wrap: namespaces, mounts, capabilities, prctl. Each raises `OSError`.
 
-Light on purpose: the launcher of every compiler command imports it. Where to look next: `sandbox/namespaces.py`,
-`sandbox/mounts.py`.
+It imports little, because the launcher of every compiler command imports it.
+Where to look next: `sandbox/namespaces.py`, `sandbox/mounts.py` (who calls these).
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ _NUMBERS = {                               # x86-64, the common table: calls tha
 
 
 def column() -> int:
-    """Which column of the tables of call numbers is this processor's: 0 for x86-64, 1 for the common table; -1: unknown."""
+    """Returns this processor's column in tables of call numbers: 0 for x86-64, 1 for the common table, -1 if it is unknown."""
     return {"x86_64": 0, "aarch64": 1, "riscv64": 1}.get(os.uname().machine, -1)
 
 
 def call(name: str, *arguments: Any) -> int:
-    """A system call by name. Integers go as 64 bits; anything else as ctypes takes it."""
+    """Makes a system call by name. Integers are passed as 64 bits, other arguments as ctypes passes them."""
     if column() < 0:
         raise OSError(38, f"{name}: not known for {os.uname().machine}")
     given = [ctypes.c_long(argument) if isinstance(argument, int) else argument for argument in arguments]
@@ -73,18 +73,18 @@ def unmount(target: str, flags: int = 0) -> None:
 
 
 def raise_loopback() -> None:
-    """Switch on `lo`, which is off in a new network namespace. Needs CAP_NET_ADMIN there."""
+    """Switches on `lo`, which is off in a new network namespace. Needs CAP_NET_ADMIN there."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         fcntl.ioctl(any_socket, _SET_FLAGS, struct.pack("16sh14x", b"lo", _UP_AND_RUNNING))
 
 
 def set_capabilities(kept: int = 0) -> None:
-    """Hold the capabilities of the mask `kept` and no others, now and after any exec."""
+    """Drops all capabilities but those of the mask `kept`, for this process and after any exec."""
     for number in range(_LAST_CAPABILITY + 1):
         if not kept >> number & 1:
             try:
                 prctl(DROP_BOUNDING, number)
-            except OSError:                # past the kernel's last one, or no right to drop what we do not hold
+            except OSError:                # the kernel has no such capability, or we may not drop what we do not hold
                 break
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)
     low, high = kept & 0xFFFFFFFF, kept >> 32

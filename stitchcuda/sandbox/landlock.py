@@ -1,8 +1,9 @@
-"""Landlock: from here on this process and its children may touch only the files in a list.
+"""Restricts this process and its children, by Linux's landlock, to the files in a list and to signals among themselves.
 
-Three system calls through ctypes. The wheels on PyPI (landlockpy, landlock) do the same and are young; the launcher of every
-compiler command would have to find them without site-packages. Numbers are those of linux/landlock.h. The kernel's own
-documentation: https://docs.kernel.org/userspace-api/landlock.html. Where to look next: `sandbox/files.py` (the list).
+It makes the three system calls through ctypes: the wheels on PyPI (landlockpy, landlock) are young, and the launcher of every
+compiler command, which has no site-packages, would have to find them. Numbers are those of linux/landlock.h; see
+https://docs.kernel.org/userspace-api/landlock.html. It does not choose the files.
+Where to look next: `sandbox/files.py` (the list), `sandbox/enforce.py` (who calls this).
 """
 
 from __future__ import annotations
@@ -37,12 +38,12 @@ class _PathBeneath(ctypes.Structure):
 
 
 def abi() -> int:
-    """The kernel's version of the interface. Raises `OSError` where there is no landlock."""
+    """Returns the version of the kernel's interface. Raises `OSError` if it has no landlock."""
     return kernel.call("landlock_create_ruleset", None, 0, 1)
 
 
 def restrict_files(allowed: Iterable[tuple[str, int]], *, tcp: bool = False) -> None:
-    """Allow the rights beneath each path and nothing else; paths that do not exist are passed over. TCP only with `tcp`."""
+    """Allows the rights beneath each path and nothing else. Skips paths that do not exist. TCP only with `tcp`."""
     version = abi()
     handled = _ALL[min(version, 5)]
     rules = _Ruleset(handled, _TCP if version >= 4 and not tcp else 0, 0)
@@ -56,7 +57,7 @@ def restrict_files(allowed: Iterable[tuple[str, int]], *, tcp: bool = False) -> 
 
 
 def restrict_scopes() -> None:
-    """Signals and abstract sockets reach no process outside. A layer of its own, so that it holds without the files'."""
+    """Lets signals and abstract sockets reach no process outside. A ruleset of its own, which holds if that of files fails."""
     if abi() < 6:
         raise OSError(95, f"landlock's interface is version {abi()}; scopes came with version 6")
     rules = _Ruleset(0, 0, _SCOPES)

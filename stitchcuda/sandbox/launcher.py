@@ -1,7 +1,8 @@
-"""Runs one command in the sandbox: a process of its own, started without site-packages so that it costs little.
+"""Runs one command in the sandbox, as a process of its own that starts quickly because it has no site-packages.
 
-`sandbox/command.py` starts it, writes the order as one line on its stdin and holds that pipe open: when it closes, the command
-and all below it end. The answer on stdout is one line of JSON, then the output. Where to look next: `sandbox/supervisor.py`.
+`sandbox/command.py` starts it and writes the order as one line of JSON to its stdin. That pipe stays open: when it closes, the
+command and all processes below it end. The answer on stdout is one line of JSON, then the command's output.
+Where to look next: `sandbox/supervisor.py` (makes the child and watches it).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import os
 import sys
 from typing import NoReturn
 
-_HEAD, _TAIL = 4 << 20, 1 << 16            # bytes of output kept: compilers say what is wrong first
+_HEAD, _TAIL = 4 << 20, 1 << 16            # bytes of output that are kept: compilers print the cause first
 
 
 def main() -> None:
@@ -20,13 +21,13 @@ def main() -> None:
     from stitchcuda.sandbox.supervisor import Output, Supervisor
 
     order = json.loads(_line(0))
-    told: list[dict[str, object]] = []
+    reports: list[dict[str, object]] = []
     supervisor = Supervisor(
         policy_of(order["policy"]),
         Bounds(**order["bounds"]),
         without=frozenset(order["without"]),
         control=0,
-        tell=told.append,
+        report=reports.append,
         output=Output(_HEAD, _TAIL),
         seconds=order["seconds"],
     )
@@ -40,19 +41,19 @@ def main() -> None:
             os._exit(127)
 
     end = supervisor.run(become)
-    header = {"code": end.code, "reason": end.reason, "seconds": end.seconds, "protections": told[-1:]}
+    header = {"code": end.code, "reason": end.reason, "seconds": end.seconds, "protections": reports[-1:]}
     answer = json.dumps(header).encode() + b"\n" + end.output
     while answer:
         answer = answer[os.write(1, answer) :]
 
 
 def _line(descriptor: int) -> bytes:
-    """Up to the first newline, and not a byte more: the rest of this descriptor is for its end."""
+    """Reads the first line. After it only the end of the pipe is waited for."""
     line = b""
     while not line.endswith(b"\n"):
         piece = os.read(descriptor, 1 << 16)
         if not piece:
-            sys.exit(0)                    # whoever asked is gone already
+            sys.exit(0)                    # the parent has ended
         line += piece
     return line
 

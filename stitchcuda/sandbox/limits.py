@@ -1,8 +1,8 @@
-"""What a child process may use, and how it ends: time, memory, files, environment, process groups, scratch folders.
+"""Defines what a child may use (time, memory, files, environment) and removes what it leaves behind.
 
-Every process that reads generated text (compilers) or runs it (workers) goes through here. This module starts nothing and
-isolates nothing: it bounds and it cleans up. Where to look next: `sandbox/command.py` (compilers),
-`verify/processes/forkserver.py` (workers).
+Every process that reads generated text (compilers) or runs it (workers) gets its limits here. This module starts no process and
+isolates none.
+Where to look next: `sandbox/command.py` (compilers), `verify/processes/forkserver.py` (workers).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from stitchcuda.sandbox import kernel
@@ -29,7 +29,7 @@ _KEPT_VARIABLES = (
 
 
 class Limits(Record):
-    """Bounds of one worker. `memory_gib` bounds the address space on the simulator only: CUDA maps far more than it uses."""
+    """Limits of one worker. `memory_gib` limits the address space on the simulator only: CUDA maps far more than it uses."""
 
     check_s: float = 600.0                 # one whole check, wall clock
     load_s: float = 120.0                  # importing a reference and constructing its Model; each call of its get_inputs()
@@ -45,7 +45,8 @@ class Limits(Record):
 
 
 def for_data(limits: Limits, size: int) -> Limits:
-    """Bounds of memory and disk in proportion to the bytes of one call's parameters, inputs and outputs, where none are set."""
+    """Returns limits of memory and disk in proportion to `size`, the bytes of a call's parameters, inputs and outputs. A
+    memory limit that the user set stays."""
     memory, whole = 8 * 2**30 + 32 * size, memory_limit(limits)
     changed: dict[str, float] = {} if limits.memory_gib else {"memory_gib": min(memory, whole) / 2**30}
     changed["disk_gib"] = min(limits.disk_gib, 2 + 16 * size / 2**30)
@@ -53,26 +54,26 @@ def for_data(limits: Limits, size: int) -> Limits:
 
 
 def clean_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment of a child: a few named variables, so that no key or token reaches generated code."""
+    """Returns the environment of a child: a few named variables, so that no key or token reaches generated code."""
     kept = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
     kept.update(extra or {})
     return kept
 
 
 def die_with_parent() -> None:
-    """Ask the kernel to kill this process when its parent's thread ends. Only for parents whose thread lives as long."""
+    """Asks the kernel to kill this process when the thread that started it ends."""
     kernel.prctl(kernel.DEATH_SIGNAL, signal.SIGKILL)
 
 
 def memory_limit(limits: Limits) -> int:
-    """Bytes of address space that a worker on the simulator may have."""
+    """Returns the bytes of address space that a worker on the simulator may have."""
     if limits.memory_gib:
         return int(limits.memory_gib * 2**30)
     return int(0.8 * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
 
 
 def bounds_of(limits: Limits, *, address: bool) -> Bounds:
-    """The same for the sandbox. `address` also bounds the address space, which CUDA does not bear."""
+    """Returns the limits as the sandbox takes them. `address`: limit the address space too, which CUDA does not bear."""
     cores = os.cpu_count() or 1
     return Bounds(
         memory=memory_limit(limits),
@@ -85,7 +86,7 @@ def bounds_of(limits: Limits, *, address: bool) -> Bounds:
 
 
 def kill_group(pid: int) -> None:
-    """Kill a process that leads its own group, with everything in the group."""
+    """Kills a process that leads its own group, with everything in the group."""
     for kill in (os.killpg, os.kill):
         try:
             kill(pid, signal.SIGKILL)
@@ -93,25 +94,24 @@ def kill_group(pid: int) -> None:
             continue
 
 
-def make_scratch(limits: Limits | None = None, *, exists: Callable[[int], bool] | None = None) -> Path:
-    """A fresh private folder for tensors, in shared memory when it has room; named after this process.
+def make_scratch(limits: Limits | None = None) -> Path:
+    """Creates a private folder for tensors, named after this process; in /dev/shm if it has `scratch_gib` free, else in TMPDIR.
 
-    Folders of processes that no longer exist are removed on the way: a parent killed with SIGKILL leaves one behind.
+    Removes folders of processes that no longer exist: one that is killed with SIGKILL leaves its own behind.
     """
-    alive = exists or _alive
     floor = int((limits or Limits()).scratch_gib * 2**30)
     shared = Path("/dev/shm")
     roots = [shared] if shared.is_dir() and os.access(shared, os.W_OK) and shutil.disk_usage(shared).free > floor else []
     root = (roots or [Path(tempfile.gettempdir())])[0]
     for old in root.glob(f"{_PREFIX}*-*"):
         owner = old.name.removeprefix(_PREFIX).split("-")[0]
-        if owner.isdigit() and not alive(int(owner)) and old.stat().st_uid == os.getuid():
+        if owner.isdigit() and not _alive(int(owner)) and old.stat().st_uid == os.getuid():
             remove(old)
     return Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=root))
 
 
 def signal_name(code: int) -> str:
-    """"SIGSEGV" for a return code of -11; "exit code 3" for 3."""
+    """Returns "SIGSEGV" for a return code of -11, "exit code 3" for 3."""
     if code >= 0:
         return f"exit code {code}"
     try:

@@ -1,10 +1,10 @@
-"""Namespaces: users, network, processes, shared memory, mounts, host name. Each is tried on its own.
+"""Enters namespaces for a child: users, network, processes, shared memory, mounts, host name. Each is tried on its own.
 
-A user namespace grants the rest to an ordinary user; as root it also takes root's powers over the machine away, since
-capabilities inside count for nothing outside. Where it is denied, root may still unshare the others. A process that unshares
-processes stays outside itself: its first child becomes process 1, without which the namespace dies. That is `keeper`, a
-trusted `cat` on a pipe: it ends when the pipe's other end closes, and everything in the namespace ends with it, daemons too.
-Where to look next: `sandbox/mounts.py`, `sandbox/supervisor.py`.
+A user namespace lets an ordinary user enter the others; it also takes root's powers over the machine away, since capabilities
+in it count for nothing outside. If it is denied, root may still enter the others. A process that unshares processes stays
+outside itself, and its first child becomes process 1, with which the namespace dies. That is `start_keeper`'s trusted `cat`
+on a pipe: it ends when the pipe closes, and everything in the namespace ends with it, daemons too.
+Where to look next: `sandbox/mounts.py` (the file system), `sandbox/supervisor.py` (who holds the pipe).
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ _CATS = ("/bin/cat", "/usr/bin/cat", "/run/current-system/sw/bin/cat")
 _PARTS = {"network": kernel.NEW_NET, "ipc": kernel.NEW_IPC | kernel.NEW_UTS}
 
 
-def enter(policy: Policy, layers: ProtectionLog) -> None:
-    """Unshare what can be unshared and mount the child's view; this process stays in its old process namespace."""
-    layers.attempt("user", _new_user)
+def enter(policy: Policy, log: ProtectionLog) -> None:
+    """Enters what can be entered and mounts the child's view. This process stays in its old process namespace."""
+    log.attempt("user", _new_user)
     for name, flag in _PARTS.items():
-        layers.attempt(name, functools.partial(kernel.unshare, flag))
-    if policy.loopback and "network" in layers.on:
-        with contextlib.suppress(OSError):  # then nobody is reached, and who tries will say so
+        log.attempt(name, functools.partial(kernel.unshare, flag))
+    if policy.loopback and "network" in log.on:
+        with contextlib.suppress(OSError):  # then the child's processes cannot connect, and say so
             kernel.raise_loopback()
     if policy.all_files:
-        layers.deny("mounts", "not asked for")
+        log.deny("mounts", "not asked for")
     else:
-        layers.attempt("mounts", lambda: _new_view(policy))
-    layers.attempt("processes", lambda: kernel.unshare(kernel.NEW_PID))
+        log.attempt("mounts", lambda: _new_view(policy))
+    log.attempt("processes", lambda: kernel.unshare(kernel.NEW_PID))
 
 
-def own_proc(policy: Policy, bounds: Bounds, layers: ProtectionLog) -> None:
-    """Called by the first process inside: /proc shows this namespace alone, and only its own folder there can be written, or
-    where a GPU's tool starts others, theirs."""
+def mount_proc(policy: Policy, bounds: Bounds, log: ProtectionLog) -> None:
+    """Mounts a /proc that shows this process namespace alone, and makes it read-only but for what CUDA needs. Called by the
+    first process inside."""
 
     def show() -> None:
-        if "mounts" not in layers.on:
+        if "mounts" not in log.on:
             mounts.detach()
-        mounts.own_proc()
-        first_to_go()
+        mounts.mount_proc()
+        die_first_without_memory()
         if bounds.tasks:
             _limit_numbers(bounds.tasks)
         if not policy.gpu:
@@ -54,32 +54,32 @@ def own_proc(policy: Policy, bounds: Bounds, layers: ProtectionLog) -> None:
         else:
             mounts.freeze_proc_but_own()
 
-    if "processes" in layers.on:
-        layers.attempt("proc", show)
+    if "processes" in log.on:
+        log.attempt("proc", show)
     else:
-        layers.deny("proc", "needs a process namespace")
-    if "proc" not in layers.on and "mounts" in layers.on and policy.gpu:
-        with contextlib.suppress(OSError):  # /proc is the machine's, and read-only: CUDA may not start, nothing is opened
+        log.deny("proc", "needs a process namespace")
+    if "proc" not in log.on and "mounts" in log.on and policy.gpu:
+        with contextlib.suppress(OSError):  # else /proc stays read-only: CUDA may not start, but nothing is exposed
             mounts.freeze_proc_but_own()
 
 
-def first_to_go() -> None:
-    """When the machine runs out of memory, the kernel takes this one. A /proc that cannot be written is no reason to stop."""
+def die_first_without_memory() -> None:
+    """Makes the kernel kill this process first when the machine runs out of memory; ignored if /proc cannot be written."""
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write("1000")
 
 
 def _limit_numbers(tasks: int) -> None:
-    """A hard end to fork bombs, quicker than the watch: since Linux 6.14 each process namespace counts its own numbers."""
+    """Limits process numbers, which stops fork bombs sooner than the watch: from Linux 6.14 on, each namespace has its own."""
     release = tuple(int(part) for part in os.uname().release.split("-")[0].split(".")[:2] if part.isdigit())
-    if release >= (6, 14):                 # before, the setting is the machine's
+    if release >= (6, 14):                 # before 6.14 the setting is the machine's
         with contextlib.suppress(OSError), open("/proc/sys/kernel/pid_max", "w") as file:
             file.write(str(max(512, 2 * tasks)))
 
 
-def keeper(layers: ProtectionLog) -> tuple[int, int] | None:
-    """Process 1 of the new namespace and the descriptor that keeps it alive; None where there is no namespace."""
-    if "processes" not in layers.on:
+def start_keeper(log: ProtectionLog) -> tuple[int, int] | None:
+    """Starts process 1 of the new namespace. Returns (pid, descriptor that keeps it alive), or None without namespace."""
+    if "processes" not in log.on:
         return None
     cat = next((path for path in _CATS if os.access(path, os.X_OK)), _CATS[0])
     its, ours = os.pipe2(os.O_CLOEXEC)
@@ -95,7 +95,7 @@ def keeper(layers: ProtectionLog) -> tuple[int, int] | None:
 
 
 def _new_user() -> None:
-    """The same user and group, and nobody else. Raises `OSError` where it is forbidden."""
+    """Enters a user namespace with this user and group alone. Raises `OSError` if that is forbidden."""
     user, group = os.geteuid(), os.getegid()
     kernel.unshare(kernel.NEW_USER)
     for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):

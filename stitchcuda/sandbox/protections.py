@@ -1,8 +1,8 @@
-"""The names of the protections, and the record of which are in force for a child. Said by trusted code, never by the child.
+"""Names the protections of the sandbox with their remedies, and records which of them are in force for a child.
 
-A protection that this machine does not grant, or that STITCHCUDA_SANDBOX_WITHOUT (a list of the short names, with commas)
-leaves out, is named with its reason; the others stay. Where to look next: `sandbox/enforce.py` (who tries them),
-`tools/doctor/doctor.py`.
+A protection that this machine denies, or that STITCHCUDA_SANDBOX_WITHOUT (short names separated by commas) leaves out, is
+recorded with its reason; the others stay. Only trusted code writes the record, never the child's own.
+Where to look next: `sandbox/enforce.py` (who tries them), `tools/doctor/doctor.py` (who prints them).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ WITHOUT = "STITCHCUDA_SANDBOX_WITHOUT"
 
 
 class Protection(NamedTuple):
-    """`name` is what people and evidence read; `remedy` is what to do where a machine does not grant it."""
+    """`name`: for people and evidence. `remedy`: what to do on a machine that denies it."""
 
     name: str
     remedy: str
@@ -55,20 +55,20 @@ PROTECTIONS = {
     "limits": Protection("limits", "raise the hard limits of this shell (ulimit -H)"),
     "watch": Protection("memory and disk watch", "mount /proc"),
 }
-"""By the short names of STITCHCUDA_SANDBOX_WITHOUT, in the order in which they are put in force."""
+"""By short name, as in STITCHCUDA_SANDBOX_WITHOUT, in the order in which they are put in force."""
 
 NAMES = {short: protection.name for short, protection in PROTECTIONS.items()}
 
 
 class Protections(NamedTuple):
-    """What holds for one child, and what does not, as (name, reason)."""
+    """The names of the protections in force for one child, and (name, reason) of the others."""
 
     on: tuple[str, ...] = ()
     denied: tuple[tuple[str, str], ...] = ()
 
 
 class ProtectionLog:
-    """Collects what was tried while a child is made."""
+    """Records which protections could be put in force while a child is made."""
 
     def __init__(self, without: frozenset[str] = frozenset()) -> None:
         self.on: list[str] = []            # short names
@@ -76,7 +76,7 @@ class ProtectionLog:
         self._without = without
 
     def attempt(self, name: str, put_in_force: Callable[[], object]) -> bool:
-        """Try one protection; a refusal by the system is recorded and the rest goes on without it."""
+        """Tries one protection. Returns whether it is in force; an `OSError` is recorded, and the child goes on without it."""
         if name in self._without:
             self.denied[name] = f"left out by {WITHOUT}"
             return False
@@ -89,26 +89,29 @@ class ProtectionLog:
         return True
 
     def wants(self, name: str) -> bool:
+        """Whether the user has not left the protection out."""
         return name not in self._without
 
     def deny(self, name: str, why: str) -> None:
+        """Records that a protection is not in force, without trying it."""
         self.denied[name] = f"left out by {WITHOUT}" if name in self._without else why
 
     def plain(self) -> dict[str, object]:
+        """Returns the record for JSON."""
         return {"on": self.on, "denied": self.denied}
 
 
 def protections_of(plain: dict[str, object]) -> Protections:
-    """From `ProtectionLog.plain()` after JSON, with the names that people read."""
+    """Returns the protections from `ProtectionLog.plain()` after JSON, with the names that people read."""
     on, denied = plain["on"], plain["denied"]
     assert isinstance(on, list)
     assert isinstance(denied, dict)
     return Protections(tuple(NAMES[name] for name in on), tuple((NAMES[name], why) for name, why in denied.items()))
 
 
-def left_out() -> frozenset[str]:
-    """The short names that the environment leaves out; one that does not exist raises `BadInput`."""
-    asked = frozenset(name.strip() for name in os.environ.get(WITHOUT, "").split(",") if name.strip())
-    if unknown := sorted(asked - set(NAMES)):
+def disabled_protections() -> frozenset[str]:
+    """Returns the short names that STITCHCUDA_SANDBOX_WITHOUT leaves out. Raises `BadInput` for one that does not exist."""
+    names = frozenset(name.strip() for name in os.environ.get(WITHOUT, "").split(",") if name.strip())
+    if unknown := sorted(names - set(NAMES)):
         raise BadInput(f"{WITHOUT} names {', '.join(unknown)}; name some of {', '.join(NAMES)}, or unset it")
-    return asked
+    return names

@@ -1,7 +1,7 @@
-"""Removes a folder that strangers filled: folders nested thousands deep, or with modes that forbid to look into them.
+"""Removes a folder that generated code filled: nested thousands deep, or with modes that forbid to look inside.
 
-`shutil.rmtree` recurses, and fails with such a depth. This follows no link. Where to look next: `sandbox/limits.py`,
-`verify/processes/worker.py`.
+`shutil.rmtree` recurses, and fails at such a depth. This follows no link.
+Where to look next: `sandbox/limits.py`, `verify/processes/worker.py` (whose folders are removed).
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from pathlib import Path
 
 
 def remove(folder: Path) -> None:
-    """Remove `folder` with all that is in it, as far as this user may. Nobody else may write there meanwhile."""
+    """Removes `folder` with all that is in it, as far as this user may. No other process may write there meanwhile."""
     with contextlib.suppress(OSError):
         _empty(folder)
         os.rmdir(folder)
 
 
 def _empty(folder: Path) -> None:
-    """Level by level: what lies in a folder below is moved up, so that no path grows long."""
+    """Empties a folder level by level: what lies deeper is moved up, so that no path grows long."""
     token = secrets.token_hex(4)
     moved = 0
     os.chmod(folder, 0o700)
@@ -33,7 +33,7 @@ def _empty(folder: Path) -> None:
 
 
 def _folders(folder: str | Path) -> list[str]:
-    """The folders in a folder, made accessible; everything else in it is removed."""
+    """Returns the folders in a folder, made accessible; removes everything else in it."""
     found = []
     with os.scandir(folder) as entries:
         for entry in list(entries):

@@ -1,10 +1,10 @@
-"""The parent of one sandboxed child: makes it, keeps the end of its output, watches what it uses, kills it with all below it.
+"""Starts one sandboxed child, keeps its output, watches what it uses, and kills it with all processes below it.
 
-It is trusted and runs nothing foreign. It ends when the child ends, when it is told to, when its own parent dies or when the
-other end of `control` closes; after each of these nothing of the child is left. Killed itself, it takes the child along: the
-kernel ends a process namespace with its process 1, and without a namespace the child asked to die with its parent.
-Where to look next: `sandbox/enforce.py`, `sandbox/watch.py`; `sandbox/launcher.py` and `verify/processes/forkserver.py` are who
-starts supervisors.
+It is trusted and runs nothing foreign. It ends when the child ends, when it is asked to, when its own parent dies or when the
+other end of `control` closes; after each of these no process of the child is left. If it is killed itself, the child dies too:
+the kernel ends a process namespace with its process 1, and without a namespace the child asked to die with its parent.
+Where to look next: `sandbox/enforce.py` (what protects), `sandbox/watch.py` (what is measured); `sandbox/launcher.py` and
+`verify/processes/forkserver.py` (who starts supervisors).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _KEPT_CAPABILITIES = 1 << 5 | 1 << 19      # CAP_KILL, CAP_SYS_PTRACE: to look a
 
 
 class End(NamedTuple):
-    """How a child ended. `code` is negative for a signal; `reason` says why it was killed, "" when nobody killed it."""
+    """How a child ended. `code`: negative for a signal. `reason`: why it was killed, "" if it was not."""
 
     code: int
     reason: str                            # "memory", "disk", "processes", "output", "time", "asked", "orphaned", ""
@@ -40,7 +40,7 @@ class End(NamedTuple):
 
 
 class Output:
-    """The beginning and the end of a stream, whatever its length."""
+    """Keeps the first `head` bytes and the last `tail` bytes of a stream, and counts the others."""
 
     def __init__(self, head: int, tail: int) -> None:
         self._head, self._tail = head, tail
@@ -74,7 +74,9 @@ _ENDING = (signal.SIGTERM,)
 
 
 class Supervisor:
-    """One child's life. `control`: a descriptor whose closing ends the child; messages on it go to `hear`."""
+    """Runs one child. `policy`: None if the child is trusted. `without`: protections to leave out, by short name. `control`: a
+    descriptor whose closing ends the child; `read_control` reads a message from it and returns a reason to end, or "".
+    `report`: gets the protections in force once the child has them. `seconds`: its time limit."""
 
     def __init__(
         self,
@@ -83,37 +85,37 @@ class Supervisor:
         *,
         without: frozenset[str],
         control: int,
-        hear: Callable[[], str] = lambda: "asked",
-        tell: Callable[[dict[str, object]], None] = lambda protections: None,
+        read_control: Callable[[], str] = lambda: "asked",
+        report: Callable[[dict[str, object]], None] = lambda protections: None,
         output: Output | None = None,
         seconds: float | None = None,
     ) -> None:
         self._policy = policy
         self._bounds = bounds
-        self._layers = ProtectionLog(without)
+        self._log = ProtectionLog(without)
         self._control = control
-        self._hear = hear
-        self._tell = tell
+        self._read_control = read_control
+        self._report = report
         self.output = output or Output(0, 1 << 16)
         self._seconds = seconds
         self._child = 0
         self._code: int | None = None
 
     def run(self, become: Callable[[], NoReturn], *, keep: Sequence[int] = ()) -> End:
-        """Make the child, which runs `become` with the descriptors `keep`, and stay until it and all below it are gone."""
+        """Starts the child, which runs `become` with the descriptors `keep`, and waits until it and all below it are gone."""
         started = time.monotonic()
-        signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)  # until there is something to end
-        signal.signal(signal.SIGTERM, _orphaned)
+        signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)  # until there is a child to end
+        signal.signal(signal.SIGTERM, _raise_orphaned)
         kernel.prctl(kernel.DEATH_SIGNAL, signal.SIGTERM)
         watch = Watch(self._bounds, files.writable(self._policy) if self._policy and not self._policy.all_files else ())
-        enforce.outside(self._policy, self._layers)
-        keeper = namespaces.keeper(self._layers)
+        enforce.prepare_supervisor(self._policy, self._log)
+        keeper = namespaces.start_keeper(self._log)
         printed, its_output = os.pipe2(os.O_CLOEXEC)
         status, its_status = os.pipe2(os.O_CLOEXEC)
         self._child = os.fork()
         if self._child == 0:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
-            _begin(self._policy, self._bounds, self._layers, become, its_output, its_status, keep)
+            _become_child(self._policy, self._bounds, self._log, become, its_output, its_status, keep)
         reason = ""
         try:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
@@ -123,34 +125,34 @@ class Supervisor:
                 kernel.prctl(kernel.DUMPABLE, 0)
                 with contextlib.suppress(OSError):   # without a user namespace it never held any
                     kernel.set_capabilities(_KEPT_CAPABILITIES)
-            reason = self._stay(watch, printed, status, started)
+            reason = self._wait_for_end(watch, printed, status, started)
         except _Orphaned:
             reason = "orphaned"
         finally:
-            _deaf()
+            _ignore_sigterm()
             self._end_all(watch, keeper)
         self._drain(printed)
         code = -signal.SIGKILL if self._code is None else self._code
         return End(code, reason, self.output.kept(), self.output.dropped, time.monotonic() - started)
 
-    def _stay(self, watch: Watch, printed: int, status: int, started: float) -> str:
-        """Until the child ends or has to: the reason."""
+    def _wait_for_end(self, watch: Watch, printed: int, status: int, started: float) -> str:
+        """Waits until the child ends or has to be ended. Returns the reason, "" if it ended by itself."""
         child = os.pidfd_open(self._child)
         poll = select.poll()
         for descriptor in (printed, status, self._control, child):
             poll.register(descriptor, select.POLLIN)
         os.set_blocking(printed, False)
-        said = b""
+        reported = b""
         looked = started
-        watching = self._layers.wants("watch")
+        watching = self._log.wants("watch")
         while True:
             for descriptor, _ in poll.poll(_TICK_MS):
                 if descriptor == child:
                     _, waited = os.waitpid(self._child, 0)
                     self._code = os.waitstatus_to_exitcode(waited)
                     os.close(child)
-                    if not said:
-                        said = self._hear_child(status)
+                    if not reported:
+                        reported = self._report_status(status)
                     return ""
                 if descriptor == printed:
                     if not self._read(printed):
@@ -158,11 +160,11 @@ class Supervisor:
                     if self._bounds.output and self.output.dropped > self._bounds.output:
                         return "output"
                 if descriptor == status:
-                    said = self._hear_child(status)
+                    reported = self._report_status(status)
                     poll.unregister(status)
-                    if "proc" in json.loads(said or b'{"on": []}')["on"]:
+                    if "proc" in json.loads(reported or b'{"on": []}')["on"]:
                         watch.look_inside()
-                if descriptor == self._control and (reason := self._hear()):
+                if descriptor == self._control and (reason := self._read_control()):
                     return reason
             now = time.monotonic()
             if self._seconds is not None and now - started > self._seconds:
@@ -172,14 +174,14 @@ class Supervisor:
                 if reason := watch.excess():
                     return reason
 
-    def _hear_child(self, status: int) -> bytes:
-        said = os.read(status, 1 << 16)
-        if said:
-            self._tell(json.loads(said))
-        return said
+    def _report_status(self, status: int) -> bytes:
+        reported = os.read(status, 1 << 16)
+        if reported:
+            self._report(json.loads(reported))
+        return reported
 
     def _read(self, printed: int) -> bool:
-        """One piece of output; False at its end."""
+        """Reads a piece of output. Returns False at its end."""
         try:
             chunk = os.read(printed, _CHUNK)
         except BlockingIOError:
@@ -188,14 +190,14 @@ class Supervisor:
         return bool(chunk)
 
     def _drain(self, printed: int) -> None:
-        """What was still in the pipe; everybody who could write is gone."""
+        """Reads what is still in the pipe, after all writers are gone."""
         os.set_blocking(printed, False)
         with contextlib.suppress(BlockingIOError):
             while chunk := os.read(printed, _CHUNK):
                 self.output.add(chunk)
 
     def _end_all(self, watch: Watch, keeper: tuple[int, int] | None) -> None:
-        """Kill and reap until nothing is below this process."""
+        """Kills and reaps until no process is below this one."""
         while True:
             doomed = [keeper[0], self._child] if keeper is not None else watch.below()
             for pid in doomed:
@@ -214,16 +216,11 @@ class Supervisor:
                 return
 
 
-def _begin(
-    policy: Policy | None,
-    bounds: Bounds,
-    layers: ProtectionLog,
-    become: Callable[[], NoReturn],
-    output: int,
-    status: int,
+def _become_child(
+    policy: Policy | None, bounds: Bounds, log: ProtectionLog, become: Callable[[], NoReturn], output: int, status: int,
     keep: Sequence[int],
-) -> NoReturn:
-    """The child's first steps, still trusted."""
+) -> NoReturn:  # fmt: skip
+    """Confines this fork, which is still trusted, and then runs `become`."""
     try:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.setsid()
@@ -232,22 +229,22 @@ def _begin(
         os.dup2(output, 1)
         os.dup2(output, 2)
         close_others({status, *keep})
-        enforce.inside(policy, bounds, layers)
-        if layers.wants("watch"):
-            layers.on.append("watch")
+        enforce.confine_child(policy, bounds, log)
+        if log.wants("watch"):
+            log.on.append("watch")
         else:
-            layers.deny("watch", "")
-        os.write(status, json.dumps(layers.plain()).encode())
+            log.deny("watch", "")
+        os.write(status, json.dumps(log.plain()).encode())
         os.close(status)
         become()
-    except BaseException as error:         # whatever it is, this fork must not go on as its parent
+    except BaseException as error:         # whatever failed, this fork must not go on as if it were its parent
         os.write(2, f"the sandbox could not be entered: {error}\n".encode())
     finally:
         os._exit(126)
 
 
 def close_others(keep: set[int]) -> None:
-    """Close every descriptor but stdio and these."""
+    """Closes every descriptor but stdio and these."""
     last = 3
     for descriptor in sorted(keep):
         os.closerange(last, descriptor)
@@ -255,12 +252,12 @@ def close_others(keep: set[int]) -> None:
     os.closerange(last, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 
 
-def _deaf() -> None:
-    """From now on no SIGTERM is heard; one that comes at this moment raises before it is so."""
+def _ignore_sigterm() -> None:
+    """Ignores SIGTERM from now on. One that arrives meanwhile raises `_Orphaned`, which is caught here."""
     while signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:
         with contextlib.suppress(_Orphaned):
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
-def _orphaned(number: int, frame: object) -> None:
+def _raise_orphaned(number: int, frame: object) -> None:
     raise _Orphaned

@@ -1,12 +1,11 @@
-"""A filter of system calls (seccomp): what no compiler and no tensor program needs, a child cannot ask the kernel for.
+"""Filters system calls (seccomp): a child cannot make calls that no compiler and no tensor program needs.
 
-A list of what is refused, not of what is allowed: CUDA's driver and Python use hundreds of calls that change with versions,
-and files, network and processes are closed by namespaces and landlock too. What reaches out or widens the kernel's surface
-is refused: sockets, other processes' memory, mounts, namespaces, bpf, io_uring, keys; with `spawn=False` also any process.
-
-The filter is assembled here: libseccomp's Python wheel (pyseccomp) runs ldconfig when it is imported, fails where the C
-library is not installed, and this must also run in the launcher of every compiler command. Numbers: asm/unistd_64.h and
-asm-generic/unistd.h. Where to look next: `sandbox/enforce.py`.
+It lists what is refused, not what is allowed: CUDA's driver and Python use hundreds of calls that change with versions, and
+files, network and processes are closed by namespaces and landlock too. Refused are sockets, other processes' memory, mounts,
+namespaces, bpf, io_uring and keys; with `spawn=False` also new processes. The filter is assembled here, because libseccomp's
+Python wheel (pyseccomp) runs ldconfig when it is imported, fails without the C library, and is not there for the launcher of
+compiler commands. Numbers: asm/unistd_64.h and asm-generic/unistd.h.
+Where to look next: `sandbox/enforce.py` (who calls this).
 """
 
 from __future__ import annotations
@@ -63,10 +62,10 @@ _Instruction = tuple[int, int, int, int]   # code, jump if true, jump if false, 
 
 
 def restrict(*, spawn: bool, local: bool, loopback: bool = False) -> None:
-    """Put the filter in force for this process and all it starts. Needs "no new privileges" or CAP_SYS_ADMIN.
+    """Puts the filter in force for this process and all it starts. Needs "no new privileges" or CAP_SYS_ADMIN.
 
-    `local`: sockets of this machine (AF_UNIX) may be made. CUDA's driver does not start without; there is nobody to connect
-    to in a network namespace and a file system of one's own. `loopback`: so may internet sockets, in such a namespace.
+    `spawn`: processes may be started. `local`: AF_UNIX sockets may be made, which CUDA's driver needs; in its own network
+    namespace and file system a child finds nobody to connect to. `loopback`: internet sockets may be made too.
     """
     families = (*((_AF_UNIX,) if local else ()), *(_AF_INETS if loopback else ()))
     program = assemble(spawn=spawn, families=families, pid=os.getpid())
@@ -81,7 +80,7 @@ def restrict(*, spawn: bool, local: bool, loopback: bool = False) -> None:
 
 
 def assemble(*, spawn: bool, families: Sequence[int], pid: int) -> list[_Instruction]:
-    """The filter's instructions for this processor. Raises `OSError` on one that it has no table for."""
+    """Returns the filter's instructions for this processor. Raises `OSError` if it has no table for it."""
     column = kernel.column()
     if column < 0:
         raise OSError(errno.ENOSYS, f"no table of system calls for {os.uname().machine}")
@@ -105,9 +104,9 @@ def assemble(*, spawn: bool, families: Sequence[int], pid: int) -> list[_Instruc
 
 
 def _special(name: str, spawn: bool, families: Sequence[int], pid: int) -> list[_Instruction]:
-    """What follows when the call is `name`; every path ends in a return. Empty: allowed."""
+    """Returns the instructions for calls whose arguments matter; every path ends in a return. Empty: allowed."""
     allow, refuse = (_RETURN, 0, 0, _ALLOW), (_RETURN, 0, 0, _ERRNO | errno.EPERM)
-    if name == "clone3":                   # its flags are out of a filter's sight; glibc falls back to clone
+    if name == "clone3":                   # a filter cannot see its flags; glibc falls back to clone
         return [(_RETURN, 0, 0, _ERRNO | errno.ENOSYS)]
     if name == "memfd_create":             # libraries are loaded from such files too; CUDA's driver needs some
         return [] if spawn or families else [refuse]
@@ -125,9 +124,9 @@ def _special(name: str, spawn: bool, families: Sequence[int], pid: int) -> list[
         return _refuse_values(0, _PRCTL_ALWAYS if spawn else _PRCTL_ALWAYS + _PRCTL_ALONE)
     if name == "ioctl":
         return _refuse_values(1, _TERMINAL_IOCTLS)
-    if name == "prlimit64":                # 0 or oneself
+    if name == "prlimit64":                # only for this process
         return [(_LOAD, 0, 0, _ARGUMENTS), (_EQUAL, 1, 0, 0), (_EQUAL, 0, 1, pid), allow, refuse] if not spawn else []
-    if spawn:                              # compilers end what they started; the process namespace is their border
+    if spawn:                              # compilers kill their own children; the process namespace contains them
         return []
     if name == "tkill":
         return [refuse]

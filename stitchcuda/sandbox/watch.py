@@ -1,7 +1,8 @@
-"""How much a child and everything below it uses: resident memory, tasks, bytes on disk. It only looks.
+"""Measures how much a child and everything below it uses: resident memory, tasks, bytes on disk. It kills nothing.
 
-Memory in files without a name (memfd, or deleted while open) is found through the open descriptors; what hides from that too
-shows as a machine that runs out. Where to look next: `sandbox/supervisor.py`.
+Memory in files without a name (memfd, or deleted while open) is found through the open descriptors. What hides from that too is
+noticed when the machine's memory or disk runs out (`_SCARCE_MEMORY`, `_SCARCE_DISK`).
+Where to look next: `sandbox/supervisor.py` (who asks, and kills).
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from collections.abc import Iterator, Sequence
 from stitchcuda.sandbox.policy import Bounds
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-_MOST_FILES = 50_000
-_SCARCE_MEMORY = 0.02                      # of the machine's memory
+_MOST_FILES = 50_000                       # more files than this count as too much disk
+_SCARCE_MEMORY = 0.02                      # share of the machine's memory
 _SCARCE_DISK = 256 * 2**20
 
 
 class Watch:
-    """Looks at the processes below this one, through the machine's /proc or through the child's own."""
+    """Measures the processes below this one, through the machine's /proc or the child's own."""
 
     def __init__(self, bounds: Bounds, folders: Sequence[str]) -> None:
         self._bounds = bounds
@@ -27,42 +28,42 @@ class Watch:
         self._machine = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY)  # still the machine's when /proc no longer is
         self._me = int(os.readlink("self", dir_fd=self._machine))
         self._inside = -1
-        self._free = [_room(folder) for folder in self._folders]
+        self._free = [_free_bytes(folder) for folder in self._folders]
 
     def close(self) -> None:
         os.close(self._machine)
 
     def look_inside(self) -> None:
-        """The child has mounted a /proc of its own: everything listed there is its, but for process 1."""
+        """Uses the child's own /proc from now on: all processes there are the child's, but for process 1."""
         self._inside = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY)
 
     def excess(self) -> str:
-        """Which bound is passed: "memory", "processes", "disk"; "" for none."""
+        """Returns which bound is passed: "memory", "processes", "disk", or "" for none."""
         pids = self._pids()
-        if self._crowded(pids):
-            return "processes"             # first of all: they leave little time to look at anything else
+        if self._too_many(pids):
+            return "processes"             # first, since so many leave little time for other measurements
         proc, rows = self._rows(pids)
         if self._bounds.tasks and sum(threads for _, threads, _ in rows) >= self._bounds.tasks:
             return "processes"
         memory = sum(resident for _, _, resident in rows)
-        nameless = self._nameless(proc, [pid for pid, _, _ in rows])
+        nameless = self._nameless_bytes(proc, [pid for pid, _, _ in rows])
         if self._bounds.memory and memory + nameless > self._bounds.memory:
-            alone = 0                      # forks share most of theirs
+            alone = 0                      # without what forks share
             for pid, _, resident in rows:
                 alone += self._proportional(proc, pid, resident)
-                if self._crowded(self._pids()):  # a process that is forking lets nobody read this for seconds
+                if self._too_many(self._pids()):  # reading smaps of a process that forks can take seconds
                     return "processes"
             if alone + nameless > self._bounds.memory:
                 return "memory"
-        if self._bounds.disk and nameless + self._stored() > self._bounds.disk:
+        if self._bounds.disk and nameless + self._stored_bytes() > self._bounds.disk:
             return "disk"
         for folder, before in zip(self._folders, self._free, strict=True):
-            if (now := _room(folder)) < _SCARCE_DISK and now < before / 2:
+            if (now := _free_bytes(folder)) < _SCARCE_DISK and now < before / 2:
                 return "disk"
         return "memory" if self._memory_is_scarce() and memory > 2**30 else ""
 
     def below(self) -> list[int]:
-        """All processes below this one, in this process' own numbering."""
+        """Returns all processes below this one, by their numbers in this process' namespace."""
         parents: dict[int, list[int]] = {}
         for name in os.listdir(self._machine):
             if name.isdigit() and (fields := self._stat(self._machine, name)):
@@ -75,7 +76,7 @@ class Watch:
         return found
 
     def _rows(self, pids: list[int]) -> tuple[int, list[tuple[int, int, int]]]:
-        """The descriptor of the /proc that was asked, and (process, threads, resident bytes) of each below."""
+        """Returns (the descriptor of the /proc in use, [(process, threads, resident bytes)])."""
         proc = self._inside if self._inside >= 0 else self._machine
         rows = []
         for pid in pids:
@@ -88,8 +89,8 @@ class Watch:
             return [int(name) for name in os.listdir(self._inside) if name.isdigit() and name != "1"]
         return self.below()
 
-    def _crowded(self, pids: list[int]) -> bool:
-        """Whether there are too many processes, which is known at once; threads take a look at each."""
+    def _too_many(self, pids: list[int]) -> bool:
+        """Whether there are too many processes. Their threads are counted later, which takes longer."""
         return 0 < self._bounds.tasks <= len(pids)
 
     def _stat(self, proc: int, pid: str) -> list[str] | None:
@@ -105,7 +106,7 @@ class Watch:
             os.close(file)
 
     def _proportional(self, proc: int, pid: int, resident: int) -> int:
-        """Bytes of a process with what it shares divided among the sharers; all of it where that cannot be read."""
+        """Returns a process' memory in bytes, with shared memory divided among the sharers, or `resident` if unknown."""
         try:
             file = os.open(f"{pid}/smaps_rollup", os.O_RDONLY, dir_fd=proc)
         except OSError:
@@ -118,7 +119,7 @@ class Watch:
             os.close(file)
         return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:")), resident)
 
-    def _nameless(self, proc: int, pids: list[int]) -> int:
+    def _nameless_bytes(self, proc: int, pids: list[int]) -> int:
         seen: dict[tuple[int, int], int] = {}
         for pid in pids:
             try:
@@ -139,10 +140,10 @@ class Watch:
                 os.close(folder)
         return sum(seen.values())
 
-    def _stored(self) -> int:
+    def _stored_bytes(self) -> int:
         total = files = 0
         for folder in self._folders:
-            for entry in _files(folder):
+            for entry in _entry_sizes(folder):
                 files += 1
                 if files > _MOST_FILES:
                     return self._bounds.disk + 1
@@ -162,11 +163,11 @@ class Watch:
 
 
 def is_scarce(folder: str | os.PathLike[str]) -> bool:
-    """Whether there is next to no room where this folder lies."""
-    return _room(folder) < _SCARCE_DISK
+    """Whether the file system of this folder is almost full."""
+    return _free_bytes(folder) < _SCARCE_DISK
 
 
-def _room(folder: str | os.PathLike[str]) -> int:
+def _free_bytes(folder: str | os.PathLike[str]) -> int:
     try:
         found = os.statvfs(folder)
     except OSError:
@@ -174,8 +175,8 @@ def _room(folder: str | os.PathLike[str]) -> int:
     return found.f_bavail * found.f_frsize
 
 
-def _files(folder: str) -> Iterator[int]:
-    """Bytes on disk of each entry, links not followed."""
+def _entry_sizes(folder: str) -> Iterator[int]:
+    """Yields the bytes on disk of each entry below a folder. Follows no links."""
     waiting = [folder]
     while waiting:
         try:

@@ -1,9 +1,10 @@
-"""Builds a CUDA program as a shared library that runs on the CPU.
+"""Builds a CUDA program as a shared library that runs on the CPU. It never loads what it builds.
 
-`build_simulated` rewrites every .cu (and the program's own headers that it includes), compiles it and the C++ bindings, and
-links them with the runtime. Results are content-addressed in `cache`; see simulator/compile.py. The runtime itself lies in
-`home`, a folder of the user's cache (simulator/library_cache.py), and in `cache` where there is none. It never loads what it
-builds.
+`build_simulated` rewrites each .cu file and the program's own headers, compiles them and the C++ bindings, and links them
+with the runtime. Results lie in `cache`, named by their content. The runtime itself lies in `home`, a folder of the user's
+cache, or in `cache` if there is none. `FLAGS` are the compiler's flags.
+Where to look next: `simulator/rewrite.py` (CUDA to C++), `simulator/compile.py` (objects), `simulator/library_cache.py` (the
+home), `simulator/unsupported.py` (what cannot run).
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from stitchcuda.simulator.compile import (
     CompileError,
     CompileUnit,
     compile_unit,
-    compiled,
     compiler,
     digest,
+    find_compiled,
+    localize_shared_symbols,
     run_compiler,
-    separated,
 )
 from stitchcuda.simulator.headers import INCLUDE, RUNTIME, cuda_includes, tvm_ffi
-from stitchcuda.simulator.includes import foreign, inside
+from stitchcuda.simulator.includes import find_foreign_include, inside
 from stitchcuda.simulator.rewrite import rewrite
 from stitchcuda.simulator.unsupported import refuse
 
@@ -37,19 +38,12 @@ from stitchcuda.simulator.unsupported import refuse
 # shared memory within one process.
 FLAGS = ("-std=c++17", "-O2", "-fPIC", "-pthread", "-w", "-fwrapv", "-fno-strict-aliasing", "-fno-math-errno",
          "-fno-gnu-unique", "-fno-semantic-interposition", "-fmax-errors=8", "-fdiagnostics-color=never")  # fmt: skip
-_CORE = (
-    "fiber.cpp",
-    "settings.cpp",
-    "diagnosis.cpp",
-    "device_memory.cpp",
-    "block.cpp",
-    "kernels.cpp",
-    "grid.cpp",
-)  # one library, shared by all modules of a process
+# One library, which all modules of a process share.
+_CORE = ("fiber.cpp", "settings.cpp", "diagnosis.cpp", "device_memory.cpp", "block.cpp", "kernels.cpp", "grid.cpp")
 _SHIMS = ("api_error.cpp", "api_memory.cpp", "api_device.cpp", "api_stream.cpp", "assert.cpp")  # in every module, hidden
 CUDA_SUFFIXES = {".cu", ".cuh"}
 SHARED = homes.SHARED
-_runtime_objects: dict[Path, list[Path]] = {}  # by folder: our own files do not change while a process runs
+_runtime_objects: dict[Path, list[Path]] = {}  # by folder; our own files do not change while a process runs
 
 
 def build_simulated(
@@ -59,29 +53,28 @@ def build_simulated(
     cache: Path,
     home: Path | None = None,
     include_dirs: Sequence[Path] = (),
-    defines: Sequence[str] = (),
     flags: Sequence[str] = (),
     within: Sequence[Path] = (),
 ) -> Path:
-    """Path of the shared library made from `sources` (.cu, and .cc or .cpp bindings), built if it is not in the cache.
+    """Returns the path of the library made from `sources` (.cu, and .cc or .cpp bindings), built if it is not in the cache.
 
-    `defines` are given without -D, `flags` go to the compiler as they are. Sources may take in files of their own folders, of
-    `include_dirs` and of `within` only. Raises `Refused` for what the simulator cannot run, `CompileError` for what does not
-    compile, `Unavailable` without a compiler or CUDA headers.
+    `flags` go to the compiler as they are. Sources may include files of their own folders, of `include_dirs` and of `within`
+    only. Raises `Unsupported` for what the simulator cannot run, `CompileError` for what does not compile, `Unavailable`
+    without a compiler or CUDA headers.
     """
     cache = cache.resolve()
     ffi_includes, ffi_library = tvm_ffi()
-    common = (*flags, *(f"-D{define}" for define in defines), *_include_flags([*include_dirs, *ffi_includes]))
-    units = [unit_of(source, include_dirs, common, cache, within) for source in sources]
+    common = (*flags, *_include_flags([*include_dirs, *ffi_includes]))
+    units = [make_unit(source, include_dirs, common, cache, within) for source in sources]
     return link(units, name=name, cache=cache, home=home, libraries=[ffi_library])
 
 
-def unit_of(
+def make_unit(
     source: Path, include_dirs: Sequence[Path], flags: Sequence[str], cache: Path, within: Sequence[Path] = ()
 ) -> CompileUnit:
-    """A source ready to compile: read, looked over for what cannot run, rewritten if it is CUDA."""
+    """Reads a source, checks it, and rewrites it if it is CUDA. Returns what to compile; raises as `read_checked` does."""
     source = source.resolve()
-    text = looked_over(source, (source.parent, *include_dirs, *within))
+    text = read_checked(source, (source.parent, *include_dirs, *within))
     if source.suffix in CUDA_SUFFIXES:
         text = rewrite_with_headers(text, source, include_dirs, cache, within)
         prelude = "stitchsim/prelude.h"
@@ -91,11 +84,12 @@ def unit_of(
     return CompileUnit(source, text, every, (*include_dirs, *within, *tvm_ffi()[0]))
 
 
-def looked_over(file: Path, roots: Sequence[Path]) -> str:
-    """The text of a source or header that takes in nothing from outside of `roots`, and holds nothing that cannot run."""
+def read_checked(file: Path, roots: Sequence[Path]) -> str:
+    """Returns the text of a source or header. Raises `CompileError` if it includes files from outside of `roots`, `Unsupported`
+    if it holds what cannot run."""
     text = read(file)
-    if (said := foreign(text, file, roots)) is not None:
-        raise CompileError(file.name, said)
+    if (error := find_foreign_include(text, file, roots)) is not None:
+        raise CompileError(file.name, error)
     refuse(text, file)
     return text
 
@@ -108,7 +102,7 @@ def rewrite_with_headers(
     within: Sequence[Path] = (),
     _above: tuple[Path, ...] = (),
 ) -> str:
-    """`text` rewritten, with includes of the program's own headers pointing at their rewritten copies in the cache."""
+    """Returns `text` rewritten as C++, with includes of the program's own headers led to rewritten copies in the cache."""
     roots = (file.parent, *(above.parent for above in _above), *include_dirs, *within)
 
     def redirect(match: re.Match[str]) -> str:
@@ -119,7 +113,7 @@ def rewrite_with_headers(
         header = found.resolve()
         if not inside(header, roots):
             raise CompileError(file.name, f"{file}:1: error: {match['name']} is a link to what lies outside of the program")
-        content = rewrite_with_headers(looked_over(header, roots), header, include_dirs, cache, within, (*_above, file))
+        content = rewrite_with_headers(read_checked(header, roots), header, include_dirs, cache, within, (*_above, file))
         copy = cache / "headers" / digest(content)[:24] / header.name
         write_once(copy, f'#line 1 "{_shown(header, roots)}"\n{content}')
         return f'{match["before"]}"{copy}"'
@@ -128,7 +122,7 @@ def rewrite_with_headers(
 
 
 def _shown(header: Path, roots: Sequence[Path]) -> str:
-    """The header as its program calls it: a copy in the cache serves every copy of the program."""
+    """Returns a header's name as in its program, so that one copy in the cache serves all copies of the program."""
     homes = [root.resolve() for root in reversed(roots) if header.is_relative_to(root.resolve())]
     return str(header.relative_to(homes[0])) if homes else header.name
 
@@ -143,20 +137,21 @@ def link(
     link_flags: Sequence[str] = ("-Wl,--no-undefined",),
     folder: str = "modules",
 ) -> Path:
-    """Compiles the units and links them with the runtime into `cache`/`folder`/NAME-DIGEST.so."""
-    shims, runtime = homes.made(_runtime, home, cache)
+    """Compiles the units and links them with the runtime. Returns `cache`/`folder`/NAME-DIGEST.so."""
+    shims, runtime = homes.build_in_home(_runtime, home, cache)
     objects = _compile(units, cache)
     cuda = [made for unit, made in zip(units, objects, strict=True) if unit.file.suffix in CUDA_SUFFIXES]
-    own = [*separated(cuda), *(made for made in objects if made not in cuda), *shims]
+    own = [*localize_shared_symbols(cuda), *(made for made in objects if made not in cuda), *shims]
     return _link(own, cache / folder, name, ("-Wl,-Bsymbolic", *link_flags), [*libraries, runtime])
 
 
 def runtime_library(cache: Path, home: Path | None = None) -> Path:
-    """The runtime that all modules of a process share, for its counters: `stitchsim_launches()`, `stitchsim_blocks()`."""
-    return homes.made(_runtime, home, cache.resolve())[1]
+    """Returns the path of the runtime that all modules of a process share. It has counters such as `stitchsim_launches()`."""
+    return homes.build_in_home(_runtime, home, cache.resolve())[1]
 
 
 def read(path: Path) -> str:
+    """Returns a file's text. Raises `BadInput` if it cannot be read or is not UTF-8."""
     try:
         return path.read_text(encoding="utf-8")
     except OSError as error:
@@ -166,7 +161,7 @@ def read(path: Path) -> str:
 
 
 def write_once(path: Path, text: str) -> None:
-    """Writes a file whose name says what is in it; others may be writing the same."""
+    """Writes a file that is named by its content, unless it exists. Other processes may write the same file."""
     if path.is_file():
         return
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -176,7 +171,7 @@ def write_once(path: Path, text: str) -> None:
 
 
 def base_includes() -> tuple[str, ...]:
-    """Ours first: some of our headers stand in front of NVIDIA's."""
+    """Returns the flags for our headers and then NVIDIA's, since some of ours replace theirs."""
     return (f"-I{INCLUDE}", *_include_flags(cuda_includes(), system=True))
 
 
@@ -184,24 +179,21 @@ def _include_flags(folders: Sequence[Path], *, system: bool = False) -> tuple[st
     return tuple(part for folder in folders for part in (("-isystem", str(folder)) if system else (f"-I{folder}",)))
 
 
-def _core() -> list[CompileUnit]:
-    flags = (*FLAGS, *base_includes(), "-ftls-model=initial-exec")  # as thread.h promises: no call to read threadIdx
-    return [CompileUnit(RUNTIME / file, read(RUNTIME / file), flags) for file in _CORE]
-
-
 def _runtime(place: Path) -> tuple[list[Path], Path]:
-    """Objects of the runtime's hidden part, which every module holds, and the library of its shared part, built in `place`."""
+    """Builds the runtime in `place`. Returns (objects that each module gets a copy of, the library that modules share)."""
     ours = _runtime_objects.get(place, [])
     if not ours or any(digest_seal.state(made) != "intact" for made in ours):
-        hidden = (*FLAGS, *base_includes(), "-fvisibility=hidden")
-        units = [CompileUnit(RUNTIME / file, read(RUNTIME / file), hidden) for file in _SHIMS]
-        ours = _runtime_objects[place] = _compile([*units, *_core()], place)
+        common = (*FLAGS, *base_includes())
+        hidden, shared = (*common, "-fvisibility=hidden"), (*common, "-ftls-model=initial-exec")  # threadIdx without a call
+        sources = [*((file, hidden) for file in _SHIMS), *((file, shared) for file in _CORE)]
+        units = [CompileUnit(RUNTIME / file, read(RUNTIME / file), flags) for file, flags in sources]
+        ours = _runtime_objects[place] = _compile(units, place)
     shims, core = ours[: len(_SHIMS)], ours[len(_SHIMS) :]
     return shims, _link(core, place / SHARED, "libstitchsim", ("-Wl,-Bsymbolic", "-Wl,-z,nodelete"), ())
 
 
 def _compile(units: Sequence[CompileUnit], cache: Path) -> list[Path]:
-    made = {unit: found for unit in units if (found := compiled(unit, cache)) is not None}
+    made = {unit: found for unit in units if (found := find_compiled(unit, cache)) is not None}
     missing = [unit for unit in units if unit not in made]
     if missing:
         with ThreadPoolExecutor(os.cpu_count()) as pool:

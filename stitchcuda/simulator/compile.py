@@ -1,9 +1,10 @@
-"""One C++ file to one object, never twice: objects are named by what went into them.
+"""Compiles one C++ file to an object in a cache, or takes it from there if nothing that went into it has changed.
 
-The key is the source text, its own headers, the flags and the compiler, not the folder, so that an unchanged kernel in a new
-copy of a program is not built again; a list of the other headers it read, with their sizes and times, is kept beside it and
-checked before an object is used again. Compilers run in the sandbox and see nothing but what they need; what they made is moved
-into the cache by us, sealed, by an atomic rename, so any number of processes may build into the same cache.
+The key is the source text, the headers of its folder, the flags and the compiler, but not the folder, so that an unchanged
+kernel in a new copy of a program is not built again. A list of all other headers that it read, with sizes and times, is kept
+beside the object and checked before it is used. Compilers run in the sandbox and see only what they need; objects are sealed
+and moved into the cache by an atomic rename, so that any number of processes may build into the same cache.
+Where to look next: `simulator/build.py` (who links the objects), `sandbox/command.py`, `sandbox/digest_seal.py`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from stitchcuda.errors import StitchError, Unavailable
 from stitchcuda.sandbox import command, digest_seal, limits
 from stitchcuda.simulator.headers import HERE, cuda_includes
 
-_SECONDS = 300.0                           # torch's headers take half a minute on two cores
+_SECONDS = 300.0                           # for one compiler command; torch's headers take half a minute on two cores
 _SHOWN_LINES = 60
 _NOISE = re.compile(r"In file included from|^\s+from |note: in (?:expansion|definition) of macro|In instantiation of")
 
@@ -51,7 +52,7 @@ class CompileUnit:
 
 @cache
 def compiler() -> tuple[str, str]:
-    """Path of the C++ compiler and what it says of its version. Raises `Unavailable`."""
+    """Returns the C++ compiler's path and the first line of its --version. Raises `Unavailable` if there is none."""
     path = next((found for name in (os.environ.get("CXX"), "g++", "c++") if name and (found := shutil.which(name))), None)
     if path is None:
         raise Unavailable("the simulator compiles kernels with a C++ compiler and found none; install g++, or set CXX")
@@ -60,23 +61,23 @@ def compiler() -> tuple[str, str]:
 
 
 def compile_unit(unit: CompileUnit, cache_folder: Path) -> Path:
-    """The object file of a unit, from the cache when nothing it depends on has changed. Raises `CompileError`."""
+    """Returns the object file of a unit, from the cache if nothing it depends on has changed. Raises `CompileError`."""
     path, _ = compiler()
-    record = _record_of(unit, cache_folder)
+    record = _record_path(unit, cache_folder)
     key = record.stem
-    known = _recorded(record)
+    known = _read_record(record)
     if known is not None:
         return known
     record.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=record.parent, prefix="building-") as scratch:
         source, made, depends = (Path(scratch) / name for name in ("source.cpp", "made.o", "made.d"))
         source.write_text(f'#line 1 "{unit.file}"\n{unit.text}', encoding="utf-8")
-        asked = [path, "-c", *unit.flags, "-iquote", str(unit.file.parent), "-MMD", "-MF", str(depends)]
+        order = [path, "-c", *unit.flags, "-iquote", str(unit.file.parent), "-MMD", "-MF", str(depends)]
         read = (unit.file.parent, *unit.read, cache_folder / "headers", cache_folder / "precompiled")
-        run_compiler([*asked, "-o", str(made), str(source)], unit.file.name, scratch=Path(scratch), read=read)
-        if _record_of(unit, cache_folder) != record:
+        run_compiler([*order, "-o", str(made), str(source)], unit.file.name, scratch=Path(scratch), read=read)
+        if _record_path(unit, cache_folder) != record:
             raise CompileError(unit.file.name, f"{unit.file}:1: error: the program's files changed while they were compiled")
-        own = {os.path.normpath(header) for header in (source, *_quoted(unit))}
+        own = {os.path.normpath(header) for header in (source, *_own_headers(unit))}
         names = [name for name in _dependencies(depends) if os.path.normpath(name) not in own]
         headers = [stamp for name in names if (stamp := _stamp(name)) is not None]
         target = record.parent / f"{key}-{digest(json.dumps(headers))[:12]}.o"
@@ -87,13 +88,13 @@ def compile_unit(unit: CompileUnit, cache_folder: Path) -> Path:
     return target
 
 
-def compiled(unit: CompileUnit, cache_folder: Path) -> Path | None:
-    """The object file of a unit if the cache has it."""
-    return _recorded(_record_of(unit, cache_folder))
+def find_compiled(unit: CompileUnit, cache_folder: Path) -> Path | None:
+    """Returns the object file of a unit from the cache, or None if it has to be compiled."""
+    return _read_record(_record_path(unit, cache_folder))
 
 
-def separated(objects: Sequence[Path]) -> list[Path]:
-    """The objects of several .cu files, with functions and variables that more than one of them defines made private to each.
+def localize_shared_symbols(objects: Sequence[Path]) -> list[Path]:
+    """Returns objects of several .cu files in which symbols that more than one of them defines are private to each.
 
     Under nvcc every file has device code of its own, so two files may define different device functions of one name.
     """
@@ -117,20 +118,20 @@ def separated(objects: Sequence[Path]) -> list[Path]:
 
 
 def _defined_symbols(made: Path) -> set[str]:
-    """Strong symbols: templates and inline functions are weak and may be defined often."""
+    """Returns the strong symbols that an object defines: templates and inline functions are weak and may be defined often."""
     listing = made.with_name(f"{made.stem}-{digest_seal.sha256(made)[:12]}.symbols")
     if digest_seal.state(listing) != "intact":
         with tempfile.TemporaryDirectory(dir=made.parent, prefix="building-") as scratch:
-            asked = ["nm", "--defined-only", "--extern-only", str(made)]
-            said = Path(scratch) / "symbols"
-            said.write_text(run_compiler(asked, made.name, scratch=Path(scratch), read=(made.parent,)), encoding="utf-8")
-            digest_seal.put(said, listing)
+            order = ["nm", "--defined-only", "--extern-only", str(made)]
+            listed = Path(scratch) / "symbols"
+            listed.write_text(run_compiler(order, made.name, scratch=Path(scratch), read=(made.parent,)), encoding="utf-8")
+            digest_seal.put(listed, listing)
     rows = (line.split() for line in listing.read_text(encoding="utf-8").splitlines())
     return {row[2] for row in rows if len(row) == 3 and row[1] in "TDBR"}
 
 
 def run_compiler(order: Sequence[str], what: str, *, scratch: Path, read: Sequence[Path] = ()) -> str:
-    """Runs the compiler or linker in the sandbox, where it writes to `scratch` only; what it printed.
+    """Runs the compiler or linker in the sandbox, where it writes to `scratch` only. Returns what it printed.
 
     Raises `CompileError` with a log trimmed for reading.
     """
@@ -146,12 +147,13 @@ def run_compiler(order: Sequence[str], what: str, *, scratch: Path, read: Sequen
         raise CompileError(what, f"{what}:1: error: the compiler did not finish within {_SECONDS:.0f} s")
     if done.code != 0:
         ended = f"{what}:1: error: the compiler ended with {limits.signal_name(done.code)}"
-        raise CompileError(what, trimmed(done.output) or ended)
+        raise CompileError(what, trim_log(done.output) or ended)
     return done.output
 
 
-def trimmed(log: str) -> str:
-    """A compiler's or linker's log without the noise: where headers were included, instantiated or expanded from."""
+def trim_log(log: str) -> str:
+    """Returns a compiler's or linker's log, cut to `_SHOWN_LINES`, without lines on where headers were included from and the
+    like."""
     lines = [line for line in log.splitlines() if not _NOISE.search(line)]
     missing = sorted(set(re.findall(r"undefined reference to `([^']+)'", log)))
     if missing:
@@ -162,7 +164,7 @@ def trimmed(log: str) -> str:
 
 
 def digest(*parts: str) -> str:
-    """SHA-256 of the parts, which are told apart from their concatenation."""
+    """Returns the SHA-256 of the parts: ("a", "b") and ("ab",) differ."""
     made = hashlib.sha256()
     for part in parts:
         data = part.encode()
@@ -170,18 +172,18 @@ def digest(*parts: str) -> str:
     return made.hexdigest()
 
 
-def _record_of(unit: CompileUnit, cache_folder: Path) -> Path:
-    key = digest(unit.file.name, *_own_headers(unit), unit.text, *unit.flags, *compiler())
+def _record_path(unit: CompileUnit, cache_folder: Path) -> Path:
+    key = digest(unit.file.name, *_header_texts(unit), unit.text, *unit.flags, *compiler())
     return cache_folder / "objects" / f"{key}.json"
 
 
-def _own_headers(unit: CompileUnit) -> list[str]:
-    """The headers of the unit's folder that it includes, themselves and what they include: the key holds their text."""
-    return [f"{header.name}\0{header.read_text(encoding='utf-8', errors='replace')}" for header in _quoted(unit)]
+def _header_texts(unit: CompileUnit) -> list[str]:
+    """Returns names and texts of the unit's own headers, for the key."""
+    return [f"{header.name}\0{header.read_text(encoding='utf-8', errors='replace')}" for header in _own_headers(unit)]
 
 
-def _quoted(unit: CompileUnit) -> list[Path]:
-    """Files of the unit's folder that it takes in by quoted names, directly or not."""
+def _own_headers(unit: CompileUnit) -> list[Path]:
+    """Returns the headers of the unit's folder that it includes by quoted names, directly or not."""
     found: dict[Path, None] = {}
     waiting = [(unit.text, unit.file.parent)]
     while waiting:
@@ -194,7 +196,7 @@ def _quoted(unit: CompileUnit) -> list[Path]:
     return list(found)
 
 
-def _recorded(record: Path) -> Path | None:
+def _read_record(record: Path) -> Path | None:
     try:
         found = json.loads(record.read_text(encoding="utf-8"))
         target = record.parent / str(found["object"])
@@ -213,6 +215,6 @@ def _stamp(name: str) -> list[str | int] | None:
 
 
 def _dependencies(rule: Path) -> list[str]:
-    """Names on the right side of a make rule as the compiler writes it."""
+    """Returns the names on the right side of a make rule that the compiler wrote."""
     text = rule.read_text(encoding="utf-8").replace("\\\n", " ").split(":", 1)[1]
     return [name.replace("\\ ", " ") for name in re.findall(r"(?:\\ |\S)+", text)]

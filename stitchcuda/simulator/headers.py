@@ -1,7 +1,8 @@
-"""Where the headers are that simulated programs are compiled with: ours, NVIDIA's, and tvm-ffi's with its library.
+"""Finds the headers that simulated programs are compiled with: ours, NVIDIA's, and tvm-ffi's with its library.
 
-NVIDIA's come from a toolkit on the machine or from its wheels; only headers are needed, no compiler and no driver. Nothing here
-imports tvm_ffi, which would import torch.
+NVIDIA's come from a toolkit on the machine (CUDA_HOME first) or from its wheels; neither compiler nor driver is needed. Nothing
+here imports tvm_ffi, which would import torch.
+Where to look next: `simulator/build.py` (who compiles with them).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ RUNTIME = HERE / "runtime"
 
 @cache
 def cuda_includes() -> tuple[Path, ...]:
-    """NVIDIA's include folder and, where it is apart, that of its C++ core libraries. Raises `Unavailable`."""
+    """Returns NVIDIA's include folder and, if it is separate, that of its C++ core libraries. Raises `Unavailable`."""
     for folder in _candidates():
         if (folder / "cuda_runtime.h").is_file() and (folder / "cuda_fp16.h").is_file() and (folder / "crt").is_dir():
             return (folder, *(inner for inner in (folder / "cccl",) if inner.is_dir()))
@@ -42,7 +43,7 @@ def _candidates() -> list[Path]:
 
 @cache
 def tvm_ffi() -> tuple[tuple[Path, ...], Path]:
-    """tvm-ffi's include folders and its shared library. Raises `Unavailable`."""
+    """Returns tvm-ffi's include folders and its shared library. Raises `Unavailable`."""
     spec = importlib.util.find_spec("tvm_ffi")
     roots = list(spec.submodule_search_locations or ()) if spec is not None else []
     for root in map(Path, roots):

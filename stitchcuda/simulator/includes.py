@@ -1,7 +1,9 @@
-"""Reads what a source wants from outside of its program: a second line behind the sandbox, and the sentence a reader gets.
+"""Finds includes by which a source reads files from outside of its program, and says so as a compiler would.
 
-A program is built from its own files and the headers of the toolkit, torch and tvm-ffi. Includes that a macro composes are
-not seen here: to the compiler, in its sandbox, such files do not exist. Where to look next: `simulator/build.py`.
+A program is built from its own files and the headers of the toolkit, torch and tvm-ffi. The sandbox already hides all other
+files from the compiler, also from includes that a macro composes, which are not seen here; this adds a sentence for the
+reader.
+Where to look next: `simulator/build.py`, `tools/build/nvcc.py` (who ask).
 """
 
 from __future__ import annotations
@@ -25,10 +27,10 @@ _INCLUDE = re.compile(
 _DATA = re.compile(r"^[ \t]*(?:#|%:|\?\?=)[ \t]*embed\b|\.incbin\b", re.MULTILINE)
 
 
-def foreign(text: str, file: Path, roots: Sequence[Path], shown: str = "") -> str | None:
-    """The first line of `text` that takes in what is not the program's, as a compiler would say it; None where there is none.
+def find_foreign_include(text: str, file: Path, roots: Sequence[Path], shown: str = "") -> str | None:
+    """Returns a compiler-like error for the first include in `text` of a file outside of the program, or None.
 
-    `roots` are the folders that it may read; `shown` is the file's name in the message.
+    `roots`: folders that it may read. `shown`: the file's name in the message.
     """
     code = _COMMENT.sub(lambda found: found["kept"] or re.sub(r"[^\n]", " ", found.group()), text)
     at, wanted = -1, ""

@@ -1,13 +1,14 @@
-"""Where the simulator's own libraries live: a folder of the user's cache, so that they are built once for all workspaces.
+"""Keeps the simulator's own libraries in a folder of the user's cache, so that they are built once for all workspaces.
 
-    KEPT/VERSION/shared/    the libraries, which program workers may read   KEPT/VERSION/lock   held while something is built
-    KEPT/VERSION/objects/   what they are linked from                       KEPT/VERSION        itself a lock, held while in use
+    VERSIONS/VERSION/shared/    the libraries, which program workers may read
+    VERSIONS/VERSION/objects/   what they are linked from
+    VERSIONS/VERSION/lock       locked while something is built; VERSION itself is locked while it is in use
 
-A version is named by all that goes into it, and only builders, which are ours, write there. A folder that is somebody else's or
-that others may write to is not used, nor one that cannot be written; the workspace's cache serves instead then, and a note says
-so. What lies in a version is sealed (`sandbox/digest_seal.py`) and checked before each use. It knows no compiler.
-Where to look next: `simulator/build.py` and `simulator/torch_extension.py`, which build there;
-`verify/judge/judge_resources.py`, which chooses the home.
+A version is a digest of all that goes into the libraries. A folder that another user owns or may write to, or that cannot be
+written, is not used: then the workspace's cache serves, and a note says so. What lies there is sealed
+(`sandbox/digest_seal.py`) and checked before each use. The `KEPT` versions used last stay. It runs no compiler.
+Where to look next: `simulator/build.py` and `simulator/torch_extension.py` (what is built), `verify/processes/builder.py`
+(which home is used).
 """
 
 from __future__ import annotations
@@ -26,15 +27,15 @@ from stitchcuda.errors import BadInput, StitchError, Unavailable
 from stitchcuda.sandbox import digest_seal
 from stitchcuda.sandbox.removal import remove
 
-SHARED = "shared"                          # what is ours, and no program's
-KEPT = 4                                   # versions: a user has a few environments and a few checkouts, each half a MiB
-WAIT_S = 90.0                              # for another builder; it needs ten seconds on two cores
+SHARED = "shared"                          # the folder for libraries of ours, none of a program's
+KEPT = 4                                   # versions of half a MiB: for a few environments and checkouts of one user
+WAIT_S = 90.0                              # to wait for another builder, which needs ten seconds on two cores
 _LOCK = "lock"
 _OLD = r"\.old-[0-9a-f]{16}"
 _BROKEN = ("building-*", "linking-*")      # left by builders that were killed
 
 _in_use: dict[Path, int] = {}              # versions, with the descriptors that hold them until this process ends
-_given_up: set[Path] = set()               # homes that could not be written: said once, not tried again
+_given_up: set[Path] = set()               # homes that could not be written: not tried again
 _Made = TypeVar("_Made")
 
 
@@ -42,45 +43,47 @@ class CacheUnusable(StitchError):
     """A home cannot be used; the text says why."""
 
 
-def home(kept: Path, version: str) -> Path:
-    """The home of a version, made where there is none, and not removed while this process lives. Raises `CacheUnusable`."""
+def home(versions: Path, version: str) -> Path:
+    """Returns the folder of a version in `versions`, created if need be, and not removed while this process lives. Raises
+    `CacheUnusable`."""
     try:
-        _own(kept)
-        kept = kept.resolve()
-        place = kept / version
+        _make_private(versions)
+        versions = versions.resolve()
+        place = versions / version
         fresh = not place.is_dir()
-        _hold(place)
-        _own(place / SHARED)
-        _own(place / "objects")
+        _mark_in_use(place)
+        _make_private(place / SHARED)
+        _make_private(place / "objects")
         os.utime(place)
         if fresh:
-            _remove_old(kept)
+            _remove_old(versions)
     except OSError as error:
-        raise CacheUnusable(f"{kept} cannot be used ({(error.strerror or str(error)).lower()})") from error
+        raise CacheUnusable(f"{versions} cannot be used ({(error.strerror or str(error)).lower()})") from error
     return place
 
 
-def made(make: Callable[[Path], _Made], place: Path | None, otherwise: Path) -> _Made:
-    """What `make` builds in the home, one builder at a time; in the folder `otherwise` where that fails or there is none."""
+def build_in_home(make: Callable[[Path], _Made], place: Path | None, otherwise: Path) -> _Made:
+    """Returns what `make` builds in the home `place`, one process at a time. If that fails or there is no home, it builds in
+    the folder `otherwise`."""
     if place is not None and place not in _given_up:
         try:
-            with _alone(place):
+            with _build_lock(place):
                 return make(place)
-        except (Unavailable, BadInput):    # no compiler, or a file of ours that cannot be read: elsewhere it is the same
+        except (Unavailable, BadInput):    # no compiler, or our own file is unreadable: it would fail elsewhere too
             raise
         except (OSError, StitchError) as error:
             _given_up.add(place)
-            digest_seal.note(unused(str(error)))
+            digest_seal.note(unused_note(str(error)))
     return make(otherwise)
 
 
-def unused(why: str) -> str:
-    """The note on libraries that are built in the workspace."""
+def unused_note(why: str) -> str:
+    """Returns the note on libraries that are built in the workspace, and why."""
     return f"the simulator's libraries are built anew in this cache: {why}"
 
 
 def objection(folder: Path) -> str:
-    """Why a folder cannot be or hold a home, or ""; of one that is not there yet, why it cannot be made. Changes nothing."""
+    """Returns why a folder cannot be a home, or cannot be created, or "". Changes nothing."""
     place = folder
     while not os.path.lexists(place):
         place = place.parent
@@ -94,8 +97,8 @@ def objection(folder: Path) -> str:
     return "" if os.access(place, os.W_OK | os.X_OK) else f"{place} cannot be written"
 
 
-def _own(folder: Path) -> None:
-    """Makes the folder, if need be, so that nobody else writes there. Raises `CacheUnusable` where somebody may."""
+def _make_private(folder: Path) -> None:
+    """Creates the folder if need be. Raises `CacheUnusable` if another user may write to it, or it cannot be used."""
     if not folder.is_dir():
         folder.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileExistsError):
@@ -104,22 +107,22 @@ def _own(folder: Path) -> None:
         raise CacheUnusable(why)
 
 
-def _hold(place: Path) -> None:
-    """Marks a version as in use: who removes old ones leaves it alone until this process ends."""
+def _mark_in_use(place: Path) -> None:
+    """Marks a version as in use, so that no process removes it until this one ends."""
     while place not in _in_use:
-        _own(place)
+        _make_private(place)
         handle = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         fcntl.flock(handle, fcntl.LOCK_SH)
         if place.is_dir() and os.stat(place).st_ino == os.fstat(handle).st_ino:
             _in_use[place] = handle
         else:                              # it was removed meanwhile
             os.close(handle)
-    _own(place)
+    _make_private(place)
 
 
 @contextlib.contextmanager
-def _alone(place: Path) -> Iterator[None]:
-    """One builder at a time; the kernel frees the lock of one that is killed, and what it left half done is removed."""
+def _build_lock(place: Path) -> Iterator[None]:
+    """Lets one process build at a time. The kernel frees the lock of a killed process; what it left half done is removed."""
     handle = os.open(place / _LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     try:
         until = time.monotonic() + WAIT_S
@@ -147,13 +150,13 @@ def _is_version(path: Path) -> bool:
     return {SHARED, "objects"} <= inside <= {SHARED, "objects", _LOCK, f".{SHARED}.lock", ".objects.lock"}
 
 
-def _remove_old(kept: Path) -> None:
-    """All but the versions used last; what a process uses stays, and so does whatever else lies there."""
-    for left in kept.iterdir():
-        if re.fullmatch(_OLD, left.name):  # by somebody who was killed here
+def _remove_old(versions: Path) -> None:
+    """Removes all but the versions used last. Versions in use, and other files, stay."""
+    for left in versions.iterdir():
+        if re.fullmatch(_OLD, left.name):  # of a process that was killed while it removed it
             remove(left)
     found = []
-    for path in kept.iterdir():
+    for path in versions.iterdir():
         with contextlib.suppress(OSError):
             if _is_version(path):
                 found.append((path.stat().st_mtime, path))
@@ -162,7 +165,7 @@ def _remove_old(kept: Path) -> None:
             handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                away = kept / f".old-{secrets.token_hex(8)}"
+                away = versions / f".old-{secrets.token_hex(8)}"
                 path.rename(away)
                 remove(away)
             finally:

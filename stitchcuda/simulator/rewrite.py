@@ -1,8 +1,9 @@
-"""Turns CUDA C++ into C++ that the simulator's headers give a meaning to.
+"""Rewrites CUDA C++ as C++ that compiles with the simulator's headers.
 
-Only what C++ cannot express is rewritten: launches, dynamic shared memory, the beginning of a shared variable's life, `static`
-beside `__constant__`, launches by address, and the macros by which code asks whether a CUDA compiler reads it. Everything else
-is macros and functions in include/stitchsim. Line numbers stay what they were.
+Only what C++ cannot express is rewritten: launches, dynamic shared memory, the start of a shared variable's life, `static`
+beside `__constant__`, launches by address, and the macros that ask for a CUDA compiler. All else is macros and functions in
+include/stitchsim. Line numbers do not change.
+Where to look next: `simulator/source.py` (reads C++), `simulator/build.py` (who calls this).
 """
 
 from __future__ import annotations
@@ -31,18 +32,10 @@ _KEYWORDS = {"return", "else", "do", "case", "throw", "co_return"}
 
 
 def rewrite(text: str) -> str:
-    """The same file as C++; the number of lines does not change."""
+    """Returns the text of a CUDA file as C++, with the same number of lines."""
     code = masked(text)
-    return apply(
-        text,
-        [
-            *_launches(code),
-            *_launches_by_address(code),
-            *_shared_variables(text, code),
-            *_static_constants(code),
-            *_compiler_macros(code),
-        ],
-    )
+    edits = [*_launches(code), *_launches_by_address(code), *_shared_variables(text, code), *_static_constants(code)]
+    return apply(text, [*edits, *_compiler_macros(code)])
 
 
 # ---- launches -------------------------------------------------------------------------------------------------------
@@ -62,7 +55,7 @@ def _launches(code: str) -> list[Edit]:
 
 
 def _end_of_configuration(code: str, at: int) -> int:
-    """Position of the `>>>` that is followed by the arguments."""
+    """Returns the position of the `>>>` that is followed by the arguments, or -1."""
     while True:
         at = find_outside_brackets(code, ">>>", at)
         if at < 0 or re.match(r">>>(?:\s|\\\n)*\(", code[at:]):
@@ -71,7 +64,7 @@ def _end_of_configuration(code: str, at: int) -> int:
 
 
 def _start_of_kernel(code: str, end: int) -> int:
-    """Where the expression that ends before `end` begins: names, template arguments, calls, subscripts, member access."""
+    """Returns where the expression before `end` begins: names, template arguments, calls, subscripts, member access."""
     start = end
     while True:
         at = len(code[:start].rstrip(" \t\n\\"))
@@ -106,7 +99,7 @@ def _start_of_kernel(code: str, end: int) -> int:
 
 
 def _opening_angle(code: str, at: int) -> int:
-    """Position of the `<` that the `>` at `at` closes, skipping bracketed parts; -1 if there is none."""
+    """Returns the position of the `<` that the `>` at `at` closes, skipping bracketed parts, or -1."""
     depth = 0
     while at >= 0:
         if code[at] in ")]}":
@@ -163,7 +156,7 @@ def _shared_variables(text: str, code: str) -> list[Edit]:
 
 
 def _dynamic(declaration: str, local: bool) -> str:
-    """`extern T name[]` as a pointer to the launch's dynamic shared memory."""
+    """Rewrites `extern T name[]` as a pointer to the launch's dynamic shared memory."""
     plain = _without_alignment(re.sub(r"\bextern\b", " ", declaration[declaration.index("extern") :]))
     match = re.match(r"\s*(?P<type>.+?)\s*\b(?P<name>\w+)\s*\[[^\]]*\](?P<rest>.*)$", plain, re.DOTALL)
     if match is None:  # a single variable, or something stranger: the compiler's error will show it
@@ -183,7 +176,7 @@ def _without_alignment(declaration: str) -> str:
 
 
 def _declared_names(declaration: str) -> list[str]:
-    """Names that a declaration without initialisers declares: the last word of each declarator."""
+    """Returns the names that a declaration without initialisers declares: the last word of each declarator."""
     plain = _without_alignment(declaration)
     for inner in (r"\{[^{}]*\}", r"\[[^\[\]]*\]", r"\([^()]*\)", r"<[^<>]*>"):
         while (shorter := re.sub(inner, " ", plain)) != plain:
@@ -196,12 +189,12 @@ def _declared_names(declaration: str) -> list[str]:
 
 
 def _static_constants(code: str) -> list[Edit]:
-    """`static __constant__` would become `static static`."""
+    """Removes `static` beside `__constant__`, which is a macro with `static`."""
     pattern = r"\bstatic\b(?=[^;{}()=]*\b__constant__\b)|(?<=__constant__)\s+static\b"
     return [Edit(match.start(), match.end(), "") for match in re.finditer(pattern, code)]
 
 
 def _compiler_macros(code: str) -> list[Edit]:
-    """The program's own conditions take the device's side; headers of others are left alone."""
+    """Makes the program's own conditions, but no other headers', take the device's side."""
     names = {"__CUDA_ARCH__": "STITCHSIM_CUDA_ARCH", "__CUDACC__": "STITCHSIM_CUDACC"}
     return [Edit(match.start(), match.end(), names[match.group()]) for match in re.finditer(r"\b__CUDA(?:_ARCH|CC)__\b", code)]

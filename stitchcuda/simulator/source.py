@@ -1,8 +1,8 @@
-"""Reading C++ just well enough to edit it: masking, matching brackets, scopes, statements.
+"""Reads C++ just well enough to edit it: masking, matching brackets, scopes, statements.
 
-Everything that searches works on a masked copy, in which comments and the insides of literals are blank but every character
-keeps its place. It never parses expressions or expands macros. `simulator/rewrite.py` and `simulator/unsupported.py` are built
-on it.
+All searches work on a masked copy, in which comments and the insides of literals are blank but every character keeps its place.
+It never parses expressions or expands macros.
+Where to look next: `simulator/rewrite.py`, `simulator/unsupported.py` and `tools/build/masks.py`, which are built on it.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-# What is never closed reaches to the end of its line or text, as for a compiler: looking for its end from each such place would
-# take the square of the text's length.
+# A literal or comment that is never closed ends with its line or text, as for a compiler. If it did not match at all, the time
+# would grow with the square of the text's length.
 _TOKEN = re.compile(
     r'//(?:[^\\\n]+|\\\n?)*+'            # to the end of the line, continued by a backslash
     r'|/\*.*?(?:\*/|\Z)'
@@ -33,7 +33,7 @@ class Edit:
 
 
 def masked(text: str, *, literals: bool = True) -> str:
-    """`text` with comments blanked, and the insides of string and character literals unless they are to stay; newlines stay."""
+    """Returns `text` with comments blank, and with `literals` also the insides of literals. Newlines stay."""
 
     def blank(match: re.Match[str]) -> str:
         found = match.group()
@@ -57,12 +57,12 @@ def apply(text: str, edits: list[Edit]) -> str:
 
 
 def line_of(text: str, at: int) -> int:
-    """Line number of a position, from 1."""
+    """Returns the line number of a position, from 1."""
     return text.count("\n", 0, at) + 1
 
 
 def closing(text: str, at: int) -> int:
-    """Position of the bracket that closes the one at `at` in masked text, or -1."""
+    """Returns the position of the bracket that closes the one at `at` in masked text, or -1."""
     depth = 0
     for i in range(at, len(text)):
         if text[i] in _OPEN:
@@ -75,7 +75,7 @@ def closing(text: str, at: int) -> int:
 
 
 def opening(text: str, at: int) -> int:
-    """Position of the bracket that the one at `at` closes in masked text, or -1."""
+    """Returns the position of the bracket that the one at `at` closes in masked text, or -1."""
     depth = 0
     for i in range(at, -1, -1):
         if text[i] in _CLOSE:
@@ -88,7 +88,7 @@ def opening(text: str, at: int) -> int:
 
 
 def find_outside_brackets(text: str, wanted: str, at: int) -> int:
-    """First occurrence of `wanted` from `at` that is not inside brackets opened after `at`, or -1."""
+    """Returns the first position of `wanted` from `at` that is not inside brackets opened after `at`, or -1."""
     i = at
     while i < len(text):
         if text.startswith(wanted, i):
@@ -104,14 +104,14 @@ def find_outside_brackets(text: str, wanted: str, at: int) -> int:
 
 
 def statement_start(text: str, at: int) -> int:
-    """Where the statement that contains `at` begins: after the last `;`, brace or preprocessor line before it."""
+    """Returns where the statement that contains `at` begins: after the last `;`, brace or preprocessor line before it."""
     start = max(text.rfind(mark, 0, at) for mark in ";{}") + 1
     directives = re.finditer(r"^[ \t]*#(?:\\\n|[^\n])*\n", text[start:at], re.MULTILINE)
     return max([start, *(start + directive.end() for directive in directives)])
 
 
 def directive_end(text: str, at: int) -> int | None:
-    """If `at` lies in a preprocessor directive, the position where its logical line ends."""
+    """Returns where the preprocessor directive that contains `at` ends, or None if there is none."""
     start = text.rfind("\n", 0, at) + 1
     while start > 1 and text[start - 2] == "\\":
         start = text.rfind("\n", 0, start - 1) + 1

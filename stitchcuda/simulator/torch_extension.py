@@ -1,8 +1,9 @@
 """Builds sources in torch-extension style for the simulator: a Python extension module on CPU tensors.
 
-The program's own C++ and CUDA are compiled against torch's real CPU headers; the names by which it asks for a GPU mean the CPU
+The program's C++ and CUDA are compiled against torch's real CPU headers; where it asks for a GPU it gets the CPU
 (include/stitchsim/torch.h). Those headers take half a minute to read, so they are compiled once per torch version into a
 precompiled header in the cache (0.5 GB). It never imports torch, and never loads what it builds.
+Where to look next: `simulator/build.py` (the common part), `verify/program/builder_worker.py` (who orders builds).
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from stitchcuda.simulator.build import (
     SHARED,
     base_includes,
     link,
-    looked_over,
     read,
+    read_checked,
     rewrite_with_headers,
 )
 from stitchcuda.simulator.compile import CompileUnit, compiler, digest, run_compiler
@@ -46,7 +47,7 @@ def build_torch_extension(
     flags: Sequence[str] = (),
     within: Sequence[Path] = (),
 ) -> Path:
-    """Path of an extension module that Python can import under `name`, made from .cpp and .cu sources.
+    """Returns the path of an extension module that Python can import as `name`, made from .cpp and .cu sources.
 
     `flags` are the program's own, such as -DNAME; `within` as for `build_simulated`. The first build for a torch version takes
     half a minute, the next ones seconds. Raises as `build_simulated` does.
@@ -60,7 +61,7 @@ def build_torch_extension(
     common = (*_flags(torch), *flags, *(f"-I{folder}" for folder in include_dirs), "-include", str(header))
     units = []
     for source in (path.resolve() for path in sources):
-        text = looked_over(source, (source.parent, *include_dirs, *within))
+        text = read_checked(source, (source.parent, *include_dirs, *within))
         if source.suffix in CUDA_SUFFIXES:
             text = rewrite_with_headers(text, source, include_dirs, cache, within)
         text = re.sub(r"\bDeviceType::CUDA\b", "DeviceType::CPU", text)
@@ -72,7 +73,7 @@ def build_torch_extension(
 
 
 def torch_memory(cache: Path, home: Path | None = None) -> Path:
-    """Path of the library whose `stitchsim_take_over_torch()` puts torch's tensors into the simulated device's memory."""
+    """Returns the path of the library whose `stitchsim_take_over_torch()` puts torch's tensors into simulated device memory."""
     torch = _torch_folder()
     flags = (*FLAGS, f"-I{RUNTIME}", "-isystem", str(torch / "include"), _STANDARD)
     source = RUNTIME / "torch_memory.cpp"
@@ -81,14 +82,14 @@ def torch_memory(cache: Path, home: Path | None = None) -> Path:
     def make(place: Path) -> Path:
         return link([unit], name="libstitchsim_torch", cache=place, libraries=libraries, link_flags=(), folder=SHARED)
 
-    return library_cache.made(make, home, cache.resolve())
+    return library_cache.build_in_home(make, home, cache.resolve())
 
 
 def version() -> str:
-    """A name for all that goes into the simulator's own libraries: sources, headers, flags, compiler, torch."""
+    """Returns a digest of all that goes into the simulator's own libraries: sources, headers, flags, compiler, torch."""
     torch = _torch_folder()
     sources = [read(path) for path in sorted(RUNTIME.iterdir()) if path.suffix in (".cpp", ".h")]
-    # Objects are made again when a header has another time, as after each installation: then in a new folder.
+    # An installation gives headers new times, for which objects are built again; then in a new folder.
     headers = [part for path in sorted(INCLUDE.rglob("*.h")) for part in (read(path), str(path.stat().st_mtime_ns))]
     ffi = [str(part) for part in tvm_ffi()[0]]
     given = (*FLAGS, *base_includes(), _STANDARD, *ffi, str(torch), read(torch / "version.py"), platform.machine(), *compiler())
@@ -102,7 +103,7 @@ def inline_sources(
     *,
     headers: bool = True,
 ) -> dict[str, str]:
-    """The files, by name, that torch's `load_inline` would write for these arguments: main.cpp with bindings, and cuda.cu."""
+    """Returns the files, by name, that torch's `load_inline` would write: main.cpp with bindings, and cuda.cu."""
     parts = [*(["#include <torch/extension.h>"] if headers else []), *cpp_sources]
     if functions is not None:
         documented = functions if isinstance(functions, Mapping) else {function: function for function in functions}
@@ -131,17 +132,14 @@ def _flags(torch: Path) -> tuple[str, ...]:
     if not (python / "Python.h").is_file():
         raise Unavailable(f"building a torch extension needs Python's headers and {python} has none; install python3-dev")
     folders = (torch / "include", torch / "include" / "torch" / "csrc" / "api" / "include", python)
-    own = (
-        *FLAGS,
-        f"-I{INCLUDE / 'torch_cuda'}",
-        *base_includes(),
-        *(part for folder in folders for part in ("-isystem", str(folder))),
-    )
-    return (*own, _STANDARD, "-DTORCH_API_INCLUDE_EXTENSION_H")
+    system = (part for folder in folders for part in ("-isystem", str(folder)))
+    return (
+        *FLAGS, f"-I{INCLUDE / 'torch_cuda'}", *base_includes(), *system, _STANDARD, "-DTORCH_API_INCLUDE_EXTENSION_H"
+    )  # fmt: skip
 
 
 def _precompiled(torch: Path, cache: Path) -> Path:
-    """torch.h with its precompiled form beside it, made once for this torch, compiler and version of our headers."""
+    """Returns torch.h, with its precompiled form beside it, made once for this torch, compiler and version of our headers."""
     ours = [read(path) for path in sorted(INCLUDE.rglob("*.h"))]
     key = digest(str(torch), read(torch / "version.py"), *_flags(torch), *compiler(), *ours)[:24]
     header = cache / "precompiled" / key / "torch.h"

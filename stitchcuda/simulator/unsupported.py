@@ -1,7 +1,8 @@
-"""Constructs that the simulator cannot run, found before anything is compiled: each refusal names construct, file and line.
+"""Refuses constructs that the simulator cannot run, before anything is compiled, by construct, file and line.
 
-The list is about what a kernel *says*, not what it would do; a program refused here may be perfectly good on a GPU, so a
+`_CODE` and `_HEADERS` list them. A text is refused for what it says, not for what it would do, and may be right on a GPU: a
 refusal means "could not judge", never "wrong".
+Where to look next: `simulator/build.py` (who asks), `verify/program/failures.py` (what becomes of a refusal).
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ def refuse(text: str, file: Path | str) -> None:
     code = masked(text)
     found: list[tuple[int, str]] = []
     for construct, pattern in _INCLUDES:
-        # The name of a quoted header is masked, so includes are looked for in the text; comments are not includes.
+        # A quoted header's name is masked, so includes are searched in the text; those in comments are left out.
         found += [(match.start(), construct) for match in pattern.finditer(text) if "#" in code[match.start() : match.end()]]
     for construct, pattern in _PATTERNS:
         found += [(match.start(), construct) for match in pattern.finditer(code)]

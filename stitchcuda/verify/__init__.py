@@ -1,9 +1,9 @@
-"""The verdict on a program: three processes, and a folder for each question that is asked of them.
+"""Gives the verdict on a program: the main process asks a judge process, which questions one worker for each side.
 
 `verify/client.py` and `verify/api.py` run in the main process and import no torch. The judge process (`verify/judge/judge.py`)
-owns the secret seeds and decides. The reference worker (`verify/reference/reference_worker.py`) is trusted; the program worker
-(`verify/program/program_worker.py`) runs generated code, and nothing it says is believed but the tensors it returns.
-The package can be called, as `stitchcuda.verify(program, reference)`: the public function has the room's name.
+owns the secret seeds and decides. The reference worker (`verify/reference/reference_worker.py`) is trusted. The program worker
+(`verify/program/program_worker.py`) runs generated code; of what it sends, only the tensors are believed.
+The package can be called: `stitchcuda.verify(program, reference)` is `verify/api.py`'s function of that name.
 Where to look next: `verify/api.py` (the function), `verify/judge/examination.py` (the order of questions).
 """
 

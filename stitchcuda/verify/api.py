@@ -1,9 +1,9 @@
-"""The verdict of `stitchcuda verify`: correctness, policy, and on a GPU the speed-up, for one program and its reference.
+"""Gives the verdict of `stitchcuda verify` for one program: correctness, policy, and on a GPU the speed-up.
 
-Policies: `stitched` wants own kernels to hold at least 5 % of the work, or a declared host-side task (then the verdict is
-labelled "host-only", or "small own share" where an own kernel is needed); `strict` wants no framework compute at all. Could
-not judge is an error (`Unavailable`), never a verdict. Where to look next: `verify/client.py` (who runs what),
-`verify/judge/examination.py` (who decides on correctness).
+Policy `stitched`: own kernels must do at least `OWN_SHARE` of the work, unless the program declares a host-side task that was
+seen at work; then the verdict is labelled "host-only", or "small own share" if an own kernel is needed. Policy `strict`: no
+framework compute beyond `FRAMEWORK_SHARE`. A program that could not be judged raises `Unavailable`, which is no verdict.
+Where to look next: `verify/client.py` (asks the judge process), `verify/judge/examination.py` (who decides on correctness).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from stitchcuda.state import (
     Target,
     Tier,
     TimingResult,
-)  # fmt: skip
+)
 from stitchcuda.tools.build import nvcc
 from stitchcuda.tools.device import device
 from stitchcuda.tools.device.toolkit import user_cache
@@ -36,15 +36,15 @@ from stitchcuda.verify.client import Judge
 from stitchcuda.verify.integrity.screen import LONGEST
 from stitchcuda.verify.integrity.snapshot import look, reading
 
-OWN_SHARE = 0.05                           # least share of own kernels under the policy "stitched"
-HOST_BYTES = 4096                          # of device memory that the host may touch in a call: sizes, flags, a scalar
-EXCHANGED = 0.8                            # of what is gone, done by other library kernels: a gain has to be shown
-FRAMEWORK_SHARE = 0.02                     # what "strict" tolerates: copies and fills around the kernels
-_MOST_SAID = 2000                          # characters of one reason or note, whoever wrote them
+OWN_SHARE = 0.05                           # policy "stitched": the least share of own kernels
+HOST_BYTES = 4096                          # device memory that the host may touch in a call: for sizes, flags, a scalar
+EXCHANGED = 0.8                            # if other library kernels do more of the replaced work, a gain is needed
+FRAMEWORK_SHARE = 0.02                     # policy "strict": copies and fills around the kernels are allowed
+_MOST_CHARACTERS = 2000                          # of one reason or note
 
 
 class Shares(Record):
-    """Of device time on a GPU, of bytes on the simulator."""
+    """Shares of device time on a GPU, of bytes moved on the simulator."""
 
     own: float = 0.0
     vendor: float = 0.0
@@ -52,7 +52,7 @@ class Shares(Record):
 
 
 class Seconds(Record):
-    """Where the time of a verification went."""
+    """Seconds that the parts of a verification took."""
 
     build: float = 0.0
     check: float = 0.0
@@ -60,12 +60,12 @@ class Seconds(Record):
 
 
 class Verdict(Record):
-    """The `--json` object of `stitchcuda verify`. Errors are of the output that comes closest to its bound."""
+    """The `--json` object of `stitchcuda verify`. `max_error` and `error_bound` are of the output closest to its bound."""
 
     accepted: bool
     tier: Tier
     reasons: tuple[str, ...] = ()
-    label: str = ""                        # of a program that a host-side task carries: "host-only" or "small own share"
+    label: str = ""                        # if it is accepted for a host-side task: "host-only" or "small own share"
     speedup: float | None = None           # over eager, timed tiers only
     max_error: float | None = None
     error_bound: float | None = None
@@ -73,8 +73,8 @@ class Verdict(Record):
     seconds: Seconds = Seconds()
     notes: tuple[str, ...] = ()
     kernels: tuple[KernelRole, ...] = ()
-    protections: tuple[str, ...] = ()      # of the sandbox, in force while the program ran
-    unprotected: tuple[str, ...] = ()      # what this machine denies, and why
+    protections: tuple[str, ...] = ()      # of the sandbox that were in force while the program ran
+    unprotected: tuple[str, ...] = ()      # "NAME: reason" of those that this machine denies
 
 
 def verify(
@@ -88,21 +88,22 @@ def verify(
     seeds: int = 5,
     bounds: Limits | None = None,
 ) -> Verdict:
-    """Judge a program folder or a foreign file on fresh secret inputs.
+    """Judges a program folder or a single file with class ModelNew on secret inputs that no program has seen.
 
-    `target` is the GPU where there is one, else the simulator; `cache` keeps builds, in the user's folder by default.
-    Raises `BadInput` for an unusable reference or program path, `Unavailable` when it could not be judged.
+    `target`: by default the GPU if there is one, else the simulator. `cache`: the folder for builds, by default the user's.
+    `seeds`: the number of input sets. Raises `BadInput` for a reference or program that cannot be used, `Unavailable` if it
+    could not be judged.
     """
-    _need_program(program)                 # before a judge is started for nothing
-    target, cache = target or device.resolve_target("auto"), cache or builds()
+    _require_program(program)                 # before a judge is started
+    target, cache = target or device.resolve_target("auto"), cache or builds_folder()
     settings = Settings(target=target, policy=policy, precision=precision)
     arch = device.device_facts(target).arch
     with Judge(reference.resolve(), settings, cache=cache, arch=arch, bounds=bounds) as judge:
         return verdict_of(judge, program, settings, cache=cache, arch=arch, seeds=seeds)
 
 
-def builds() -> Path:
-    """The user's folder for builds of programs that belong to no session. Raises `Unavailable` where it cannot be made."""
+def builds_folder() -> Path:
+    """Returns the user's folder for builds of programs that belong to no session. Raises `Unavailable` if it cannot be made."""
     cache = user_cache() / "verify"
     try:
         cache.mkdir(parents=True, exist_ok=True)
@@ -113,8 +114,8 @@ def builds() -> Path:
 
 
 def verdict_of(judge: Judge, program: Path, settings: Settings, *, cache: Path, arch: str, seeds: int = 5) -> Verdict:
-    """The same with a judge that is there already, for several programs of one reference."""
-    _need_program(program)
+    """Judges a program as `verify` does, with a running judge. For several programs of one reference."""
+    _require_program(program)
     program, on_gpu = program.resolve(), settings.target == "cuda"
     with reading(program):
         built = nvcc.build(program, arch=arch, cache=cache, link=on_gpu)
@@ -123,44 +124,44 @@ def verdict_of(judge: Judge, program: Path, settings: Settings, *, cache: Path, 
         return Verdict(accepted=False, tier="compiled", reasons=(f"the build failed: {built.log}",), seconds=seconds)
     check = judge.verify_final(program, seeds=seeds)
     if not check.ok and check.tier == "compiled":
-        raise Unavailable(f"{program}: {'; '.join(map(shortened, (*check.reasons, *check.notes[-1:])))}")
+        raise Unavailable(f"{program}: {'; '.join(map(shorten, (*check.reasons, *check.notes[-1:])))}")
     timing, timing_s = None, 0.0
     if check.ok and on_gpu:
         started = time.monotonic()
         timing = judge.time(program, program, twice=True)
         timing_s = time.monotonic() - started
-    with reading(program):                 # of its manifest
+    with reading(program):                 # the policy reads its manifest
         return _verdict(program, settings.policy, built, check, timing, timing_s)
 
 
-def _need_program(program: Path) -> None:
+def _require_program(program: Path) -> None:
     if not program.exists() or (program.is_dir() and not (program / "model_new.py").is_file()):
         raise BadInput(f"{program} is no program: give a folder with model_new.py, or a Python file with class ModelNew")
     look(program)
     source = program / "model_new.py" if program.is_dir() else program
     with reading(program):
-        if not _names_model(source):
+        if not _may_define_model(source):
             raise BadInput(f"{source} defines no class ModelNew, so that nothing can be judged: give a program that does")
 
 
-def _names_model(source: Path) -> bool:
-    """Whether a Python file could define ModelNew. True where that cannot be read: the judge says what is wrong with it."""
+def _may_define_model(source: Path) -> bool:
+    """Whether a Python file may define ModelNew. True if it cannot be parsed: the judge then says what is wrong with it."""
     if source.stat().st_size > LONGEST[".py"]:
         return True
     try:
         nodes = list(ast.walk(ast.parse(source.read_bytes())))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return True
-    fields = ("name", "asname", "id", "attr", "value")      # "*" is what an import of all names has
+    fields = ("name", "asname", "id", "attr", "value")      # "*": an import of all names
     return any(getattr(node, field, None) in ("ModelNew", "*") for node in nodes for field in fields)
 
 
 def policy_reasons(
     program: Path, policy: Policy, check: CheckResult, timing: TimingResult | None = None
 ) -> tuple[tuple[str, ...], str]:
-    """(why the policy refuses it, the label "host-only", "small own share" or "").
+    """Returns (why the policy refuses the program, its label: "host-only", "small own share" or "").
 
-    A host-side task counts when program.json declares it, it was seen at work, and where time was measured it gains some.
+    A host-side task counts if program.json declares it, it was seen at work, and the program is faster where it was timed.
     """
     if policy == "strict":
         framework = check.framework_share
@@ -202,9 +203,10 @@ def policy_reasons(
 
 
 def host_tasks(program: Path) -> tuple[str, ...]:
-    """The host-side tasks that a folder declares in program.json, a single file as `HOST_TASKS = ["cuda_graph"]`."""
+    """Returns the host-side tasks that a folder declares in program.json, or a file as `HOST_TASKS = ["cuda_graph"]`. Raises
+    `BadInput` for a declaration that is no list of names."""
     if program.is_file():
-        return _written_tasks(program)
+        return _tasks_in_file(program)
     manifest = program / "program.json"
     if not manifest.is_file():
         return ()
@@ -217,11 +219,11 @@ def host_tasks(program: Path) -> tuple[str, ...]:
     return tuple(declared)
 
 
-def _written_tasks(program: Path) -> tuple[str, ...]:
+def _tasks_in_file(program: Path) -> tuple[str, ...]:
     try:
         statements = ast.parse(program.read_bytes()).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return ()                          # what does not load is refused for that
+        return ()                          # a file that does not load is refused elsewhere
     found = [
         statement.value for statement in statements
         if isinstance(statement, ast.Assign) and [getattr(target, "id", "") for target in statement.targets] == ["HOST_TASKS"]
@@ -234,10 +236,10 @@ def _written_tasks(program: Path) -> tuple[str, ...]:
     return tuple(map(str, tasks))
 
 
-def shortened(text: str) -> str:
-    """A reason or note as long as anybody reads; what is left out is the middle."""
-    half = _MOST_SAID // 2
-    return text if len(text) <= _MOST_SAID else f"{text[:half]} … ({len(text) - 2 * half} characters) … {text[-half:]}"
+def shorten(text: str) -> str:
+    """Returns a reason or note of at most `_MOST_CHARACTERS`, with its middle left out if it is longer."""
+    half = _MOST_CHARACTERS // 2
+    return text if len(text) <= _MOST_CHARACTERS else f"{text[:half]} … ({len(text) - 2 * half} characters) … {text[-half:]}"
 
 
 def _badness(output: OutputError) -> float:
@@ -245,13 +247,8 @@ def _badness(output: OutputError) -> float:
 
 
 def _verdict(
-    program: Path,
-    policy: Policy,
-    built: BuildResult,
-    check: CheckResult,
-    timing: TimingResult | None,
-    timing_s: float,
-) -> Verdict:
+    program: Path, policy: Policy, built: BuildResult, check: CheckResult, timing: TimingResult | None, timing_s: float,
+) -> Verdict:  # fmt: skip
     refused, label = policy_reasons(program, policy, check, timing) if check.ok else ((), "")
     refused = (*refused, *(timing.refused if timing else ()))
     reasons = (*check.reasons, *refused)
@@ -260,14 +257,14 @@ def _verdict(
     return Verdict(
         accepted=check.ok and not refused,
         tier=check.tier,
-        reasons=tuple(map(shortened, reasons)),
+        reasons=tuple(map(shorten, reasons)),
         label=label,
         speedup=timing.speedup if timing and not timing.refused else None,
         max_error=closest.max_error if closest and finite else None,
         error_bound=closest.max_bound if closest else None,
         shares=Shares(own=check.own_share, vendor=check.vendor_share, framework=check.framework_share),
         seconds=Seconds(build=built.seconds, check=check.seconds, timing=timing_s),
-        notes=tuple(map(shortened, (*check.notes, *(timing.notes if timing else ())))),
+        notes=tuple(map(shorten, (*check.notes, *(timing.notes if timing else ())))),
         kernels=check.kernels,
         protections=check.protections,
         unprotected=check.unprotected,

@@ -1,8 +1,8 @@
-"""The judge as the main process sees it: a child process asked for baselines, checks and timings. Imports no torch.
+"""Starts a judge process and asks it for baselines, checks and timings, from the main process. Imports no torch.
 
-Reference problems come back as `BadInput`; whatever a program does comes back as a `CheckResult`. An interrupt kills the
-judge and every worker below it at once. Where to look next: `verify/judge/judge.py` (the other end), `verify/api.py`
-(policies).
+A reference that cannot be used is raised as `BadInput`; whatever a program does comes back as a `CheckResult`. An interrupt, or
+a judge that does not answer in time, ends the judge and every worker below it.
+Where to look next: `verify/judge/judge.py` (the other end), `verify/api.py` (policies).
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from stitchcuda.state import CheckResult, Record, Settings, TimingResult
 from stitchcuda.tools.device import device
 from stitchcuda.tools.device.toolkit import runtime_cache
 
-_GRACE_S = 30.0                            # beyond the judge's own limits, before it is given up
-_ENDING_S = 5.0                            # for what is below a judge that is gone, before its files are left behind
+_GRACE_S = 30.0                            # beyond the judge's own limits, before it counts as hung
+_ENDING_S = 5.0                            # for the workers of a killed judge to end; then its files are left behind
 _DOING = {
     "baseline": "running the reference", "check": "judging a program", "check_many": "judging several programs",
     "time": "timing", "rehearse": "profiling",
@@ -39,10 +39,10 @@ _FROM_OUTSIDE = (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHU
 
 
 class ReferenceFacts(Record):
-    """What one run of the reference says."""
+    """What one run of the reference showed."""
 
     capture: str                           # OpGraph as JSON
-    constants: str | None = None           # path of a safetensors file with values the graph lifted; lives as long as the judge
+    constants: str | None = None           # path of a safetensors file with the graph's constants; exists as long as the judge
     eager_ms: float | None = None          # median of one call; None on the simulator
     device: str = "cpu"                    # as torch names it
     driver: str = ""
@@ -52,17 +52,13 @@ class ReferenceFacts(Record):
 
 
 class Judge:
-    """One judge process for one reference; a context manager. Not for several threads at once."""
+    """One judge process for one reference; a context manager. It must not be used by several threads at once."""
 
     def __init__(
         self,
-        reference: Path,
-        settings: Settings,
-        *,
-        cache: Path,
-        arch: str | None = None,
-        bounds: Limits | None = None,
-    ) -> None:
+        reference: Path, settings: Settings, *, cache: Path, arch: str | None = None, bounds: Limits | None = None,
+    ) -> None:  # fmt: skip
+        """`cache`: the folder for builds. `arch`: such as "sm_90a"; None: that of this machine's GPU."""
         self.target = settings.target
         self._process: subprocess.Popen[bytes] | None = None
         self._bounds = bounds or Limits()
@@ -77,39 +73,36 @@ class Judge:
             "scratch": str(self._scratch),
         }
         self._buffer = b""
-        self._begin()
+        self._start()
 
     def baseline(self) -> ReferenceFacts:
-        """Run the reference once: capture, constants, eager time on a GPU. Raises `BadInput` when it cannot be used."""
+        """Runs the reference once: captures its graph and times it on a GPU. Raises `BadInput` if it cannot be used."""
         return ReferenceFacts(**self._ask("baseline", self._bounds.baseline_s))
 
     def check(self, program: Path, *, seeds: int) -> CheckResult:
-        """Judge a program on `seeds` secret input sets; they are drawn once per judge and kept for its other programs."""
+        """Judges a program on `seeds` secret input sets, which are drawn once and used for all programs of this judge."""
         return CheckResult(**self._ask("check", self._bounds.check_s, program=str(program.resolve()), seeds=seeds, fresh=False))
 
     def check_many(self, programs: Sequence[Path], *, seeds: int) -> list[CheckResult]:
-        """The same for several programs at once, as many as cores and memory bear (`verify/judge/parallel_checks.py`); results
-        in their order.
-
-        What one program does is told in its own result alone.
-        """
+        """Judges several programs as `check` does, as many at once as cores and memory hold. Returns results in the order of
+        the programs; none depends on another program."""
         paths = [str(program.resolve()) for program in programs]
         answer = self._ask("check_many", 2 * max(1, len(paths)) * self._bounds.check_s, programs=paths, seeds=seeds)
         return [CheckResult(**result) for result in answer["results"]]
 
     def verify_final(self, program: Path, *, seeds: int) -> CheckResult:
-        """The same on input sets and parameters that were never used before."""
+        """Judges a program on parameters and inputs that were never used before, with more checks: is each kernel needed?"""
         return CheckResult(**self._ask("check", self._bounds.check_s, program=str(program.resolve()), seeds=seeds, fresh=True))
 
     def time(self, program: Path, previous: Path, *, twice: bool = False) -> TimingResult:
-        """Reference, previous program and program, interleaved (GPU only). Raises `Unavailable` without a GPU.
+        """Times reference, previous program and program, interleaved. Raises `Unavailable` without a GPU.
 
-        `twice`: once more in new processes; the slower figures count, and where they are far apart a third timing decides.
+        `twice`: once more in new processes; the slower figures count, and if they are far apart a third timing decides.
         """
         paths = {"program": str(program.resolve()), "previous": str(previous.resolve())}
         return TimingResult(**self._ask("time", (3 if twice else 1) * self._bounds.check_s, twice=twice, **paths))
 
-    def rehearse(
+    def run_under(
         self,
         program: Path | None,
         under: Sequence[str],
@@ -121,24 +114,23 @@ class Judge:
         seconds: float = 600.0,
         environment: Mapping[str, str] | None = None,
     ) -> tuple[Finished, tuple[str, ...]]:
-        """Call the reference, or a program that was judged correct, in a process of its own behind the command `under`, such as
-        a profiler's, which may write `out`. `verify/program/profiled_process.py` has what `how` says; `environment` is added.
+        """Calls a program that was judged correct (None: the reference) in a process of its own, started by `under`.
 
-        Returns how it ended, and the full names of the program's own kernels. Raises `Unavailable` for a program that cannot be
-        loaded.
+        `under`: such as a profiler's command line, which may write the folder `out`. `how`: one of those in
+        `verify/program/profiled_process.py`. `environment`: variables to add. Returns how the process ended, and the full names
+        of the program's own kernels. Raises `Unavailable` for a program that cannot be loaded.
         """
         subject = str(program.resolve()) if program else ""
         devices = os.environ.get("CUDA_VISIBLE_DEVICES")  # the judge itself sees none
         answer = self._ask(
             "rehearse", 2 * self._bounds.check_s, program=subject, under=list(under), out=str(out.resolve()), how=how,
-            calls=calls,
-            warm=warm, limit=seconds, environment=dict(environment or {}), visible=devices,
+            calls=calls, warm=warm, limit=seconds, environment=dict(environment or {}), visible=devices,
         )  # fmt: skip
         kernels = tuple(answer.pop("kernels"))
         return Finished(**answer), kernels
 
     def close(self) -> None:
-        """End the judge and all workers, and remove their files. Safe to call twice."""
+        """Ends the judge and all workers, and removes their files. May be called twice."""
         process, self._process = self._process, None
         if process is not None:
             limits.kill_group(process.pid)
@@ -150,7 +142,7 @@ class Judge:
         deadline = time.monotonic() + _ENDING_S
         remove(self._scratch)
         while self._scratch.exists() and time.monotonic() < deadline:
-            time.sleep(0.02)               # workers follow the judge one after the other; until then they may write
+            time.sleep(0.02)               # workers end after the judge, one by one; until then they may write
             remove(self._scratch)
 
     def __enter__(self) -> Judge:
@@ -160,11 +152,11 @@ class Judge:
         self.close()
 
     def __del__(self) -> None:
-        if hasattr(self, "_scratch"):      # an interrupt may come before there is anything to end
+        if hasattr(self, "_scratch"):      # else an interrupt came before there was anything to end
             self.close()
 
-    def _begin(self) -> None:
-        """Start the process and hand it its orders; it imports torch while the caller goes on."""
+    def _start(self) -> None:
+        """Starts the process and sends its order; it imports torch while the caller goes on."""
         with open(self._scratch / "judge.log", "ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "stitchcuda.verify.judge.judge"],
@@ -185,7 +177,7 @@ class Judge:
             self._send({"do": do, **fields}, _DOING[do])
             answer = self._receive(seconds + self._bounds.start_s + _GRACE_S, _DOING[do])
         except BaseException:
-            self.close()                   # an interrupt must not leave a worker running, nor an answer unread
+            self.close()                   # after an interrupt no worker may run on, and no answer may stay unread
             raise
         if "bad_input" in answer:
             raise BadInput(answer["bad_input"])
@@ -203,7 +195,7 @@ class Judge:
             self._process.stdin.write(json.dumps(message).encode() + b"\n")
             self._process.stdin.flush()
         except OSError as error:
-            raise self._gone(doing) from error
+            raise self._why_ended(doing) from error
 
     def _receive(self, seconds: float, doing: str) -> dict[str, Any]:
         assert self._process is not None
@@ -215,14 +207,14 @@ class Judge:
                 raise RuntimeError(f"the judge did not answer within {seconds:.0f} s while {doing}: {self._log()}")
             chunk = os.read(self._process.stdout.fileno(), 1 << 16)
             if not chunk:
-                raise self._gone(doing)
+                raise self._why_ended(doing)
             self._buffer += chunk
         line, self._buffer = self._buffer.split(b"\n", 1)
         message: dict[str, Any] = json.loads(line)
         return message
 
-    def _gone(self, doing: str) -> Exception:
-        """What to say of a judge that ended by itself: somebody ended it, or it is a defect of ours."""
+    def _why_ended(self, doing: str) -> Exception:
+        """Returns the error for a judge that ended: `Unavailable` if somebody killed it, else a defect of ours."""
         assert self._process is not None
         code = self._process.wait()
         name = limits.signal_name(code)
@@ -236,7 +228,7 @@ class Judge:
 
 
 def _import_path() -> str:
-    """Where this very package comes from, so that the child imports the same one."""
+    """Returns a PYTHONPATH with which the child imports this very package."""
     here = str(Path(__file__).resolve().parents[2])
     rest = os.environ.get("PYTHONPATH", "")
     return os.pathsep.join([here, rest]) if rest else here

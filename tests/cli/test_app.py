@@ -31,7 +31,7 @@ from stitchcuda.sessions.progress import LiveView, PlainView, Progress, watch
 from stitchcuda.sessions.session import Session
 from stitchcuda.state import Settings, Usage
 from stitchcuda.tools.doctor.finding import Check
-from stitchcuda.verify.api import builds
+from stitchcuda.verify.api import builds_folder
 from tests.engineers.briefs import ATTEMPT, TASK
 from tests.graph.tiny import Script, ScriptedEngineer, TinyHands, tiny_session
 from tests.tools.device.test_toolkit import executable, homeless
@@ -435,7 +435,7 @@ def test_why_there_is_no_gpu_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_without_a_home_there_is_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     homeless(monkeypatch)
     with pytest.raises(Unavailable, match="set XDG_CACHE_HOME"):
-        builds()
+        builds_folder()
 
 
 SPENT = Usage(calls=2, input_tokens=1500, usd=None)

@@ -211,10 +211,10 @@ def test_a_signal_that_comes_as_the_last_thing_stops_no_cleaning_up(monkeypatch:
             os.kill(os.getpid(), number)
         return real(number, handler)
 
-    real(signal.SIGTERM, supervisor._orphaned)
+    real(signal.SIGTERM, supervisor._raise_orphaned)
     monkeypatch.setattr(signal, "signal", late)
     try:
-        supervisor._deaf()
+        supervisor._ignore_sigterm()
         assert sent == [signal.SIGTERM]
         assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
     finally:

@@ -43,7 +43,7 @@ def test_a_changed_header_or_define_is_another_library(tmp_path: Path) -> None:
     def build(*defines: str) -> int:
         inner = [tmp_path / "inner"]
         return value(build_simulated([tmp_path / "k.cu"], name="k", cache=CACHE, home=HOME,
-                                     include_dirs=inner, defines=defines))  # fmt: skip
+                                     include_dirs=inner, flags=[f"-D{define}" for define in defines]))  # fmt: skip
 
     assert build() == 3
     assert build("SIZE=5") == 5

@@ -19,7 +19,7 @@ import pytest
 from stitchcuda.sandbox import digest_seal
 from stitchcuda.simulator import library_cache
 from stitchcuda.simulator.build import build_simulated, runtime_library
-from stitchcuda.simulator.library_cache import CacheUnusable, home, made
+from stitchcuda.simulator.library_cache import CacheUnusable, build_in_home, home
 from stitchcuda.simulator.torch_extension import version
 from tests.simulator.programs import HOME
 
@@ -35,7 +35,7 @@ def make(place):
     (place / "shared" / "lib.so").write_text("half of")
     print("building", flush=True)
     time.sleep(60)
-homes.made(make, place, place)
+homes.build_in_home(make, place, place)
 """
 HOLDS = """
 import sys, time
@@ -105,7 +105,7 @@ def test_one_builds_and_the_others_wait(tmp_path: Path) -> None:
         return target
 
     with ThreadPoolExecutor(4) as pool:
-        places = {one.result() for one in [pool.submit(made, make, place, tmp_path / "otherwise") for _ in range(8)]}
+        places = {one.result() for one in [pool.submit(build_in_home, make, place, tmp_path / "otherwise") for _ in range(8)]}
     assert places == {place / "shared" / "lib.so"}
     assert len(built) == 1
 
@@ -115,7 +115,7 @@ def test_a_builder_that_is_killed_leaves_nothing_that_is_believed(tmp_path: Path
     place = home(tmp_path, "v")
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
-    assert made(put, place, tmp_path / "otherwise").read_text() == "made"
+    assert build_in_home(put, place, tmp_path / "otherwise").read_text() == "made"
     assert sorted(os.listdir(place / "shared")) == ["lib.so", "lib.so.sha256"]
     assert os.listdir(place / "objects") == []
 
@@ -124,7 +124,7 @@ def test_a_builder_that_hangs_is_not_waited_for_for_ever(tmp_path: Path, monkeyp
     process = ran(DIES, tmp_path)
     monkeypatch.setattr(library_cache, "WAIT_S", 0.2)
     digest_seal.notes()
-    assert made(put, home(tmp_path, "v"), tmp_path / "otherwise") == tmp_path / "otherwise" / "shared" / "lib.so"
+    assert build_in_home(put, home(tmp_path, "v"), tmp_path / "otherwise") == tmp_path / "otherwise" / "shared" / "lib.so"
     assert "another process has been building" in digest_seal.notes()[0]
     process.kill()
     process.wait()
@@ -135,7 +135,7 @@ def test_who_may_read_the_libraries_keeps_no_builder_waiting(tmp_path: Path) -> 
     held = [os.open(path, os.O_RDONLY) for path in (place / "shared", put(place))]
     for handle in held:
         fcntl.flock(handle, fcntl.LOCK_EX)
-    builder = threading.Thread(target=made, args=(put, place, tmp_path / "otherwise"), daemon=True)
+    builder = threading.Thread(target=build_in_home, args=(put, place, tmp_path / "otherwise"), daemon=True)
     builder.start()
     builder.join(5)
     assert not builder.is_alive()
@@ -154,9 +154,9 @@ def test_a_home_that_is_full_is_left_with_one_note(tmp_path: Path) -> None:
 
     digest_seal.notes()
     for _ in range(2):
-        assert made(make, place, tmp_path / "otherwise").is_relative_to(tmp_path / "otherwise")
+        assert build_in_home(make, place, tmp_path / "otherwise").is_relative_to(tmp_path / "otherwise")
     assert tried == [place, tmp_path / "otherwise", tmp_path / "otherwise"]
-    assert digest_seal.notes() == (library_cache.unused("[Errno 28] No space left on device"),)
+    assert digest_seal.notes() == (library_cache.unused_note("[Errno 28] No space left on device"),)
 
 
 @pytest.mark.parametrize("inner", [".", "v", "v/shared", "v/objects"])
@@ -190,7 +190,7 @@ def test_whatever_the_users_mask_is_only_the_user_writes(tmp_path: Path, mask: i
     before = os.umask(mask)
     try:
         place = home(tmp_path / "kept", "v")
-        made(put, place, tmp_path / "otherwise")
+        build_in_home(put, place, tmp_path / "otherwise")
     finally:
         os.umask(before)
     for path in (tmp_path / "kept", *(tmp_path / "kept").rglob("*")):

@@ -44,11 +44,11 @@ simulated_device.install()
 def touched(call):
     before, witness = runtime.host_bytes(), DispatchRecorder()
     with torch.no_grad(), witness, simulated_device.SimulatedDevice(), ByteTraffic():
-        runtime.guard(True)
+        runtime.count_host_access(True)
         try:
             call()
         finally:
-            runtime.guard(False)
+            runtime.count_host_access(False)
     assert witness.reasons == [], witness.reasons
     return runtime.host_bytes() - before + witness.total("read")
 
@@ -86,7 +86,7 @@ def counts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
         "constants": "torch.tensor([1.0, 2.0]).to('cuda').mul(2.0)",
         "deepcopy": "copy.deepcopy(x.float())",
         "kernel": "kernels.run(ctypes.c_void_p(x.data_ptr()), ctypes.c_void_p(x[-1:].data_ptr()), 64)",
-        "own": "runtime.opened(); x.numpy().sum(); runtime.closed()",
+        "own": "runtime.allow_host_access(); x.numpy().sum(); runtime.end_host_access()",
     }
     calls = "".join(f"print({name!r}, touched(lambda: [{call.replace('; ', ', ')}]))\n" for name, call in ways.items())
     said = done(calls, tmp_path_factory.mktemp("counts"))
@@ -156,6 +156,6 @@ simulated_device.move_to_device(layer)
 with simulated_device.SimulatedDevice():
     moved = torch.from_numpy(array).to("cuda"), torch.from_numpy(array).cuda(), layer.weight
     kept = torch.from_numpy(array)
-print([runtime.outside(one.data_ptr()) for one in (*moved, kept)])
+print([runtime.is_host_memory(one.data_ptr()) for one in (*moved, kept)])
 """
     assert done(program, tmp_path) == "[False, False, False, True]"

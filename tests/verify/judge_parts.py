@@ -21,11 +21,11 @@ from tests.simulator.programs import CACHE, HOME
 
 
 class Bench:
-    """A reference with its exam; programs sit at it in workers of their own."""
+    """A reference with its secret inputs. Programs are loaded into workers of their own."""
 
     def __init__(self, folder: Path, reference: str, *, sets: int = 3) -> None:
-        torch.set_num_threads(1)           # a pool of threads that other tests started would not survive the nursery's fork
-        nursery = ForkServer()
+        torch.set_num_threads(1)           # a pool of threads that other tests started would not survive the fork
+        forkserver = ForkServer()
         scratch = folder / "scratch"
         scratch.mkdir()
         (folder / "reference.py").write_text(reference)
@@ -37,20 +37,18 @@ class Bench:
             "reference": str(folder / "reference.py"), "cache": str(CACHE), "arch": "sm_90",
             "runtime": str(folder / "runtime"),
         }  # fmt: skip
-        self._judge = JudgeProcess(order, nursery)
-        self._judge.room.the_reference()
-        self.exam: SecretInputs = self._judge.room.exam(sets, fresh=False, terms=InputTerms())
-        self.seats = 0
+        self._judge = JudgeProcess(order, forkserver)
+        self._judge.resources.reference_worker()
+        self.secret_inputs: SecretInputs = self._judge.resources.secret_inputs(sets, fresh=False, terms=InputTerms())
 
     @contextlib.contextmanager
-    def seat(self, program: Path) -> Iterator[LoadedProgram]:
-        """The program in a new worker."""
+    def load(self, program: Path) -> Iterator[LoadedProgram]:
+        """Loads the program into a new worker, closed after the block."""
         judge = self._judge
-        with judge.room.worker(program, self.exam) as worker:
-            trial = Trial(worker, self.exam, judge.room.construction(), "sim", judge.room.limits)
-            trial.load(program, cache=judge.room.cache, arch="sm_90")
-            self.seats += 1
+        with judge.resources.worker(program, self.secret_inputs) as worker:
+            trial = Trial(worker, self.secret_inputs, judge.resources.construction(), "sim", judge.resources.limits)
+            trial.load(program, cache=judge.resources.cache, arch="sm_90")
             yield LoadedProgram(worker, trial)
 
     def close(self) -> None:
-        self._judge.room.drop_reference()
+        self._judge.resources.drop_reference()

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from stitchcuda.state import CheckResult
-from stitchcuda.verify.ablation import ablation, own_work
+from stitchcuda.verify.ablation import ablation
+from stitchcuda.verify.ablation.own_work import apply_ablation
 from tests.verify import programs
 from tests.verify.judge_parts import Bench
 
@@ -33,13 +34,13 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
 
 
 def statuses(bench: Bench, program: Path) -> dict[str, str]:
-    found = ablation.examine(lambda: bench.seat(program), bench.exam, 3)
+    found = ablation.leave_out_kernels(lambda: bench.load(program), bench.secret_inputs, 3)
     assert not any("answers differently" in note for note in found.notes), found.notes
     return {one.name: one.status for one in found.kernels}
 
 
 def test_a_needed_kernel(bench: Bench, tmp_path: Path) -> None:
-    found = ablation.examine(lambda: bench.seat(programs.kernel_program(tmp_path)), bench.exam, 3)
+    found = ablation.leave_out_kernels(lambda: bench.load(programs.kernel_program(tmp_path)), bench.secret_inputs, 3)
     assert [(one.name, one.status, one.launches) for one in found.kernels] == [("gate_kernel", "needed", 1)], found.notes
     assert found.reasons == ()
     assert found.notes == ()
@@ -54,7 +55,7 @@ def test_idle_kernels_are_found_among_needed_ones(bench: Bench, tmp_path: Path) 
   if (rows < 0) unused_kernel<<<1, 1, 0, stream>>>(out);
 '''
     program = programs.kernel_program(tmp_path, kernel=CACHED.replace(LAUNCH, launch))
-    found = ablation.examine(lambda: bench.seat(program), bench.exam, 3)
+    found = ablation.leave_out_kernels(lambda: bench.load(program), bench.secret_inputs, 3)
     assert {one.name: one.status for one in found.kernels} == {
         "gate_kernel": "needed", "halve_kernel<1>": "needed", "halve_kernel<2>": "needed",
         "idle_kernel": "idle", "touch_kernel": "idle",
@@ -70,18 +71,18 @@ def test_what_no_time_was_left_for_is_left_out_all_at_once(bench: Bench, tmp_pat
   touch_kernel<<<1, 64, 0, stream>>>(y == nullptr ? out : const_cast<float*>(y), 0);
 {LAUNCH}'''
     program = programs.kernel_program(tmp_path / "some", kernel=CACHED.replace(LAUNCH, launch))
-    found = ablation.examine(lambda: bench.seat(program), bench.exam, 3, seconds=-1.0)
+    found = ablation.leave_out_kernels(lambda: bench.load(program), bench.secret_inputs, 3, seconds=-1.0)
     assert {one.status for one in found.kernels} == {"undecided"}, found.kernels
     program = programs.kernel_program(tmp_path / "all", kernel=CACHED.replace(LAUNCH, launch))
     text = (program / "model_new.py").read_text()
     (program / "model_new.py").write_text(text.replace("return out\n", "return torch.relu(y * self.scale + x) * gain\n"))
-    found = ablation.examine(lambda: bench.seat(program), bench.exam, 3, seconds=-1.0)
+    found = ablation.leave_out_kernels(lambda: bench.load(program), bench.secret_inputs, 3, seconds=-1.0)
     assert {one.status for one in found.kernels if one.launches} == {"idle"}
     assert len(found.reasons) == 3
 
 
 def test_kernels_that_hold_the_work_come_first() -> None:
-    orders = [ablation._ordered({"a": 1, "big": 500, "b": 1, "large": 450, "c": 0}) for _ in range(20)]
+    orders = [ablation._secret_order({"a": 1, "big": 500, "b": 1, "large": 450, "c": 0}) for _ in range(20)]
     assert all(set(order[:2]) == {"big", "large"} and sorted(order) == ["a", "b", "big", "c", "large"] for order in orders)
     assert len({tuple(order) for order in orders}) > 1
 
@@ -94,7 +95,7 @@ def test_only_kernels_that_are_known_to_be_needed_count() -> None:
 
     check = CheckResult(ok=True, tier="timed", own_share=0.5, notes=("seen",))
     times = {"void work<4>(float*)": 10, "work(int)": 10, "ns::pad(float*)": 60, "cub::Scan(int)": 20}
-    own = {kind: own_work.judged(check, seen(work="needed", pad=kind), {}, times) for kind in ("needed", "undecided")}
+    own = {kind: apply_ablation(check, seen(work="needed", pad=kind), {}, times) for kind in ("needed", "undecided")}
     assert own["needed"].own_share == 0.5
     assert own["undecided"].own_share == pytest.approx(0.2)  # 40 of 100: what has no switch counts
     assert any("40% is in kernels that are known to be needed" in note for note in own["undecided"].notes)
@@ -105,9 +106,9 @@ def test_only_kernels_that_are_known_to_be_needed_count() -> None:
             ablation.KernelNeed(name="work#2", status="undecided", launches=1),
         )
     )
-    assert own_work.judged(check, twice, {}, {"work(int)": 10, "work(float)": 10}).own_share == 0.0  # no overloads there
-    assert own_work.judged(check, seen(work="needed", pad="undecided"), {}).own_share == 0.25  # the simulator: by launches
-    unknown = own_work.judged(check, ablation.AblationResult(notes=("why",)), {}, times)
+    assert apply_ablation(check, twice, {}, {"work(int)": 10, "work(float)": 10}).own_share == 0.0  # no overloads there
+    assert apply_ablation(check, seen(work="needed", pad="undecided"), {}).own_share == 0.25  # the simulator: by launches
+    unknown = apply_ablation(check, ablation.AblationResult(notes=("why",)), {}, times)
     assert unknown.ok
     assert unknown.own_share == 0.5
     assert any(note.startswith("limited: no kernel could be left out") for note in unknown.notes)
@@ -148,9 +149,9 @@ def test_what_the_worker_counts_below_python(bench: Bench, tmp_path: Path) -> No
         "plain": programs.model, "kernel": programs.kernel_program, "graph": programs.graph_program,
     }  # fmt: skip
     for name, make in makers.items():
-        with bench.seat(make(tmp_path / name)) as seat:
-            for given in bench.exam.sets[:2]:
-                said = seat.trial.call(given, same_addresses=True).reply
+        with bench.load(make(tmp_path / name)) as loaded:
+            for given in bench.secret_inputs.sets[:2]:
+                said = loaded.trial.call(given, same_addresses=True).reply
                 assert said["tampered"] == []
             assert said["replays"] == (name == "graph")
             assert (said["own"] > 0.2) == (name != "plain")
@@ -162,7 +163,7 @@ def test_a_tensor_that_no_launch_is_given_is_nobodys_work(bench: Bench, tmp_path
     kernel = programs.KERNEL.replace(LAUNCH, nothing)
     shares = {}
     for name, text in {"honest": programs.KERNEL, "empty": kernel}.items():
-        with bench.seat(programs.kernel_program(tmp_path / name, kernel=text)) as seat:
-            shares[name] = seat.trial.call(bench.exam.sets[0], same_addresses=True).reply["own"]
+        with bench.load(programs.kernel_program(tmp_path / name, kernel=text)) as loaded:
+            shares[name] = loaded.trial.call(bench.secret_inputs.sets[0], same_addresses=True).reply["own"]
     assert shares["honest"] > 0.2
     assert shares["empty"] == 0.0

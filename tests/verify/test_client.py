@@ -225,7 +225,7 @@ def test_an_unusable_reference_is_bad_input(nursery: ForkServer, tmp_path: Path,
     judge = JudgeProcess(order, nursery)
     with pytest.raises(BadInput, match=said):
         judge.baseline({})
-    judge.room.drop_reference()
+    judge.resources.drop_reference()
 
 
 def test_a_reference_that_crashes_is_bad_input(tmp_path: Path, cache: Path) -> None:

@@ -1,4 +1,4 @@
-"""A worker can read what it is asked about while it is asked, and nothing else of an exam."""
+"""A worker can read what it is asked about while it is asked, and no other secret input."""
 
 from __future__ import annotations
 
@@ -77,11 +77,11 @@ def test_a_worker_sees_the_libraries_that_were_built_for_it(bench: Bench, tmp_pa
     first, second = (tmp_path / name for name in ("first", "second"))
     for folder in (first, second):
         folder.mkdir()
-    with bench.seat(programs.model(first, imports=INLINE.format(name="lent_first", refused="[]"))) as one:
+    with bench.load(programs.model(first, imports=INLINE.format(name="lent_first", refused="[]"))) as one:
         (made,) = (Path(built["path"]) for built in one.worker.built if not built.get("shared"))
         assert os.listdir(one.worker.shelf) == [made.name]
     assert not one.worker.shelf.exists()
-    with bench.seat(programs.model(second, imports=INLINE.format(name="lent_second", refused=[str(made)]))) as two:
+    with bench.load(programs.model(second, imports=INLINE.format(name="lent_second", refused=[str(made)]))) as two:
         assert made.name not in os.listdir(two.worker.shelf)
 
 
@@ -113,8 +113,8 @@ can = [name for name, what in {beside!r}.items() if able(what)]
 if [name for name in can if name != "version"] != ["read"]:
     raise RuntimeError(f"I can {{can}}")
 """
-    with bench.seat(programs.model(tmp_path, imports=tried)) as seat:
-        assert str(library) in [built["runtime"] for built in seat.worker.built if built.get("shared")]
+    with bench.load(programs.model(tmp_path, imports=tried)) as loaded:
+        assert str(library) in [built["runtime"] for built in loaded.worker.built if built.get("shared")]
     assert {path: path.stat().st_mtime_ns for path in home.rglob("*")} == {
         path: status.st_mtime_ns for path, status in before.items()
     }
@@ -127,7 +127,7 @@ def test_a_program_does_not_fill_the_cache(bench: Bench, tmp_path: Path) -> None
         orders.append(len(order["cpp"]))
         return {"error": "no", "kind": "build"}
 
-    with Worker(bench._judge.room.nursery, "program", tmp_path, "sim", Limits(), on_build=build) as worker:
+    with Worker(bench._judge.resources.forkserver, "program", tmp_path, "sim", Limits(), on_build=build) as worker:
         assert {worker._made({"cpp": "a"}, 1.0)["error"] for _ in range(300)} == {"no"}
         assert len(orders) == 300          # the same again leaves nothing new
         for _ in range(3):
@@ -141,14 +141,14 @@ def test_a_program_does_not_fill_the_cache(bench: Bench, tmp_path: Path) -> None
 
 def test_no_input_can_be_read_before_it_is_asked_about(bench: Bench, tmp_path: Path) -> None:
     program = programs.model(tmp_path, imports=LOOK, before=NOTHING_TO_COME)
-    with bench.seat(program) as seat:
-        result = correctness.sit(seat.trial, bench.exam, 3, final=True, profile=False)
-        assert list(seat.worker.desk.iterdir()) == []
+    with bench.load(program) as loaded:
+        result = correctness.check(loaded.trial, bench.secret_inputs, 3, final=True, profile=False)
+        assert list(loaded.worker.desk.iterdir()) == []
     assert result.reasons == ()
 
 
 def test_other_outputs_on_a_second_call_are_a_reason(bench: Bench, tmp_path: Path) -> None:
     program = programs.model(tmp_path, after="if self.calls == 2: return out, out")
-    with bench.seat(program) as seat:
-        result = correctness.sit(seat.trial, bench.exam, 1, final=False, profile=False)
+    with bench.load(program) as loaded:
+        result = correctness.check(loaded.trial, bench.secret_inputs, 1, final=False, profile=False)
     assert "on a second call with the same inputs, the program returns 2 tensors" in result.reasons[0]

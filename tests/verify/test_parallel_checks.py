@@ -16,7 +16,7 @@ from stitchcuda.errors import BadInput
 from stitchcuda.sandbox.limits import Limits
 from stitchcuda.state import CheckResult, Settings
 from stitchcuda.verify.client import Judge
-from stitchcuda.verify.judge.parallel_checks import MOST, FinishedCheck, again, at_once
+from stitchcuda.verify.judge.parallel_checks import MOST, FinishedCheck, parallel_count, retry_reason
 from tests.verify import programs
 from tests.verify.test_client import children, gone
 
@@ -122,12 +122,12 @@ def test_an_interrupt_leaves_nothing(reference: Path, cache: Path, tmp_path: Pat
 
 
 def test_no_more_at_once_than_the_machine_bears() -> None:
-    assert at_once(8, [], cores=16) == 8
-    assert at_once(3, [], cores=16) == 3
-    assert at_once(20, [], cores=64) == MOST
-    assert at_once(8, [], cores=2) == 2
-    assert at_once(8, [(100, 10), (50, 20)], cores=16) == 2, "what is scarcest counts"
-    assert at_once(8, [(5, 10)], cores=16) == 1, "one is tried in any case"
+    assert parallel_count(8, [], cores=16) == 8
+    assert parallel_count(3, [], cores=16) == 3
+    assert parallel_count(20, [], cores=64) == MOST
+    assert parallel_count(8, [], cores=2) == 2
+    assert parallel_count(8, [(100, 10), (50, 20)], cores=16) == 2, "what is scarcest counts"
+    assert parallel_count(8, [(5, 10)], cores=16) == 1, "one is tried in any case"
 
 
 def failed(reason: str, *, ended: float) -> FinishedCheck:
@@ -136,9 +136,9 @@ def failed(reason: str, *, ended: float) -> FinishedCheck:
 
 def test_what_others_can_have_caused_counts_for_nothing() -> None:
     late = "the program did not finish running forward within 240 s"
-    assert again(failed("the program ran out of memory", ended=10), 1, shared=False)
-    assert again(failed(late, ended=240), 200, shared=True) == late
-    assert not again(failed(late, ended=240), 20, shared=True), "it was alone for most of its time"
-    assert not again(failed(late, ended=240), 200, shared=False), "a GPU's time is not what is short"
-    assert not again(failed("output is wrong", ended=10), 10, shared=True)
-    assert again(FinishedCheck(None, "the supervisor was killed", 0, 1), 0, shared=False) == "the supervisor was killed"
+    assert retry_reason(failed("the program ran out of memory", ended=10), 1, shared=False)
+    assert retry_reason(failed(late, ended=240), 200, shared=True) == late
+    assert not retry_reason(failed(late, ended=240), 20, shared=True), "it was alone for most of its time"
+    assert not retry_reason(failed(late, ended=240), 200, shared=False), "a GPU's time is not what is short"
+    assert not retry_reason(failed("output is wrong", ended=10), 10, shared=True)
+    assert retry_reason(FinishedCheck(None, "the supervisor was killed", 0, 1), 0, shared=False) == "the supervisor was killed"

@@ -44,7 +44,7 @@ def test_calls_behind_a_profiler(what: str, judge: Judge, profiler: Path, tmp_pa
     program = programs.model(tmp_path / "program") if what == "program" else None
     out = tmp_path / "out"
     with judge:
-        done, kernels = judge.rehearse(program, [str(profiler)], out, how="plain", calls=3, warm=1)
+        done, kernels = judge.run_under(program, [str(profiler)], out, how="plain", calls=3, warm=1)
     assert kernels == ()
     assert done.code == 0, done.output
     assert json.loads(done.output.splitlines()[-1]) == {"calls": 3}
@@ -62,7 +62,7 @@ def test_a_program_writes_nothing_but_the_report(judge: Judge, profiler: Path, t
     body = hook.replace("PLACE", repr(str(elsewhere)))
     source.write_text(text.replace("    def forward(self, x, gain):\n", "    def forward(self, x, gain):\n" + body))
     with judge:
-        done, _ = judge.rehearse(program, [str(profiler)], tmp_path / "out", how="plain", calls=1, warm=0)
+        done, _ = judge.run_under(program, [str(profiler)], tmp_path / "out", how="plain", calls=1, warm=0)
     assert done.code == 0, done.output
     assert not elsewhere.exists()
 
@@ -77,7 +77,7 @@ def test_libraries_that_are_built_at_the_first_call(judge: Judge, profiler: Path
     first = "        y = self.norm(self.linear(x))\n"
     source.write_text(text.replace(early, "").replace(first, lazy + first))
     with judge:
-        done, kernels = judge.rehearse(program, [str(profiler)], tmp_path / "out", how="plain", calls=1, warm=0)
+        done, kernels = judge.run_under(program, [str(profiler)], tmp_path / "out", how="plain", calls=1, warm=0)
     assert done.code == 0, done.output
     assert kernels == ()                   # a library of the simulator holds none by the name of a device's
 
@@ -86,7 +86,7 @@ def test_libraries_that_are_built_at_the_first_call(judge: Judge, profiler: Path
 def test_a_program_is_recorded_in_its_own_process(judge: Judge, tmp_path: Path) -> None:
     (out := tmp_path / "out").mkdir()
     with judge:
-        done, _ = judge.rehearse(programs.model(tmp_path / "program"), [], out, how="cupti", calls=2, warm=0)
+        done, _ = judge.run_under(programs.model(tmp_path / "program"), [], out, how="cupti", calls=2, warm=0)
     assert done.code == 0, done.output
     names = [event.get("name") for event in json.loads((out / "trace.json").read_text())["traceEvents"]]
     assert names.count(CALL_RANGE) == names.count(TRACED_RANGE) == 2
@@ -97,7 +97,7 @@ def test_a_profiler_that_fails_is_told(judge: Judge, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     with judge:
         failing = ["sh", "-c", "echo no counters here; exit 3"]
-        done, _ = judge.rehearse(None, failing, tmp_path / "out", how="plain", calls=1, warm=0)
+        done, _ = judge.run_under(None, failing, tmp_path / "out", how="plain", calls=1, warm=0)
     assert done.code == 3
     assert done.output == "no counters here\n"
 
@@ -107,5 +107,5 @@ def test_a_program_that_does_not_load(judge: Judge, tmp_path: Path) -> None:
     program = programs.model(tmp_path / "program")
     (program / "model_new.py").write_text("raise ImportError('no such thing')")
     (tmp_path / "out").mkdir()
-    with judge, pytest.raises(Unavailable, match=r"could not be rehearsed: .*no such thing"):
-        judge.rehearse(program, [], tmp_path / "out", how="plain", calls=1, warm=0)
+    with judge, pytest.raises(Unavailable, match=r"could not be run: .*no such thing"):
+        judge.run_under(program, [], tmp_path / "out", how="plain", calls=1, warm=0)

@@ -34,11 +34,11 @@ seen = []
 """
     before, after = "early = len(seen)", "x.__class__ = Watching; seen.clear(); out = out * 0 if early else out"
     program = programs.model(tmp_path, imports=top, before=before, after=after)
-    given = bench.exam.sets[0]
-    with bench.seat(program) as seat:
+    given = bench.secret_inputs.sets[0]
+    with bench.load(program) as loaded:
         for _ in range(3):
-            answer = seat.trial.call(given, same_addresses=True)
-            assert seat.trial.compare(given, answer, bench.exam.bounds(1))[1] == []
+            answer = loaded.trial.call(given, same_addresses=True)
+            assert loaded.trial.compare(given, answer, bench.secret_inputs.bounds(1))[1] == []
 
 
 def test_state_is_asked_for_before_there_are_inputs(bench: Bench, tmp_path: Path) -> None:
@@ -53,32 +53,32 @@ def test_state_is_asked_for_before_there_are_inputs(bench: Bench, tmp_path: Path
         return super().state_dict(*args, **kwargs)
 """
     (program / "model_new.py").write_text(text)
-    given = bench.exam.sets
-    with bench.seat(program) as seat:
+    given = bench.secret_inputs.sets
+    with bench.load(program) as loaded:
         for one in (given[0], given[1], given[0]):
-            answer = seat.trial.call(one, same_addresses=True)
-            assert seat.trial.compare(one, answer, bench.exam.bounds(2))[1] == []
+            answer = loaded.trial.call(one, same_addresses=True)
+            assert loaded.trial.compare(one, answer, bench.secret_inputs.bounds(2))[1] == []
 
 
 def test_one_of_many_further_calls_is_answered_without_any_poison(bench: Bench, tmp_path: Path) -> None:
     """Else a program that asks its fresh memory, or who started it, would be right only where it is judged."""
     asks = "fresh = torch.empty(64, device=x.device); out = out if bool(fresh.isnan().all()) else out * 0"
-    given = bench.exam.sets[1]
+    given = bench.secret_inputs.sets[1]
     for name, line, right in (("plain", "pass", True), ("poison", asks, False)):
         (tmp_path / name).mkdir()
         program = programs.model(tmp_path / name, after=line)
-        with bench.seat(program) as seat:
-            answer = seat.trial.repeat(given, calls=6, seconds=20.0)
+        with bench.load(program) as loaded:
+            answer = loaded.trial.repeat(given, calls=6, seconds=20.0)
             assert answer.reply["calls"] == 6
-            assert (seat.trial.compare(given, answer, bench.exam.bounds(2))[1] == []) == right
+            assert (loaded.trial.compare(given, answer, bench.secret_inputs.bounds(2))[1] == []) == right
 
 
 def test_nothing_says_who_started_the_process(bench: Bench, tmp_path: Path) -> None:
     after = "import sys; told = str([*sys.argv, *sys.orig_argv]); out = out * 0 if 'judge' in told or 'pytest' in told else out"
-    given = bench.exam.sets[0]
-    with bench.seat(programs.model(tmp_path, after=after)) as seat:
-        answer = seat.trial.call(given, same_addresses=True)
-        assert seat.trial.compare(given, answer, bench.exam.bounds(1))[1] == []
+    given = bench.secret_inputs.sets[0]
+    with bench.load(programs.model(tmp_path, after=after)) as loaded:
+        answer = loaded.trial.call(given, same_addresses=True)
+        assert loaded.trial.compare(given, answer, bench.secret_inputs.bounds(1))[1] == []
     code = "from stitchcuda.verify.processes import forkserver; forkserver._rename(); print(open('/proc/self/cmdline').read())"
     told = subprocess.run([sys.executable, "-c", code, "a word"], capture_output=True, text=True, check=True).stdout
     assert told.strip("\0\n") == sys.executable
@@ -98,7 +98,7 @@ json.encoder.JSONEncoder.encode = lambda self, value: _dumps(value)
 
 def test_a_program_that_changes_how_answers_are_written_is_told(bench: Bench, tmp_path: Path) -> None:
     program = programs.model(tmp_path, imports=HIDING)
-    with pytest.raises(WorkerFailed) as caught, bench.seat(program):
+    with pytest.raises(WorkerFailed) as caught, bench.load(program):
         pass
     assert caught.value.kind == "tampering"
     assert "json.dumps was replaced" in str(caught.value)

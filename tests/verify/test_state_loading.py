@@ -271,12 +271,12 @@ def test_numbers_of_two_kinds_are_not_alike() -> None:
     facts: dict[str, Any] = {"shape": [], "parameter": False, "constant": True}
     said = [{**facts, "name": name, "tied": name, "floating": name != "count"} for name in ("count", "scale", "other")]
     with pytest.raises(state_mismatch.OtherTerms) as caught:
-        state_mismatch.regroup(told(said), InputTerms(), ["count", "scale", "other"])
+        state_mismatch.regroup_guessed(told(said), InputTerms(), ["count", "scale", "other"])
     assert caught.value.terms.alike == (("count",), ("scale", "other"))
 
 
 class Wrong:
-    """A program at a seat that is wrong from the start, of which some tensor can be changed."""
+    """A loaded program that is wrong from the start, of which some tensor can be changed."""
 
     spare = (40,)
 
@@ -287,8 +287,8 @@ class Wrong:
         return True
 
 
-def test_a_program_that_is_wrong_at_its_seat_tells_nothing(tmp_path: Path) -> None:
-    class Sat:
+def test_a_program_that_is_wrong_from_the_start_tells_nothing(tmp_path: Path) -> None:
+    class Inputs:
         class Given:
             lenient = False
 
@@ -297,24 +297,25 @@ def test_a_program_that_is_wrong_at_its_seat_tells_nothing(tmp_path: Path) -> No
         def bounds(self, _: int) -> dict[str, Any]:
             return {}
 
-    class Place:
+    class Loaded:
         trial = Wrong()
 
-    sat: Any = Sat()
-    place: Any = Place()
-    unread = state_mismatch.unread(lambda: contextlib.nullcontext(place), nobody, sat, (), InputTerms(stage=1, needed=16))
+    inputs: Any = Inputs()
+    loaded: Any = Loaded()
+    terms = InputTerms(stage=1, needed=16)
+    unread = state_mismatch.find_unread_state(lambda: contextlib.nullcontext(loaded), nobody, inputs, (), terms)
     assert unread is not None
     assert "leaves something out" in str(unread)
 
 
 @pytest.mark.parametrize("kind", ["tampering", "refused", "timeout"])
-def test_what_fails_at_a_seat_is_told(kind: Any) -> None:
-    def seat() -> Any:
+def test_what_fails_in_a_new_worker_is_the_reason(kind: Any) -> None:
+    def start() -> Any:
         raise failure
 
-    failure, exam = WorkerFailed(kind, "it does not even start"), SecretInputs(folder=Path(), state=Path(), renewed=True)
-    exam.bounds = lambda count: {}  # type: ignore[method-assign]
-    assert state_mismatch.unread(seat, nobody, exam, (), InputTerms(stage=1, needed=16)) is failure
+    failure, drawn = WorkerFailed(kind, "it does not even start"), SecretInputs(folder=Path(), state=Path(), renewed=True)
+    drawn.bounds = lambda count: {}  # type: ignore[method-assign]
+    assert state_mismatch.find_unread_state(start, nobody, drawn, (), InputTerms(stage=1, needed=16)) is failure
 
 
 def test_a_program_is_timed_on_the_terms_it_was_judged_on(tmp_path: Path) -> None:
@@ -324,31 +325,31 @@ def test_a_program_is_timed_on_the_terms_it_was_judged_on(tmp_path: Path) -> Non
     bench = Bench(tmp_path, REFERENCE)
     try:
         with contextlib.ExitStack() as stack:
-            _, exam, one = bench._judge.room.ready(stack, str(path))
-            assert exam.kept == {"linear.weight", "linear.bias"} - set(one.guessed)
-        bench._judge.room.terms[str(path)] = InputTerms(kept=frozenset({"linear.weight", "linear.bias"}), stage=2)
+            _, drawn, one = bench._judge.resources.load_program(stack, str(path))
+            assert drawn.kept == {"linear.weight", "linear.bias"} - set(one.guessed)
+        bench._judge.resources.terms[str(path)] = InputTerms(kept=frozenset({"linear.weight", "linear.bias"}), stage=2)
         with contextlib.ExitStack() as stack:
-            _, exam, one = bench._judge.room.ready(stack, str(path))
-            assert one.compare(exam.sets[0], one.call(exam.sets[0], same_addresses=True), exam.bounds(1))[1] == []
+            _, drawn, one = bench._judge.resources.load_program(stack, str(path))
+            assert one.compare(drawn.sets[0], one.call(drawn.sets[0], same_addresses=True), drawn.bounds(1))[1] == []
     finally:
         bench.close()
 
 
-def test_workers_that_are_born_ahead_are_used_first_and_closed(tmp_path: Path) -> None:
+def test_workers_that_were_started_ahead_are_used_first_and_closed(tmp_path: Path) -> None:
     path = tmp_path / "foreign.py"
     path.write_text(REFERENCE.replace("class Model(", "class ModelNew("))
     bench = Bench(tmp_path, REFERENCE)
     try:
-        born = [bench._judge.room.born(path, bench.exam) for _ in range(2)]
-        ahead = [one.worker for one in born]
-        copies = [one.copy for one in born]
+        started = [bench._judge.resources.start_worker(path, bench.secret_inputs) for _ in range(2)]
+        ahead = [one.worker for one in started]
+        copies = [one.copy for one in started]
         for expected in (ahead[1], ahead[0], None):
             with contextlib.ExitStack() as stack:
-                worker, exam, one = bench._judge.room.ready(stack, str(path), born)
+                worker, drawn, one = bench._judge.resources.load_program(stack, str(path), started)
                 assert worker is expected if expected else worker not in ahead
-                assert one.compare(exam.sets[0], one.call(exam.sets[0], same_addresses=True), exam.bounds(1))[1] == []
-        assert born == []
-        bench._judge.room.errands.quiet()
+                assert one.compare(drawn.sets[0], one.call(drawn.sets[0], same_addresses=True), drawn.bounds(1))[1] == []
+        assert started == []
+        bench._judge.resources.background.quiet()
         assert not any(copy.exists() for copy in copies)
         assert not any(worker.scratch.exists() for worker in ahead)
     finally:

@@ -73,7 +73,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Stage:
 @pytest.fixture
 def ahead(stage: Stage) -> Iterator[Ahead]:
     thresholds = gc.get_threshold()
-    with stage.deliveries().message(stage.folder) as message:
+    with stage.timed_inputs().message(stage.folder) as message:
         yield Ahead(stage, message)
     gc.set_threshold(*thresholds)
     gc.callbacks.clear()

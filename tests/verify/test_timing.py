@@ -105,7 +105,7 @@ def test_a_clock_that_lies_is_refused(stage: Stage) -> None:
     result = stage.timed(stage.honest(clock, 0.5), clock)
     assert any("the judge's own says" in reason for reason in result.refused)
     assert result.disputed
-    assert not rounds.refused("it fell over").disputed
+    assert not rounds.refused_timing("it fell over").disputed
 
 
 @pytest.mark.parametrize("ms", [0.01, 0.03, 0.1, 1.0])
@@ -157,7 +157,7 @@ def test_rows_are_as_long_as_memory_allows(stage: Stage, fails: int, noted: bool
     program = stage.local("program", stage.honest(ours, 0.5), ours)
     program.fails = ["lay"] * fails
     reference = stage.local("reference", stage.honest(theirs, 1.0), theirs)
-    result = rounds.interleaved(reference, program, program, stage.deliveries(), Limits(), now=stage.time)
+    result = rounds.time_interleaved(reference, program, program, stage.timed_inputs(), Limits(), now=stage.time)
     assert result.refused == ()
     assert any("memory does not hold the inputs of calls in a row" in note for note in result.notes) == noted
     assert ("row" in program.modes) == (not noted)
@@ -262,7 +262,7 @@ def test_what_was_replaced_while_it_was_timed_is_refused(stage: Stage) -> None:
     local = stage.local("program", stage.honest(ours, 0.5), ours)
     program = Admitting(local.scratch, local.clock, local.program)
     reference = stage.local("reference", stage.honest(theirs, 1.0), theirs)
-    result = rounds.interleaved(reference, program, program, stage.deliveries(), Limits(), now=stage.time)
+    result = rounds.time_interleaved(reference, program, program, stage.timed_inputs(), Limits(), now=stage.time)
     assert any("tampers with the process it runs in" in reason for reason in result.refused)
 
 
@@ -360,7 +360,7 @@ def test_contents_that_the_reference_does_not_stand_are_not_the_programs_fault(s
         met = False
         theirs_one, ours_one = worker("reference", theirs, stands=reference), worker("program", ours, stands=program)
         with pytest.raises(WorkerFailed, match="IndexError") as caught:
-            rounds.interleaved(theirs_one, ours_one, ours_one, stage.deliveries(), Limits(), now=stage.time)
+            rounds.time_interleaved(theirs_one, ours_one, ours_one, stage.timed_inputs(), Limits(), now=stage.time)
         assert (type(caught.value) is rounds.ReferenceUnfit) == (not reference)
 
 
@@ -379,10 +379,10 @@ def get_inputs():
 
 def test_what_stays_as_drawn_is_said(tmp_path: Path) -> None:
     stage = Stage(tmp_path, INDEXED)
-    drawn = stage.deliveries()
+    drawn = stage.timed_inputs()
     assert drawn.moving == [[0, 0, 1], [1, 0]]
     assert drawn.notes == ["inputs that timed calls get as drawn, in order or integers: 2"]
-    plain = timed_inputs.draw(stage.ask, stage.exam, tmp_path / "again", stage.compare, integers=False)
+    plain = timed_inputs.draw(stage.ask, stage.secret_inputs, tmp_path / "again", stage.compare, integers=False)
     assert plain.moving == [[0, 0, 1]]
     assert plain.notes == ["inputs that timed calls get as drawn, in order or integers: 1, 2"]
 
@@ -407,7 +407,7 @@ def get_inputs():
 def test_what_calls_update_is_not_asked_for_after_timed_ones(tmp_path: Path) -> None:
     """They give back outputs and inputs; buffers are compared where there is time."""
     stage = Stage(tmp_path, AVERAGED)
-    assert any(name.startswith("buffer:") for name in stage.exam.sets[0].names)
+    assert any(name.startswith("buffer:") for name in stage.secret_inputs.sets[0].names)
     clock = VirtualClock(stage.time)
     result = stage.timed(stage.honest(clock, 1.0), clock)
     assert not any("buffer" in reason for reason in result.refused)
@@ -440,7 +440,7 @@ def test_contents_move_as_far_as_the_reference_stays_finite(
     tmp_path: Path, forward: str, moving: list[list[int]], scaled: bool
 ) -> None:
     stage = Stage(tmp_path, PICKY.replace("FORWARD", forward))
-    drawn = stage.deliveries()
+    drawn = stage.timed_inputs()
     assert (drawn.moving, drawn.scaled) == (moving, scaled)
     assert any("repeat" in note for note in drawn.notes) == (not moving)
     clock = VirtualClock(stage.time)
@@ -451,23 +451,23 @@ def test_of_two_timings_the_slower_counts() -> None:
     def timed(ratio: float, *refused: str) -> TimingResult:
         return timed_result(1 / ratio).model_copy(update={"refused": refused})
 
-    assert rounds.confirmed([timed(2.0)]) == timed(2.0)
-    assert not rounds.parted([timed(2.0)])
-    assert rounds.confirmed([timed(2.0), timed(1.97)]).ratio == pytest.approx(1.97)
-    assert rounds.confirmed([timed(2.0), timed(1.97)]).refused == ()
-    assert not rounds.parted([timed(2.0), timed(1.97)])
-    assert rounds.confirmed([timed(2.0, "a"), timed(2.1, "a")]).refused == ("a",)
+    assert rounds.combine_timings([timed(2.0)]) == timed(2.0)
+    assert not rounds.needs_third_timing([timed(2.0)])
+    assert rounds.combine_timings([timed(2.0), timed(1.97)]).ratio == pytest.approx(1.97)
+    assert rounds.combine_timings([timed(2.0), timed(1.97)]).refused == ()
+    assert not rounds.needs_third_timing([timed(2.0), timed(1.97)])
+    assert rounds.combine_timings([timed(2.0, "a"), timed(2.1, "a")]).refused == ("a",)
     for three in permutations((2.0, 0.11, 1.9)):
         results = [timed(ratio) for ratio in three]
-        assert not rounds.parted(results)
-        decided = rounds.confirmed(results)
+        assert not rounds.needs_third_timing(results)
+        decided = rounds.combine_timings(results)
         assert decided.ratio == pytest.approx(1.9)
         assert decided.refused == ()
         first, then, last = three
         told = f"limited: timed 3 times: ratio {first:.3f}, then {then:.3f}, then {last:.3f}; the middle one counts"
         assert decided.notes[0].startswith(told)
-    assert rounds.parted([timed(2.0), timed(1.2)])
-    assert rounds.parted([timed(1.2), timed(2.0)])
+    assert rounds.needs_third_timing([timed(2.0), timed(1.2)])
+    assert rounds.needs_third_timing([timed(1.2), timed(2.0)])
 
 
 def test_a_third_timing_decides_where_two_differ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -483,11 +483,11 @@ def test_a_third_timing_decides_where_two_differ(tmp_path: Path, monkeypatch: py
             ((0.5,), False, 2.0),
         ):
             answers = [timed_result(ms) for ms in given]
-            monkeypatch.setattr(judge.clocking, "_interleaved", lambda of, before, born, answers=answers: answers.pop(0))
+            monkeypatch.setattr(judge.timing, "_interleaved", lambda of, before, started, answers=answers: answers.pop(0))
             assert judge.time({**asked, "twice": twice})["ratio"] == pytest.approx(ratio)
             assert answers == []
         refused = timed_result(0.5).model_copy(update={"refused": ("the clocks disagree",)})
-        monkeypatch.setattr(judge.clocking, "_interleaved", lambda *_: refused)
+        monkeypatch.setattr(judge.timing, "_interleaved", lambda *_: refused)
         assert judge.time({**asked, "twice": True})["refused"] == ["the clocks disagree"]
     finally:
         bench.close()

@@ -15,7 +15,7 @@ from stitchcuda.tools.build import nvcc
 from stitchcuda.tools.device import device
 from stitchcuda.tools.device.device import device_facts, resolve_target
 from stitchcuda.tools.profile import ncu, nsys
-from stitchcuda.verify.api import Verdict, _need_program, host_tasks, policy_reasons, shortened, verdict_of, verify
+from stitchcuda.verify.api import Verdict, _require_program, host_tasks, policy_reasons, shorten, verdict_of, verify
 from stitchcuda.verify.client import Judge
 from tests.verify import programs
 from tests.verify.test_timing import timed_result
@@ -130,7 +130,7 @@ def test_where_nothing_could_be_judged_it_is_no_verdict(text: str, tmp_path: Pat
 ])  # fmt: skip
 def test_what_may_define_the_model_is_judged(text: str, tmp_path: Path) -> None:
     (tmp_path / "model_new.py").write_text(text)
-    _need_program(tmp_path)
+    _require_program(tmp_path)
 
 
 def test_strict_wants_no_framework(tmp_path: Path, judge: Judge, cache: Path) -> None:
@@ -181,8 +181,8 @@ def test_what_vanishes_while_it_is_built_is_bad_input(
 
 
 def test_a_reason_has_an_end() -> None:
-    assert shortened("a" * 2000) == "a" * 2000
-    long = shortened("a" * 10**7 + "the end")
+    assert shorten("a" * 2000) == "a" * 2000
+    long = shorten("a" * 10**7 + "the end")
     assert len(long) < 2100
     assert long.endswith("the end")
 

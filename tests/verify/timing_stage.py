@@ -13,14 +13,14 @@ import torch
 
 from stitchcuda.sandbox.limits import Limits
 from stitchcuda.state import TimingResult
-from stitchcuda.verify.inputs import timed_inputs as deliveries
+from stitchcuda.verify.inputs import timed_inputs
 from stitchcuda.verify.inputs.secret_inputs import InputSet, SecretInputs, draw, extend
 from stitchcuda.verify.inputs.timed_inputs import TimedCall
 from stitchcuda.verify.processes.worker import WorkerFailed
 from stitchcuda.verify.program.trial import Construction, Trial
 from stitchcuda.verify.reference.reference_worker import ReferenceWorker
 from stitchcuda.verify.timing import rounds
-from stitchcuda.verify.timing.timed_calls import TimedCalls, answer
+from stitchcuda.verify.timing.timed_calls import TimedCalls, handle_message
 
 REFERENCE = '''
 import torch
@@ -113,14 +113,14 @@ class Local:
             raise WorkerFailed("memory", "the program ran out of memory")
         self.clock.spend(0.1)              # the way there and back
         with torch.no_grad():
-            self._held, said = answer(
+            self._held, said = handle_message(
                 self._held, fields, lambda: TimedCalls(fields, self.program, self.clock, device="cpu")
             )
         return said
 
 
 class Stage:
-    """One reference, its exam, and a timing of any callable against it."""
+    """One reference, its secret inputs, and a timing of any callable against it."""
 
     def __init__(self, folder: Path, reference: str = REFERENCE) -> None:
         self.folder = folder
@@ -130,8 +130,8 @@ class Stage:
         self.worker = ReferenceWorker(folder, "sim")
         said = {"path": str(path), "precision": "reference", "init": str(folder / "init"), "patience": 0.0}
         self.facts = self.worker.load(said)
-        self.exam: SecretInputs = draw(self.ask, folder / "exam", kept=frozenset(self.facts["state_names"]))
-        extend(self.ask, self.exam, 1)
+        self.secret_inputs: SecretInputs = draw(self.ask, folder / "inputs", kept=frozenset(self.facts["state_names"]))
+        extend(self.ask, self.secret_inputs, 1)
         self.reference: Local | None = None
         self.module = self.worker._loaded().module
 
@@ -151,15 +151,15 @@ class Stage:
 
         return call
 
-    def deliveries(self) -> deliveries.TimedInputs:
-        return deliveries.draw(self.ask, self.exam, self.folder / f"timing-{random.getrandbits(32)}", self.compare)
+    def timed_inputs(self) -> timed_inputs.TimedInputs:
+        return timed_inputs.draw(self.ask, self.secret_inputs, self.folder / f"timing-{random.getrandbits(32)}", self.compare)
 
-    def compare(self, given: InputSet, exam: SecretInputs, delivery: TimedCall) -> list[str]:
+    def compare(self, given: InputSet, secret_inputs: SecretInputs, call: TimedCall) -> list[str]:
         built = Construction(
             init=self.folder / "init", init_structure=None, init_seed=0, training=False,
             state_names=self.facts["state_names"], precision="reference",
         )  # fmt: skip
-        return Trial(None, self.exam, built, "sim", Limits()).compare_timed_call(given, exam, delivery)  # type: ignore[arg-type]
+        return Trial(None, self.secret_inputs, built, "sim", Limits()).compare_timed_call(given, secret_inputs, call)  # type: ignore[arg-type]
 
     def timed(
         self, program: Program, clock: VirtualClock, *, reference_ms: float = 2.0, previous: Local | None = None, **options: Any
@@ -168,6 +168,6 @@ class Stage:
         theirs = VirtualClock(self.time)
         reference = self.reference = self.local("reference", self.honest(theirs, reference_ms), theirs)
         ours = self.local("program", program, clock)
-        return rounds.interleaved(
-            reference, previous or ours, ours, self.deliveries(), Limits(), now=self.time, **options
+        return rounds.time_interleaved(
+            reference, previous or ours, ours, self.timed_inputs(), Limits(), now=self.time, **options
         )  # fmt: skip

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from stitchcuda.errors import Unavailable
 from stitchcuda.sandbox import command, digest_seal, limits
-from stitchcuda.simulator.includes import foreign, inside
+from stitchcuda.simulator.includes import find_foreign_include, inside
 from stitchcuda.state import BuildResult, KernelUsage, Record
 from stitchcuda.tools.build import (
     architecture,
@@ -269,8 +269,9 @@ def _made(source: Path, order: tuple[str, ...], suffix: str, tool: str, place: _
         return known
     readable = place.readable(source)
     for file in (source, *headers):
-        if (said := foreign(file.read_text("utf-8", "replace"), file, readable, _relative(str(file), root))) is not None:
-            return _Object(path=None, log=said)
+        error = find_foreign_include(file.read_text("utf-8", "replace"), file, readable, _relative(str(file), root))
+        if error is not None:
+            return _Object(path=None, log=error)
     made.parent.mkdir(parents=True, exist_ok=True)
     with compilers.sole(made), tempfile.TemporaryDirectory(dir=made.parent, prefix="building-") as scratch:
         if (known := _known(made)) is not None:    # by somebody else, while this one waited

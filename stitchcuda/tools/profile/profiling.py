@@ -127,7 +127,7 @@ class _Rehearsed:
         write: Sequence[Path] = (),
     ) -> Finished:
         own = {name: value for name, value in (env or {}).items() if os.environ.get(name) != value}
-        done, self.kernels = self._judge.rehearse(
+        done, self.kernels = self._judge.run_under(
             self._program, command, self._folder, how=self._how, calls=self._calls, warm=self._warm, seconds=seconds,
             environment=own,
         )  # fmt: skip

@@ -19,7 +19,7 @@ class Runner(Protocol):
     @property
     def target(self) -> Target: ...
 
-    def rehearse(
+    def run_under(
         self,
         program: Path | None,
         under: Sequence[str],

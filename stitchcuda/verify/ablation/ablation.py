@@ -1,19 +1,19 @@
-"""Leaves each of a program's kernels out in turn: its outputs must then be wrong. The judge's side.
+"""Finds out whether each of a program's kernels is needed: leaves it out of a call, whose outputs must then be wrong.
 
-A kernel that runs and whose absence changes nothing was put there to be counted. Each is skipped in a call on inputs other than
-those of the call before, so that what an earlier call left in a buffer is the wrong answer; a kernel that still seems idle is
-left out of a new worker from its first call on, before it is called so. Kernels are skipped in a secret order, those that hold
-most of the work before the others, and within a time that grows with their number; what is left when it is over is left out
-all at once, which tells whether all of it is idle. A kernel that did not run is unused, which is no offence.
-Where to look next: `verify/program/kernel_switches.py` (the worker's side), `tools/build/masks.py` (the build that a GPU
-needs), `verify/program/trial.py`.
+A kernel that runs and whose absence changes nothing was put there to be counted as own work: the program is refused. Each call
+gets other inputs than the one before, so that what an earlier call left in a buffer is wrong. A kernel that seems idle is left
+out of a new worker from its first call on before it counts as idle. Kernels are tried in a secret order, those that hold 95 %
+of the work first, for `SECONDS` plus `EACH_S` per kernel; the rest is then left out all at once, which shows only whether all
+of it is idle. A kernel that was not launched is unused, which is allowed.
+Where to look next: `verify/program/kernel_switches.py` (the worker's side), `tools/build/masks.py` (the build for it on a
+GPU), `verify/ablation/own_work.py` (what follows).
 """
 
 from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Literal
 
@@ -26,15 +26,16 @@ from stitchcuda.verify.integrity.byte_traffic import HARMLESS
 from stitchcuda.verify.processes.worker import WorkerFailed
 from stitchcuda.verify.program.trial import LoadedProgram, Start
 
-SECONDS = 20.0                             # for all kernels of a program together
-EACH_S, MOST_S = 2.0, 120.0                # more of it for each kernel, and never more than that
-_HEAVY = 0.95                              # of the work: the kernels that hold it come first
+SECONDS = 20.0                             # for all kernels of a program together ...
+EACH_S, MOST_S = 2.0, 120.0                # ... and so much more for each kernel, up to this in all
+_SKIP_S = 10.0                             # for a worker to answer which kernels are left out from now on
+_HEAVY = 0.95                              # share of the work whose kernels are tried first
 
 Status = Literal["needed", "unused", "idle", "undecided"]
 
 
 class KernelNeed(Record):
-    """What leaving one kernel out showed."""
+    """What leaving one kernel out showed: outputs were wrong ("needed") or right ("idle"); "unused": it was not launched."""
 
     name: str
     status: Status
@@ -43,69 +44,66 @@ class KernelNeed(Record):
 
 
 class AblationResult(Record):
-    """All kernels of one program."""
+    """What leaving out the kernels of one program showed."""
 
     kernels: tuple[KernelNeed, ...] = ()
-    counted: tuple[tuple[str, int], ...] = ()  # launches in one call by switch, for `origin.borrowed`
+    counted: tuple[tuple[str, int], ...] = ()  # (kernel, launches in one call), for `device_time.borrowed`
     seconds: float = 0.0
     notes: tuple[str, ...] = ()
-    died: str = ""                         # what was wrong before any kernel was left out: a reason to refuse
+    died: str = ""                         # a failure before any kernel was left out, a reason to refuse
 
     @property
     def reasons(self) -> tuple[str, ...]:
         """Why the program is refused."""
         return (*((self.died,) if self.died else ()), *(
             f"the kernel {kernel.name} changes nothing: it is launched {counted(kernel.launches, 'time')} in a call and the "
-            "outputs "
-            "are right without it; remove it, or let it do work that the program needs"
+            "outputs are right without it; remove it, or let it do work that the program needs"
             for kernel in self.kernels
             if kernel.status == "idle"
         ))
 
 
-def examine(
+def leave_out_kernels(
     start: Start,
-    exam: SecretInputs,
+    secret_inputs: SecretInputs,
     count: int,
     *,
-    known: Iterable[str] = (),
     work: Mapping[str, int] | None = None,
     seconds: float | None = None,
-    call_s: float = 10.0,
 ) -> AblationResult:
-    """Skip every kernel that a call launches, on the first `count` input sets of the exam (two at least, better three).
+    """Leaves out every kernel that a call launches, on the first `count` input sets (at least two, better three).
 
-    `known` are kernels that the builder made, by switch; those never launched are reported as unused. `work` says how much
-    each does, by full name in a trace; else launches do. `seconds`: other than a program's kernels get. Never raises for what a
-    program does: a failure of the unskipped program becomes a note, one of a skipped program says that the kernel was needed.
+    `work`: nanoseconds of each kernel by its full name in a trace; without it, launches stand for work. `seconds`: a time limit
+    in place of the usual one. Never raises for what a program does: a failure before a kernel is left out becomes a note or
+    `died`, one after it shows that the kernel was needed.
     """
     started = time.monotonic()
-    sets = [inputs for inputs in exam.sets[:count] if not inputs.lenient]  # a lenient set allows errors
+    sets = [inputs for inputs in secret_inputs.sets[:count] if not inputs.lenient]  # a lenient set allows errors
     if len(sets) < 2:
         return AblationResult(notes=("kernels were not left out in turn: that takes two input sets",))
     with ExitStack() as stack:
-        run = _Run(start, stack, sets, exam.bounds(count), call_s)
+        run = _Ablation(start, stack, sets, secret_inputs.bounds(count))
         try:
-            counted, wrong = run.warm()
+            counted, wrong = run.warm_up()
         except WorkerFailed as failure:
-            if failure.kind != "error" or run.simulated:  # it ran before: a failure here is the program's doing
+            if failure.kind != "error" or run.simulated:  # it ran before, so the program is to blame
                 died = f"built so that kernels can be left out, {failure}"
                 return AblationResult(seconds=time.monotonic() - started, died=died)
             return AblationResult(seconds=time.monotonic() - started, notes=(f"kernels were not left out in turn: {failure}",))
-        if wrong and run.simulated:        # there the build is the same, and only the order of blocks and threads is not
+        if wrong and run.simulated:        # there the build is the same; only blocks and threads run in another order
             died = f"with blocks and threads in another order, {wrong[0]}"
             return AblationResult(seconds=time.monotonic() - started, died=died)
         if wrong:
             note = f"kernels were not left out in turn: the build with switches answers differently ({wrong[0]})"
             return AblationResult(counted=tuple(counted.items()), seconds=time.monotonic() - started, notes=(note,))
-        since = time.monotonic()           # loading and building are not the kernels' fault
+        since = time.monotonic()           # loading and building do not count
         launched = [name for name, times in counted.items() if times]
-        unused = [name for name in dict.fromkeys((*counted, *known)) if not counted.get(name)]
+        unused = [name for name in counted if not counted[name]]
         found: dict[str, tuple[Status, str]] = dict.fromkeys(unused, ("unused", "not launched for these inputs"))
         suspects: list[str] = []
-        late: list[str] = []
+        late: list[str] = []               # kernels for which no time is left
         given = min(MOST_S, SECONDS + EACH_S * len(launched)) if seconds is None else seconds
-        for name in _ordered({name: _work(name, work) if work else counted[name] for name in launched}):
+        for name in _secret_order({name: _kernel_work(name, work) if work else counted[name] for name in launched}):
             if time.monotonic() - since > given:
                 late.append(name)
                 continue
@@ -119,10 +117,10 @@ def examine(
             else:
                 found[name] = ("needed", "")
         found |= run.confirm(suspects)
-        found |= run.together(late, f"{len(launched)} kernels take more than {given:.0f} s to leave out in turn")
+        found |= run.leave_out_together(late, f"{len(launched)} kernels take more than {given:.0f} s to leave out in turn")
     return AblationResult(
         kernels=tuple(
-            KernelNeed(name=_plain(name), status=status, launches=counted.get(name, 0), why=why)
+            KernelNeed(name=_without_library(name), status=status, launches=counted.get(name, 0), why=why)
             for name, (status, why) in sorted(found.items())
         ),
         counted=tuple(counted.items()),
@@ -131,45 +129,43 @@ def examine(
     )
 
 
-class _Run:
-    """The worker that is asked now, and which input sets it saw last."""
+class _Ablation:
+    """The worker that is asked now, replaced when it dies, and the input set of its last call."""
 
-    def __init__(
-        self, start: Start, stack: ExitStack, sets: list[InputSet], bounds: dict[str, Bound], call_s: float
-    ) -> None:
+    def __init__(self, start: Start, stack: ExitStack, sets: list[InputSet], bounds: dict[str, Bound]) -> None:
         self._start = start
         self._stack = stack
         self._sets = sets
         self._bounds = bounds
-        self._call_s = call_s
-        self._seat: LoadedProgram | None = None
+        self._loaded: LoadedProgram | None = None
         self._last: InputSet | None = None
 
-    def warm(self) -> tuple[dict[str, int], list[str]]:
-        """(launches by kernel of a second call, what is wrong with its outputs): a first call may build, warm up or record."""
+    def warm_up(self) -> tuple[dict[str, int], list[str]]:
+        """Calls twice, since a first call may build or record. Returns (launches by kernel in the second, why it is wrong)."""
         self._open()
         self._skip([])
-        self._right()
+        self._is_right()
         self._skip([])
         wrong = self._reasons(self._next())
         return self._skip([]), wrong
 
     @property
     def simulated(self) -> bool:
-        return self._seat is not None and self._seat.trial.tier == "simulated"
+        return self._loaded is not None and self._loaded.trial.tier == "simulated"
 
     def right_without(self, kernels: list[str], *, cold: bool) -> bool:
-        """Whether the outputs stay right. A worker that dies of it is replaced; only the replacement's failure is raised."""
-        if self._seat is None or cold:
+        """Whether the outputs stay right without `kernels`. `cold`: in a new worker that never ran them. A worker that dies is
+        replaced before the next call; raises `WorkerFailed` if the replacement fails."""
+        if self._loaded is None or cold:
             self._open()
         if cold:
             cold = self._can_skip(kernels)
         if not cold and self._last is None:
             self._skip([])
-            self._right()
+            self._is_right()
         self._skip(kernels)
         try:
-            if not all(self._right() for _ in HARMLESS):   # each time on other inputs, in memory that holds other things
+            if not all(self._is_right() for _ in HARMLESS):   # on other inputs, in memory with other contents
                 return False
         except WorkerFailed:
             self._close()
@@ -177,7 +173,7 @@ class _Run:
         return True
 
     def confirm(self, suspects: list[str]) -> dict[str, tuple[Status, str]]:
-        """New workers that never ran the suspects: all of them left out at once, then one by one where that matters."""
+        """Tries the suspects in new workers that never ran them: all at once, then one by one if the outputs are wrong."""
         idle: tuple[Status, str] = ("idle", "the outputs are right without it")
         needed: tuple[Status, str] = ("needed", "only from the first call on")
         if not suspects:
@@ -191,8 +187,8 @@ class _Run:
         except WorkerFailed as failure:
             return dict.fromkeys(suspects, ("undecided", str(failure)))
 
-    def together(self, late: list[str], why: str) -> dict[str, tuple[Status, str]]:
-        """Kernels for which no time is left, all of them out at once: they are idle, or some of them are needed."""
+    def leave_out_together(self, late: list[str], why: str) -> dict[str, tuple[Status, str]]:
+        """Leaves out all kernels at once for which no time is left: all are idle, or it stays undecided."""
         undecided: tuple[Status, str] = ("undecided", why)
         try:
             idle = bool(late) and self.right_without(late, cold=False) and self.right_without(late, cold=True)
@@ -200,28 +196,29 @@ class _Run:
             idle = False
         return dict.fromkeys(late, ("idle", "the outputs are right without it") if idle else undecided)
 
-    def _right(self) -> bool:
+    def _is_right(self) -> bool:
         return not self._reasons(self._next())
 
     def _reasons(self, given: InputSet) -> list[str]:
-        assert self._seat is not None
+        assert self._loaded is not None
         self._last = given
-        trial = self._seat.trial
+        trial = self._loaded.trial
         return trial.compare(given, trial.call(given, same_addresses=False), self._bounds)[1]
 
     def _next(self) -> InputSet:
-        """Another set than the last one, unforeseeable where there are more than two."""
+        """Returns another set than the last one, by chance if there are more than two."""
         return random.SystemRandom().choice([inputs for inputs in self._sets if inputs is not self._last])
 
     def _skip(self, kernels: list[str]) -> dict[str, int]:
-        assert self._seat is not None
-        said = self._seat.worker.ask("skip", seconds=self._call_s, doing="switching kernels", kernels=kernels)
-        launches = said.get("launches")
-        told = launches.items() if isinstance(launches, dict) else ()
-        return {name: times for name, times in told if type(times) is int and times >= 0}
+        """Leaves out these kernels, and no others, from now on. Returns the launches by kernel since the last such request."""
+        assert self._loaded is not None
+        reply = self._loaded.worker.ask("skip", seconds=_SKIP_S, doing="switching kernels", kernels=kernels)
+        launches = reply.get("launches")
+        pairs = launches.items() if isinstance(launches, dict) else ()
+        return {name: times for name, times in pairs if type(times) is int and times >= 0}
 
     def _can_skip(self, kernels: list[str]) -> bool:
-        """False where the program loads its kernels in its first call only."""
+        """Whether kernels can be left out before the first call: not if the program loads them in that call."""
         try:
             self._skip(kernels)
         except WorkerFailed as failure:
@@ -232,15 +229,15 @@ class _Run:
 
     def _open(self) -> None:
         self._close()
-        self._seat = self._stack.enter_context(self._start())
+        self._loaded = self._stack.enter_context(self._start())
 
     def _close(self) -> None:
-        self._stack.close()                # ends the worker; what it left behind is gone with it
-        self._seat = self._last = None
+        self._stack.close()                # ends the worker
+        self._loaded = self._last = None
 
 
-def _ordered(work: Mapping[str, int]) -> list[str]:
-    """A secret order in which the few that hold most of the work come before all others."""
+def _secret_order(work: Mapping[str, int]) -> list[str]:
+    """Returns the kernels in a secret order, in which the few that hold most of the work come first."""
     drawn = random.SystemRandom().sample(list(work), len(work))
     heavy, held = set(), 0
     for name in sorted(drawn, key=lambda name: -work[name]):
@@ -250,23 +247,23 @@ def _ordered(work: Mapping[str, int]) -> list[str]:
     return sorted(drawn, key=lambda name: name not in heavy)
 
 
-def _work(name: str, work: Mapping[str, int]) -> int:
-    return sum(done for full, done in work.items() if base_name(full) == base(name))
+def _kernel_work(name: str, work: Mapping[str, int]) -> int:
+    return sum(done for full, done in work.items() if base_name(full) == traced_name(name))
 
 
-def base(name: str) -> str:
-    """What a switch's kernel is called in a trace: without its library, template arguments, and number among its overloads."""
-    return _plain(name).partition("<")[0].partition("#")[0]
+def traced_name(name: str) -> str:
+    """Returns a kernel's name as a trace has it: "scale" for "library:scale<float>#2", without its number among overloads."""
+    return _without_library(name).partition("<")[0].partition("#")[0]
 
 
-def _plain(name: str) -> str:
+def _without_library(name: str) -> str:
     return name.partition(":")[2] or name
 
 
 def _notes(found: dict[str, tuple[Status, str]]) -> tuple[str, ...]:
     notes = []
     for status, what in (("unused", "never launched"), ("undecided", "not left out in turn")):
-        names = sorted(_plain(name) for name, (outcome, _) in found.items() if outcome == status)
+        names = sorted(_without_library(name) for name, (outcome, _) in found.items() if outcome == status)
         if names:
             more = f" and {len(names) - 6} more" if len(names) > 6 else ""
             notes.append(f"kernels {what}: {', '.join(names[:6])}{more}")

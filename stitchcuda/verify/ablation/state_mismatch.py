@@ -1,10 +1,10 @@
-"""What follows when a program has not all of the reference's state under its names: the judge's decision, from what it knows.
+"""Decides what follows when a program does not hold all of the reference's state under the same names. The judge's side.
 
-What a program lacks stays as constructed in the reference, and ones and zeros could then be left out. So a program may lack
-constants that matter only where it holds as many numbers of its own, in another form. A constant that went by shape alone is
-never kept as constructed: those of one shape get one secret value, so that any of them may be any other.
-Where to look next: `verify/program/state_loading.py` (how a program takes over what it is given),
-`verify/inputs/secret_inputs.py`.
+State that a program lacks stays as constructed in the reference, so ones and zeros could be left out unnoticed. A program may
+therefore lack constants that matter to the outputs only if it holds as many numbers of its own that matter, in another form.
+Constants that a program took by shape alone are never left as constructed: those of one shape get one secret value, so that it
+does not matter which is which. Each decision to judge again is an `OtherTerms` with the new `InputTerms`.
+Where to look next: `verify/program/state_loading.py` (how a program takes over state), `verify/inputs/input_terms.py` (terms).
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from stitchcuda.verify.program.trial import LoadedProgram, Start
 
 T = TypeVar("T")
 _NONE = "the program has no parameter for {}, whose value matters: hold it, or take it over in a load hook"
-_MOST_DOUBTED = 8
+_MOST_DOUBTED = 8                          # tensors that are tried once more in a new worker
 
 
 class OtherTerms(Exception):
-    """The program is to be judged again, on these terms."""
+    """The program has to be judged again, on `terms`."""
 
     def __init__(self, terms: InputTerms) -> None:
         super().__init__(terms)
         self.terms = terms
 
 
-def agreed(judge: Callable[[InputTerms], T], terms: InputTerms | None = None) -> tuple[T, InputTerms]:
-    """What comes of it on the first terms that need no others, and these."""
+def judge_on_terms(judge: Callable[[InputTerms], T], terms: InputTerms | None = None) -> tuple[T, InputTerms]:
+    """Calls `judge` until it raises no `OtherTerms`, each time on the terms of the last. Returns (its result, these terms)."""
     terms = terms or InputTerms()
     while True:
         try:
@@ -47,27 +47,30 @@ def agreed(judge: Callable[[InputTerms], T], terms: InputTerms | None = None) ->
             terms = other.terms
 
 
-def reconsidered(
-    ask: Ask, exam: SecretInputs, state: Sequence[ReferenceTensor], failure: WorkerFailed, terms: InputTerms
+def explain_missing_state(
+    ask: Ask, secret_inputs: SecretInputs, state: Sequence[ReferenceTensor], failure: WorkerFailed, terms: InputTerms
 ) -> WorkerFailed:
-    """Why a program that could not be loaded is refused. Raises `OtherTerms` where it lacks what it may lack."""
+    """Returns why a program that could not be loaded is refused. Raises `OtherTerms` if it may lack what it lacks."""
     if failure.kind != "state" or terms.stage:
         return failure
-    mattering = _mattering(ask, exam, state, failure.missing)
+    mattering = _mattering_tensors(ask, secret_inputs, state, failure.missing)
     needed = sum(tensor.numel for tensor in mattering)
     if needed > failure.held:
         return WorkerFailed("error", _NONE.format(listed([tensor.name for tensor in mattering])))
     raise OtherTerms(InputTerms(kept=failure.missing & {tensor.name for tensor in state}, stage=1, needed=needed))
 
 
-def unread(
-    seat: Start, ask: Ask, exam: SecretInputs, state: Sequence[ReferenceTensor], terms: InputTerms
+def find_unread_state(
+    start: Start, ask: Ask, secret_inputs: SecretInputs, state: Sequence[ReferenceTensor], terms: InputTerms
 ) -> WorkerFailed | None:
-    """Why a program that is right with some of the state as constructed is refused, None where it holds something in its place:
-    its own tensors are changed one at a time, and those count with which it is wrong. `seat`: the program in a new worker."""
+    """Returns why a correct program is refused that lacks state which matters, or None if it holds as many numbers of its own.
+
+    Each of its own tensors is changed in turn; the tensor counts if the outputs are then wrong. `start`: loads the program
+    into a new worker.
+    """
     try:
-        if not terms.needed or _found(seat, exam, terms.needed) >= terms.needed:
-            return _idle(seat, ask, exam, state, terms.alike) if terms.alike else None
+        if not terms.needed or _needed_numbers(start, secret_inputs, terms.needed) >= terms.needed:
+            return _unread_alike(start, ask, secret_inputs, state, terms.alike) if terms.alike else None
     except WorkerFailed as failure:
         return failure
     kept = listed([tensor.name for tensor in state if tensor.name in terms.kept and tensor.tied == tensor.name])
@@ -75,60 +78,62 @@ def unread(
     return WorkerFailed("error", why)
 
 
-def _found(seat: Start, exam: SecretInputs, needed: int) -> int:
-    """How many numbers of its own, up to `needed`, the program is wrong without. Raises `WorkerFailed`."""
+def _needed_numbers(start: Start, secret_inputs: SecretInputs, needed: int) -> int:
+    """Returns how many numbers the program holds without which it is wrong; stops at `needed`. Raises `WorkerFailed`."""
     found, doubted = 0, []
-    with seat() as loaded:
-        if not _right(loaded, exam):          # then being wrong tells nothing
+    with start() as loaded:
+        if not _is_right(loaded, secret_inputs):          # then a change that makes it wrong shows nothing
             return 0
         spare = loaded.trial.spare
         for number in sorted(range(len(spare)), key=lambda number: -spare[number]):
-            if found < needed and _needs(loaded, number, exam):
+            if found < needed and _needs(loaded, number, secret_inputs):
                 found += spare[number]
             else:
                 doubted.append(number)
-    for number in doubted[:_MOST_DOUBTED]:  # it may have copied what it holds when it was first called
+    for number in doubted[:_MOST_DOUBTED]:  # it may have copied what it holds in its first call
         if found < needed:
-            with seat() as loaded:
-                if number < len(loaded.trial.spare) and _needs(loaded, number, exam):
+            with start() as loaded:
+                if number < len(loaded.trial.spare) and _needs(loaded, number, secret_inputs):
                     found += loaded.trial.spare[number]
     return found
 
 
-def _idle(seat: Start, ask: Ask, exam: SecretInputs, state: Sequence[ReferenceTensor], alike: Groups) -> WorkerFailed | None:
-    """Why a program is refused to which tensors were given that are alike, None where as many of each group matter to it as to
-    the reference: one may have been read in place of another."""
-    with seat() as loaded:
+def _unread_alike(
+    start: Start, ask: Ask, secret_inputs: SecretInputs, state: Sequence[ReferenceTensor], alike: Groups
+) -> WorkerFailed | None:
+    """Returns why a program that took equal constants by shape is refused, or None if as many of each group matter to it as to
+    the reference."""
+    with start() as loaded:
         names, first = loaded.trial.alike, len(loaded.trial.spare)
-        sure = _right(loaded, exam)
-        idle = [at for at in range(len(names)) if not (sure and _needs(loaded, first + at, exam))]
-    if sure:                               # it may have copied what it holds when it was first called: some tell for all
+        sure = _is_right(loaded, secret_inputs)
+        idle = [at for at in range(len(names)) if not (sure and _needs(loaded, first + at, secret_inputs))]
+    if sure:                               # it may have copied what it holds in its first call: a sample is tried anew
         doubted, idle = secrets.SystemRandom().sample(idle, min(len(idle), _MOST_DOUBTED)), []
         for at in doubted:
-            with seat() as loaded:
-                idle += [] if _needs(loaded, first + at, exam) else [at]
+            with start() as loaded:
+                idle += [] if _needs(loaded, first + at, secret_inputs) else [at]
     for group in alike:
         held = sum(name in group and at not in idle for at, name in enumerate(names))
-        if held < len(group) and held < len(matter := _mattering(ask, exam, state, group)):
-            said = listed([tensor.name for tensor in matter])
-            return WorkerFailed("error", f"of {said}, taken by shape, the program reads only {held}")
+        if held < len(group) and held < len(matter := _mattering_tensors(ask, secret_inputs, state, group)):
+            names_read = listed([tensor.name for tensor in matter])
+            return WorkerFailed("error", f"of {names_read}, taken by shape, the program reads only {held}")
     return None
 
 
-def _right(loaded: LoadedProgram, exam: SecretInputs) -> bool:
-    bounds = exam.bounds(len(exam.sets))
-    return all(loaded.trial.is_correct(given, bounds) for given in exam.sets if not given.lenient)
+def _is_right(loaded: LoadedProgram, secret_inputs: SecretInputs) -> bool:
+    bounds = secret_inputs.bounds(len(secret_inputs.sets))
+    return all(loaded.trial.is_correct(given, bounds) for given in secret_inputs.sets if not given.lenient)
 
 
-def _needs(loaded: LoadedProgram, number: int, exam: SecretInputs) -> bool:
-    """Whether the program is wrong for some set without it: a limit matters only where values reach it."""
-    bounds = exam.bounds(len(exam.sets))
-    return any(loaded.trial.needs_tensor(number, given, bounds) for given in exam.sets if not given.lenient)
+def _needs(loaded: LoadedProgram, number: int, secret_inputs: SecretInputs) -> bool:
+    """Whether changing its tensor `number` makes the program wrong on any input set: a clamp matters only to large values."""
+    bounds = secret_inputs.bounds(len(secret_inputs.sets))
+    return any(loaded.trial.needs_tensor(number, given, bounds) for given in secret_inputs.sets if not given.lenient)
 
 
-def regroup(state: Sequence[ReferenceTensor], terms: InputTerms, guessed: Iterable[str], *, more: bool = False) -> None:
-    """Raises `OtherTerms` where a program that is wrong may be so only because it took `guessed` by shape. `more`: it had
-    others to choose from."""
+def regroup_guessed(state: Sequence[ReferenceTensor], terms: InputTerms, guessed: Iterable[str], *, more: bool = False) -> None:
+    """Raises `OtherTerms` if a wrong program may be wrong only because it took the tensors `guessed` by shape. `more`: the
+    program also holds other tensors, so that even a single one may be mistaken."""
     taken = [tensor for tensor in state if tensor.name in set(guessed) and tensor.name not in terms.kept]
     free = {tensor.name for tensor in taken if not tensor.constant}
     groups: dict[Any, list[str]] = defaultdict(list)
@@ -138,48 +143,55 @@ def regroup(state: Sequence[ReferenceTensor], terms: InputTerms, guessed: Iterab
     if terms.stage == 2 or not (free or any(more or len(group) > 1 for group in groups.values())):
         return
     also = {tensor.name for tensor in state if tensor.tied in free}
-    for group in groups.values():          # other names of the same memory, which would get a value of their own
+    for group in groups.values():          # other names of the same memory would else get another value
         group += [tensor.name for tensor in state if tensor.tied in group and tensor.name not in group]
     raise OtherTerms(InputTerms(terms.kept | free | also, tuple(tuple(group) for group in groups.values()), 2, terms.needed))
 
 
-def _mattering(ask: Ask, exam: SecretInputs, state: Sequence[ReferenceTensor], missing: Iterable[str]) -> list[ReferenceTensor]:
-    """What of this matters to the reference's answers: one after the other goes back to its constructed value and stays there
-    unless it is missed, so that what does not matter does not matter together either. Constants come first; where none of them
-    matters, nothing can be left out and the rest is not asked for."""
+def _mattering_tensors(
+    ask: Ask, secret_inputs: SecretInputs, state: Sequence[ReferenceTensor], missing: Iterable[str]
+) -> list[ReferenceTensor]:
+    """Returns which tensors of `missing` matter to the reference's outputs.
+
+    One after the other is set back to its constructed value, and stays so unless the outputs change, so that the ones that do
+    not matter do not matter together either. Constants come first; if none of them matters, the rest is not tried.
+    """
     gone = set(missing)
     lacking = [tensor for tensor in state if tensor.name in gone and tensor.tied == tensor.name]
     lacking.sort(key=lambda tensor: not tensor.constant)
-    if not exam.renewed or not any(tensor.constant for tensor in lacking):
+    if not secret_inputs.renewed or not any(tensor.constant for tensor in lacking):
         return []
     names = [tensor.name for tensor in state]
-    path = exam.folder / f"constructed-{secrets.token_hex(4)}"
+    path = secret_inputs.folder / f"constructed-{secrets.token_hex(4)}"
     ask("renew", seed=0, state=str(path), keep=names, alike=[])
-    renewed, constructed = (dict(zip(names, wire.read_tensors(file), strict=True)) for file in (exam.state, path))
+    renewed, constructed = (dict(zip(names, wire.read_tensors(file), strict=True)) for file in (secret_inputs.state, path))
     mattering: list[ReferenceTensor] = []
     back: set[str] = set()
     for tensor in lacking:
         if torch.equal(renewed[tensor.name], constructed[tensor.name]) or not (tensor.constant or mattering):
             continue
         more = back | {other.name for other in state if other.tied == tensor.name}
-        path = exam.folder / f"reverted-{secrets.token_hex(4)}"  # a name of its own: no file is read twice
+        # A new name each time: the reference worker does not read a file again whose parameters it has.
+        path = secret_inputs.folder / f"reverted-{secrets.token_hex(4)}"
         wire.write_tensors(path, [(constructed if name in more else renewed)[name] for name in names])
-        other = SecretInputs(folder=exam.folder, state=path, renewed=True, usual=exam.usual, sets=exam.sets[:1])
-        if _matters(ask, exam, other):
+        other = SecretInputs(
+            folder=secret_inputs.folder, state=path, renewed=True, usual=secret_inputs.usual, sets=secret_inputs.sets[:1]
+        )
+        if _matters(ask, secret_inputs, other):
             mattering.append(tensor)
         else:
             back = more
     return mattering
 
 
-def _matters(ask: Ask, exam: SecretInputs, other: SecretInputs) -> bool:
-    """Whether the answers to any set with other parameters would not pass for those with the exam's own."""
-    bounds = exam.bounds(len(exam.sets))
-    for given in exam.sets:
+def _matters(ask: Ask, secret_inputs: SecretInputs, other: SecretInputs) -> bool:
+    """Whether the reference's outputs with the parameters of `other` are wrong for those with its own, on any input set."""
+    bounds = secret_inputs.bounds(len(secret_inputs.sets))
+    for given in secret_inputs.sets:
         variants = list(dict.fromkeys([given.variant, GIVEN]))
         try:
             again = drawn(ask, other, f"matters-{secrets.token_hex(4)}", seed=given.seed, variants=variants)
-        except BadInput:                   # the reference does not stand it, which says nothing of the program
+        except BadInput:                   # the reference fails on it, which says nothing about the program
             continue
         if again.names != given.names or again.variant != given.variant:
             continue

@@ -213,7 +213,7 @@ class ByteTraffic(Poison):  # type: ignore[no-untyped-call, unused-ignore]
             self._note("read", given[0].element_size(), name)
         elif func._schema.is_mutable:
             strided = [tensor for tensor in given if tensor.layout is torch.strided]
-            outside = [tensor for tensor in strided if loaded_runtime.outside(tensor.data_ptr())]
+            outside = [tensor for tensor in strided if loaded_runtime.is_host_memory(tensor.data_ptr())]
             self._note("read", sum(map(extent_bytes, outside)), name)
         return result
 
@@ -229,7 +229,7 @@ def _plain_copy(tensors: list[torch.Tensor]) -> str:
         ordinary = type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout is torch.strided
         if not ordinary or tensor.is_conj() or tensor.is_neg() or extent(tensor) != tensor.numel():
             return ""
-        if loaded_runtime.outside(tensor.data_ptr()):
+        if loaded_runtime.is_host_memory(tensor.data_ptr()):
             return ""
     return f"{source.data_ptr()} {target.data_ptr()} {memory_of(target)[1]}"
 
@@ -238,7 +238,7 @@ def know(tensors: Iterable[torch.Tensor]) -> None:
     """Tensors that kernels may be launched on."""
     for tensor in tensors:
         for part in [tensor] if tensor.layout is torch.strided else _parts(tensor):
-            loaded_runtime.know(part.data_ptr(), extent_bytes(part))
+            loaded_runtime.register_tensor(part.data_ptr(), extent_bytes(part))
 
 
 def tensors_of(value: Any) -> list[torch.Tensor]:

@@ -49,13 +49,13 @@ class mark:
     __slots__ = ("_event",)
 
     def __enter__(self) -> None:
-        loaded_runtime.opened()
+        loaded_runtime.allow_host_access()
         self._event = _Mark(_MARK)
         self._event.__enter__()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._event.__exit__(kind, error, trace)
-        loaded_runtime.closed()
+        loaded_runtime.end_host_access()
 
 
 def seen() -> None:

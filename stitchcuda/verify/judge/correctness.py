@@ -1,7 +1,10 @@
-"""One program sits an exam: every question that correctness rests on, in order. Decides correctness.
+"""Decides whether a loaded program is correct: calls it on secret inputs and compares its outputs with the reference.
 
-A program's failure is a `CheckResult`, never an exception. Where to look next: `verify/program/trial.py` (how a question is
-asked), `verify/judge/examination.py` (who sits which exam), `verify/ablation/own_work.py` (what comes after).
+The first input set is called twice, which also shows whether the program is deterministic. In a final check every set is, other
+sizes are tried, and 64 to 128 more calls (or a second's worth) must still be right. At the end the outputs of the first call
+must not have changed. A failure of the program is a `CheckResult`, never an exception.
+Where to look next: `verify/program/trial.py` (how one call is made and compared), `verify/judge/examination.py` (who calls
+this), `verify/ablation/own_work.py` (what is checked after it).
 """
 
 from __future__ import annotations
@@ -17,32 +20,32 @@ from stitchcuda.verify.inputs.secret_inputs import GIVEN, InputSet, SecretInputs
 from stitchcuda.verify.processes.worker import WorkerFailed
 from stitchcuda.verify.program.trial import ProgramAnswer, Trial, read_count, same_bits
 
-_MORE_CALLS = 64                           # in the last verification: between this and twice as many, as far as the time goes
-_MORE_S = 1.0
+_MORE_CALLS = 64                           # a final check makes between this and twice as many further calls ...
+_MORE_S = 1.0                              # ... or as many as fit into so many seconds
 
 
-def sit(
-    trial: Trial, exam: SecretInputs, seeds: int, *, final: bool, profile: bool, others: Sequence[InputSet] = (),
+def check(
+    trial: Trial, secret_inputs: SecretInputs, seeds: int, *, final: bool, profile: bool, others: Sequence[InputSet] = (),
     still: Callable[[], object] = lambda: None,
 ) -> CheckResult:  # fmt: skip
-    """Run the exam's first `seeds` input sets; stops at the first that fails. Worker failures become reasons.
+    """Checks a loaded program on the first `seeds` input sets; stops at the first that fails. Worker failures become reasons.
 
-    The first set is called twice, at old and at new addresses, which also says whether the program is deterministic. `final`:
-    all sets are, many more calls follow before the last look, and `others` (of other sizes) are tried. `profile`: shares come
-    from the device's own clock (GPU), once `still` says that nobody else of ours works there.
+    The first set is called twice, with its inputs at the same addresses and at new ones. `final`: every set is, and `others`
+    (input sets of other sizes) and many more calls follow. `profile`: shares of work come from a trace of the GPU, which is
+    taken once `still` has returned: it waits until no other worker of ours uses the GPU.
     """
     worst: dict[str, OutputError] = {}
     reasons: list[str] = []
     shares: dict[str, Any] = {}
     deterministic: bool | None = None
     first: ProgramAnswer | None = None
-    fewer: list[bool] = []                 # own kernels for the same inputs again, by input set
+    fewer: list[bool] = []                 # for each input set: did a second call launch fewer own kernels?
     done = 0
-    bounds = exam.bounds(seeds)
-    asked = [inputs for inputs in exam.sets[:seeds] if not inputs.lenient]
-    kept = secrets.choice(_kept(asked)) if final else None
+    bounds = secret_inputs.bounds(seeds)
+    strict = [inputs for inputs in secret_inputs.sets[:seeds] if not inputs.lenient]
+    held_back = secrets.choice(_held_back(strict)) if final else None
     try:
-        for number, given in enumerate(inputs for inputs in asked if inputs is not kept):
+        for number, given in enumerate(inputs for inputs in strict if inputs is not held_back):
             answer = trial.call(given, same_addresses=True, hold=number == 0)
             first = first or answer
             shares = shares or answer.reply
@@ -50,7 +53,7 @@ def sit(
             _keep_worst(worst, errors)
             if not reasons and (number == 0 or final):
                 again = trial.call(given, same_addresses=False)
-                shares = again.reply       # a first call may warm up, build or record
+                shares = again.reply       # a first call may warm up, build, or record a CUDA graph
                 errors, reasons = trial.compare(given, again, bounds)
                 reasons = [f"on a second call with the same inputs, {reason}" for reason in reasons]
                 _keep_worst(worst, errors)
@@ -64,7 +67,7 @@ def sit(
                 reasons = [f"{reason}{_variant(given)}" for reason in reasons]
                 break
         for given in others if not reasons else ():
-            allowed = exam.bounds_of([*exam.sets[:seeds], given])
+            allowed = secret_inputs.bounds_of([*secret_inputs.sets[:seeds], given])
             _, reasons = trial.compare(given, trial.call(given, same_addresses=False), allowed)
             if reasons:
                 reasons = [f"at another size that its shape guard allows, {reason}" for reason in reasons]
@@ -74,16 +77,16 @@ def sit(
                 "it launches fewer kernels of its own for inputs that it has seen: results of earlier calls are remembered"
             ]
         if not reasons and final:
-            reasons = _much_later(trial, kept or exam.sets[0], bounds)
-            done += kept is not None
+            reasons = _much_later(trial, held_back or secret_inputs.sets[0], bounds)
+            done += held_back is not None
         if not reasons and first is not None:
-            reasons = _overwritten(trial, exam.sets[0], first)
+            reasons = _overwritten(trial, secret_inputs.sets[0], first)
         if not reasons and profile:
             still()
-            shares = trial.profile(exam.sets[0])
+            shares = trial.profile(secret_inputs.sets[0])
             reasons = _traced(shares)
     except WorkerFailed as failure:
-        return failed(trial, failure, outputs=tuple(worst.values()), seeds=done)
+        return failed_check(trial, failure, outputs=tuple(worst.values()), seeds=done)
     return CheckResult(
         ok=not reasons,
         tier=trial.tier,
@@ -99,34 +102,34 @@ def sit(
         framework_share=_share(shares, "framework"),
         launches=read_count(shares, "launches"),
         deterministic=deterministic,
-        notes=(*trial.notes, *filter(None, [exam.note])),
+        notes=(*trial.notes, *filter(None, [secret_inputs.note])),
         host_seen=("cuda_graph",) if read_count(shares, "replays") else (),
         protections=trial.protections.on,
         unprotected=tuple(f"{name}: {why}" for name, why in trial.protections.denied),
     )
 
 
-def remarked(
-    result: CheckResult, trial: Trial, exam: SecretInputs, seeds: int, *, reload: Callable[[], SecretInputs | None]
+def add_remarks(
+    result: CheckResult, trial: Trial, secret_inputs: SecretInputs, seeds: int, *, reload: Callable[[], SecretInputs | None]
 ) -> CheckResult:
-    """What else there is to say of a program that is right: what it makes of inputs in another layout, and of other parameters
-    (`reload` draws them) after its first calls. Its worker need not survive that: these are the last questions.
+    """Adds notes on a correct program: does it accept inputs in another memory layout, and parameters that change after its
+    first calls (`reload` draws them)? These come last, since its worker may die of them.
     """
-    bounds, done = exam.bounds(seeds), 0
+    bounds, done = secret_inputs.bounds(seeds), 0
     try:
-        for given in (inputs for inputs in exam.sets[:seeds] if inputs.lenient):
+        for given in (inputs for inputs in secret_inputs.sets[:seeds] if inputs.lenient):
             trial.remark(trial.try_other_layout(given, bounds))
             done += 1
         if trial.state_names and (other := reload()) is not None:
             trial.remark(trial.try_other_parameters(other))
     except WorkerFailed as failure:
-        return failed(trial, failure, outputs=result.outputs, seeds=result.seeds)
+        return failed_check(trial, failure, outputs=result.outputs, seeds=result.seeds)
     new = [note for note in trial.notes if note not in result.notes]
     return result.model_copy(update={"seeds": result.seeds + done, "notes": (*result.notes, *new)})
 
 
 def _traced(shares: dict[str, Any]) -> list[str]:
-    """What a trace of the device says against a program (GPU)."""
+    """Returns why a program is refused by what a trace of the GPU shows."""
     reasons = []
     if shares["late"]:
         what = shares["late"][0]
@@ -143,14 +146,14 @@ def _variant(given: InputSet) -> str:
     return "" if given.variant == GIVEN else f" (inputs: {given.variant})"
 
 
-def _kept(asked: Sequence[InputSet]) -> Sequence[InputSet | None]:
-    """The sets of which one is kept for the last: not the first, and not those that say something beside it only."""
-    return asked[1:3] if len(asked) > 2 else [None]
+def _held_back(strict: Sequence[InputSet]) -> Sequence[InputSet | None]:
+    """The sets of which one is held back for the many further calls, so that its inputs are new there: never the first."""
+    return strict[1:3] if len(strict) > 2 else [None]
 
 
 def _much_later(trial: Trial, given: InputSet, bounds: dict[str, Bound]) -> list[str]:
-    """A program must be right for good, and where nothing tells it that it is judged: more calls, as many as fit into a second,
-    one of them compared, whose inputs it has not seen before; then a call like the first ones."""
+    """Makes many more calls, one of which is compared without the program knowing which, then a call like the first ones.
+    Returns why the program is refused."""
     answer = trial.repeat(given, calls=secrets.randbelow(_MORE_CALLS) + _MORE_CALLS, seconds=_MORE_S)
     _, reasons = trial.compare(given, answer, bounds)
     if reasons:
@@ -160,7 +163,7 @@ def _much_later(trial: Trial, given: InputSet, bounds: dict[str, Bound]) -> list
 
 
 def _overwritten(trial: Trial, given: InputSet, first: ProgramAnswer) -> list[str]:
-    """A caller who keeps a result must still have it after later calls."""
+    """Returns a reason if outputs of the first call changed during later calls."""
     now = trial.reread(given)
     changed = [name for name, value in first.values.items() if name not in now or not same_bits(value, now[name])]
     if not changed:
@@ -169,11 +172,11 @@ def _overwritten(trial: Trial, given: InputSet, first: ProgramAnswer) -> list[st
     return [f"{what} of an earlier call changed during later calls: return fresh tensors, not a buffer in use"]
 
 
-def failed(
+def failed_check(
     trial: Trial, failure: WorkerFailed, *, outputs: tuple[OutputError, ...] = (), seeds: int = 0
 ) -> CheckResult:
-    """A program that could not be run to the end. What the simulator refuses, or what cannot be watched, was not judged: the
-    tier falls to compiled."""
+    """The result for a program that could not be run to the end. Its tier is "compiled", which means "not judged", if the
+    simulator refuses it or it cannot be watched."""
     notes = tuple(trial.notes)
     if failure.kind in ("refused", "unwatched"):
         reason = f"could not judge: {failure}"
@@ -192,6 +195,6 @@ def _keep_worst(worst: dict[str, OutputError], errors: list[OutputError]) -> Non
             worst[found.name] = found
 
 
-def _share(said: dict[str, Any], name: str) -> float:
-    value = said.get(name, 0.0)
+def _share(reply: dict[str, Any], name: str) -> float:
+    value = reply.get(name, 0.0)
     return min(1.0, max(0.0, float(value))) if isinstance(value, int | float) else 0.0

@@ -1,7 +1,12 @@
-"""Judges one program's correctness from beginning to end: sources, exam, kernels left out, what it does while nobody calls.
+"""Judges the correctness of one program from its sources to the check that each of its kernels is needed.
 
-Of the judge's process. Where to look next: `verify/judge/correctness.py` (what is asked and compared),
-`verify/ablation/ablation.py`, `verify/judge/judge_resources.py` (with what).
+Runs in the judge process. The questions, in this order: does the source contain what is forbidden, does the program build and
+load, are its outputs right on secret inputs, does it read all of the state that matters, and in a final check also: does the
+GPU stay idle while nobody calls it, and is each kernel needed. A final check on a GPU loads a second worker, whose kernels can
+be left out, while the first one answers; when that runs out of memory the check is repeated with one worker at a time.
+It compares nothing itself and times nothing.
+Where to look next: `verify/judge/correctness.py` (what is asked and compared), `verify/ablation/ablation.py` (is each kernel
+needed), `verify/judge/judge_resources.py` (workers and secret inputs).
 """
 
 from __future__ import annotations
@@ -22,17 +27,18 @@ from stitchcuda.verify.inputs.secret_inputs import SecretInputs, declared_sizes,
 from stitchcuda.verify.integrity import device_time
 from stitchcuda.verify.integrity.screen import screen
 from stitchcuda.verify.judge import correctness
-from stitchcuda.verify.judge.judge_resources import JudgeResources, large
+from stitchcuda.verify.judge.judge_resources import JudgeResources, is_large
 from stitchcuda.verify.processes.builder import Builder
 from stitchcuda.verify.processes.worker import Worker, WorkerFailed
 from stitchcuda.verify.program.trial import LoadedProgram, Trial
 
 _MEMORY = re.compile(r"ran out of memory|used more memory than it may")
-_IDLE_S = 0.3                              # for which a program is not called: whether it works by itself
+_IDLE_S = 0.3                              # for so long nobody calls the program and the GPU must stay idle
 
 
 class LoadingProgram(NamedTuple):
-    """A program that is being loaded into a new worker, with switches for its kernels, and that worker's own builder if any."""
+    """A program that is being loaded into a new worker, built so that its kernels can be left out. `builder`: this worker's own
+    builder, or None if it uses the shared one."""
 
     worker: Worker
     trial: Trial
@@ -40,7 +46,8 @@ class LoadingProgram(NamedTuple):
     builder: Builder | None
 
     def close(self) -> None:
-        """From any state, once. Who waits for its loading sees it die, and is done before anything is closed."""
+        """Kills and closes the worker, whether or not it has loaded. Call it once. A thread that waits for `loading` gets
+        `WorkerFailed` first."""
         if self.builder:
             self.builder.stop()
         self.worker.child.kill()
@@ -51,149 +58,152 @@ class LoadingProgram(NamedTuple):
 
 
 class Examination:
-    """Of any program of one reference, one after the other."""
+    """Judges programs of one reference, one after the other."""
 
-    def __init__(self, room: JudgeResources) -> None:
-        self._room = room
+    def __init__(self, resources: JudgeResources) -> None:
+        self._resources = resources
 
     def check(self, path: str, seeds: int, *, fresh: bool) -> CheckResult:
-        """Judge the program of this path; `fresh` draws parameters and input sets that no program has seen."""
+        """Judges the program at `path` (a folder or a file) on `seeds` input sets. `fresh`: a final check, on parameters and
+        inputs that no program has seen. Raises `BadInput` if the reference cannot be used."""
         started = time.monotonic()
         try:
-            with self._room.copy(path) as program:
-                result, self._room.terms[path] = self._screened(program, seeds, fresh=fresh)
+            with self._resources.program_copy(path) as program:
+                result, self._resources.terms[path] = self._screen_and_check(program, seeds, fresh=fresh)
         finally:
-            self._room.errands.quiet()
+            self._resources.background.quiet()
         return result.model_copy(update={"seconds": time.monotonic() - started})
 
-    def _screened(self, program: Path, seeds: int, *, fresh: bool) -> tuple[CheckResult, InputTerms]:
+    def _screen_and_check(self, program: Path, seeds: int, *, fresh: bool) -> tuple[CheckResult, InputTerms]:
         findings = screen(program)
         refused = tuple(f"the source itself: {finding.sentence}" for finding in findings if finding.severity == "refused")
         if refused:
-            on_gpu = self._room.target == "cuda"
+            on_gpu = self._resources.target == "cuda"
             return CheckResult(ok=False, tier="timed" if on_gpu else "simulated", reasons=refused), InputTerms()
 
-        def checked(*, two: bool) -> tuple[CheckResult, InputTerms]:
-            return state_mismatch.agreed(lambda terms: self._check(program, seeds, fresh=fresh, terms=terms, two=two))
+        def check(*, two: bool) -> tuple[CheckResult, InputTerms]:
+            return state_mismatch.judge_on_terms(lambda terms: self._check(program, seeds, fresh=fresh, terms=terms, two=two))
 
-        two = fresh and self._room.two_at_once
-        result, terms = checked(two=two)
-        if two and any(map(_MEMORY.search, result.reasons)):     # one worker may have enough
-            self._room.errands.quiet()
-            result, terms = checked(two=False)
+        two = fresh and self._resources.two_at_once
+        result, terms = check(two=two)
+        if two and any(map(_MEMORY.search, result.reasons)):     # there may be enough for one worker
+            self._resources.background.quiet()
+            result, terms = check(two=False)
         noted = tuple(f"the source: {finding.sentence}" for finding in findings)
         return result.model_copy(update={"notes": (*result.notes, *noted)}), terms
 
     def _check(self, program: Path, seeds: int, *, fresh: bool, terms: InputTerms, two: bool) -> CheckResult:
-        """Raises `OtherTerms` for a program that has not all of the reference's state under its names.
+        """Judges a program on given terms. Raises `OtherTerms` if it lacks some of the reference's state under the same names.
 
-        `two`: the worker with switches is built and loaded beside the first one, which takes more memory.
+        `two`: the worker whose kernels can be left out is loaded while the first one is asked, which takes more memory.
         """
-        exam = self._room.exam(1, fresh=fresh, terms=terms)
-        self._room.make_room(exam)
-        seated: list[LoadingProgram] = []
-        seat = functools.partial(self._seat, program, exam, seated)
+        resources = self._resources
+        secret_inputs = resources.secret_inputs(1, fresh=fresh, terms=terms)
+        resources.wait_for_memory(secret_inputs)
+        loading: list[LoadingProgram] = []
+        load = functools.partial(self._loaded, program, secret_inputs, loading)
 
-        def nobody_sits() -> None:
-            for unused in seated:
-                self._room.errands.tidy(unused.close)
+        def close_unused() -> None:
+            for unused in loading:
+                resources.background.tidy(unused.close)
 
         with contextlib.ExitStack() as stack:
             if fresh:
-                stack.callback(self._room.errands.tidy, exam.close)
-            stack.callback(self._room.errands.answered)
-            stack.callback(nobody_sits)
-            worker = self._room.worker(program, exam)
-            sitter = stack.enter_context(contextlib.ExitStack())
-            sitter.callback(self._room.errands.tidy, worker.close)
-            # While the program is built the reference answers all other questions, of which loading needs none.
-            completed = self._room.errands.ask(lambda: self._room.complete(exam, seeds))
-            again = self._room.errands.ask(lambda: reloaded(self._room.ask, exam) if fresh else None)
-            worker.expire_in(self._room.limits.check_s)
-            trial = Trial(worker, exam, self._room.construction(), self._room.target, self._room.limits)
-            if two and not large(exam):
-                seated.append(self._seated(program, exam, self._room.new_builder()))
+                stack.callback(resources.background.tidy, secret_inputs.close)
+            stack.callback(resources.background.answered)
+            stack.callback(close_unused)
+            worker = resources.worker(program, secret_inputs)
+            first_worker = stack.enter_context(contextlib.ExitStack())
+            first_worker.callback(resources.background.tidy, worker.close)
+            # While the program is built, the reference draws the other input sets: loading needs only the first.
+            completed = resources.background.ask(lambda: resources.extend_inputs(secret_inputs, seeds))
+            again = resources.background.ask(lambda: reloaded(resources.ask, secret_inputs) if fresh else None)
+            worker.expire_in(resources.limits.check_s)
+            trial = Trial(worker, secret_inputs, resources.construction(), resources.target, resources.limits)
+            if two and not is_large(secret_inputs):
+                loading.append(self._start_loading(program, secret_inputs, resources.new_builder()))
             try:
                 try:
-                    trial.load(program, cache=self._room.cache, arch=self._room.arch)
+                    trial.load(program, cache=resources.cache, arch=resources.arch)
                 finally:
                     completed.result()     # what is wrong with the reference comes first
             except WorkerFailed as failure:
-                return correctness.failed(trial, state_mismatch.reconsidered(self._room.ask, exam, trial.state, failure, terms))
+                reason = state_mismatch.explain_missing_state(resources.ask, secret_inputs, trial.state, failure, terms)
+                return correctness.failed_check(trial, reason)
             try:
-                others = resized(self._room.ask, exam, declared_sizes(program)) if fresh else []
+                others = resized(resources.ask, secret_inputs, declared_sizes(program)) if fresh else []
             except WorkerFailed as failure:
-                return correctness.failed(trial, failure)
-            with self._room.turn(worker):
-                result = correctness.sit(
-                    trial, exam, seeds, final=fresh, profile=self._room.target == "cuda", others=others,
-                    still=lambda: wait([other.loading for other in seated]),
+                return correctness.failed_check(trial, failure)
+            with resources.turn(worker):
+                result = correctness.check(
+                    trial, secret_inputs, seeds, final=fresh, profile=resources.target == "cuda", others=others,
+                    still=lambda: wait([other.loading for other in loading]),
                 )  # fmt: skip
 
-            idle: Future[str] | None = None
+            idle: Future[str] | None = None  # why the program is refused for work that nobody asked for, or ""
 
-            def leave() -> None:
-                """The last questions of a last verification, beside which nobody else asks this worker."""
+            def finish_first_worker() -> None:
+                """Asks the first worker the last questions of a final check, then closes it."""
                 nonlocal result
                 if idle is not None and (reason := idle.result()):
                     result = result.model_copy(update={"ok": False, "reasons": (*result.reasons, reason)})
                 if fresh and result.ok:
-                    worker.expire_in(self._room.limits.check_s)
-                    with self._room.turn(worker):
-                        result = correctness.remarked(result, trial, exam, seeds, reload=again.result)
-                sitter.close()
+                    worker.expire_in(resources.limits.check_s)
+                    with resources.turn(worker):
+                        result = correctness.add_remarks(result, trial, secret_inputs, seeds, reload=again.result)
+                first_worker.close()
 
-            if fresh and result.ok and self._room.watches_idle:
-                self._room.reference_work()  # is recorded before the program is left alone, when it may do what it likes
-                idle = self._room.errands.begin(lambda: self._left_alone(trial))
-                sitter.callback(wait, [idle])  # one thread at a time asks a worker, or closes it
-            if not (beside := bool(seated)):
-                leave()
-            self._room.make_room(exam)
+            if fresh and result.ok and resources.watches_idle:
+                resources.reference_work()  # recorded before a program that nobody calls could disturb the measurement
+                idle = resources.background.begin(lambda: self._work_while_idle(trial))
+                first_worker.callback(wait, [idle])  # only one thread at a time may ask or close a worker
+            if not (two_workers := bool(loading)):
+                finish_first_worker()
+            resources.wait_for_memory(secret_inputs)
             if not result.ok:
-                state_mismatch.regroup(trial.state, terms, trial.guessed, more=any(trial.spare))
-            elif unread := state_mismatch.unread(seat, self._room.ask, exam, trial.state, terms):
-                result = correctness.failed(trial, unread, outputs=result.outputs, seeds=result.seeds)
+                state_mismatch.regroup_guessed(trial.state, terms, trial.guessed, more=any(trial.spare))
+            elif unread := state_mismatch.find_unread_state(load, resources.ask, secret_inputs, trial.state, terms):
+                result = correctness.failed_check(trial, unread, outputs=result.outputs, seeds=result.seeds)
             if not (fresh and result.ok):
                 return result
-            work = self._room.reference_work()
+            work = resources.reference_work()
             result = result.model_copy(update={"whole": int(work["work"])})
             if trial.traced:
-                most = len(exam.sets[0].names) + str(exam.sets[0].structure).count("'tensor':")
+                most = len(secret_inputs.sets[0].names) + str(secret_inputs.sets[0].structure).count("'tensor':")
                 alone = device_time.computed(work, trial.traced, trial.own, most=most)
                 taken = max(device_time.taken(work, trial.traced, trial.own), alone)
                 shares = zip(("replaced", "exchanged"), taken, strict=True)
                 result = result.model_copy(update=dict(shares))
-            # Whether it has kernels is not for the worker to say.
+            # Done even if the worker reports no kernels: it need not be believed.
             times = device_time.own_times(trial.traced, trial.own)
-            skipped = ablation.examine(seat, exam, seeds, work=times)
-            result = own_work.judged(result, skipped, trial.own_launches, times)
-            if beside:
-                leave()
+            skipped = ablation.leave_out_kernels(load, secret_inputs, seeds, work=times)
+            result = own_work.apply_ablation(result, skipped, trial.own_launches, times)
+            if two_workers:
+                finish_first_worker()
             return result
 
-    def _left_alone(self, trial: Trial) -> str:
-        with self._room.turn():
+    def _work_while_idle(self, trial: Trial) -> str:
+        with self._resources.turn():
             return trial.idle(_IDLE_S)
 
-    def _seated(self, program: Path, exam: SecretInputs, builder: Builder | None = None) -> LoadingProgram:
-        """Begin to load the program into a new worker, built so that single kernels can be left out. `builder`: a new one, for
-        a worker that is loaded beside another."""
-        worker = self._room.worker(program, exam, builder.build if builder else None)
-        trial = Trial(worker, exam, self._room.construction(), self._room.target, self._room.limits)
-        loading = self._room.errands.begin(
-            lambda: trial.load(program, cache=self._room.cache, arch=self._room.arch, masked=True)
+    def _start_loading(self, program: Path, secret_inputs: SecretInputs, builder: Builder | None = None) -> LoadingProgram:
+        """Starts to load the program into a new worker, built so that single kernels can be left out. `builder`: a builder for
+        this worker alone, needed if another worker is building at the same time."""
+        worker = self._resources.worker(program, secret_inputs, builder.build if builder else None)
+        trial = Trial(worker, secret_inputs, self._resources.construction(), self._resources.target, self._resources.limits)
+        loading = self._resources.background.begin(
+            lambda: trial.load(program, cache=self._resources.cache, arch=self._resources.arch, masked=True)
         )
         return LoadingProgram(worker, trial, loading, builder)
 
     @contextlib.contextmanager
-    def _seat(self, program: Path, exam: SecretInputs, seated: list[LoadingProgram]) -> Iterator[LoadedProgram]:
-        """The program in a worker of its own with switches for its kernels: that which is `seated`, or a new one."""
-        taken = seated.pop() if seated else self._seated(program, exam)
+    def _loaded(self, program: Path, secret_inputs: SecretInputs, loading: list[LoadingProgram]) -> Iterator[LoadedProgram]:
+        """Waits for a program whose kernels can be left out: the one in `loading`, else a new one. Closed afterwards."""
+        taken = loading.pop() if loading else self._start_loading(program, secret_inputs)
         try:
-            taken.worker.expire_in(self._room.limits.check_s)
+            taken.worker.expire_in(self._resources.limits.check_s)
             taken.loading.result()
-            with self._room.turn(taken.worker):
+            with self._resources.turn(taken.worker):
                 yield LoadedProgram(taken.worker, taken.trial)
         finally:
-            self._room.errands.tidy(taken.close)
+            self._resources.background.tidy(taken.close)

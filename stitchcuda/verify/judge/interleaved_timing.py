@@ -1,7 +1,10 @@
-"""Times one program beside the reference, on contents that no one has seen, and a winner again in new processes.
+"""Starts the workers of one timing, on inputs that no program has seen, and repeats it if it cannot be trusted.
 
-Of the judge's process. Where to look next: `verify/timing/rounds.py` (the turns and the figures),
-`verify/inputs/timed_inputs.py`, `verify/judge/judge_resources.py` (with what).
+Runs in the judge process. A winner is timed in `TIMINGS` fresh sets of workers, once more if these differ too much; a timing
+whose clocks disagree is repeated once; integers among the inputs stay as they are if the reference fails on changed ones. A
+program that fails while it is timed is refused, since it was judged correct before. It takes no times itself.
+Where to look next: `verify/timing/rounds.py` (turns and figures), `verify/inputs/timed_inputs.py` (contents),
+`verify/judge/judge_resources.py` (workers).
 """
 
 from __future__ import annotations
@@ -26,81 +29,83 @@ from stitchcuda.verify.timing import rounds
 
 
 class InterleavedTiming:
-    """Of any program of one reference, one after the other. Needs a GPU."""
+    """Times programs of one reference, one after the other. Needs a GPU."""
 
-    def __init__(self, room: JudgeResources) -> None:
-        self._room = room
+    def __init__(self, resources: JudgeResources) -> None:
+        self._resources = resources
 
     def time(self, program: str, before: str, *, twice: bool) -> TimingResult:
-        """Reference, previous program and program in one interleaving; `twice` for a winner, each time in new workers."""
+        """Times reference, `before` (the previous program's path, or `program` itself) and program, interleaved. `twice`: for a
+        winner, each time in new workers. Raises `BadInput` if the reference itself cannot be timed."""
         timings = TIMINGS if twice else 1
-        born: list[Born] = []              # all at once: a CUDA context takes its time
+        started: list[Born] = []              # all workers at once: each needs a second for its CUDA context
         try:
-            while len(born) < timings:
-                terms = self._room.terms.get(program, InputTerms())
-                born.append(self._room.born(program, self._room.exam(1, fresh=False, terms=terms)))
-            results = [self._interleaved(program, before, born)]
-            while not results[-1].refused and (len(results) < timings or rounds.parted(results)):
-                results.append(self._interleaved(program, before, born))
+            while len(started) < timings:
+                terms = self._resources.terms.get(program, InputTerms())
+                secret_inputs = self._resources.secret_inputs(1, fresh=False, terms=terms)
+                started.append(self._resources.start_worker(program, secret_inputs))
+            results = [self._interleaved(program, before, started)]
+            while not results[-1].refused and (len(results) < timings or rounds.needs_third_timing(results)):
+                results.append(self._interleaved(program, before, started))
         finally:
-            for unused in born:
+            for unused in started:
                 unused.stack.close()
-            self._room.errands.quiet()
-        return rounds.confirmed(results)
+            self._resources.background.quiet()
+        return rounds.combine_timings(results)
 
-    def _interleaved(self, program: str, before: str, born: list[Born]) -> TimingResult:
-        for integers in (True, False):     # an integer that is an index may be out of range elsewhere
+    def _interleaved(self, program: str, before: str, started: list[Born]) -> TimingResult:
+        for integers in (True, False):     # an integer that is an index may be out of range when changed
             try:
-                result = self._timed_together(program, before, born, integers=integers)
-                # A busy machine may part honest clocks once, a lie parts them each time.
-                return self._timed_together(program, before, born, integers=integers) if result.disputed else result
+                result = self._timed_together(program, before, started, integers=integers)
+                # On a busy machine honest clocks may disagree once; a false clock disagrees each time.
+                return self._timed_together(program, before, started, integers=integers) if result.disputed else result
             except rounds.ReferenceUnfit as failure:
-                self._room.drop_reference()
+                self._resources.drop_reference()
                 failed = failure
         raise BadInput(f"The reference cannot be timed: {failed}")
 
-    def _timed_together(self, path: str, before: str, born: list[Born], *, integers: bool) -> TimingResult:
+    def _timed_together(self, path: str, before: str, started: list[Born], *, integers: bool) -> TimingResult:
         with contextlib.ExitStack() as stack:
             drawn: list[Future[TimedInputs]] = []
 
-            def draw(exam: SecretInputs, trial: Trial) -> None:
-                """Contents that no one has seen, while the program is being loaded."""
-                folder = self._room.folder()
+            def draw(secret_inputs: SecretInputs, trial: Trial) -> None:
+                """Draws the contents of timed calls in the background, while the program is being loaded."""
+                folder = self._resources.new_inputs_folder()
                 stack.callback(remove, folder)
-                stack.callback(self._room.errands.answered)
+                stack.callback(self._resources.background.answered)
                 question = functools.partial(
-                    timed_inputs.draw, self._room.ask, exam, folder, trial.compare_timed_call, integers=integers
+                    timed_inputs.draw, self._resources.ask, secret_inputs, folder, trial.compare_timed_call, integers=integers
                 )
-                drawn.append(self._room.errands.ask(question))
+                drawn.append(self._resources.background.ask(question))
 
             try:
-                program, exam, _ = self._room.ready(stack, path, born, beside=draw)
-                previous = program if before == path else self._room.ready(stack, before)[0]
+                program, secret_inputs, _ = self._resources.load_program(stack, path, started, before_load=draw)
+                previous = program if before == path else self._resources.load_program(stack, before)[0]
                 given = drawn[-1].result()
-                self._room.errands.quiet()
-                self._room.the_reference()  # a new one, if the contents were too much for it
-                with self._room.turn(alone=True):
-                    return self._timed(previous, program, exam, given)
+                self._resources.background.quiet()
+                self._resources.reference_worker()  # starts a new one if drawing the contents ended the old one
+                with self._resources.turn(alone=True):
+                    return self._timed(previous, program, secret_inputs, given)
             except rounds.ReferenceUnfit:
                 raise
             except WorkerFailed as failure:
-                # It was judged correct before: whatever goes wrong under the clock is the program's doing.
-                return rounds.refused(f"while it was timed, {failure}")
+                # It was judged correct before, so whatever goes wrong in timed calls is the program's doing.
+                return rounds.refused_timing(f"while it was timed, {failure}")
 
-    def _timed(self, previous: Worker, program: Worker, exam: SecretInputs, given: TimedInputs) -> TimingResult:
-        """The figures, and whether memory could be that fast."""
+    def _timed(self, previous: Worker, program: Worker, secret_inputs: SecretInputs, given: TimedInputs) -> TimingResult:
+        """Takes the times, and refuses what is faster than the GPU's memory allows."""
         others = ProgramProcesses({"previous": previous.pid, "program": program.pid})
-        result = rounds.interleaved(
-            self._room.the_reference(), previous, program, given, self._room.limits,
-            threads=lambda: threads_below(program.pid), core=rounds.quick_core(), hold=others.held,
+        result = rounds.time_interleaved(
+            self._resources.reference_worker(), previous, program, given, self._resources.limits,
+            threads=lambda: threads_below(program.pid), core=rounds.fastest_core(), hold=others.held,
         )  # fmt: skip
         if others.denied:
             note = "limited: the program's process could not be stopped while the reference was timed"
             result = result.model_copy(update={"notes": (*result.notes, note)})
-        asked = {"given": str(given.sets[0].inputs), "structure": given.sets[0].structure, "state": str(exam.state)}
-        facts = self._room.ask("ceiling", matters=False, **asked)
+        inputs = {"given": str(given.sets[0].inputs), "structure": given.sets[0].structure, "state": str(secret_inputs.state)}
+        facts = self._resources.ask("ceiling", matters=False, **inputs)
         return speed_of_light.judged(
             result, given.input_bytes, given.output_bytes, at_most=given.at_most_bytes(),
             bandwidth=facts["bandwidth"], l2=facts["l2"],
-            matters=lambda: self._room.ask("ceiling", matters=True, **asked)["matters"],
+            matters=lambda: self._resources.ask("ceiling", matters=True, **inputs)["matters"],
         )  # fmt: skip

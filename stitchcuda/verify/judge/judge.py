@@ -1,9 +1,10 @@
-"""The judge process: owns seeds, expected outputs, bounds and the verdict; started by `verify/client.py`, one per session.
+"""Runs the judge process: owns seeds, expected outputs, error bounds and the verdict. `verify/client.py` starts it.
 
-It has no CUDA context and runs nothing but comparisons: the reference runs in its own worker, every program in a fresh one.
-It speaks JSON lines on the descriptors it was started with and ends, taking everything with it, when they close.
-Where to look next: `verify/judge/judge_resources.py` (what it has), `verify/judge/examination.py` and
-`verify/judge/parallel_checks.py` (correctness), `verify/judge/interleaved_timing.py`, `verify/judge/profiled_run.py`.
+It has no CUDA context and runs nothing but comparisons: the reference runs in a worker process, each program in a fresh one.
+Requests and answers are JSON lines on its stdin and stdout; when these close it ends, and all its workers with it.
+Where to look next: `verify/judge/examination.py` and `verify/judge/parallel_checks.py` (correctness),
+`verify/judge/interleaved_timing.py` (times), `verify/judge/profiled_run.py` (under a profiler),
+`verify/judge/judge_resources.py` (workers, secret inputs, turns on the GPU).
 """
 
 from __future__ import annotations
@@ -32,17 +33,17 @@ from stitchcuda.verify.program.builder_worker import shared_folders
 
 
 class JudgeProcess:
-    """One reference, and what is asked about it and its programs."""
+    """Answers requests about one reference and its programs. A method takes a request's fields and returns its result."""
 
-    def __init__(self, order: dict[str, Any], nursery: ForkServer) -> None:
-        self.room = JudgeResources(order, nursery)
-        self.examination = Examination(self.room)
-        self.panel = ParallelChecks(self.room, self.examination)
-        self.clocking = InterleavedTiming(self.room)
+    def __init__(self, order: dict[str, Any], forkserver: ForkServer) -> None:
+        self.resources = JudgeResources(order, forkserver)
+        self.examination = Examination(self.resources)
+        self.parallel = ParallelChecks(self.resources, self.examination)
+        self.timing = InterleavedTiming(self.resources)
 
     def baseline(self, message: dict[str, Any]) -> dict[str, Any]:
-        constants = self.room.scratch / "constants.safetensors"
-        answer = self.room.ask("baseline", seed=secrets.randbits(31), constants=str(constants))
+        constants = self.resources.scratch / "constants.safetensors"
+        answer = self.resources.ask("baseline", seed=secrets.randbits(31), constants=str(constants))
         return {name: value for name, value in answer.items() if name != "ok"}
 
     def check(self, message: dict[str, Any]) -> dict[str, Any]:
@@ -51,58 +52,57 @@ class JudgeProcess:
         return self.examination.check(message["program"], seeds, fresh=fresh).model_dump(mode="json")
 
     def check_many(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Judge several programs on the exam that this session's programs sit, at once."""
-        results = self.panel.check(message["programs"], int(message["seeds"]))
+        """Judge several programs at once, on the input sets that all programs of this session get."""
+        results = self.parallel.check(message["programs"], int(message["seeds"]))
         return {"results": [result.model_dump(mode="json") for result in results]}
 
     def time(self, message: dict[str, Any]) -> dict[str, Any]:
         """Reference, previous program and program in one interleaving; `twice` for a winner, each time in new workers."""
         self._need_gpu("timing")
         twice = bool(message["twice"])
-        return self.clocking.time(message["program"], message["previous"], twice=twice).model_dump(mode="json")
+        return self.timing.time(message["program"], message["previous"], twice=twice).model_dump(mode="json")
 
-    def rehearse(self, message: dict[str, Any]) -> dict[str, Any]:
-        """The reference, or a program, called in a process of its own under another command
-        (`verify/judge/profiled_run.py`)."""
-        self.room.the_reference()              # which takes turns on the GPU, and must be fit to be called
+    def run_under(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Call the reference, or a program, in a process of its own under another command (`verify/judge/profiled_run.py`)."""
+        self.resources.reference_worker()              # a turn on the GPU needs one, and it must be callable
         with contextlib.ExitStack() as stack:
-            stack.callback(self.room.errands.quiet)
-            rehearsal = ProfiledRun(message, self.room.target, self.room.settings.precision, self.room.limits)
+            stack.callback(self.resources.background.quiet)
+            profiled = ProfiledRun(message, self.resources.target, self.resources.settings.precision, self.resources.limits)
             if message["program"]:
                 try:
-                    shared = shared_folders(self.room.cache, self.room.home.place)
-                    worker, exam, trial = self.room.ready(stack, message["program"])
-                    with self.room.turn(worker):   # libraries are often ordered at the first call only
-                        trial.call(exam.sets[0], same_addresses=False)
-                    stack.enter_context(rehearsal.of_program(self.room.scratch, shared, worker, exam, trial))
+                    shared = shared_folders(self.resources.cache, self.resources.home.place)
+                    worker, secret_inputs, trial = self.resources.load_program(stack, message["program"])
+                    with self.resources.turn(worker):   # a program may build its libraries in its first call only
+                        trial.call(secret_inputs.sets[0], same_addresses=False)
+                    stack.enter_context(profiled.prepared_program(self.resources.scratch, shared, worker, secret_inputs, trial))
                 except WorkerFailed as failure:
-                    raise Unavailable(f"the program could not be rehearsed: {failure}") from failure
+                    raise Unavailable(f"the program could not be run: {failure}") from failure
             else:
-                rehearsal.of_reference(Path(self.room.path), secrets.randbits(31))
-            self.room.errands.quiet()
-            with self.room.turn(alone=True):
-                return rehearsal.run()._asdict() | {"kernels": rehearsal.kernels}
+                profiled.prepare_reference(Path(self.resources.path), secrets.randbits(31))
+            self.resources.background.quiet()
+            with self.resources.turn(alone=True):
+                return profiled.run()._asdict() | {"kernels": profiled.kernels}
 
     def _need_gpu(self, what: str) -> None:
-        if self.room.target != "cuda":
+        if self.resources.target != "cuda":
             raise Unavailable(f"{what} needs a GPU; this session runs on the simulator")
 
 
 def main() -> None:
     """Serve one client until its end of the pipe closes."""
     requests, answers = take_over_stdio()
-    nursery = ForkServer()                    # before any secret exists, and before any thread
+    forkserver = ForkServer()                    # before any secret or thread exists: its children inherit neither
     host_memory.keep_freed()
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     order = json.loads(requests.readline())
     die_with(requests, Path(order["scratch"]))
-    process = JudgeProcess(order, nursery)
+    process = JudgeProcess(order, forkserver)
     handlers: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
         "baseline": process.baseline,
         "check": process.check,
         "check_many": process.check_many,
         "time": process.time,
-        "rehearse": process.rehearse,
+        "rehearse": process.run_under,
     }
     for line in requests:
         message = json.loads(line)
@@ -115,8 +115,8 @@ def main() -> None:
         except OSError as error:
             answer = {"defect": traceback.format_exc()}
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                room = f"{error.strerror} in {order['scratch']}: free some there, or set TMPDIR to a folder with more"
-                answer = {"unavailable": f"there is no room to judge in ({room})"}
+                where = f"{error.strerror} in {order['scratch']}: free some there, or set TMPDIR to a folder with more"
+                answer = {"unavailable": f"there is no room to judge in ({where})"}
         except Exception:
             answer = {"defect": traceback.format_exc()}
         answers.write(json.dumps(answer).encode() + b"\n")

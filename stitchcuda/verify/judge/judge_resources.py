@@ -1,8 +1,10 @@
-"""What every verdict needs, whoever gives it: the reference's worker, exams, workers for programs, turns on the GPU, errands.
+"""Holds what checks and timings share: the reference's worker, secret inputs, new workers, turns on the GPU.
 
-Of the judge's process. It decides nothing: correctness is `verify/judge/examination.py`'s, times are
-`verify/judge/interleaved_timing.py`'s. Where to look next: `verify/inputs/secret_inputs.py` (what is secret),
-`verify/processes/worker.py`, `verify/program/trial.py`.
+Runs in the judge process. At most `_MOST_INPUTS` sets of secret inputs are kept for a session's programs, one for each
+`InputTerms`. A reference worker that dies is started again when it is next asked. It decides no verdict: correctness is
+`verify/judge/examination.py`'s, times are `verify/judge/interleaved_timing.py`'s.
+Where to look next: `verify/inputs/secret_inputs.py` (what is secret), `verify/processes/worker.py` (talks to a worker),
+`verify/program/trial.py` (one program in one worker).
 """
 
 from __future__ import annotations
@@ -34,15 +36,15 @@ from stitchcuda.verify.program.builder_worker import shared_folders
 from stitchcuda.verify.program.trial import Construction, Trial
 
 TIMINGS = 2
-"""Of a winner, each in new processes."""
+"""How often a winner is timed, each time in new processes."""
 
-_MOST_EXAMS = 4                            # kept for the programs of a session, each for other terms
-_LARGE = 2**30                             # bytes of a call, parameters included: no second copy in memory without need
-_GRACE_S = 5.0                             # for a reference's worker to say by itself that its time is over
+_MOST_INPUTS = 4                            # sets of secret inputs kept for a session's programs, each for other terms
+_LARGE = 2**30                             # bytes of a call, parameters included, above which no second copy is held
+_GRACE_S = 5.0                             # for the reference's worker to report a timeout by itself
 
 
 class Born(NamedTuple):
-    """A worker for one program before anything is loaded, and what to close when it is done with."""
+    """A worker for the program at `copy`, into which nothing is loaded yet. Closing `stack` ends it and removes the copy."""
 
     copy: Path
     worker: Worker
@@ -50,23 +52,23 @@ class Born(NamedTuple):
 
 
 @dataclass
-class _Known:
-    """The reference's worker and what it said, whoever asked: one for all checks that go on at once."""
+class _SharedState:
+    """The reference's worker and its answers, shared by all checks that run at once."""
 
     reference: Worker | None = None
     facts: dict[str, Any] = field(default_factory=dict)
     work: dict[str, Any] | None = None
     gpu: gpu_lock.GpuLock | None = None
-    says_enough: tuple[str, ...] | None = None  # notes on outputs that say little; None: not looked at yet
-    several: bool = False                  # checks go on at once: an exam may be somebody else's
-    asking: threading.RLock = field(default_factory=threading.RLock)   # one question to the reference at a time
-    drawing: threading.RLock = field(default_factory=threading.RLock)  # one exam grows at a time
+    output_notes: tuple[str, ...] | None = None  # on outputs that can hardly be wrong; None: not looked at yet
+    parallel: bool = False                 # checks run at once: no secret inputs may be closed
+    ask_lock: threading.RLock = field(default_factory=threading.RLock)  # one question to the reference at a time
+    draw_lock: threading.RLock = field(default_factory=threading.RLock)  # secret inputs are drawn by one thread at a time
 
 
 class JudgeResources:
-    """One reference with its exams, and workers for the programs that sit them."""
+    """One reference with its secret inputs, and workers for the programs that are judged against it."""
 
-    def __init__(self, order: dict[str, Any], nursery: ForkServer) -> None:
+    def __init__(self, order: dict[str, Any], forkserver: ForkServer) -> None:
         self.settings = Settings(**order["settings"])
         self.limits = Limits(**order["limits"])
         self.scratch = Path(order["scratch"])
@@ -74,38 +76,38 @@ class JudgeResources:
         self.cache = Path(order["cache"])
         self.arch = order["arch"]
         self.target = self.settings.target
-        self.nursery = nursery
+        self.forkserver = forkserver
         self.home = simulator_home(Path(order["runtime"])) if self.target == "sim" else SimulatorHome()
         self.builder = self.new_builder()
         for folder in shared_folders(self.cache, self.home.place):
             folder.mkdir(parents=True, exist_ok=True)
-        self._known = _Known()
-        self._exams: dict[InputTerms, SecretInputs] = {}
-        self.terms: dict[str, InputTerms] = {}  # on which a program was judged the last time
-        self.errands = BackgroundWork()
-        self.two_at_once = self.target == "cuda"  # workers of a last check are loaded: nvcc and a context take seconds there
-        self.watches_idle = self.target == "cuda"
+        self._shared = _SharedState()
+        self._inputs: dict[InputTerms, SecretInputs] = {}
+        self.terms: dict[str, InputTerms] = {}  # by program path: the terms on which it was judged last
+        self.background = BackgroundWork()
+        self.two_at_once = self.target == "cuda"  # in a final check: nvcc and a CUDA context take seconds
+        self.watches_idle = self.target == "cuda"  # whether a final check looks for work that nobody asked for
 
-    def beside(self) -> JudgeResources:
-        """The same reference, exams and turns on the GPU for another check at the same time, with errands and builders of its
-        own (`verify/judge/parallel_checks.py`)."""
+    def for_parallel_check(self) -> JudgeResources:
+        """Returns resources for a check beside this one (`verify/judge/parallel_checks.py`): reference, secret inputs and turns
+        on the GPU are shared; it has a builder and background work of its own."""
         other = copy.copy(self)
         other.builder = other.new_builder()
-        other.errands = BackgroundWork()
+        other.background = BackgroundWork()
         return other
 
     @contextlib.contextmanager
-    def several(self) -> Iterator[None]:
-        """While checks go on at once."""
-        self._known.several = True
+    def checking_in_parallel(self) -> Iterator[None]:
+        """Marks that checks run at once, for the length of the block."""
+        self._shared.parallel = True
         try:
             yield
         finally:
-            self._known.several = False
+            self._shared.parallel = False
 
     @contextlib.contextmanager
-    def copy(self, program: str) -> Iterator[Path]:
-        """What is judged is a copy that nobody else can change, gone afterwards."""
+    def program_copy(self, program: str) -> Iterator[Path]:
+        """Copies the program to a place where nobody else can change it, for the length of the block."""
         place = self.scratch / f"program-{secrets.token_hex(8)}"
         try:
             yield snapshot(Path(program), place)
@@ -114,108 +116,109 @@ class JudgeResources:
 
     @contextlib.contextmanager
     def turn(self, worker: Worker | None = None, *, alone: bool = False) -> Iterator[None]:
-        """A turn on the GPU, `alone` or beside others that do not time; inside of one it is this one."""
+        """Takes a turn on the GPU: `alone` for timing, else beside others that do not time. Turns nest. While it waits, the
+        deadline of `worker` is extended. Does nothing on the simulator."""
         if self.target != "cuda":
             yield
             return
-        gpu = self._known.gpu
-        assert gpu is not None             # who takes a turn has a reference
+        gpu = self._shared.gpu
+        assert gpu is not None             # set when the reference was started, which comes first
         with gpu.taken(solely=alone, waited=worker.extend if worker else lambda seconds: None):
             yield
 
-    def born(self, program: str | Path, exam: SecretInputs) -> Born:
-        """A worker for a copy of the program. Nothing is loaded yet."""
+    def start_worker(self, program: str | Path, secret_inputs: SecretInputs) -> Born:
+        """Starts a worker for a copy of the program. Nothing is loaded yet."""
         with contextlib.ExitStack() as stack:
-            copy = stack.enter_context(self.copy(str(program)))
-            worker = stack.enter_context(self.errands.lent(self.worker(copy, exam)))
+            copy = stack.enter_context(self.program_copy(str(program)))
+            worker = stack.enter_context(self.background.lent(self.worker(copy, secret_inputs)))
             return Born(copy, worker, stack.pop_all())
 
-    def ready(
-        self, stack: contextlib.ExitStack, program: str, born: list[Born] | None = None,
-        *, beside: Callable[[SecretInputs, Trial], None] = lambda exam, trial: None,
+    def load_program(
+        self, stack: contextlib.ExitStack, program: str, started: list[Born] | None = None,
+        *, before_load: Callable[[SecretInputs, Trial], None] = lambda secret_inputs, trial: None,
     ) -> tuple[Worker, SecretInputs, Trial]:  # fmt: skip
-        """A worker with the program loaded, on the terms on which it was judged; one of those that are `born`, if any is.
-
-        `beside` is called before it is loaded, with what is known by then.
+        """Loads the program on the terms on which it was judged, into a worker popped from `started` or a new one; `stack`
+        closes it. `before_load` is called just before it is loaded. Raises `WorkerFailed`.
         """
 
-        def ready(terms: InputTerms) -> tuple[Worker, SecretInputs, Trial]:
-            exam = self.exam(1, fresh=False, terms=terms)
-            copy, worker, own = born.pop() if born else self.born(program, exam)
+        def load(terms: InputTerms) -> tuple[Worker, SecretInputs, Trial]:
+            secret_inputs = self.secret_inputs(1, fresh=False, terms=terms)
+            copy, worker, own = started.pop() if started else self.start_worker(program, secret_inputs)
             stack.push(own)
-            trial = Trial(worker, exam, self.construction(), self.target, self.limits)
-            self.make_room(exam)
-            beside(exam, trial)
+            trial = Trial(worker, secret_inputs, self.construction(), self.target, self.limits)
+            self.wait_for_memory(secret_inputs)
+            before_load(secret_inputs, trial)
             try:
                 trial.load(copy, cache=self.cache, arch=self.arch)
             except WorkerFailed as failure:
-                raise state_mismatch.reconsidered(self.ask, exam, trial.state, failure, terms) from failure
-            return worker, exam, trial
+                raise state_mismatch.explain_missing_state(self.ask, secret_inputs, trial.state, failure, terms) from failure
+            return worker, secret_inputs, trial
 
-        return state_mismatch.agreed(ready, self.terms.get(program, InputTerms()))[0]
+        return state_mismatch.judge_on_terms(load, self.terms.get(program, InputTerms()))[0]
 
-    def exam(self, seeds: int, *, fresh: bool, terms: InputTerms) -> SecretInputs:
-        there = None if fresh else self._exams.get(terms)
+    def secret_inputs(self, seeds: int, *, fresh: bool, terms: InputTerms) -> SecretInputs:
+        """Returns parameters and at least `seeds` input sets for programs judged on `terms`. `fresh`: new ones."""
+        there = None if fresh else self._inputs.get(terms)
         if there is not None and len(there.sets) >= seeds:
-            return there                   # without waiting for whoever lets it grow
-        with self._known.drawing:
-            exam = None if fresh else self._exams.get(terms)
-            if exam is None:
-                exam = draw(self.ask, self.folder(), kept=terms.kept, alike=terms.alike)
+            return there                   # without waiting for a thread that draws more
+        with self._shared.draw_lock:
+            secret_inputs = None if fresh else self._inputs.get(terms)
+            if secret_inputs is None:
+                secret_inputs = draw(self.ask, self.new_inputs_folder(), kept=terms.kept, alike=terms.alike)
                 if not fresh:
-                    self._exams[terms] = exam
-                    while len(self._exams) > _MOST_EXAMS and not self._known.several:
-                        oldest = next(other for other in self._exams if other not in (InputTerms(), terms))
-                        self._exams.pop(oldest).close()
-            self.complete(exam, seeds)
-        return exam
+                    self._inputs[terms] = secret_inputs
+                    while len(self._inputs) > _MOST_INPUTS and not self._shared.parallel:
+                        oldest = next(other for other in self._inputs if other not in (InputTerms(), terms))
+                        self._inputs.pop(oldest).close()
+            self.extend_inputs(secret_inputs, seeds)
+        return secret_inputs
 
-    def complete(self, exam: SecretInputs, seeds: int) -> None:
-        with self._known.drawing:
-            extend(self.ask, exam, seeds, tell=exam.measure_soon)
-            if self._known.says_enough is None and seeds > 1:
-                refusal, notes = degenerate.reasons(self.ask, exam)
+    def extend_inputs(self, secret_inputs: SecretInputs, seeds: int) -> None:
+        """Draws input sets until there are `seeds`. Raises `BadInput` if the reference's outputs do not depend on them."""
+        with self._shared.draw_lock:
+            extend(self.ask, secret_inputs, seeds, tell=secret_inputs.measure_soon)
+            if self._shared.output_notes is None and seeds > 1:
+                refusal, notes = degenerate.reasons(self.ask, secret_inputs)
                 if refusal:
                     raise BadInput(refusal)
-                self._known.says_enough = tuple(notes)
-            for note in self._known.says_enough or ():
-                exam.remark(note)
+                self._shared.output_notes = tuple(notes)
+            for note in self._shared.output_notes or ():
+                secret_inputs.remark(note)
 
     def new_builder(self) -> Builder:
+        """Returns a builder whose worker process starts with its first build."""
         return Builder(
-            lambda: Worker(self.nursery, "builder", self.scratch, self.target, self.limits),
+            lambda: Worker(self.forkserver, "builder", self.scratch, self.target, self.limits),
             cache=self.cache, arch=self.arch, home=self.home,
         )  # fmt: skip
 
-    def worker(self, program: Path, exam: SecretInputs, build: OnBuild | None = None) -> Worker:
-        """A fresh worker for a program, which may read its own copy, our libraries, and what is lent to it
+    def worker(self, program: Path, secret_inputs: SecretInputs, build: OnBuild | None = None) -> Worker:
+        """Starts a worker for a program. It may read the folder of `program`, our libraries, and the files it is granted
         (`verify/processes/file_grants.py`)."""
-        bounds = for_data(self.limits, exam.bytes_of_a_call())
+        bounds = for_data(self.limits, secret_inputs.bytes_of_a_call())
         read = (program if program.is_dir() else program.parent, *shared_folders(self.cache, self.home.place))
         build = build or self.builder.build
-        return Worker(self.nursery, "program", self.scratch, self.target, bounds, on_build=build, read=read)
+        return Worker(self.forkserver, "program", self.scratch, self.target, bounds, on_build=build, read=read)
 
-    def folder(self) -> Path:
-        """Where an exam's files go, which no program can read."""
-        return self.scratch / f"exam-{secrets.token_hex(8)}"
+    def new_inputs_folder(self) -> Path:
+        """Returns a path for the files of secret inputs or timed contents, which no program can read."""
+        return self.scratch / f"inputs-{secrets.token_hex(8)}"
 
     def construction(self) -> Construction:
-        facts = self._known.facts
+        """Returns how the reference was constructed. It must have been started (`reference_worker`)."""
+        facts = self._shared.facts
         return Construction(
-            init=Path(facts["init"]),
-            init_structure=facts["init_structure"],
-            init_seed=facts["init_seed"],
-            training=facts["training"],
-            state_names=facts["state_names"],
+            init=Path(facts["init"]), init_structure=facts["init_structure"], init_seed=facts["init_seed"],
+            training=facts["training"], state_names=facts["state_names"],
             state=input_terms.told(facts["state"]),
             precision=self.settings.precision,
-        )
+        )  # fmt: skip
 
     def ask(self, do: str, **fields: Any) -> dict[str, Any]:
-        """Ask the reference worker. What goes wrong with a reference is the user's to mend: `BadInput`."""
-        with self._known.asking:
+        """Asks the reference worker. Raises `BadInput` if the reference fails, also as `ReferenceLost` if its worker died."""
+        with self._shared.ask_lock:
             try:
-                reference = self.the_reference()
+                reference = self.reference_worker()
                 with self.turn():
                     return reference.ask(do, seconds=self.limits.baseline_s, doing=_DOING.get(do, do), **fields)
             except WorkerFailed as failure:
@@ -226,51 +229,48 @@ class JudgeResources:
                     raise ReferenceLost(str(failure)) from failure
                 raise BadInput(str(failure)) from failure
 
-    def the_reference(self) -> Worker:
-        known = self._known
-        if known.reference is None:
-            known.reference = Worker(self.nursery, "reference", self.scratch, self.target, self.limits)
+    def reference_worker(self) -> Worker:
+        """Returns the reference's worker; starts, loads and calls it once if there is none. Raises `BadInput` if that fails."""
+        shared = self._shared
+        if shared.reference is None:
+            shared.reference = Worker(self.forkserver, "reference", self.scratch, self.target, self.limits)
             init = self.scratch / "init"
             try:
-                known.facts = known.reference.ask(
-                    "load",
-                    seconds=self.limits.load_s + _GRACE_S,
-                    doing="loading",
-                    path=self.path,
-                    precision=self.settings.precision,
-                    init=str(init),
-                    patience=self.limits.load_s,
-                ) | {"init": str(init)}
-                known.gpu = known.gpu or gpu_lock.GpuLock(known.facts["gpu"])  # one for this process, which may be in it
+                shared.facts = shared.reference.ask(
+                    "load", seconds=self.limits.load_s + _GRACE_S, doing="loading", path=self.path,
+                    precision=self.settings.precision, init=str(init), patience=self.limits.load_s,
+                ) | {"init": str(init)}  # fmt: skip
+                shared.gpu = shared.gpu or gpu_lock.GpuLock(shared.facts["gpu"])  # one per process: turns nest
                 with self.turn():
-                    known.reference.ask("examine", seconds=self.limits.baseline_s, doing="running forward")
+                    shared.reference.ask("examine", seconds=self.limits.baseline_s, doing="running forward")
             except WorkerFailed as failure:
                 self.drop_reference()
                 if failure.kind == "error":
                     raise RuntimeError(f"the reference worker failed:\n{failure}") from failure
                 raise BadInput(str(failure)) from failure
-        return known.reference
+        return shared.reference
 
     def drop_reference(self) -> None:
-        reference, self._known.reference = self._known.reference, None
+        """Closes the reference's worker; the next question starts a new one."""
+        reference, self._shared.reference = self._shared.reference, None
         if reference is not None:
             reference.close()
 
     def reference_work(self) -> dict[str, Any]:
-        """What one call of the reference costs, and on a GPU its trace."""
-        if self._known.work is None:
-            self._known.work = self.ask("work", seed=secrets.randbits(31))
-        return self._known.work
+        """Returns what one call of the reference costs, and on a GPU its trace. Recorded once."""
+        if self._shared.work is None:
+            self._shared.work = self.ask("work", seed=secrets.randbits(31))
+        return self._shared.work
 
-    def make_room(self, exam: SecretInputs) -> None:
-        """Before a large program is loaded, what is being closed must have given its memory back."""
-        if large(exam):
-            self.errands.quiet()
+    def wait_for_memory(self, secret_inputs: SecretInputs) -> None:
+        """Waits until workers that are being closed have given their memory back, if the inputs are large."""
+        if is_large(secret_inputs):
+            self.background.quiet()
 
 
-def large(exam: SecretInputs) -> bool:
-    """Whether a second copy in memory is too much to ask for."""
-    return exam.bytes_of_a_call() > _LARGE
+def is_large(secret_inputs: SecretInputs) -> bool:
+    """Whether no second copy of the inputs should be held in memory."""
+    return secret_inputs.bytes_of_a_call() > _LARGE
 
 
 _DOING = {"baseline": "being captured", "renew": "running with other parameters", "expect": "running on secret inputs"}

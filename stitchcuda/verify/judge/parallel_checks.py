@@ -1,10 +1,10 @@
-"""Several programs of one reference judged at once, each by an examiner of its own, with one verdict for each.
+"""Judges several programs of one reference at once, each in workers of its own, with a verdict for each.
 
-They sit one exam: the reference answers once for all of them, and then has nothing to do while each program runs in workers of
-its own. There are no more at once than cores and memory bear, by what the reference itself took. Who fails for want of memory
-beside others, of time where they took it, or because of anything that went wrong with a process, is judged once more alone, and
-a note says so: what one program does is in nobody else's result. It times nothing, and final verifications are not its own.
-Where to look next: `verify/judge/examination.py` (one check), `verify/judge/judge_resources.py` (what they share),
+All get the same secret inputs, so the reference computes its answers once. As many run at once as there are cores, and as host
+memory, disk and GPU memory hold by what the reference took, at most `MOST`. A program that failed for lack of memory, of time
+on the simulator, or by an error of ours is judged once more alone, and a note says so: no program's result depends on another.
+It times nothing, and final checks do not come here.
+Where to look next: `verify/judge/examination.py` (one check), `verify/judge/judge_resources.py` (what checks share),
 `verify/client.py` (who asks).
 """
 
@@ -30,15 +30,15 @@ from stitchcuda.verify.judge.examination import Examination
 from stitchcuda.verify.judge.judge_resources import JudgeResources
 
 MOST = 8
-"""At once: more programs than a coder writes in one step."""
+"""Checks at once: more programs than an engineer writes in one step."""
 
-_CONTEXT = 3 * 2**28                       # bytes of GPU memory that a process takes before its first tensor, rather too many
+_CONTEXT = 3 * 2**28                       # bytes of GPU memory that a process takes before its first tensor, estimated high
 _MEMORY = re.compile(r"ran out of memory|used more memory than it may|filled more disk than it may")
 _TIME = re.compile(r"did not finish .* within")
 
 
 class FinishedCheck(NamedTuple):
-    """One check beside others: its result, or what went wrong with us; seconds of one clock."""
+    """One check that ran beside others: its result, or None and the text of our own error. Times are of `time.monotonic`."""
 
     result: CheckResult | None
     error: str
@@ -47,14 +47,14 @@ class FinishedCheck(NamedTuple):
 
 
 class ParallelChecks:
-    """Examiners of one reference; the first is the judge's own, the others come when they are needed and stay."""
+    """Judges programs of one reference at once. `first`: the judge's own `Examination`; more are added when needed."""
 
-    def __init__(self, room: JudgeResources, first: Examination) -> None:
-        self._room = room
+    def __init__(self, resources: JudgeResources, first: Examination) -> None:
+        self._resources = resources
         self._examiners = [first]
 
     def check(self, programs: Sequence[str], seeds: int) -> list[CheckResult]:
-        """Judge the programs of these paths, results in their order. Raises `BadInput` for a reference that cannot be used."""
+        """Judges the programs at these paths; results in the same order. Raises `BadInput` if the reference cannot be used."""
         results: dict[str, CheckResult] = {}
         alone: dict[str, str] = {}         # programs that are judged one after the other, and why
         for program in programs:
@@ -63,64 +63,64 @@ class ParallelChecks:
                 alone[program] = ""
             except BadInput as error:      # of the program's own files
                 results[program] = CheckResult(ok=False, tier="compiled", reasons=(str(error),))
-        many = at_once(len(alone), self._spaces(self._room.exam(1, fresh=False, terms=InputTerms())))
+        many = parallel_count(len(alone), self._space(self._resources.secret_inputs(1, fresh=False, terms=InputTerms())))
         if many > 1:
-            found = self._together(list(alone), seeds, many)
+            found = self._check_together(list(alone), seeds, many)
             alone = {}
-            for program, tried in found.items():
+            for program, finished in found.items():
                 others = max(check.ended for name, check in found.items() if name != program)
-                why = again(tried, others, shared=self._room.target == "sim")
-                if tried.result is None or why:
+                why = retry_reason(finished, others, shared=self._resources.target == "sim")
+                if finished.result is None or why:
                     alone[program] = why
                 else:
-                    results[program] = tried.result
+                    results[program] = finished.result
         for program, why in alone.items():
             result = self._examiners[0].check(program, seeds, fresh=False)
             note = (f"judged once more alone, for beside others it failed: {why}",) if why else ()
             results[program] = result.model_copy(update={"notes": (*result.notes, *note)})
         return [results[program] for program in programs]
 
-    def _together(self, programs: Sequence[str], seeds: int, many: int) -> dict[str, FinishedCheck]:
+    def _check_together(self, programs: Sequence[str], seeds: int, many: int) -> dict[str, FinishedCheck]:
         while len(self._examiners) < many:
-            self._examiners.append(Examination(self._room.beside()))
+            self._examiners.append(Examination(self._resources.for_parallel_check()))
         free: queue.SimpleQueue[Examination] = queue.SimpleQueue()
         for idle in self._examiners[:many]:
             free.put(idle)
 
-        def judged(program: str) -> FinishedCheck:
+        def check(program: str) -> FinishedCheck:
             examiner, began = free.get(), time.monotonic()
             result, error = None, ""
             try:
                 result = examiner.check(program, seeds, fresh=False)
-            except Exception as failure:   # it is raised when it happens again, alone
+            except Exception as failure:   # if it happens again when alone, it is raised then
                 error = str(failure) or type(failure).__name__
             finally:
                 free.put(examiner)
             return FinishedCheck(result, error, began, time.monotonic())
 
-        with self._room.several(), ThreadPoolExecutor(many) as pool:
-            return dict(zip(programs, pool.map(judged, programs), strict=True))
+        with self._resources.checking_in_parallel(), ThreadPoolExecutor(many) as pool:
+            return dict(zip(programs, pool.map(check, programs), strict=True))
 
-    def _spaces(self, exam: SecretInputs) -> list[tuple[int, int]]:
-        """(bytes that are free, bytes that one check takes) of the host's memory, of room for files and of the GPU's memory."""
-        taken, call = self._room.ask("needs"), exam.bytes_of_a_call()
+    def _space(self, secret_inputs: SecretInputs) -> list[tuple[int, int]]:
+        """Returns (free bytes, bytes that one check takes) for host memory, disk, and GPU memory."""
+        taken, call = self._resources.ask("needs"), secret_inputs.bytes_of_a_call()
         host = (int(free_gib() * 2**30), int(taken["host"]) + 6 * call)  # the judge reads what a program wrote, in float64 too
-        files = (shutil.disk_usage(self._room.scratch).free, 2 * call + 2**26)
-        device = [(int(taken["free"]), int(taken["device"]) + _CONTEXT)] if self._room.target == "cuda" else []
+        files = (shutil.disk_usage(self._resources.scratch).free, 2 * call + 2**26)
+        device = [(int(taken["free"]), int(taken["device"]) + _CONTEXT)] if self._resources.target == "cuda" else []
         return [host, files, *device]
 
 
-def at_once(programs: int, spaces: Iterable[tuple[int, int]], cores: int | None = None) -> int:
-    """How many of so many programs are judged at once; at least one."""
+def parallel_count(programs: int, spaces: Iterable[tuple[int, int]], cores: int | None = None) -> int:
+    """Returns how many of `programs` are judged at once, at least 1. `spaces`: (free bytes, bytes per check) by resource."""
     number = cores or len(os.sched_getaffinity(0))
     return max(1, min(programs, MOST, number, *(free // each for free, each in spaces)))
 
 
-def again(tried: FinishedCheck, others: float, *, shared: bool) -> str:
-    """Why a check that went on beside others counts for nothing, or "". `others`: when the last of them ended. `shared`: they
-    took of its time, as simulated kernels do of each other's, and not where it was alone for the greater part of its own."""
-    if tried.result is None:
-        return tried.error
-    beside = others - tried.began > (tried.ended - tried.began) / 2
-    lacking = [_MEMORY, *([_TIME] if shared and beside else [])]
-    return next((reason for reason in tried.result.reasons if any(pattern.search(reason) for pattern in lacking)), "")
+def retry_reason(finished: FinishedCheck, others: float, *, shared: bool) -> str:
+    """Returns why a check that ran beside others is repeated alone, or "". `others`: when the last other one ended. `shared`:
+    checks slow each other down, as on the simulator; then a timeout is such a reason, unless it was alone most of the time."""
+    if finished.result is None:
+        return finished.error
+    beside = others - finished.began > (finished.ended - finished.began) / 2
+    excused = [_MEMORY, *([_TIME] if shared and beside else [])]
+    return next((reason for reason in finished.result.reasons if any(pattern.search(reason) for pattern in excused)), "")

@@ -1,9 +1,9 @@
-"""Has the reference or a judged program called in a process of its own, under another command such as a profiler's.
+"""Calls the reference or a judged program in a process of its own, started by another command such as a profiler.
 
-Of the judge's process. A program runs there as it does in its worker: in the sandbox, with the libraries that were built for
-it, on inputs that nothing depends on any more. The reference runs as it is, since it is the user's own.
-Nothing that comes out is believed beyond being evidence. Where to look next: `verify/program/profiled_process.py` (what runs),
-`verify/client.py` (who asks).
+Runs in the judge process. A program runs in the sandbox as it does in its worker, with the libraries that were built for it, on
+inputs that no verdict depends on any more; the reference is the user's own and runs without a sandbox. No verdict rests on what
+comes out.
+Where to look next: `verify/program/profiled_process.py` (what runs), `verify/client.py` (who asks).
 """
 
 from __future__ import annotations
@@ -30,42 +30,43 @@ from stitchcuda.verify.program.trial import Trial
 
 _PACKAGE = Path(stitchcuda.__file__).resolve().parent
 _SCRIPT = str(_PACKAGE / "verify" / "program" / "profiled_process.py")
-_TAIL = 20_000                             # characters of output that are passed on
+_TAIL = 20_000                             # characters of output that are kept
 
 
 class ProfiledRun:
-    """One of them: said what of, then run once."""
+    """One such run: prepare the reference or a program, then `run` once."""
 
-    def __init__(self, asked: Mapping[str, Any], target: Target, precision: Precision, limits: Limits) -> None:
-        """`asked`: under (the command in front), out (a folder it may write), how, calls, warm, limit (seconds), environment
-        (what is added to it), and visible: the user's CUDA_VISIBLE_DEVICES, or None."""
-        self._under: list[str] = asked["under"]
-        self._out = Path(asked["out"])
-        self._seconds = min(float(asked["limit"]), limits.check_s)
-        self._own = {"TMPDIR": asked["out"], **asked["environment"]}
-        if asked["visible"] is not None:
-            self._own["CUDA_VISIBLE_DEVICES"] = asked["visible"]
-        self.kernels: tuple[str, ...] = ()  # the program's own, by full name
+    def __init__(self, request: Mapping[str, Any], target: Target, precision: Precision, limits: Limits) -> None:
+        """`request`: under (the command), out (a folder it may write), how, calls, warm, limit (seconds), environment
+        (variables to add), and visible (the user's CUDA_VISIBLE_DEVICES, or None)."""
+        self._under: list[str] = request["under"]
+        self._out = Path(request["out"])
+        self._seconds = min(float(request["limit"]), limits.check_s)
+        self._own = {"TMPDIR": request["out"], **request["environment"]}
+        if request["visible"] is not None:
+            self._own["CUDA_VISIBLE_DEVICES"] = request["visible"]
+        self.kernels: tuple[str, ...] = ()  # full names of the program's own kernels
         self._target = target
         self._limits = limits
-        self._read: Sequence[Path] | None = None  # what may be read in the sandbox; None: none is needed
-        self._order = {what: asked[what] for what in ("how", "calls", "warm", "out")}
+        self._read: Sequence[Path] | None = None  # what may be read in the sandbox; None: no sandbox
+        self._order = {what: request[what] for what in ("how", "calls", "warm", "out")}
         self._order |= {"target": target, "precision": precision}
 
-    def of_reference(self, path: Path, seed: int) -> None:
+    def prepare_reference(self, path: Path, seed: int) -> None:
+        """Chooses the reference at `path`, called on its `get_inputs()` after torch.manual_seed(`seed`)."""
         self._order |= {"reference": str(path), "seed": seed}
 
     @contextlib.contextmanager
-    def of_program(
-        self, root: Path, shared: Sequence[Path], worker: Worker, exam: SecretInputs, trial: Trial
+    def prepared_program(
+        self, root: Path, shared: Sequence[Path], worker: Worker, secret_inputs: SecretInputs, trial: Trial
     ) -> Iterator[None]:
-        """A program that is loaded and was called in `worker`. What the rehearsal needs lies in a folder below `root` until the
-        block ends, and in the folders `shared` by all programs."""
-        given, program = exam.sets[0], Path(trial.load_message["program"])
-        with tempfile.TemporaryDirectory(dir=root, prefix="rehearsal-") as name:
+        """Chooses a program that is loaded and was called in `worker`. The files for the run lie in a folder below `root` until
+        the block ends, and in the folders `shared` by all programs."""
+        given, program = secret_inputs.sets[0], Path(trial.load_message["program"])
+        with tempfile.TemporaryDirectory(dir=root, prefix="profiled-") as name:
             folder = Path(name)
-            with lent(folder, trial.built.init, exam.state, given.inputs) as (init, state, inputs):
-                answers = [_handed(answer, folder) for answer in worker.built]
+            with lent(folder, trial.built.init, secret_inputs.state, given.inputs) as (init, state, inputs):
+                answers = [_readable_library(answer, folder) for answer in worker.built]
                 self._order |= {
                     "load": trial.load_message | {"init": init, "state": state},
                     "inputs": inputs,
@@ -77,12 +78,12 @@ class ProfiledRun:
                 yield
 
     def run(self) -> Finished:
-        """Call it; the end of what was printed, by whichever command, in the answer's `output`."""
+        """Runs the command. `output` of the result is the end of what was printed, stdout and stderr together."""
         with tempfile.TemporaryDirectory(dir=self._out, prefix="order-") as name:
             (file := Path(name) / "order.json").write_text(json.dumps(self._order))
             line = [*self._under, sys.executable, "-P", _SCRIPT, str(file)]
             environment = dict(os.environ) if self._read is None else clean_environment({"HOME": str(self._out)})
-            environment.pop("CUDA_VISIBLE_DEVICES", None)  # the judge's own, which sees none
+            environment.pop("CUDA_VISIBLE_DEVICES", None)  # the judge's own is empty
             environment |= self._own
             if self._read is None:
                 finished = command.unconfined(line, seconds=self._seconds, cwd=self._out, env=environment)
@@ -94,8 +95,8 @@ class ProfiledRun:
         return finished._replace(output=finished.output[-_TAIL:])
 
 
-def _handed(answer: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """The builder's answer with a library that can be read from the sandbox."""
+def _readable_library(answer: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Returns the builder's answer with its library in `folder`, where the sandbox can read it."""
     if "path" not in answer or answer.get("shared"):
         return answer
     return answer | {"path": str(handed(folder, Path(answer["path"])))}

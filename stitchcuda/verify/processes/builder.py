@@ -30,7 +30,7 @@ def simulator_home(kept: Path) -> SimulatorHome:
     try:
         return SimulatorHome(place=library_cache.home(kept, version()))
     except library_cache.CacheUnusable as error:
-        return SimulatorHome(note=library_cache.unused(str(error)))
+        return SimulatorHome(note=library_cache.unused_note(str(error)))
     except Unavailable:                    # nothing can be built here: whoever orders something is told
         return SimulatorHome()
 

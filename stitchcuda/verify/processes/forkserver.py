@@ -30,7 +30,7 @@ from stitchcuda.errors import Unavailable
 from stitchcuda.sandbox import files, kernel, limits
 from stitchcuda.sandbox.limits import Limits
 from stitchcuda.sandbox.policy import Policy, policy_of
-from stitchcuda.sandbox.protections import left_out
+from stitchcuda.sandbox.protections import disabled_protections
 from stitchcuda.sandbox.supervisor import Supervisor
 from stitchcuda.verify.integrity import tampering
 from stitchcuda.verify.messages.wire import Channel, ChannelClosed
@@ -88,7 +88,7 @@ class ForkServer:
             "target": target,
             "limits": bounds.model_dump(),
             "policy": None if policy is None else policy._asdict(),
-            "without": sorted(left_out()),
+            "without": sorted(disabled_protections()),
             "keys": [its_key.hex(), key.hex()],
         }
         try:
@@ -138,7 +138,7 @@ def _serve(sock: socket.socket) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     kernel.prctl(kernel.SUBREAPER, 1)      # what a killed supervisor leaves behind comes here
     kernel.prctl(kernel.DUMPABLE, 0)
-    roots = files.python()
+    roots = files.python_files()
     supervisors: set[int] = set()
     complete = False
     gc.freeze()
@@ -228,7 +228,7 @@ def _supervise(order: dict[str, Any], channel: int, control: int, roots: list[st
             policy = policy._replace(read=(*policy.read, *roots))
         bounds = limits.bounds_of(Limits(**order["limits"]), address=order["target"] == "sim")
 
-        def hear() -> str:
+        def read_control() -> str:
             try:
                 asked = line.recv(_PACKET)
             except ConnectionResetError:   # the judge ended with an answer of ours unread
@@ -242,8 +242,8 @@ def _supervise(order: dict[str, Any], channel: int, control: int, roots: list[st
             bounds,
             without=frozenset(order["without"]),
             control=control,
-            hear=hear,
-            tell=lambda protections: line.sendall(json.dumps({"protections": protections}).encode() + b"\n"),
+            read_control=read_control,
+            report=lambda protections: line.sendall(json.dumps({"protections": protections}).encode() + b"\n"),
         )
         end = supervisor.run(lambda: _become(order, socket.socket(fileno=channel)), keep=(channel,))
         header = {"code": end.code, "reason": end.reason, "dropped": end.dropped, "seconds": end.seconds}

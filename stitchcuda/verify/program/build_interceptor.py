@@ -79,8 +79,8 @@ class Interceptor:
             if poison is not None:
                 stack.enter_context(poison)
             if isinstance(poison, ByteTraffic):
-                loaded_runtime.guard(True)
-                stack.callback(loaded_runtime.guard, False)
+                loaded_runtime.count_host_access(True)
+                stack.callback(loaded_runtime.count_host_access, False)
             yield
 
     def build(self, name: str, **options: Any) -> str:
@@ -149,7 +149,7 @@ def _run(function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
     given = byte_traffic.tensors_of(args)
     byte_traffic.know(given)
     for tensor in given:
-        if loaded_runtime.outside(tensor.data_ptr()):  # host memory: what a kernel writes there, the host can read uncounted
+        if loaded_runtime.is_host_memory(tensor.data_ptr()):  # what a kernel writes there, the host can read uncounted
             note("read", byte_traffic.extent_bytes(tensor), "host memory")
     return function(*args)
 

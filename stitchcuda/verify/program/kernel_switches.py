@@ -100,7 +100,7 @@ class MaskedSwitches:
     def _entries(self) -> Iterator[tuple[_Entry, list[str]]]:
         torch.cuda.synchronize()
         seen: set[int] = set()
-        for path in loaded_runtime.mapped():
+        for path in loaded_runtime.mapped_libraries():
             try:
                 library = ctypes.CDLL(path, mode=os.RTLD_NOLOAD | os.RTLD_NOW)
                 head = ctypes.POINTER(_Entry).in_dll(library, ENTRIES)

@@ -174,7 +174,7 @@ class ProgramWorker:
         launched, touched = loaded_runtime.launches(), loaded_runtime.host_bytes()
         recorder = DispatchRecorder(watch=self._target == "sim")
         with torch.no_grad(), recorder, interceptor.running(traffic):
-            structure, outputs = timed_calls.read(program(*args, **kwargs))  # may run code of the program's own types
+            structure, outputs = timed_calls.encode(program(*args, **kwargs))  # may run code of the program's own types
         own = loaded_runtime.take_bytes() if self._target == "sim" else 0
         launched, touched = loaded_runtime.launches() - launched, loaded_runtime.host_bytes() - touched
         self._synchronize()
@@ -241,7 +241,7 @@ class ProgramWorker:
             args, kwargs = wire.decode(message["structure"], [alias(tensor) for tensor in given], self._device)
             self._restore()
             with torch.no_grad(), interceptor.running():
-                found, outputs = timed_calls.read(program(*args, **kwargs))
+                found, outputs = timed_calls.encode(program(*args, **kwargs))
             if compared:
                 self._synchronize()
                 structure = found
@@ -273,7 +273,7 @@ class ProgramWorker:
                     old.data.copy_(new)    # through .data, so that the tensor's version does not change
 
         with torch.no_grad(), interceptor.running():
-            return device_time.record(lambda: timed_calls.read(program(*args, **kwargs)), restore=self._restore, renew=renew)
+            return device_time.record(lambda: timed_calls.encode(program(*args, **kwargs)), restore=self._restore, renew=renew)
 
     def idle(self, message: dict[str, Any]) -> dict[str, Any]:
         """Records what the device does for `budget_s` seconds without a call (GPU only), on one CPU core as while calls are
@@ -288,7 +288,7 @@ class ProgramWorker:
                 os.sched_setaffinity(0, cores)
 
     def time(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Times calls (GPU only). The message's modes are those of `timed_calls.answer` (`verify/timing/timed_calls.py`)."""
+        """Times calls (GPU only). The message's modes are those of `handle_message` in `verify/timing/timed_calls.py`."""
         program, interceptor = self.loaded()
 
         def make() -> TimedCalls:
@@ -297,7 +297,7 @@ class ProgramWorker:
             return TimedCalls(message, program, self._clock, device=self._device, restore=buffers.apply)
 
         with torch.no_grad(), interceptor.running():
-            self._timed, answer = timed_calls.answer(self._timed, message, make)
+            self._timed, answer = timed_calls.handle_message(self._timed, message, make)
         if self._timed is None:
             torch.cuda.empty_cache()
         return answer

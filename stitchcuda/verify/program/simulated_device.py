@@ -118,7 +118,7 @@ class SimulatedDevice(TorchFunctionMode):  # type: ignore[misc, unused-ignore]
 
 def _on_device(tensor: torch.Tensor) -> torch.Tensor:
     """Returns a copy where a tensor lies in host memory, such as a numpy array's, as moving it to a device copies it."""
-    return tensor.clone() if loaded_runtime.outside(tensor.data_ptr()) else tensor
+    return tensor.clone() if loaded_runtime.is_host_memory(tensor.data_ptr()) else tensor
 
 
 def move_to_device(program: torch.nn.Module) -> None:

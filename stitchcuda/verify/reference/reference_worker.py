@@ -31,7 +31,7 @@ from stitchcuda.verify.messages import host_memory, out_of_memory, wire
 from stitchcuda.verify.messages.wire import Channel, WireError
 from stitchcuda.verify.reference.reference import WEIGHT_SEED, Reference, describe_error, load_reference, run, run64
 from stitchcuda.verify.timing import timed_calls
-from stitchcuda.verify.timing.stopwatch import DeviceClock, eager
+from stitchcuda.verify.timing.stopwatch import DeviceClock, median_ms
 from stitchcuda.verify.timing.timed_calls import TimedCalls
 
 _EAGER_CALLS = 20                          # that an eager time is the median of
@@ -284,7 +284,7 @@ class ReferenceWorker:
         return {"host": host, "device": torch.cuda.max_memory_reserved(), "free": torch.cuda.mem_get_info()[0]}
 
     def time(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Times calls (GPU only). The message's modes are those of `timed_calls.answer` (`verify/timing/timed_calls.py`)."""
+        """Times calls (GPU only). The message's modes are those of `handle_message` in `verify/timing/timed_calls.py`."""
 
         def make() -> TimedCalls:
             self._use_state(message["state"])
@@ -301,7 +301,7 @@ class ReferenceWorker:
 
         try:
             with torch.no_grad(), self._in_precision():
-                self._timed, answer = timed_calls.answer(self._timed, message, make)
+                self._timed, answer = timed_calls.handle_message(self._timed, message, make)
         except torch.OutOfMemoryError as error:
             self._timed = None
             return {"error": str(error).splitlines()[0], "kind": "memory"}
@@ -328,7 +328,7 @@ class ReferenceWorker:
         with torch.no_grad(), self._in_precision():
             for _ in range(3):
                 module(*args, **kwargs)
-            took = eager(self._get_clock(), lambda: module(*args, **kwargs), _EAGER_CALLS)
+            took = median_ms(self._get_clock(), lambda: module(*args, **kwargs), _EAGER_CALLS)
         self._set(self._original)
         self._state_file = ""
         return took

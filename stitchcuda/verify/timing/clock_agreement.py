@@ -1,11 +1,10 @@
-"""Do the clocks agree? Pure functions on the figures of one timing: what a worker said, and what the judge saw from outside.
+"""Decides whether a worker's clock and the judge's own clock agree. Pure functions on times in milliseconds.
 
-A block and an empty block differ by the calls alone, so outside a call takes what a block takes longer, over the number of
-calls. What an empty block itself takes is held against the reference's worker, which is trusted and does the same.
-For short calls that difference is small against what surrounds it. So there are rows as well: many calls with nothing between
-them take, each, no longer than one that starts on an idle device with a cold cache; only asking and waiting come on top, once.
-A busy machine makes spans longer, never shorter, and work that has to be done is in each of them: the shortest one counts.
-Times in milliseconds. Where to look next: `verify/timing/rounds.py` (where the figures come from).
+The judge knows a call's time as the difference between a block and an empty block, over the number of calls. An empty block has
+to take as long as in the reference's worker, which is trusted. For short calls that difference is small against the rest, so
+there are rows too: many calls without pauses, each of which takes no longer than one that starts on an idle device with a cold
+cache. The shortest span of each kind counts, since a busy machine only makes spans longer.
+Where to look next: `verify/timing/rounds.py` (where the figures come from).
 """
 
 from __future__ import annotations
@@ -14,60 +13,60 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import median, quantiles
 
-AGREE = 1.5                                # two clocks on the same work
-EMPTY_AGREE = 1.3                          # the empty blocks of two workers
-MARGIN_MS = 0.02                           # per call: what no clock resolves
-ROW_MS = 0.3                               # per row: a question, its answer, waiting for the device
-REST_MS = 0.01                             # waiting for an idle device
-_NOISE = 3.0                               # standard errors of a median that are no disagreement
-_IQR_TO_SE = 0.93                          # of a median of n normal samples, times IQR / sqrt(n)
+AGREE = 1.5                                # factor by which two clocks may differ on the same work
+EMPTY_AGREE = 1.3                          # factor between empty blocks of two workers
+MARGIN_MS = 0.02                           # per call, allowed in any case
+ROW_MS = 0.3                               # per row, for the request, its answer, and waiting for the device
+REST_MS = 0.01                             # what waiting for an idle device may take
+_NOISE = 3.0                               # standard errors by which medians may differ
+_IQR_TO_SE = 0.93                          # standard error of a median of n normal samples, over IQR / sqrt(n)
 
 
 @dataclass
 class ClockFigures:
-    """One worker's: block medians from inside, spans of requests from outside. All blocks have the same number of calls."""
+    """One worker's times: block medians by its own clock, spans of requests by the judge's. All blocks have `calls` calls."""
 
-    calls: int = 1                         # of one block
-    inside: list[float] = field(default_factory=list)  # of a call on its stream
-    fresh: list[float] = field(default_factory=list)  # of those calls that find their inputs at new addresses, if there are any
-    rest: list[float] = field(default_factory=list)  # of what goes on elsewhere when that stream is done
-    spans: list[float] = field(default_factory=list)  # of a block, by the judge's clock
-    empty_spans: list[float] = field(default_factory=list)  # of a block without its calls
-    rows: list[tuple[float, int]] = field(default_factory=list)  # (span, calls)
+    calls: int = 1                         # in one block
+    inside: list[float] = field(default_factory=list)  # a call on its stream
+    fresh: list[float] = field(default_factory=list)  # the same for calls with inputs at new addresses
+    rest: list[float] = field(default_factory=list)  # other work on the device after that stream was done
+    spans: list[float] = field(default_factory=list)  # a block, by the judge's clock
+    empty_spans: list[float] = field(default_factory=list)  # a block without its calls
+    rows: list[tuple[float, int]] = field(default_factory=list)  # (span, number of calls)
 
-    def varies(self) -> bool:
-        """Whether new addresses cost it so much that their calls count instead of all: judged by the others, it would be told
-        too fast. An honest program may record a CUDA graph anew for each address."""
+    def slower_at_new_addresses(self) -> bool:
+        """Whether calls at new addresses are so much slower that only they count; the median of all calls would be too fast.
+        An honest program may record a CUDA graph anew for each address."""
         return len(self.fresh) == len(self.inside) > 0 and median(self.fresh) > AGREE * median(self.inside)
 
-    def counted(self, *, fresh: bool) -> list[float]:
-        """Block medians of those calls, or of all."""
+    def block_medians(self, *, fresh: bool) -> list[float]:
+        """Returns block medians, of all calls or (`fresh`) of those at new addresses."""
         return self.fresh if fresh else self.inside
 
     def inside_ms(self) -> float:
-        return median(self.counted(fresh=self.varies()))
+        return median(self.block_medians(fresh=self.slower_at_new_addresses()))
 
     def outside_ms(self) -> float:
-        """Of a call, by the judge's clock."""
+        """A call's time by the judge's clock."""
         return max(0.0, (min(self.spans) - min(self.empty_spans)) / self.calls)
 
     def row_ms(self) -> float:
-        """Of a call in a row, by the judge's clock."""
+        """The time of a call in a row, by the judge's clock."""
         return min(span / calls for span, calls in self.rows)
 
     def noise_ms(self) -> float:
-        """Standard error of `outside_ms`."""
+        """The standard error of `outside_ms`."""
         return (_error(self.spans) + _error(self.empty_spans)) / self.calls
 
 
 def hidden_ms(program: ClockFigures, reference: ClockFigures) -> float:
-    """Device work of a program's call that its stream does not see. Mostly 0."""
+    """Returns the device work of a program's call that goes on after its stream is done. Usually 0."""
     over = median(program.rest) - median(reference.rest)
     return over if over > REST_MS else 0.0
 
 
-def reasons(program: ClockFigures, reference: ClockFigures) -> list[str]:
-    """Sentences on clocks that contradict each other; none for an honest program."""
+def find_contradictions(program: ClockFigures, reference: ClockFigures) -> list[str]:
+    """Returns sentences on clocks that contradict each other; none for an honest program."""
     found = []
     inside = program.inside_ms()
     hidden = hidden_ms(program, reference)
@@ -98,7 +97,7 @@ def reasons(program: ClockFigures, reference: ClockFigures) -> list[str]:
 
 
 def _error(values: Sequence[float]) -> float:
-    """Standard error of a median; the shortest of as many is no less certain, since spans have a floor."""
+    """The standard error of a median, used for the shortest span too, which is no less certain."""
     if len(values) < 4:
         return 0.0
     low, _, high = quantiles(values, n=4)

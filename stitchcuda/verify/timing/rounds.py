@@ -1,12 +1,12 @@
-"""Interleaved timing on a GPU: reference, previous program and program take turns in blocks, each in its own process.
+"""Times reference, previous program and program on a GPU in interleaved rounds, from the judge's side.
 
-Only one is active at a time. Each block is a fixed number of single calls on a cold L2 with the device idle before, on contents
-that never repeat, in memory taken anew; a saving is the median over rounds of the difference of the block medians, a ratio
-that of their quotient, so that a drift of clocks hits all alike. 95 % intervals come from order statistics of the rounds.
-The judge's clock runs around every block, some blocks leave the calls out, and after secret ones the outputs are compared. It
-also runs around rows: many calls of the program with nothing between them, whose number makes a short call measurable.
-What does not fit together is a reason to refuse. Where to look next: `verify/timing/timed_calls.py` (inside),
-`verify/timing/clock_agreement.py` (clocks), `verify/inputs/timed_inputs.py` (contents).
+Each has its own process, and only one works at a time. In each of `ROUNDS` rounds each gets a block of calls: before a call
+L2 is cold and the device idle, contents never repeat, and memory is new in each block. A saving is the median over rounds of
+the difference of block medians, a ratio that of their quotient, so that a drift of clocks hits all alike; 95 % intervals are
+order statistics. The judge's clock runs around each block, around blocks without their calls, and around rows: many calls of
+the program with nothing between them. After secret calls the outputs are compared. A contradiction is a reason to refuse.
+Where to look next: `verify/timing/timed_calls.py` (the worker's side), `verify/timing/clock_agreement.py` (do the clocks
+agree?), `verify/inputs/timed_inputs.py` (contents).
 """
 
 from __future__ import annotations
@@ -29,54 +29,52 @@ from stitchcuda.verify.timing import clock_agreement
 from stitchcuda.verify.timing.clock_agreement import ClockFigures
 
 ROUNDS = 25
-CALLS = 8
+CALLS = 8                                  # in a block
 _EMPTY_ROUNDS = 9
 _ROW_ROUNDS = 9
-_ROW_DELIVERIES = 2                        # rows whose last outputs are compared, so that none may be left out
-_ROW_MS, _LONGEST_ROW = 8.0, 128           # a row of short calls takes so long, or has so many
+_COMPARED_ROWS = 2                        # rows whose last outputs are compared, so that none may be left out
+_ROW_MS, _LONGEST_ROW = 8.0, 128           # a row has as many calls as take so long, at most so many
 _SHORTEST_ROW = 2
-_ROW_BYTES = 2**30                         # of inputs and outputs that a row may need
+_ROW_BYTES = 2**30                         # memory for inputs and outputs of a row
 _WARM_CALLS = 10
-_BLOCK_MS = 16.0                           # a block of long calls has fewer of them, but no fewer than
-_FEWEST_CALLS = 2
-_FRESH = 3                                 # one in so many calls gets new addresses
-_SPACER_STEP, _SPACER_STEPS = 2**21, 32    # bytes, a page of the driver's; how many at most lie before a block's memory
-_SHORTEST_MS = 1e-4                       # the resolution of nothing: a clock that says less lies
-_HELD_BYTES = 512 * 2**20                  # of deliveries that may wait in memory until the rounds are over
-_SPIN_S = 0.003
-_CONFIRMED = 1.25                          # two timings in two pairs of processes agree up to this factor
+_BLOCK_MS = 16.0                           # a block of long calls takes about so long, but has at least
+_FEWEST_CALLS = 2                          # so many
+_FRESH = 3                                 # one call in so many gets its inputs at new addresses
+_SPACER_STEP, _SPACER_STEPS = 2**21, 32    # a driver's page in bytes; fewer than so many lie before a block's memory
+_SHORTEST_MS = 1e-4                       # below any clock's resolution: shorter times are false
+_HELD_BYTES = 512 * 2**20                  # outputs that may wait in memory to be compared after the rounds
+_SPIN_S = 0.003                            # for which each core counts to find the fastest
+_CONFIRMED = 1.25                          # two timings in new processes agree up to this factor
 
 Now = Callable[[], float]
 """Seconds by the judge's clock."""
 Hold = Callable[[str], contextlib.AbstractContextManager[None]]
-"""Inside nobody works but the worker of this name, and the reference's."""
+"""Returns a context in which only the worker of this name, and the reference's, may run."""
 
 
 class ReferenceUnfit(WorkerFailed):
-    """The reference itself fails in timed calls: their contents are to blame, or it is."""
+    """The reference itself failed in timed calls: it cannot be timed, or not on these contents."""
 
 
 class TimingRounds:
-    """The turns of one timing. `draw` makes every choice that a program must not foresee."""
+    """The rounds of one timing. `draw`: a random generator for all choices that a program must not foresee.
+
+    `figures`: times by worker. `wrong`, `tampered`: reasons to refuse. `compared`: how many outputs.
+    """
 
     def __init__(
         self,
-        workers: dict[str, QuestionedWorker],
-        deliveries: TimedInputs,
-        bounds: Limits,
-        now: Now,
-        draw: random.Random,
-        core: int | None,
-        hold: Hold,
-    ) -> None:
+        workers: dict[str, QuestionedWorker], timed_inputs: TimedInputs, bounds: Limits, now: Now, draw: random.Random,
+        core: int | None, hold: Hold,
+    ) -> None:  # fmt: skip
         self.workers = workers
         self.figures = {name: ClockFigures() for name in workers}
-        self.core = core                   # where the workers' main threads run: one is as fast as the other
+        self.core = core                   # the core for all workers' main threads, so that none has a faster one
         self.notes: list[str] = []
         self.wrong: list[str] = []
         self.tampered: list[str] = []
-        self.delivered = 0
-        self._deliveries = deliveries
+        self.compared = 0
+        self._timed_inputs = timed_inputs
         self._bounds = bounds
         self._now = now
         self._draw = draw
@@ -84,62 +82,61 @@ class TimingRounds:
         self._waiting: list[TimedCall] = []
         self._prepared: set[str] = set()
 
-    def warm(self, name: str) -> float:
-        """Prepare a worker and call it until nothing is new to it; milliseconds of a call. The program delivers at once."""
+    def warm_up(self, name: str) -> float:
+        """Prepares a worker and makes its first calls. Returns the milliseconds of a call; reads a program's last outputs."""
         with self._hold(name):
-            return self._warmed(name)
-
-    def _warmed(self, name: str) -> float:
-        with self._deliveries.message(self.workers[name].desk) as message:
-            prepared = self._ask(name, mode="prepare", core=self.core, **message)
-        self._prepared.add(name)
-        if self.core is not None and not prepared.get("pinned"):
-            self.notes.append(f"the worker of the {name} could not be kept on one core")
-        first, turn = self._deliveries.planned[0]
-        calls = [*self._calls(_WARM_CALLS - 1), [first, turn, 0]]
-        self._move(name, calls)
-        said = self._times(name, calls, run=True)[0]
-        if name == "program":
-            self._receive(first, turn)
-        self._times(name, calls, run=False)
-        return median(said)
+            with self._timed_inputs.message(self.workers[name].desk) as message:
+                prepared = self._ask(name, mode="prepare", core=self.core, **message)
+            self._prepared.add(name)
+            if self.core is not None and not prepared.get("pinned"):
+                self.notes.append(f"the worker of the {name} could not be kept on one core")
+            first, turn = self._timed_inputs.planned[0]
+            calls = [*self._calls(_WARM_CALLS - 1), [first, turn, 0]]
+            self._move(name, calls)
+            times, _ = self._times(name, calls, run=True)
+            if name == "program":
+                self._receive(first, turn)
+            self._times(name, calls, run=False)
+            return median(times)
 
     def rounds(self, names: list[str], calls: int, row: int) -> None:
-        """All rounds of these workers, in an order that is drawn anew for each. The program's rows have up to `row` calls."""
+        """Runs all rounds of these workers, each in a random order. Rows of the program have up to `row` calls."""
         empty = set(self._draw.sample(range(ROUNDS), _EMPTY_ROUNDS))
-        planned = self._deliveries.planned[1:]
+        planned = self._timed_inputs.planned[1:]
         rows = self._draw.sample(range(ROUNDS), _ROW_ROUNDS) if "program" in names and row >= _SHORTEST_ROW else []
-        last_in_row = dict(zip(rows, self._delivered_by_rows(planned), strict=False))
+        last_in_row = dict(zip(rows, self._compared_after_rows(planned), strict=False))
         planned = planned[len(last_in_row):]
-        delivered = dict(zip(self._draw.sample(range(ROUNDS), len(planned)), planned, strict=True))
+        compared = dict(zip(self._draw.sample(range(ROUNDS), len(planned)), planned, strict=True))
         for number in range(ROUNDS):
             turns = [(name, run) for name in names for run in ((True, False) if number in empty else (True,))]
             self._draw.shuffle(turns)
             for name, run in turns:
-                last = delivered.get(number) if run and name == "program" else None
-                self._block(name, calls, run=run, deliver=last)
+                last = compared.get(number) if run and name == "program" else None
+                self._block(name, calls, run=run, compared=last)
                 if number in rows and run and name == "program":
-                    row = self._row(row, last_in_row.get(number))
+                    with self._hold(name):
+                        row = self._row(row, last_in_row.get(number))
 
     def release(self, name: str) -> None:
+        """Ends the timed calls of a worker; what it says of tampering is recorded."""
         self._prepared.discard(name)
-        said = self._ask(name, mode="release").get("tampered")
-        if said and name != "reference":
-            self.tampered.append(f"the program tampers with the process it runs in: {str(said)[:500]}")
+        reply = self._ask(name, mode="release").get("tampered")
+        if reply and name != "reference":
+            self.tampered.append(f"the program tampers with the process it runs in: {str(reply)[:500]}")
 
     def judge(self) -> None:
-        """Compare what was delivered."""
+        """Compares the outputs that wait for it."""
         if self._waiting and not self.wrong:
-            self.wrong += [f"in a timed call {reason}" for reason in self._deliveries.wrong(self._waiting)]
-        self.delivered += len(self._waiting)
+            self.wrong += [f"in a timed call {reason}" for reason in self._timed_inputs.wrong(self._waiting)]
+        self.compared += len(self._waiting)
         self._waiting.clear()
 
-    def _block(self, name: str, count: int, *, run: bool, deliver: tuple[int, int] | None) -> None:
+    def _block(self, name: str, count: int, *, run: bool, compared: tuple[int, int] | None) -> None:
         calls = self._calls(count)
-        if deliver:
-            calls[-1][:2] = deliver
+        if compared:
+            calls[-1][:2] = compared
         with self._hold(name):
-            self._move(name, calls)        # also pays for the switch between the processes' contexts, 0.13 ms on an H200
+            self._move(name, calls)        # this also pays for the GPU's switch to another process, 0.13 ms on an H200
             before = self._now()
             device, rest = self._times(name, calls, run=run)
             span = 1e3 * (self._now() - before)
@@ -153,22 +150,18 @@ class TimingRounds:
         if fresh := [took for took, (*_, new) in zip(device, calls, strict=True) if new]:
             figures.fresh.append(max(_SHORTEST_MS, median(fresh)))
         figures.rest.append(median(rest))
-        if deliver:
-            self._receive(*deliver)
+        if compared:
+            self._receive(*compared)
 
-    def _row(self, longest: int, deliver: tuple[int, int] | None) -> int:
-        """Two rows, of which the first lets the program's allocators take what the second then finds.
+    def _row(self, longest: int, compared: tuple[int, int] | None) -> int:
+        """Runs two rows; in the first one the program's allocators take the memory for the second, which is measured.
 
-        Returns how long the next may be.
+        Returns how many calls the next row may have.
         """
-        with self._hold("program"):
-            return self._rows(longest, deliver)
-
-    def _rows(self, longest: int, deliver: tuple[int, int] | None) -> int:
         for measured in (False, True) if longest >= _SHORTEST_ROW else ():
             calls = self._calls(self._draw.randint((3 * longest + 3) // 4, longest))
-            if deliver and measured:
-                calls[-1][:2] = deliver
+            if compared and measured:
+                calls[-1][:2] = compared
             try:
                 self._ask("program", mode="lay", calls=calls)
             except WorkerFailed as failure:
@@ -182,48 +175,49 @@ class TimingRounds:
             span = 1e3 * (self._now() - before)
             if measured:
                 self.figures["program"].rows.append((span, len(calls)))
-                if deliver:
-                    self._receive(*deliver)
+                if compared:
+                    self._receive(*compared)
         return longest
 
-    def _delivered_by_rows(self, planned: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        """State that calls change is put back between blocks, not within a row: then its outputs are its own."""
-        changing = any(name.startswith("buffer:") for name in self._deliveries.sets[0].names)
-        return [] if changing else planned[:_ROW_DELIVERIES]
+    def _compared_after_rows(self, planned: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Returns the contents that are compared after a row: none if calls change state, which is not put back in a row."""
+        changing = any(name.startswith("buffer:") for name in self._timed_inputs.sets[0].names)
+        return [] if changing else planned[:_COMPARED_ROWS]
 
     def _move(self, name: str, block: list[list[int]]) -> None:
-        """To other memory, with room for this block."""
+        """Moves a worker's tensors to other memory, with room for this block."""
         spacer = _SPACER_STEP * self._draw.randrange(_SPACER_STEPS)
         calls = self._calls(1)
         fresh = sum(new for *_, new in block)
         self._run(name, calls, mode="move", spacer=spacer, call=calls[0], fresh=fresh)
 
     def _receive(self, number: int, turn: int) -> None:
+        """Reads what the program's last call returned, to be compared."""
         try:
-            delivery = self._deliveries.receive(self.workers["program"], number, turn, seconds=self._bounds.call_s)
+            call = self._timed_inputs.receive(self.workers["program"], number, turn, seconds=self._bounds.call_s)
         except (WireError, OSError) as error:
             self.wrong.append(f"the outputs of a timed call cannot be read: {error}")
             return
-        self._waiting.append(delivery)
+        self._waiting.append(call)
         if sum(tensor.numel() * tensor.element_size() for call in self._waiting for tensor in call.outputs) > _HELD_BYTES:
             self.judge()
 
     def _calls(self, count: int) -> list[list[int]]:
-        """(set, turn, fresh addresses) of each call; every block has as many fresh ones, wherever they fall."""
+        """Returns [set, turn, 1 if at new addresses] for each call; every block has as many of these, in random places."""
         fresh = set(self._draw.sample(range(count), count // _FRESH))
-        sets = len(self._deliveries.sets)
+        sets = len(self._timed_inputs.sets)
         return [[self._draw.randrange(sets), self._draw.getrandbits(31), int(place in fresh)] for place in range(count)]
 
     def _times(self, name: str, calls: list[list[int]], *, run: bool) -> tuple[list[float], list[float]]:
-        said = self._run(name, calls, mode="block", calls=calls, run=run)
-        device, rest = said.get("device_ms"), said.get("rest_ms")
+        reply = self._run(name, calls, mode="block", calls=calls, run=run)
+        device, rest = reply.get("device_ms"), reply.get("rest_ms")
         for times in (device, rest):
             if not isinstance(times, list) or len(times) != len(calls) or not all(_is_time(span) for span in times):
                 raise WorkerFailed("error", "the worker's times are no times")
         return device, rest  # type: ignore[return-value]
 
     def _run(self, name: str, these: list[list[int]], **fields: object) -> dict[str, object]:
-        """Ask for something that makes these calls. Where a program fails, the reference must stand the same contents."""
+        """Asks for something that makes the calls `these`. If a program fails, the reference has to make them too."""
         try:
             return self._ask(name, **fields)
         except WorkerFailed as failure:
@@ -240,11 +234,11 @@ class TimingRounds:
             raise
 
 
-def interleaved(
+def time_interleaved(
     reference: QuestionedWorker,
     previous: QuestionedWorker,
     program: QuestionedWorker,
-    deliveries: TimedInputs,
+    timed_inputs: TimedInputs,
     bounds: Limits,
     *,
     now: Now = time.perf_counter,
@@ -253,60 +247,61 @@ def interleaved(
     core: int | None = None,
     hold: Hold = lambda name: contextlib.nullcontext(),
 ) -> TimingResult:
-    """Time three workers; `previous` may be the program's own worker. `threads` counts those of the program's process, `core`
-    is where all workers' main threads shall run, and while one is timed the other programs stand still: `hold`.
+    """Times three workers; `previous` may be the program's own worker.
 
-    What must not be believed stands in `refused`. Where memory does not hold all at once they go one after another, and a
-    note says so. Raises `WorkerFailed`.
+    `now`: the judge's clock, in seconds. `threads`: counts the threads of the program's process. `core`: for all workers' main
+    threads. `hold`: stops the other program while one is timed. Reasons not to believe the times stand in `refused` of the
+    result. If memory does not hold all workers at once, they are timed one after another, and a note says so. Raises
+    `WorkerFailed`, and `ReferenceUnfit` if it is the reference that failed.
     """
     workers = {"reference": reference, "previous": previous, "program": program}
     if previous is program:
         del workers["previous"]
-    notes = list(deliveries.notes)
+    notes = list(timed_inputs.notes)
     draw = draw or random.SystemRandom()
-    turns = TimingRounds(workers, deliveries, bounds, now, draw, core, hold)
+    turns = TimingRounds(workers, timed_inputs, bounds, now, draw, core, hold)
     groups = [list(workers)]
     try:
         try:
-            warm = {name: turns.warm(name) for name in workers}
+            warm = {name: turns.warm_up(name) for name in workers}
         except WorkerFailed as failure:
             if failure.kind != "memory":
                 raise
             for name in workers:
                 turns.release(name)
             notes.append("timed one after another: memory does not hold them at once")
-            turns = TimingRounds(workers, deliveries, bounds, now, draw, core, hold)
+            turns = TimingRounds(workers, timed_inputs, bounds, now, draw, core, hold)
             groups, warm = [[name] for name in workers], {}
         calls = 0
         before = after = None
         for group in groups:
             for name in group:
-                warm[name] = warm.get(name) or turns.warm(name)
+                warm[name] = warm.get(name) or turns.warm_up(name)
             calls = calls or max(_FEWEST_CALLS, min(CALLS, int(_BLOCK_MS / max(warm["reference"], 1e-3))))
-            row = _longest_row(min(warm["reference"], warm.get("program", warm["reference"])), deliveries.at_most_bytes())
+            row = _longest_row(min(warm["reference"], warm.get("program", warm["reference"])), timed_inputs.at_most_bytes())
             before = threads() if "program" in group else before
             turns.rounds(group, calls, row)
             after = threads() if "program" in group else after
             for name in group:
                 turns.release(name)
     except WorkerFailed:
-        with contextlib.suppress(WorkerFailed):  # if it is the one that failed, it holds nothing any more
+        with contextlib.suppress(WorkerFailed):  # it may be the one that failed
             turns.release("reference")
         raise
     turns.judge()
     return _result(turns, calls, len(groups) == 1, [*notes, *turns.notes], _grown(before, after))
 
 
-def refused(reason: str) -> TimingResult:
-    """A timing that came to no figures because of what the program did."""
+def refused_timing(reason: str) -> TimingResult:
+    """Returns a timing without figures, refused for this reason."""
     return TimingResult(
         reference_ms=0.0, previous_ms=0.0, program_ms=0.0, saving_ms=0.0, saving_low_ms=0.0, saving_high_ms=0.0, samples=0,
         refused=(reason,),
     )  # fmt: skip
 
 
-def parted(timings: Sequence[TimingResult]) -> bool:
-    """Whether a winner's two timings in new processes say so different things that a third has to decide."""
+def needs_third_timing(timings: Sequence[TimingResult]) -> bool:
+    """Whether two timings in new processes differ by more than `_CONFIRMED`, so that a third has to decide."""
     return len(timings) == 2 and _apart(timings)
 
 
@@ -315,26 +310,26 @@ def _apart(timings: Sequence[TimingResult]) -> bool:
     return max(ratios) > _CONFIRMED * min(ratios)
 
 
-def confirmed(timings: Sequence[TimingResult]) -> TimingResult:
-    """Timings of one program, each in new processes: of two the slower figures count, of three the middle ones; a note says so.
+def combine_timings(timings: Sequence[TimingResult]) -> TimingResult:
+    """Combines timings of one program in new processes: the slower of two counts, or the middle one of three; a note says so.
 
-    Machines are busy at times, so that they differ is no reason to refuse; nobody gains by being quick in one of them alone.
+    A difference is no reason to refuse, since machines are busy at times; being fast in only one of them gains nothing.
     """
     if len(timings) == 1:
         return timings[0]
     middle = sorted(timings, key=lambda timing: timing.ratio)[(len(timings) - 1) // 2]
     ratios = ", then ".join(f"{timing.ratio:.3f}" for timing in timings)
-    told = f"timed {'twice' if len(timings) == 2 else '3 times'}: ratio {ratios}"
+    summary = f"timed {'twice' if len(timings) == 2 else '3 times'}: ratio {ratios}"
     if _apart(timings):
         why = "the machine is busy, or the program's time varies from process to process"
-        told = f"limited: {told}; the {'slower' if len(timings) == 2 else 'middle one'} counts: {why}"
+        summary = f"limited: {summary}; the {'slower' if len(timings) == 2 else 'middle one'} counts: {why}"
     reasons = tuple(dict.fromkeys(reason for timing in timings for reason in timing.refused))
-    notes = tuple(dict.fromkeys((*(note for timing in timings for note in timing.notes), told)))
+    notes = tuple(dict.fromkeys((*(note for timing in timings for note in timing.notes), summary)))
     return middle.model_copy(update={"refused": reasons, "notes": notes})
 
 
-def quick_core() -> int:
-    """Of the cores that this process may use, the one that counts fastest at this moment: others may be shared or asleep."""
+def fastest_core() -> int:
+    """Returns the core, of those this process may use, that counts fastest now: others may be shared or asleep."""
     def speed(core: int) -> int:
         os.sched_setaffinity(0, {core})
         count, until = 0, time.perf_counter() + _SPIN_S
@@ -353,12 +348,13 @@ def _result(turns: TimingRounds, calls: int, together: bool, notes: list[str], g
     reference, program = turns.figures["reference"], turns.figures["program"]
     previous = turns.figures.get("previous", program)
     hidden = clock_agreement.hidden_ms(program, reference)
-    parted = clock_agreement.reasons(program, reference)
+    contradictions = clock_agreement.find_contradictions(program, reference)
     others = (*turns.wrong, *turns.tampered, *grown)
-    fresh = any(clock.varies() for clock in (reference, previous, program))  # then theirs are compared with theirs
-    now = [inside + hidden for inside in program.counted(fresh=fresh)]
-    before = now if previous is program else previous.counted(fresh=fresh)
-    if program.varies():
+    # If new addresses cost one of them much, only calls at new addresses are compared.
+    fresh = any(clock.slower_at_new_addresses() for clock in (reference, previous, program))
+    now = [inside + hidden for inside in program.block_medians(fresh=fresh)]
+    before = now if previous is program else previous.block_medians(fresh=fresh)
+    if program.slower_at_new_addresses():
         notes.append(
             f"limited: with inputs at new addresses a call takes {median(program.fresh):.4f} ms, and this counts; at known "
             f"ones {median(program.inside):.4f} ms"
@@ -366,9 +362,9 @@ def _result(turns: TimingRounds, calls: int, together: bool, notes: list[str], g
     if hidden:
         notes.append(f"{hidden:.4f} ms of device work outlast the call on its stream and are counted")
     saving = median_of([was - takes for was, takes in zip(before, now, strict=True)])
-    ratio = median_of([was / takes for was, takes in zip(reference.counted(fresh=fresh), now, strict=True)])
+    ratio = median_of([was / takes for was, takes in zip(reference.block_medians(fresh=fresh), now, strict=True)])
     return TimingResult(
-        reference_ms=median(reference.counted(fresh=fresh)),
+        reference_ms=median(reference.block_medians(fresh=fresh)),
         previous_ms=median(before),
         program_ms=median(now),
         saving_ms=saving.value,
@@ -379,16 +375,16 @@ def _result(turns: TimingRounds, calls: int, together: bool, notes: list[str], g
         ratio_high=ratio.high,
         outside_ms=program.outside_ms(),
         samples=ROUNDS * calls,
-        deliveries=turns.delivered,
+        deliveries=turns.compared,
         interleaved=together,
-        refused=(*others, *parted),
-        disputed=bool(parted) and not others,
+        refused=(*others, *contradictions),
+        disputed=bool(contradictions) and not others,
         notes=tuple(notes),
     )
 
 
 def _longest_row(call_ms: float, size: int) -> int:
-    """Calls in a row: enough of them to measure from outside, within a time and the memory of the device."""
+    """Returns the number of calls in a row: `_ROW_MS` of them, as far as the memory for `size` bytes each allows."""
     return min(_LONGEST_ROW, int(_ROW_BYTES / max(size, 1)), max(_SHORTEST_ROW, int(_ROW_MS / max(call_ms, 1e-3))))
 
 

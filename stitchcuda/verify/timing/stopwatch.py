@@ -1,9 +1,9 @@
-"""Native clocks for a worker on a GPU: the CUDA driver and the C library, bound before any program is imported.
+"""Measures one call on a GPU by native clocks: the CUDA driver's events and the C library's clock. Runs in a worker.
 
-Nothing here looks up a Python attribute of torch or time while a program is loaded, so patching those changes nothing. Before
-each call L2 is flushed, persisting lines are reset and the device is idle; after it the whole device is waited for. This
-cannot withstand native code that rewrites the driver's memory: the judge's own clock does (`verify/timing/clock_agreement.py`).
-Where to look next: `verify/timing/timed_calls.py` (what is timed), `verify/timing/rounds.py` (who asks).
+All functions are looked up before a program is imported, so that a program that patches torch or time changes nothing. Before
+each call L2 is flushed, persisting lines are reset and the device is idle; after it the whole device is waited for. Native code
+that rewrites the driver's memory can still forge it: against that the judge has its own clock.
+Where to look next: `verify/timing/timed_calls.py` (what is timed), `verify/timing/clock_agreement.py` (the judge's clock).
 """
 
 from __future__ import annotations
@@ -18,33 +18,33 @@ import torch
 _MONOTONIC = 1                             # CLOCK_MONOTONIC of linux/time.h
 _L2_BYTES, _MEMORY_KHZ, _BUS_BITS = 38, 36, 37  # CUdevice_attribute of cuda.h
 _NOT_SUPPORTED = 801                       # CUDA_ERROR_NOT_SUPPORTED: no persisting lines before compute capability 8.0
-_LEGACY = None                             # the stream that orders itself with every blocking one
+_LEGACY = None                             # the legacy default stream, which waits for all blocking streams
 _FLUSH_BYTES = 128 * 2**20
 
 
 class Clock(Protocol):
-    """What times one call: `settle`, `start`, the call, `returned`, `stop`."""
+    """Times one call. The order is `settle`, `start`, the call, `returned`, `stop`."""
 
     def settle(self) -> None:
-        """A cold L2 without persisting lines, and an idle device."""
+        """Leaves L2 cold and without persisting lines, and the device idle."""
 
     def start(self) -> None: ...
 
     def returned(self) -> None:
-        """The call is back: what its stream holds so far is the call's work."""
+        """Marks that the call has returned: what its stream holds so far is the call's work."""
 
     def copy(self, target: torch.Tensor, source: int, size: int) -> None:
-        """Bytes at an address, in the order of the caller's stream."""
+        """Copies `size` bytes from the address `source` into `target`, in the order of the caller's stream."""
 
     def stop(self) -> tuple[float, float]:
-        """Wait for the whole device; milliseconds of (the call on its stream, what goes on when that stream is done)."""
+        """Waits for the whole device. Returns milliseconds: (the call on its stream, other work after that stream was done)."""
 
 
 class DeviceClock:
-    """The clock of a GPU. Needs a CUDA context; makes it current if there is none."""
+    """The clock of a GPU. Creates the primary CUDA context if there is none."""
 
     def __init__(self) -> None:
-        torch.empty(1, device="cuda")      # the primary context, current in this thread
+        torch.empty(1, device="cuda")      # makes the primary context current in this thread
         driver, library = ctypes.CDLL("libcuda.so.1"), ctypes.CDLL(None)
         self._now = library.clock_gettime
         self._wait = driver.cuCtxSynchronize
@@ -95,7 +95,7 @@ class DeviceClock:
         return self._attribute_of(_L2_BYTES)
 
     def peak_bandwidth(self) -> float:
-        """Bytes per second that the memory's own clock allows; 0 where the driver does not say."""
+        """Bytes per second that the memory's clock and bus allow; 0 if the driver does not know them."""
         return 2.0 * 1e3 * self._attribute_of(_MEMORY_KHZ) * self._attribute_of(_BUS_BITS) / 8
 
     def _attribute_of(self, which: int) -> int:
@@ -105,7 +105,7 @@ class DeviceClock:
 
 
 class DeviceFault(RuntimeError):
-    """The driver answers with an error: usually a kernel before it failed."""
+    """The CUDA driver returned an error; usually an earlier kernel failed."""
 
 
 class _Time(ctypes.Structure):
@@ -120,8 +120,8 @@ def _checked(function: Any, *arguments: Any) -> None:
         raise DeviceFault(f"the CUDA driver answers {function.__name__} with error {code}")
 
 
-def eager(clock: Clock, call: Callable[[], object], calls: int) -> float:
-    """Median milliseconds of a trusted call: the reference's time before anything is compared."""
+def median_ms(clock: Clock, call: Callable[[], object], calls: int) -> float:
+    """Returns the median milliseconds of so many calls of trusted code."""
     times = []
     for _ in range(calls):
         clock.settle()

@@ -1,14 +1,10 @@
-"""Timed calls inside a worker, the same code for reference and program. It decides nothing and knows no expectation.
+"""Makes timed calls inside a worker, with the same code for reference and program. It decides nothing.
 
-Each call gets contents that no call had before, at old addresses or at new ones (`verify/inputs/timed_contents.py`), and its
-outputs are copied aside in stream order the moment it returns, so that work which arrives later is missing from them. The judge
-may ask for that copy after any block. A block with `run` false does all of this except the call: what the frame itself costs.
-Between blocks everything moves to other memory, since where a tensor happens to lie can change a kernel's time by several
-percent. A row is many calls with nothing between them, on contents laid out before: what the judge's clock sees of short calls.
-
-Between two timed spans nothing of the program's runs, or it runs before there are new contents: results and arguments of a
-call are dropped first, arguments are objects of their own, modes and collections are off, and reading a result of the
-program's own types is part of the call. Threads and native code are left, which the judge's clock sees.
+Each call gets contents that no call had before (`verify/inputs/timed_contents.py`), at old or new addresses. Its outputs are
+copied in stream order the moment it returns, so that later work is missing from the copy, which the judge may read. A block
+with `run` false leaves out the call alone. Between blocks all tensors move, since addresses can change a kernel's time by
+several percent. A row is many calls with nothing between them. Between timed spans no Python of the program runs: results are
+dropped before there are new contents, arguments are new objects, modes and garbage collection are off.
 Where to look next: `verify/timing/stopwatch.py` (the clocks), `verify/program/buffer_restoring.py` (state),
 `verify/timing/rounds.py` (the judge's side).
 """
@@ -30,10 +26,10 @@ from stitchcuda.verify.messages.shared_tensors import alias, extent
 from stitchcuda.verify.timing.stopwatch import Clock
 
 Call = Callable[..., object]
-Read = tuple[Any, list[torch.Tensor]]
-"""A result as `wire.encode` has it."""
+EncodedResult = tuple[Any, list[torch.Tensor]]
+"""(structure, its tensors), as `wire.encode` returns them."""
 
-# Taken before a program is imported. Without them its modes and tensors' classes would take part in what lies between calls.
+# Bound before a program is imported, so that its modes and tensor classes take no part in what happens between calls.
 _Quiet = torch._C.DisableTorchFunction
 _dispatching = torch._C._len_torch_dispatch_stack
 _collect, _collect_not = gc.enable, gc.disable
@@ -41,18 +37,17 @@ _INERT = (torch.Tensor, torch.nn.Parameter, type(None), bool, int, float, str)
 
 
 class NotPlain(Exception):
-    """The call returned something else than plain tensors with memory; the text completes "forward returned"."""
+    """The call returned something else than plain tensors with memory. The text completes "forward returned ..."."""
 
 
 class TimedCalls:
-    """Input sets at hand, one place for inputs that stays, and the copy of what the last call returned."""
+    """The input sets in memory, one place for the inputs of most calls, and a copy of what the last call returned."""
 
     def __init__(
         self, message: dict[str, Any], call: Call, clock: Clock, *, device: str, restore: Callable[[], None] = lambda: None
     ) -> None:
-        """`message`: sets (inputs, structure), moving, scaled, core (None: wherever the system likes).
-
-        `restore` puts back state that a call changes.
+        """`message`: sets (inputs, structure), moving and scaled (`verify/inputs/timed_contents.py`), and core (the core to run
+        on, or None). `restore`: puts back state that a call changes.
         """
         self._sets = [
             (wire.read_tensors(Path(given["inputs"]), device=device), given["structure"]) for given in message["sets"]
@@ -61,47 +56,48 @@ class TimedCalls:
         self._scaled = bool(message["scaled"])
         self._call, self._clock, self._restore, self._device = call, clock, restore, device
         self._place = timed_contents.twins(self._sets[0][0])
-        self._spare: list[list[torch.Tensor]] = []  # new places, one for each such call of the block to come
-        self._given = self._place          # what the last call was given
-        self._shown: list[torch.Tensor] = []  # of the place, the objects that calls are given: they see none of ours
-        self._kept: list[tuple[torch.Tensor, torch.Tensor]] = []  # (bytes, the layout of their output)
+        self._spare: list[list[torch.Tensor]] = []  # for the calls at new addresses in the next block
+        self._given = self._place          # the tensors that the last call was given
+        self._aliases: list[torch.Tensor] = []  # of `_place`: objects for calls, which never get our own
+        self._copies: list[tuple[torch.Tensor, torch.Tensor]] = []  # of outputs: (bytes, a meta tensor with the layout)
         self._structure: Any = None
         self._result: object = None        # of the last call
-        self._read: Read | None = None     # the same, if reading it ran code of the program
-        self._row: list[tuple[list[torch.Tensor], Any]] = []  # (contents, the structure around them) of calls to come
+        self._encoded: EncodedResult | None = None     # the same encoded, if that ran code of the program
+        self._row: list[tuple[list[torch.Tensor], Any]] = []  # (contents, structure) of calls
         self._spacer: torch.Tensor | None = None
         self._cores = os.sched_getaffinity(0)
         self.pinned = message.get("core") in self._cores
         if self.pinned:
             try:
                 os.sched_setaffinity(0, {message["core"]})
-            except PermissionError:        # the sandbox's to say; the judge makes a note of it
+            except PermissionError:        # the judge makes a note of it
                 self.pinned = False
 
     def move(self, spacer: int, call: list[int], fresh: int) -> None:
-        """Give all memory back, take it anew behind `spacer` bytes, and call once: nothing of this is timed.
+        """Frees all memory, takes it anew behind `spacer` bytes, and calls once; nothing of this is timed.
 
-        New places for `fresh` calls are taken before that call. Taken between calls they would be the free blocks that the
-        program's outputs come from, and the next call would have to ask the driver for memory, which no loop of a user's does.
+        Memory for `fresh` calls at new addresses is taken before that call. If it were taken between calls, it would be the
+        free blocks for the program's outputs, and a timed call would ask the driver for memory, which no user's loop does.
         """
-        self._drop()
+        self._drop_result()
         self._row = []
         self._spacer = None
-        self._place = self._given = self._shown = []
+        self._place = self._given = self._aliases = []
         self._spare = []
         if self._device == "cuda":
             torch.cuda.empty_cache()
         with _Quiet():
             self._spacer = torch.empty(spacer, dtype=torch.uint8, device=self._device)
             self._place = timed_contents.twins(self._sets[0][0])
-            with contextlib.suppress(torch.OutOfMemoryError):  # those that are missing are taken when it is their turn
+            with contextlib.suppress(torch.OutOfMemoryError):  # what is missing is taken just before its call
                 for _ in range(fresh):
                     self._spare.append(timed_contents.twins(self._place))
-            self._shown = [alias(tensor) for tensor in self._place]
+            self._aliases = [alias(tensor) for tensor in self._place]
         self.block([call], run=True)
 
     def block(self, calls: list[list[int]], *, run: bool) -> dict[str, list[float]]:
-        """Times of calls (set, turn, fresh addresses): on the call's stream, and of what goes on elsewhere, in milliseconds."""
+        """Times calls [set, turn, 1 if at new addresses]. Returns milliseconds of each: `device_ms` on its stream, `rest_ms` of
+        work elsewhere after that."""
         device: list[float] = []
         rest: list[float] = []
         collects = gc.isenabled()
@@ -109,11 +105,11 @@ class TimedCalls:
             for number, turn, fresh in calls:
                 _collect_not()
                 if run:
-                    self._drop()           # whatever ends with it ends before there is anything new to work on
-                self._alone()
+                    self._drop_result()           # destructors run before there are new contents
+                self._check_no_mode()
                 with _Quiet():
                     sources, structure = self._sets[number]
-                    self._given, given = self._place, self._shown
+                    self._given, given = self._place, self._aliases
                     if fresh:
                         self._given = self._spare.pop() if self._spare else timed_contents.twins(sources)
                         given = [alias(tensor) for tensor in self._given]
@@ -126,17 +122,17 @@ class TimedCalls:
                         _collect()
                     self._clock.start()
                     self._result = self._call(*args, **kwargs)
-                    self._read = None if _inert(self._result) else read(self._result)
+                    self._encoded = None if _inert(self._result) else encode(self._result)
                 else:
                     self._clock.start()
                 self._clock.returned()
                 _collect_not()
                 with _Quiet():
-                    self._keep()
+                    self._copy_outputs()
                 on_stream, elsewhere = self._clock.stop()
                 device.append(on_stream)
                 rest.append(elsewhere)
-                del args, kwargs, given    # those of new memory end here
+                del args, kwargs, given    # frees memory at new addresses
             with _Quiet():
                 self._restore()
         finally:
@@ -145,11 +141,11 @@ class TimedCalls:
         return {"device_ms": device, "rest_ms": rest}
 
     def lay(self, calls: list[list[int]]) -> None:
-        """Put the contents of a row of calls into memory, each into its own."""
-        self._drop()
+        """Puts the contents of a row of calls into memory, each at its own addresses."""
+        self._drop_result()
         self._row = []
         self._spare = []
-        self._alone()
+        self._check_no_mode()
         with _Quiet():
             for number, turn, _ in calls:
                 sources, structure = self._sets[number]
@@ -160,32 +156,32 @@ class TimedCalls:
         self._clock.settle()
 
     def row(self) -> None:
-        """Call on all of these, one right after the other, and wait for the device. The last call's outputs are kept."""
+        """Makes the calls of the row one right after the other, and waits for the device. The last outputs are copied."""
         waiting = [wire.decode(structure, [alias(tensor) for tensor in given], self._device) for given, structure in self._row]
         for args, kwargs in waiting:
-            self._result = None            # one at a time is all that a call needs memory for
+            self._result = None            # so that memory for one result is enough
             self._result = self._call(*args, **kwargs)
-        self._read = None if _inert(self._result) else read(self._result)
+        self._encoded = None if _inert(self._result) else encode(self._result)
         self._given = self._row[-1][0]
         self._row = []
         with _Quiet():
-            self._keep()
+            self._copy_outputs()
         self._clock.stop()
         with _Quiet():
             self._restore()
 
-    def _drop(self) -> None:
-        self._result = self._read = None
+    def _drop_result(self) -> None:
+        self._result = self._encoded = None
 
-    def _alone(self) -> None:
-        """No mode of the program's sees what lies between calls."""
+    def _check_no_mode(self) -> None:
+        """Raises `NotPlain` if a dispatch mode of the program is still on: it would see what happens between calls."""
         if _dispatching():
             raise NotPlain("with a TorchDispatchMode of its own still in force")
 
     def deliver(self, outputs: Path, inputs: Path, seed: int) -> dict[str, Any]:
-        """Write what the last call had returned, and the inputs it was given as they are now; of large ones a sample."""
+        """Writes what the last call returned, and its inputs as they are now; of large tensors a sample drawn with `seed`."""
         copies = []
-        for store, output in self._kept:
+        for store, output in self._copies:
             blank = torch.empty(0, dtype=output.dtype, device=store.device)
             copies.append(blank.set_(store.untyped_storage(), 0, output.shape, output.stride()))
         wire.write_tensors(outputs, timed_contents.sampled(copies, seed))
@@ -193,13 +189,14 @@ class TimedCalls:
         return {"structure": self._structure}
 
     def close(self) -> None:
+        """Lets the process run on all its cores again."""
         if self.pinned:
             os.sched_setaffinity(0, self._cores)
 
-    def _keep(self) -> None:
-        self._structure, found = self._read or read(self._result)
-        if len(self._kept) != len(found):
-            self._kept = [(torch.empty(0, dtype=torch.uint8), tensor) for tensor in found]
+    def _copy_outputs(self) -> None:
+        self._structure, found = self._encoded or encode(self._result)
+        if len(self._copies) != len(found):
+            self._copies = [(torch.empty(0, dtype=torch.uint8), tensor) for tensor in found]
         for position, tensor in enumerate(found):
             if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
                 raise NotPlain(f"a {type(tensor).__name__}, not a plain tensor")
@@ -208,20 +205,20 @@ class TimedCalls:
             address, size = tensor.data_ptr(), extent(tensor) * tensor.element_size()
             if size and not address:
                 raise NotPlain("a tensor without memory")
-            store = self._kept[position][0]
+            store = self._copies[position][0]
             if store.numel() != size or store.device != tensor.device:
                 store = torch.empty(size, dtype=torch.uint8, device=tensor.device)
             if size and tensor.device.type == self._device:
                 self._clock.copy(store, address, size)
             elif size:
                 store.copy_(tensor.detach().as_strided((size // tensor.element_size(),), (1,)).view(torch.uint8))
-            # The layout alone: the output itself must be free to go.
+            # Only the layout is kept, so that the output itself can be freed.
             layout = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
-            self._kept[position] = (store, layout)
+            self._copies[position] = (store, layout)
 
 
 def _inert(value: object) -> bool:
-    """Whether nothing of the program's runs when this is read."""
+    """Whether encoding a value runs no code of the program."""
     kind = type(value)
     if kind in _INERT:
         return True
@@ -230,17 +227,17 @@ def _inert(value: object) -> bool:
     return kind in (tuple, list) and all(_inert(item) for item in value)  # type: ignore[attr-defined]
 
 
-def read(result: object) -> Read:
-    """A result as the judge is told it; one of the program's own type runs code of the program."""
+def encode(result: object) -> EncodedResult:
+    """Returns a result as (structure, tensors). Runs code of the program if the result is of the program's own type."""
     found: list[torch.Tensor] = []
     return wire.encode(result, found), found
 
 
-def answer(
+def handle_message(
     held: TimedCalls | None, message: dict[str, Any], make: Callable[[], TimedCalls]
 ) -> tuple[TimedCalls | None, dict[str, Any]]:
-    """One `time` message: (what to hold from now on, the answer). Its `mode` is prepare, move, block, lay, row, deliver or
-    release."""
+    """Handles a `time` message, whose `mode` is prepare, move, block, lay, row, deliver or release. `held`: what `make` made
+    for "prepare". Returns (what to hold from now on, the answer)."""
     mode = message["mode"]
     if mode == "prepare":
         made = make()

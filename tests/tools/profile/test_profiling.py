@@ -38,7 +38,7 @@ class GpuJudge:
         self.cupti, self.events = cupti, events
         self.environment: dict[str, str] = {}
 
-    def rehearse(
+    def run_under(
         self, program: Path | None, under: Sequence[str], out: Path, *, how: str, environment: Mapping[str, str], **more: Any
     ) -> tuple[Finished, tuple[str, ...]]:
         import subprocess
@@ -121,7 +121,7 @@ def test_times_that_are_none_are_no_profile(said: str, alone: Path, monkeypatch:
             return Finished(0, "", 1.0), ()
         return Finished(1, "no\n", 1.0), ()
 
-    monkeypatch.setattr(gpu, "rehearse", forged)
+    monkeypatch.setattr(gpu, "run_under", forged)
     with pytest.raises(Unavailable, match="events: the times of the events cannot be read"):
         profiling.system_profile(cast(Runner, gpu), None)
 
@@ -135,7 +135,7 @@ def test_a_pipe_in_place_of_the_times_is_not_waited_for(alone: Path, monkeypatch
         return Finished(0, "", 1.0), ()
 
     gpu = GpuJudge()
-    monkeypatch.setattr(gpu, "rehearse", forged)
+    monkeypatch.setattr(gpu, "run_under", forged)
     with pytest.raises(Unavailable, match=r"CUPTI: \S+trace.json cannot be read.*; events: \S+events.json cannot be read"):
         profiling.system_profile(cast(Runner, gpu), None)
     assert not opened
