@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from stitchcuda.errors import BadInput
-from stitchcuda.simulator.source import Edit, apply, closing, line_of, opening
+from stitchcuda.simulator.source import Edit, apply, closing, opening
 from stitchcuda.simulator.source import masked as blanked
 
 ENTRIES = "stitchcuda_masks"               # the exported list; `verify/program/kernel_switches.py` walks it
@@ -32,12 +32,7 @@ _DEFINE = re.compile(r"(?m)^[ \t]*#[ \t]*define[ \t]+(?P<name>\w+)(?P<rest>(?:[^
 _TOKEN = re.compile(r"\w+|[()\[\]{};]")
 _LONGEST_HEAD = 20_000                     # characters before a kernel's body in which its name is looked for
 
-_LEAD_LINE = re.compile(
-    r"[ \t]*(?:#[ \t]*include[ \t]*<(?P<name>[^<>\n]+)>[ \t]*)?(?://[^\\\n]*)?\r?\n"
-)
-
-# Only what nvcc declares by itself: a file's own first lines may be feature macros. It comes after headers of the system that
-# those lines include: what the compiler reads then begins as without switches (`tools/build/prefixes.py`).
+# Stands at the head of a file, whose first lines may be feature macros: so it uses only what nvcc declares by itself.
 _PRELUDE = """\
 #if defined(__CUDACC__) && !defined(STITCHCUDA_MASK_@)
 #define STITCHCUDA_MASK_@
@@ -76,14 +71,12 @@ static const bool stitchcuda_listed_@ =
 """
 
 
-def masked(
-    text: str, prefix: str, *, aliases: Iterable[str] = (), file: Path | None = None, own: Collection[str] = ()
-) -> tuple[str, tuple[str, ...]]:
+def masked(text: str, prefix: str, *, aliases: Iterable[str] = (), file: Path | None = None) -> tuple[str, tuple[str, ...]]:
     """(the text with a switch at the head of each kernel, the kernels' names); without kernels the text as it is.
 
     `prefix` tells the files of a library apart. `aliases` are macros of other files that stand for `__global__`. Line numbers
-    stay what they were, of `file` if it is said; `own` are headers between angles that are the program's. Overloads and
-    specialisations get names of their own (`scale`, `scale#2`); all instances of one template share a switch.
+    stay what they were, of `file` if it is given. Overloads and specialisations get names of their own (`scale`, `scale#2`);
+    all instances of one template share a switch.
     """
     heads = definitions(text, aliases=aliases)
     if not heads:
@@ -95,11 +88,8 @@ def masked(
     ]
     listed = "\\n".join(name.replace("\\", "").replace('"', "") for name in names)
     prelude = _PRELUDE.replace("@", prefix).replace("$", str(len(names))).replace("%", listed)
-    at = 0
-    while (lead := _LEAD_LINE.match(text, at)) is not None and lead["name"] not in own:
-        at = lead.end()
-    place = f"#line {line_of(text, at)}" + (f' "{file}"' if file else "")
-    return apply(text, [Edit(at, at, f"{prelude}{place}\n"), *skip]), names
+    place = "#line 1" + (f' "{file}"' if file else "")
+    return apply(text, [Edit(0, 0, f"{prelude}{place}\n"), *skip]), names
 
 
 def definitions(text: str, *, aliases: Iterable[str] = ()) -> list[tuple[str, int]]:
@@ -210,8 +200,7 @@ class _Files:
         self.kernels: list[str] = []
         for file, text in self._texts.items():
             key = hashlib.sha256(f"{file.name}\0{text}".encode(errors="surrogateescape")).hexdigest()[:16]
-            angled = [name.removeprefix("<") for name in self._includes[file] if name.startswith("<")]
-            self._masked[file], kernels = masked(text, f"m{key}", aliases=aliases, file=file, own=angled)
+            self._masked[file], kernels = masked(text, f"m{key}", aliases=aliases, file=file)
             self.kernels += kernels
         whole = "\0".join(f"{file}\0{text}" for file, text in self._texts.items())
         self._folder = folder / hashlib.sha256(f"{aliases}\0{whole}".encode(errors="surrogateescape")).hexdigest()[:16]

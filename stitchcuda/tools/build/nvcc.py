@@ -41,7 +41,6 @@ from stitchcuda.tools.build.bindings import Binding
 from stitchcuda.tools.build.extension_build import beside, with_front
 from stitchcuda.tools.build.libraries import Libraries
 from stitchcuda.tools.build.nearest_names import with_nearest
-from stitchcuda.tools.build.prefixes import Prefixes
 from stitchcuda.tools.device import toolkit
 from stitchcuda.tools.device.toolkit import Toolkit
 
@@ -278,14 +277,11 @@ def _made(source: Path, order: tuple[str, ...], suffix: str, tool: str, place: _
         temporary = Path(scratch) / f"made{suffix}"
         finished = None
         within = functools.partial(_run, readable=readable, scratch=Path(scratch))
-        prefixes = Prefixes(
-            place.cache / "prefixes", tool, (root, source.parent, *place.includes), functools.partial(_reading, readable)
-        )
         if place.binding.torch is not None and suffix == ".o":
             finished = with_front(order, headers, place.binding.torch, temporary, within)
         elif source.suffix == ".cu" and suffix == ".o" and _HEAVY in source.read_text("utf-8", "replace"):
             (halves := Path(scratch) / "halves").mkdir()
-            finished = passes.compiled(order, temporary, halves, within, prefixes)
+            finished = passes.compiled(order, temporary, halves, within)
         if finished is None:
             finished = _run((*order, "-o", str(temporary)), root, readable, Path(scratch))
         if finished.timed_out:
@@ -364,11 +360,6 @@ def _run(order: Sequence[str], cwd: Path, readable: Sequence[Path], scratch: Pat
     environment = limits.clean_environment({"TMPDIR": str(scratch)})
     with compilers.turn():
         return command.run(order, seconds=_SECONDS, cwd=cwd, env=environment, read=readable, write=(scratch,))
-
-
-def _reading(readable: Sequence[Path], order: Sequence[str], folder: Path, also: Sequence[Path]) -> command.Finished:
-    """The same in a folder that the compiler may write to, and with other folders to read."""
-    return _run(order, folder, (*readable, *also), folder)
 
 
 def _together(make: Callable[[Path], _Object], sources: Sequence[Path]) -> list[_Object]:
