@@ -15,9 +15,9 @@ from typing import Any, Literal
 
 from stitchcuda.errors import Unavailable
 from stitchcuda.tools.build.kernel_names import classify
-from stitchcuda.tools.profile.ranges import CALL_RANGE, REGION_PREFIX, TRACED_RANGE
+from stitchcuda.tools.profile.ranges import CALL_RANGE
 from stitchcuda.tools.profile.system_profile import SystemProfile
-from stitchcuda.tools.profile.timeline import ApiCall, DeviceWork, Range, Recording, profile_of
+from stitchcuda.tools.profile.timeline import ApiCall, DeviceWork, Range, Recording, profile_of, recording_of
 from stitchcuda.tools.profile.untrusted_file import MOST_BYTES, open_foreign
 
 _NS = 1e3                                  # in a microsecond
@@ -46,25 +46,17 @@ def read_trace(path: Path, *, own: Iterable[str] = (), why: str) -> SystemProfil
 
 
 def _recording(events: Sequence[Mapping[str, Any]], own: frozenset[str]) -> Recording:
-    ranges = [_range(event) for event in events if event.get("cat") == "user_annotation"]
-    return Recording(
-        calls=[item for item in ranges if item.name == CALL_RANGE],
-        traced=[item for item in ranges if item.name == TRACED_RANGE],
-        regions=[
-            item._replace(name=item.name.removeprefix(REGION_PREFIX)) for item in ranges if item.name.startswith(REGION_PREFIX)
-        ],
-        api=[_api(item) for item in events if item.get("cat") in ("cuda_runtime", "cuda_driver")],
-        work=[_work(item, own) for item in events if item.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")],
+    def within(*categories: str) -> list[Mapping[str, Any]]:
+        return [event for event in events if event.get("cat") in categories]
+
+    def host(event: Mapping[str, Any]) -> Range:
+        return Range(event["name"], *_times(event), process=0, thread=_thread(event))
+
+    return recording_of(
+        [host(event) for event in within("user_annotation")],
+        [ApiCall(*host(event), int(event["args"].get("correlation", -1))) for event in within("cuda_runtime", "cuda_driver")],
+        [_work(event, own) for event in within("kernel", "gpu_memcpy", "gpu_memset")],
     )
-
-
-def _range(event: Mapping[str, Any]) -> Range:
-    return Range(event["name"], *_times(event), process=0, thread=_thread(event))
-
-
-def _api(event: Mapping[str, Any]) -> ApiCall:
-    correlation = int(event["args"].get("correlation", -1))
-    return ApiCall(event["name"], *_times(event), process=0, thread=_thread(event), correlation=correlation)
 
 
 def _work(event: Mapping[str, Any], own: frozenset[str]) -> DeviceWork:

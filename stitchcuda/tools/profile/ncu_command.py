@@ -11,14 +11,15 @@ import math
 import os
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Protocol
 
-from stitchcuda.sandbox.command import Finished, Run
+from stitchcuda.sandbox.command import Finished
 from stitchcuda.state import Record
 from stitchcuda.tools.build.kernel_names import base_name
 from stitchcuda.tools.profile import ncu_figures
+from stitchcuda.tools.profile.runner import Launch
 
 SECTIONS = (
     "SpeedOfLight",
@@ -37,7 +38,6 @@ _LEAST_SHARE = 0.05                        # of the device time; what takes less
 _NO_KERNELS = ("copy", "graph")            # origins
 _MOST_LAUNCHES = 12                        # of an ncu without filter modes: each is replayed some 40 times for these sections
 _FILTER = "--filter-mode"                  # since 2023.2
-_SECONDS = 300.0
 _PLACES = ("/usr/local/cuda/bin", "/usr/local/cuda-*/bin", "/opt/nvidia/nsight-compute/*", "/usr/local/cuda*/nsight-compute-*")
 _PROFILED = re.compile(r'^==PROF== Profiling "([^"]+)"', re.MULTILINE)
 _ERROR = re.compile(r"^==(?:ERROR|WARNING)== (.+)$", re.MULTILINE)
@@ -151,15 +151,13 @@ def command(
     report: Path,
     kernels: Sequence[ChosenKernel],
     *,
-    cache: Literal["all", "none"] = "all",
-    replay: Literal["kernel", "application"] = "kernel",
     without: Sequence[str] = (),
     filters: bool = True,
 ) -> tuple[str, ...]:
-    """The call that writes `report` for these kernels of `target`, one launch of each grid and block. No kernels: every one.
+    """Returns the command that writes `report` for these kernels of `target`: one launch of each grid and block of each.
 
-    `cache="all"` flushes the caches before each pass, "none" leaves them as the program has them. Clocks are left alone, as a
-    user of the program has them. `without`: metrics that this ncu does not know; without `filters`, launches as they come.
+    Caches are flushed before each pass. Clocks are left as a user of the program has them. `without`: metrics to leave out.
+    `filters=False` profiles the first launches, for an ncu that cannot filter them by grid and block.
     """
     metrics = ",".join(name for name in ncu_figures.wanted() if name not in without)
     names = sorted({re.sub(r"\W", ".", base_name(kernel.name)) for kernel in kernels})
@@ -167,7 +165,7 @@ def command(
     some = (_FILTER, "per-launch-config", "--launch-count", "1") if filters else ("--launch-count", str(launches))
     return (
         str(ncu), "--export", str(report), "--force-overwrite", "--target-processes", "all",
-        "--profile-from-start", "off", "--clock-control", "none", "--cache-control", cache, "--replay-mode", replay,
+        "--profile-from-start", "off", "--clock-control", "none", "--cache-control", "all", "--replay-mode", "kernel",
         *(part for section in SECTIONS for part in ("--section", section)),
         "--metrics", metrics, "--apply-rules", "yes", "--import-source", "yes",
         *(("--kernel-name-base", "function", "--kernel-name", f"regex:^({'|'.join(names)})$") if names else ()),
@@ -180,19 +178,13 @@ def profile(
     kernels: Sequence[ChosenKernel],
     folder: Path,
     *,
-    run: Run,
+    run: Launch,
     ncu: Path | None = None,
-    seconds: float = _SECONDS,
-    cache: Literal["all", "none"] = "all",
-    replay: Literal["kernel", "application"] = "kernel",
-    cwd: Path | None = None,
-    env: Mapping[str, str] | None = None,
-    read: Sequence[Path] = (),
 ) -> Profiled:
-    """Profile these kernels of one run of `target`; reports are written to `folder`. Never raises for what ncu says.
+    """Profiles these kernels in one run of `target` and writes the reports to `folder`. Raises nothing if ncu fails.
 
-    Where launches of one kernel stood for another's, that gets a run of its own. What this ncu does not know is left out and
-    the run repeated. `seconds` is for each run.
+    A second run profiles the kernels that the limit of launches left out of the first. Options and metrics that this ncu does
+    not know are left out and the run is repeated.
     """
     ncu = ncu or find_ncu()
     if ncu is None:
@@ -209,8 +201,7 @@ def profile(
         report = folder / f"kernels-{number}.ncu-rep"
         report.unlink(missing_ok=True)
         for _ in range(3):
-            order = command(ncu, target, report, left, cache=cache, replay=replay, without=without, filters=filters)
-            finished = run(order, seconds=seconds, cwd=cwd, env=env, read=read, write=(folder,))
+            finished = run(command(ncu, target, report, left, without=without, filters=filters), {})
             spent += finished.seconds
             if _PROFILED.search(finished.output):
                 break

@@ -123,45 +123,23 @@ def recorded(done: Finished, report: Path) -> Path:
     raise Unavailable(f"nsys ended with code {done.code} and left no report: {_last(said)}")
 
 
-def exported(nsys: Path, report: Path, run: Run, *, seconds: float = EXPORT_S, env: Mapping[str, str] | None = None) -> Path:
-    """The SQLite file of a report, beside it. Raises `Unavailable` with the reason if there is none."""
+def exported(nsys: Path, report: Path, run: Run, *, env: Mapping[str, str] | None = None) -> Path:
+    """Makes the SQLite file of a report, beside it. Raises `Unavailable` with the reason if that fails."""
     target = report.with_suffix(".sqlite")
     command = [str(nsys), "export", "--type=sqlite", "--force-overwrite=true", f"--output={target}", str(report)]
-    done = run(command, seconds=seconds, cwd=report.parent, env=env, read=_folders(nsys), write=(report.parent,))
+    own = nsys.resolve().parent.parent     # its folder, and that of its importer beside it
+    done = run(command, seconds=EXPORT_S, cwd=report.parent, env=env, read=(own,), write=(report.parent,))
     if done.timed_out:
         raise Unavailable(f"nsys export was ended after {done.seconds:.0f} s, its time limit: profile fewer calls")
     if done.code == 0 and target.is_file() and target.stat().st_size:
         return target
-    if "mporter" in done.output or lacking():
+    if "mporter" in done.output or missing_packages():
         raise Unavailable(f"nsys cannot export its report: {_importing()}")
     raise Unavailable(f"nsys export failed with code {done.code}: {_last(done.output)}")
 
 
-def record(
-    program: Sequence[str],
-    folder: Path,
-    run: Run,
-    *,
-    seconds: float,
-    nsys: Path | None = None,
-    env: Mapping[str, str] | None = None,
-) -> Path:
-    """Run `program` under nsys and export what was recorded: the SQLite file, in `folder`. Raises `Unavailable` as above."""
-    nsys = nsys or find_nsys()
-    if nsys is None:
-        raise Unavailable("Nsight Systems (nsys) is not on this machine: install NVIDIA's nsight-systems")
-    report = folder / "report"
-    done = run([*under(nsys, report), *program], seconds=seconds, cwd=folder, env=env, read=_folders(nsys), write=(folder,))
-    return exported(nsys, recorded(done, report), run, env=env)
-
-
-def _folders(nsys: Path) -> tuple[Path, ...]:
-    """What nsys reads of its own: its folder and that of its importer beside it."""
-    return (nsys.resolve().parent.parent,)
-
-
-def lacking() -> list[str]:
-    """Packages with libraries that the importer needs and that this machine does not have."""
+def missing_packages() -> list[str]:
+    """Returns the Debian packages of those libraries that the importer needs and that this machine lacks."""
     packages = []
     for library, package in _LIBRARIES.items():
         try:
@@ -173,7 +151,7 @@ def lacking() -> list[str]:
 
 def _importing() -> str:
     """Why the importer fails, with the remedy. nsys itself only says that it or what it depends on was not found."""
-    if packages := lacking():
+    if packages := missing_packages():
         return f"its importer needs {' and '.join(packages)}; install them (apt install {' '.join(packages)})"
     return "its importer (QdstrmImporter) is not beside it or does not start; install NVIDIA's whole nsight-systems package"
 

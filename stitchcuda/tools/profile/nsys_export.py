@@ -18,9 +18,9 @@ from typing import Any
 from stitchcuda.errors import Unavailable
 from stitchcuda.tools.build.kernel_names import base_name, classify, demangled
 from stitchcuda.tools.profile.graph_captures import Node, captures
-from stitchcuda.tools.profile.ranges import CALL_RANGE, REGION_PREFIX, TRACED_RANGE
+from stitchcuda.tools.profile.ranges import CALL_RANGE
 from stitchcuda.tools.profile.system_profile import Origin, SystemProfile
-from stitchcuda.tools.profile.timeline import ApiCall, DeviceWork, GraphCapture, Range, Recording, profile_of
+from stitchcuda.tools.profile.timeline import ApiCall, DeviceWork, GraphCapture, Range, Recording, profile_of, recording_of
 from stitchcuda.tools.profile.untrusted_file import open_foreign
 
 _MAGIC, _HEAD = b"SQLite format 3\0", 100  # what a file begins with, bytes of its header (sqlite.org/fileformat.html)
@@ -41,24 +41,16 @@ _WORDS = {"text", "value", "label"}        # columns; all others hold integers
 _KINDS = {1: "Host-to-Device", 2: "Device-to-Host", 8: "Device-to-Device", 9: "Host-to-Host", 10: "Peer-to-Peer"}
 
 
-def read_export(
-    path: Path,
-    *,
-    own: Iterable[str] = (),
-    call: str = CALL_RANGE,
-    traced: str = TRACED_RANGE,
-    prefix: str = REGION_PREFIX,
-) -> SystemProfile:
-    """The profile of the calls in a recording, which are the NVTX ranges with the text `call`.
+def read_export(path: Path, *, own: Iterable[str] = ()) -> SystemProfile:
+    """Returns the profile of the calls in a recording: its NVTX ranges `CALL_RANGE` and `TRACED_RANGE` (`ranges.py` beside).
 
-    `traced` names ranges around further calls, in which there are ranges for regions; their text begins with `prefix`. Outside
-    of calls these tell where CUDA graphs were captured, and nothing else there counts. `own` are the program's kernels by full
-    name (`origin.built_kernels`) or by base name. Raises `Unavailable`, with what to do, for a file that is missing, damaged or
-    no export, and for one in which no kernel or no call was recorded.
+    Ranges of regions outside of these calls say where CUDA graphs were captured; nothing else there counts. `own`: the
+    program's kernels, by full or by base name. Raises `Unavailable`, with what to do, for a file that is missing, damaged or no
+    export, and for one in which no kernel or no call was recorded.
     """
     with _File(path) as file:
         try:
-            recording = _recording(file, call, traced, prefix, frozenset(own))
+            recording = _recording(file, frozenset(own))
             profile = profile_of(recording, notes=file.worries())
         except _ODD as error:
             raise Unavailable(f"{path} {_DAMAGED} ({str(error)[:200]})") from error
@@ -66,9 +58,10 @@ def read_export(
             raise Unavailable(f"{path}: no kernel was recorded{file.excuse()}; was it recorded with --trace=cuda on a GPU?")
         if not recording.calls:
             remedy = "put one around each call, and record with --trace=cuda,nvtx"
-            raise Unavailable(f'{path}: no range "{call}" was recorded: {remedy}')
+            raise Unavailable(f'{path}: no range "{CALL_RANGE}" was recorded: {remedy}')
         if not profile.kernels:
-            raise Unavailable(f'{path}: nothing was launched in any range "{call}", of which there are {len(recording.calls)}')
+            number = len(recording.calls)
+            raise Unavailable(f'{path}: nothing was launched in any range "{CALL_RANGE}", of which there are {number}')
     return profile
 
 
@@ -142,15 +135,10 @@ class _File:
         return self._connection.execute(query)
 
 
-def _recording(file: _File, call: str, traced: str, prefix: str, own: frozenset[str]) -> Recording:
-    ranges, captured = list(_ranges(file)), _captured(file)
-    return Recording(
-        calls=[item for item in ranges if item.name == call],
-        traced=[item for item in ranges if item.name == traced],
-        regions=[item._replace(name=item.name.removeprefix(prefix)) for item in ranges if item.name.startswith(prefix)],
-        api=list(_api(file)),
-        work=[*_kernels(file, own, captured), *_graphs(file), *_copies(file, captured)],
-    )
+def _recording(file: _File, own: frozenset[str]) -> Recording:
+    captured = _captured(file)
+    work = [*_kernels(file, own, captured), *_graphs(file), *_copies(file, captured)]
+    return recording_of(list(_ranges(file)), list(_api(file)), work)
 
 
 def _in_order(table: str, start: int, end: int) -> None:

@@ -12,11 +12,11 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from stitchcuda.errors import Unavailable
 from stitchcuda.sandbox.command import Finished, run
@@ -73,8 +73,7 @@ def kernel_profiles(judge: Runner, program: Path | None, system: SystemProfile) 
         return CountedKernels(skipped=said)
     with _folder() as folder:
         try:
-            rehearsed = _Rehearsed(judge, program, folder, how="ncu", calls=1)
-            done = ncu_command.profile([], chosen, folder, run=rehearsed, seconds=_SECONDS)
+            done = ncu_command.profile([], chosen, folder, run=_ProfiledCalls(judge, program, folder, how="ncu", calls=1))
             if done.skipped:
                 return CountedKernels(skipped=done.skipped)
             shares = {kernel.name: kernel.share for kernel in kernels}
@@ -95,42 +94,31 @@ def sanitized(judge: Runner, program: Path, tools: Sequence[Tool] = TOOLS) -> tu
         return tuple(Sanitized(tool=tool, skipped="the program has no kernel of its own") for tool in tools)
     for tool in tools:
         with _folder() as folder:
-            rehearsed = _Rehearsed(judge, program, folder, how="plain", calls=1, warm=0)
+            calls = _ProfiledCalls(judge, program, folder, how="plain", calls=1, warm=0, seconds=_SANITIZING_S)
             try:
                 pool = max((result.pool for result in found), default=0)
-                found.append(
-                    sanitizer.sanitize([], tool, run=rehearsed, kernels=kernels, seconds=_SANITIZING_S, root=program, pool=pool)
-                )
+                found.append(sanitizer.sanitize([], tool, run=calls, kernels=kernels, root=program, pool=pool))
             except Unavailable as reason:
                 found.append(Sanitized(tool=tool, skipped=str(reason)))
     return tuple(found)
 
 
-class _Rehearsed:
-    """Runs a profiler's command line, which lacks the program, in front of a rehearsal. `kernels`: the program's own."""
+class _ProfiledCalls:
+    """A `Launch`: has the judge call the reference or program behind a profiler's command line, which lacks the program.
 
-    def __init__(
-        self, judge: Runner, program: Path | None, folder: Path, *, how: str, calls: int = CALLS, warm: int = WARM
-    ) -> None:
+    `kernels`, known after a run: the names of the program's own kernels.
+    """
+
+    def __init__(self, judge: Runner, program: Path | None, folder: Path, **settings: Any) -> None:
+        """`settings`: arguments of `Runner.rehearse`, in place of those below."""
         self._judge, self._program, self._folder = judge, program, folder
-        self._how, self._calls, self._warm = how, calls, warm
+        self._settings: dict[str, Any] = {"calls": CALLS, "warm": WARM, "seconds": _SECONDS} | settings
         self.kernels: tuple[str, ...] = ()
 
-    def __call__(
-        self,
-        command: Sequence[str],
-        *,
-        seconds: float,
-        cwd: Path | None = None,
-        env: Mapping[str, str] | None = None,
-        read: Sequence[Path] = (),
-        write: Sequence[Path] = (),
-    ) -> Finished:
-        own = {name: value for name, value in (env or {}).items() if os.environ.get(name) != value}
+    def __call__(self, command: Sequence[str], environment: Mapping[str, str]) -> Finished:
         done, self.kernels = self._judge.rehearse(
-            self._program, command, self._folder, how=self._how, calls=self._calls, warm=self._warm, seconds=seconds,
-            environment=own,
-        )  # fmt: skip
+            self._program, command, self._folder, environment=environment, **self._settings
+        )
         return done
 
 
@@ -138,22 +126,22 @@ def _by_nsys(judge: Runner, program: Path | None, folder: Path, why: str) -> Sys
     nsys = nsys_command.find_nsys()
     if nsys is None:
         raise Unavailable("it is not on this machine; install NVIDIA's nsight-systems")
-    rehearsed, report = _Rehearsed(judge, program, folder, how="nsys"), folder / "report"
-    done = rehearsed(nsys_command.under(nsys, report), seconds=_SECONDS)
+    calls, report = _ProfiledCalls(judge, program, folder, how="nsys"), folder / "report"
+    done = calls(nsys_command.under(nsys, report), {})
     exported = nsys_command.exported(nsys, nsys_command.recorded(done, report), run)
     with _reading("the recording"):
-        return nsys_export.read_export(exported, own=rehearsed.kernels)
+        return nsys_export.read_export(exported, own=calls.kernels)
 
 
 def _by_cupti(judge: Runner, program: Path | None, folder: Path, why: str) -> SystemProfile:
-    rehearsed = _Rehearsed(judge, program, folder, how="cupti")
-    _succeeded(rehearsed([], seconds=_SECONDS))
+    calls = _ProfiledCalls(judge, program, folder, how="cupti")
+    _check_success(calls([], {}))
     with _reading("the trace"):
-        return read_trace(folder / "trace.json", own=rehearsed.kernels, why=why)
+        return read_trace(folder / "trace.json", own=calls.kernels, why=why)
 
 
 def _by_events(judge: Runner, program: Path | None, folder: Path, why: str) -> SystemProfile:
-    _succeeded(_Rehearsed(judge, program, folder, how="events")([], seconds=_SECONDS))
+    _check_success(_ProfiledCalls(judge, program, folder, how="events")([], {}))
     with _reading("the times of the events"):
         with open_foreign(folder / "events.json", _MOST_BYTES) as file:
             times = [float(took) for took in json.loads(file.read(_MOST_BYTES))["ms"]]
@@ -173,7 +161,7 @@ def _reading(what: str) -> Iterator[None]:
         raise Unavailable(f"{what} cannot be read ({type(error).__name__}: {str(error)[:200]})") from error
 
 
-def _succeeded(done: Finished) -> None:
+def _check_success(done: Finished) -> None:
     if done.timed_out:
         raise Unavailable(f"the call did not end within {done.seconds:.0f} s")
     if done.code != 0:

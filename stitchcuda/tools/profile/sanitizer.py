@@ -6,19 +6,18 @@ Where to look next: `tools/profile/sanitizer_log.py` (reads its text), `tools/pr
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from stitchcuda.sandbox.command import Finished, Run
+from stitchcuda.sandbox.command import Finished
 from stitchcuda.state import Record
 from stitchcuda.tools.profile import sanitizer_log
 from stitchcuda.tools.profile.ncu_command import find_tool
+from stitchcuda.tools.profile.runner import Launch
 from stitchcuda.tools.profile.sanitizer_log import SanitizerFinding, Tool
 
 TOOLS: tuple[Tool, ...] = ("memcheck", "racecheck", "initcheck", "synccheck")
-SECONDS = 600.0                            # a tool slows kernels down 10 to 100 times
 
 _PLACES = (
     "/usr/local/cuda/bin",
@@ -79,22 +78,17 @@ def sanitize(
     target: Sequence[str],
     tool: Tool = "memcheck",
     *,
-    run: Run,
+    run: Launch,
     sanitizer: Path | None = None,
     kernels: Sequence[str] = (),
-    seconds: float = SECONDS,
-    cwd: Path | None = None,
-    env: Mapping[str, str] | None = None,
-    read: Sequence[Path] = (),
-    write: Sequence[Path] = (),
     root: Path | None = None,
     pool: int = 0,
 ) -> Sanitized:
-    """Run `target` under one tool. Never raises for what the tool says.
+    """Runs `target` under one tool and returns its findings. Raises nothing if the tool fails.
 
-    `kernels`: function names (not mangled, no parameters) of which findings are told; () for all. Paths under `root` become
-    relative. torch's memory pool is switched off, and for a program that cannot do without one it is run again, with another
-    (`pool`).
+    `kernels`: function names (not mangled, no parameters) whose findings are returned; () for all. Paths under `root` become
+    relative. `pool`: which of `_POOLS` to begin with. torch's memory pool is switched off; a program that fails without one is
+    run again with it.
     """
     sanitizer = sanitizer or find_sanitizer()
     if sanitizer is None:
@@ -103,8 +97,7 @@ def sanitize(
     order = command(sanitizer, target, tool, kernels)
     for number in range(pool, len(_POOLS)):
         setting, pooled = _POOLS[number]
-        environment = {**(env if env is not None else os.environ), **setting}
-        finished = run(order, seconds=seconds, cwd=cwd, env=environment, read=read, write=write)
+        finished = run(order, setting)
         if finished.timed_out or not _IN_CAPTURE.search(finished.output):
             break
     findings = tuple(

@@ -29,8 +29,6 @@ _HAZARD = re.compile(r"^(?:(Error|Warning|Info|Fatal):\s*)?(?:\([^)]*\) )?Potent
                      rf"({_HEX}) in block \(({_XYZ})\)", re.IGNORECASE)  # fmt: skip
 _HAZARD_SIDE = re.compile(rf"^(?:Write|Read) Thread \(({_XYZ})\) at (.+)$")
 _API = re.compile(r"^Program hit (\w+)(?: \(error \d+\))?(?: due to \"([^\"]*)\")? on CUDA API call to (\w+)")
-_LEAK = re.compile(rf"^Leaked ({_COUNT}) bytes at ({_HEX})\b")
-_UNUSED = re.compile(rf"^Unused memory in allocation ({_HEX}) of size ({_COUNT})")
 _HOST = re.compile(r"^(?:Host API (?:uninitialized )?memory access|Uninitialized access at|Host API memory access error)")
 _OTHER = re.compile(r"^(?:(?:Error|Warning|Fatal):\s+)?(?:Illegal|Invalid|Missing|Malloc|Free|Double|Stream-ordered)\b")
 _AT = re.compile(r"^at (.+)$")
@@ -62,7 +60,7 @@ class SanitizerFinding(Record):
     block: Point | None = None
     space: str = ""                        # global, shared, local
     address: int | None = None
-    size: int | None = None                # bytes of the access, allocation or leak
+    size: int | None = None                # bytes of the access
     file: str = ""                         # of the line that did it; "" without line information (nvcc -lineinfo)
     line: int | None = None
     text: str = ""                         # the tool's own words, in one sentence
@@ -120,8 +118,8 @@ def _reports(log: str) -> Iterator[list[str]]:
 
 
 def _is_headline(text: str) -> bool:
-    heads = (_ACCESS, _BARRIER, _RACE, _HAZARD, _API, _LEAK, _UNUSED, _HOST, _OTHER)
-    return any(head.match(text) for head in heads) and not text.startswith("Uninitialized access at")
+    heads = (_ACCESS, _BARRIER, _RACE, _HAZARD, _API, _HOST, _OTHER)
+    return any(head.match(text) for head in heads) and not text.startswith("Uninitialized a")  # "access at": of a copy
 
 
 def _finding(lines: list[str], tool: Tool, root: Path | None) -> SanitizerFinding | None:
@@ -137,18 +135,18 @@ def _finding(lines: list[str], tool: Tool, root: Path | None) -> SanitizerFindin
     at = next((match for line in rest if (match := _ADDRESS.match(line))), None)
     nearest = next((match.group(1) for line in rest if (match := _NEAREST.match(line))), "")
     why = (at.group(2) or "") if at else ""
-    kind, space, size, address = _kind(head, why)
+    kind, space, size = _kind(head, why)
     harmless = kind == "API error" and _PROBE in head
     words = ", ".join(part for part in (head.rstrip("."), why, nearest) if part)
     return SanitizerFinding(
         tool=tool,
         kind=kind,
-        severity="info" if harmless else "warning" if head.startswith("Warning") or kind == "unused memory" else "error",
+        severity="info" if harmless else "warning" if head.startswith("Warning") else "error",
         kernel=places[-1].function if places else "",
         thread=_point(by.group(1)) if by else None,
         block=_point(by.group(2)) if by else None,
         space=space,
-        address=int(at.group(1), 16) if at else address,
+        address=int(at.group(1), 16) if at else None,
         size=size,
         file=spot.file if spot else "",
         line=spot.line if spot else None,
@@ -156,22 +154,18 @@ def _finding(lines: list[str], tool: Tool, root: Path | None) -> SanitizerFindin
     )
 
 
-def _kind(head: str, why: str) -> tuple[str, str, int | None, int | None]:
-    """(kind, address space, bytes, address) of a headline."""
+def _kind(head: str, why: str) -> tuple[str, str, int | None]:
+    """(kind, address space, bytes) of a headline."""
     if found := _ACCESS.match(head):
         word, space, access, size = found.groups()
         reason = {"Uninitialized": "uninitialized", "Misaligned": "misaligned"}.get(word, "")
         reason = reason or ("misaligned" if "misaligned" in why else "out of bounds" if "bounds" in why else "invalid")
-        return f"{reason} {access}", (space or "").strip("_"), _number(size), None
+        return f"{reason} {access}", (space or "").strip("_"), _number(size)
     if _BARRIER.match(head):
-        return "barrier", "", None, None
-    if found := _API.match(head):
-        return "API error", "", None, None
-    if found := _LEAK.match(head):
-        return "leak", "global", _number(found.group(1)), int(found.group(2), 16)
-    if found := _UNUSED.match(head):
-        return "unused memory", "global", _number(found.group(2)), int(found.group(1), 16)
-    return ("uninitialized copy", "global", None, None) if _HOST.match(head) else ("other", "", None, None)
+        return "barrier", "", None
+    if _API.match(head):
+        return "API error", "", None
+    return ("uninitialized copy", "global", None) if _HOST.match(head) else ("other", "", None)
 
 
 def _race(found: re.Match[str], rest: list[str], tool: Tool, root: Path | None) -> SanitizerFinding:

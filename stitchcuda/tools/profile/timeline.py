@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 from stitchcuda.tools.profile.innermost_range import InnermostRanges
+from stitchcuda.tools.profile.ranges import CALL_RANGE, REGION_PREFIX, TRACED_RANGE
 from stitchcuda.tools.profile.system_profile import (
     ELSEWHERE,
     GRAPH,
@@ -91,6 +92,19 @@ class Recording(NamedTuple):
     regions: Sequence[Range]
     api: Sequence[ApiCall]
     work: Sequence[DeviceWork]
+
+
+def recording_of(ranges: Sequence[Range], api: Sequence[ApiCall], work: Sequence[DeviceWork]) -> Recording:
+    """Sorts ranges by their names, which are those of `tools/profile/ranges.py`; others are left out."""
+    return Recording(
+        calls=[item for item in ranges if item.name == CALL_RANGE],
+        traced=[item for item in ranges if item.name == TRACED_RANGE],
+        regions=[
+            item._replace(name=item.name.removeprefix(REGION_PREFIX)) for item in ranges if item.name.startswith(REGION_PREFIX)
+        ],
+        api=api,
+        work=work,
+    )
 
 
 class _Placed(NamedTuple):
