@@ -100,35 +100,25 @@ def build(program: Path, *, arch: str, cache: Path, link: bool, machine: bool = 
     kit = toolkit.find_toolkit()
     if kit is None:
         return BuildResult(ok=True, skipped=toolkit.missing())
-    plain = _Place(kit, arch, cache, root, bindings.tvm())
+    parts: Sequence[Library | _Object]
     if link:
-        made = [library(group, arch=arch, cache=cache, root=root) for group in program_sources.groups(sources)]
+        parts = made = [library(group, arch=arch, cache=cache, root=root) for group in program_sources.groups(sources)]
         known = tuple(usage for part in made for usage in part.kernels)
-        binaries = [part.path for part in made if part.path is not None]
-        kernels, notes = sass.told(known, binaries) if machine else (known, ())
-        ok = all(part.path is not None for part in made)
-        return BuildResult(
-            ok=ok,
-            seconds=time.monotonic() - started,
-            cached=all(part.cached for part in made),
-            log="\n".join(part.log for part in made if part.log),
-            kernels=kernels,
-            notes=notes,
-            code=code_fingerprint.fingerprint(root) if ok and machine else "",
-        )
-    place, found = _with_libraries(plain, cuda)
-    with _writing(cache):
-        objects = _together(lambda source: _cuda(source, place, cubin=True), cuda)
-    failed = "\n".join(part.log for part in objects if part.path is None)
-    known = tuple(usage for part in objects if part.path is not None for usage in compiler_log.usage(part.log))
-    binaries = [part.path for part in objects if part.path is not None]
-    kernels, notes = sass.told(known, binaries) if machine else (known, ())
-    ok = not failed and all(part.path is not None for part in objects)
+        log = "\n".join(part.log for part in made if part.log)
+    else:
+        place, found = _with_libraries(_Place(kit, arch, cache, root, bindings.tvm()), cuda)
+        with _writing(cache):
+            parts = _together(lambda source: _cuda(source, place, cubin=True), cuda)
+        known = tuple(usage for part in parts if part.path is not None for usage in compiler_log.usage(part.log))
+        failed = "\n".join(part.log for part in parts if part.path is None)
+        log = _explained(failed, place, found) if failed else ""
+    ok = all(part.path is not None for part in parts)
+    kernels, notes = sass.described(known, [part.path for part in parts if part.path is not None]) if machine else (known, ())
     return BuildResult(
         ok=ok,
         seconds=time.monotonic() - started,
-        cached=all(part.cached for part in objects),
-        log=_explained(failed, place, found) if failed else "",
+        cached=all(part.cached for part in parts),
+        log=log,
         kernels=kernels,
         notes=notes,
         code=code_fingerprint.fingerprint(root) if ok and machine else "",

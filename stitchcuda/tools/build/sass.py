@@ -116,7 +116,7 @@ def facts_of(function: SassFunction) -> SassFacts:
     )
 
 
-def told(kernels: Sequence[KernelUsage], binaries: Iterable[Path]) -> tuple[tuple[KernelUsage, ...], tuple[str, ...]]:
+def described(kernels: Sequence[KernelUsage], binaries: Iterable[Path]) -> tuple[tuple[KernelUsage, ...], tuple[str, ...]]:
     """The compiler's report on kernels with a line on the machine code of each, and why there is none."""
     try:
         found = {name: said for binary in binaries for name, said in _lines(binary, digest_seal.sha256(binary))}
