@@ -120,7 +120,7 @@ class JudgeResources:
             return
         gpu = self._known.gpu
         assert gpu is not None             # who takes a turn has a reference
-        with gpu.taken(solely=alone, waited=worker.extend if worker else lambda seconds: None):
+        with gpu.hold(alone=alone, waited=worker.extend if worker else lambda seconds: None):
             yield
 
     def born(self, program: str | Path, exam: SecretInputs) -> Born:
