@@ -18,7 +18,7 @@ from typing import NamedTuple
 from stitchcuda.sandbox.command import Finished
 
 Run = Callable[[Sequence[str], Path], Finished]
-"""Runs a command in the sandbox, where it may write to the folder."""
+"""run(command, folder) runs a command in `folder`, in the sandbox, where it may write."""
 
 _PLAIN = re.compile(r"[\w@%+=:,./ -]*")    # words that need no quotes, in what nvcc prints and in a shell
 _ASSIGNED = re.compile(r"(PATH|LD_LIBRARY_PATH|CICC_PATH|NVVMIR_LIBRARY_DIR)=(.*)")
@@ -37,7 +37,7 @@ class NvccCommands(NamedTuple):
     module: str                            # the path of the file with the translation unit's name
 
 
-def compiled(order: Sequence[str], made: Path, scratch: Path, run: Run) -> Finished | None:
+def compile_object(order: Sequence[str], made: Path, scratch: Path, run: Run) -> Finished | None:
     """Runs what nvcc would run for `order` (compiler, flags, `-c`, source) to make the object `made`.
 
     Returns None where nvcc has to do it itself. `scratch` is an empty folder. If both halves fail, the errors are those of the
@@ -69,10 +69,10 @@ def _plan(order: Sequence[str], made: Path, scratch: Path, run: Run) -> NvccComm
     dry = _dry_runs[key]
     for number, place in enumerate(places):
         dry = dry.replace(_MARK.format(number), place)
-    return parse(dry)
+    return parse_dry_run(dry)
 
 
-def parse(dry: str) -> NvccCommands | None:
+def parse_dry_run(dry: str) -> NvccCommands | None:
     """Returns the passes in a dry run's output; None unless they are the seven known ones, each of them once."""
     lines = [line.removeprefix("#$ ").strip() for line in dry.splitlines() if line.startswith("#$ ")]
     settings = tuple((hit[1], hit[2].strip()) for line in lines if (hit := _ASSIGNED.fullmatch(line)))

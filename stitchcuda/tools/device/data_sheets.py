@@ -13,7 +13,7 @@ from stitchcuda.errors import BadInput
 from stitchcuda.state import Record
 
 LOWEST, HIGHEST = 0.10, 1.05
-"""Shares of a data sheet's figure outside of which a measured one is refused: the GPU is shared or sliced, or the clock wrong."""
+"""Shares of a data sheet's figure outside of which a measured one is refused: a shared or sliced GPU, or a wrong clock."""
 
 
 class DataSheet(Record):
