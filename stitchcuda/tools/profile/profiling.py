@@ -83,6 +83,9 @@ def kernel_profiles(judge: Runner, program: Path | None, system: SystemProfile) 
             return CountedKernels(skipped=str(reason))
     found = sorted((kernel for report in reports for kernel in report), key=lambda kernel: -(kernel.share or 0.0))
     missed = [f"no counters of {name}: other kernels used up the limit of launches" for name in done.missed]
+    if len(found) < len(done.kernels):     # NVIDIA's reader leaves out, without a word, what it cannot parse
+        lost = set(done.kernels) - {base_name(kernel.name) for kernel in found}
+        missed += [f"no counters of {name}: its report is damaged; profile the kernels again" for name in sorted(lost)]
     return CountedKernels(kernels=tuple(found), notes=(*done.notes, *missed))
 
 

@@ -152,7 +152,7 @@ def test_a_spoilt_entry_of_the_cache_is_built_again(tmp_path: Path) -> None:
     (entry,) = (tmp_path / "cache").rglob("*.json")
     for spoilt in (b"", b'{"ok": tr', b"[]", b'{"ok": true}', b'{"ok": "yes", "log": 3}', b"\xff\xfe", b"[" * 100_000):
         entry.write_bytes(spoilt)
-        assert nvcc._known(entry.with_suffix(".cubin")) is None
+        assert nvcc._cached(entry.with_suffix(".cubin")) is None
     assert cubin(program, tmp_path / "cache").ok
     assert cubin(program, tmp_path / "cache").cached
 

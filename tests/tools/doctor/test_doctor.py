@@ -187,7 +187,8 @@ def test_an_nvcc_that_compiles_nothing(tmp_path: Path, version: str, body: str, 
 def test_what_to_do_for_the_simulator(
     monkeypatch: pytest.MonkeyPatch, importing: tuple[bool, str], detail: str, remedy: str
 ) -> None:
-    monkeypatch.setattr(doctor, "output_of", lambda *command, seconds: (False, "CompileError: x") if "-m" in command else importing)
+    failing = (False, "CompileError: x")
+    monkeypatch.setattr(doctor, "output_of", lambda *command, seconds: failing if "-m" in command else importing)
     check = doctor._simulator()
     assert (check.ok, check.detail, remedy in check.remedy) == (False, detail, True)
 
