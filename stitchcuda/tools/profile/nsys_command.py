@@ -1,8 +1,8 @@
 """Finds and runs Nsight Systems, and says in a sentence why it could not record.
 
-`under` is put in front of a program's command line, `recorded` says where the report is or why there is none, `exported` makes
-the SQLite file of it. A person gets one sentence with the remedy. It reads no report. Where to look next:
-`tools/profile/nsys_export.py`.
+`under` is put in front of a program's command line, `recorded` finds the report that this left, `exported` makes a SQLite file
+of it. Every failure is one sentence with the remedy. It reads no report.
+Where to look next: `tools/profile/nsys_export.py` (reads the SQLite file), `tools/profile/profiling.py` (the caller).
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ _PROGRAM_FAILED = re.compile(r"The target application returned non-zero exit cod
 
 
 def find_nsys(roots: Sequence[Path] = (_OPT, _LOCAL)) -> Path | None:
-    """nsys on the PATH, in NVIDIA's usual folders, or the one that Nsight Compute brings; None if there is none.
+    """Finds nsys: on the PATH, in NVIDIA's usual folders, or in Nsight Compute's; None if there is none.
 
-    Of several the newest by version, one of Nsight Systems' own before one of Nsight Compute's. Only looks, starts nothing.
+    Of several the newest is taken, Nsight Systems' own before those of Nsight Compute. Starts nothing.
     """
     if found := shutil.which("nsys"):
         return Path(found)
@@ -57,13 +57,13 @@ def _below(folders: Iterable[Path], patterns: Sequence[str]) -> list[Path]:
 
 
 def _version(place: Path) -> tuple[tuple[int, ...], str]:
-    """By the version that stands in the path, such as 2025.3.1."""
+    """Returns a sort key by the version in the path, such as 2025.3.1."""
     versions = re.findall(r"\d{4}(?:\.\d+)+", str(place.resolve()))
     return tuple(int(part) for part in versions[-1].split(".")) if versions else (), str(place)
 
 
 def _around_ncu() -> Iterator[Path]:
-    """Folders above the real ncu. What is on the PATH is often a link, or a script that names the real one."""
+    """Yields the folders above the real ncu: the one on the PATH is often a link, or a script that names the real one."""
     found = shutil.which("ncu")
     if found is None:
         return
@@ -77,10 +77,10 @@ def _around_ncu() -> Iterator[Path]:
 
 
 def under(nsys: Path, report: Path) -> list[str]:
-    """What to put in front of a program's command line: kernels, API calls and NVTX between cudaProfilerStart and Stop.
+    """Returns the command to put before a program's: it records kernels, API calls and NVTX between cudaProfilerStart and Stop.
 
-    `report` is the path of the report without its suffix. Nothing is sampled: samples make a recording a thousand times larger.
-    CUDA graphs are recorded kernel by kernel, which slows their launches down a little, and node by node as they are captured.
+    `report` is the path of the report without its suffix. Nothing is sampled, since samples make a recording a thousand times
+    larger. CUDA graphs are recorded kernel by kernel, which slows their launches down a little.
     """
     return [
         str(nsys),
@@ -97,7 +97,7 @@ def under(nsys: Path, report: Path) -> list[str]:
 
 
 def recorded(done: Finished, report: Path) -> Path:
-    """The report that a command behind `under` has left. Raises `Unavailable`, with reason and remedy, if there is none."""
+    """Returns the report that a command behind `under` has left. Raises `Unavailable`, with reason and remedy, without one."""
     here = [report.with_name(report.name + suffix) for suffix in _SUFFIXES]
     found = next((place for place in here if place.is_file() and place.stat().st_size), None)
     if done.timed_out:
@@ -150,13 +150,13 @@ def missing_packages() -> list[str]:
 
 
 def _importing() -> str:
-    """Why the importer fails, with the remedy. nsys itself only says that it or what it depends on was not found."""
+    """Returns why the importer fails, with the remedy; nsys only prints that it or a dependency was not found."""
     if packages := missing_packages():
         return f"its importer needs {' and '.join(packages)}; install them (apt install {' '.join(packages)})"
     return "its importer (QdstrmImporter) is not beside it or does not start; install NVIDIA's whole nsight-systems package"
 
 
 def _last(output: str) -> str:
-    """The last line that says something."""
-    said = [line.strip() for line in output.splitlines() if not _QUIET.search(line)]
-    return said[-1][:300] if said else "it said nothing"
+    """Returns the last line that is no progress message."""
+    lines = [line.strip() for line in output.splitlines() if not _QUIET.search(line)]
+    return lines[-1][:300] if lines else "it said nothing"

@@ -1,10 +1,10 @@
 """Chooses how to profile on this machine: Nsight Systems, else CUPTI, else CUDA events; Nsight Compute for counters.
 
-System: Nsight Systems; else CUPTI through torch.profiler inside the process; else CUDA events, which know the time of a call
-and nothing more. Kernels: Nsight Compute or nothing. Each profile says why nothing better could be had. Everything runs as a
-rehearsal, in the sandbox if it is a program's. Where to look next: `tools/profile/nsys_command.py`,
-`tools/profile/ncu_command.py`, `tools/profile/sanitizer.py` (the tools), `tools/profile/system_profile.py`,
-`tools/profile/kernel_profile.py` (the records), `tools/profile/nsys.py`, `tools/profile/ncu.py` (what a session makes of them).
+CUPTI is read through torch.profiler inside the process; CUDA events give the time of a call and nothing more. Each profile says
+why nothing better was possible. The judge runs all calls, in processes of their own, and those of a program in the sandbox.
+Where to look next: `tools/profile/nsys_command.py`, `tools/profile/ncu_command.py`, `tools/profile/sanitizer.py` (the tools),
+`tools/profile/system_profile.py`, `tools/profile/kernel_profile.py` (the records), `tools/profile/nsys.py`,
+`tools/profile/ncu.py` (for a session).
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from stitchcuda.tools.profile.sanitizer_log import Tool
 from stitchcuda.tools.profile.system_profile import SystemProfile
 from stitchcuda.tools.profile.untrusted_file import open_foreign
 
-CALLS, WARM = 5, 5                         # of each kind; warm ones come before
-_SECONDS = 300.0                           # for one rehearsal
-_SANITIZING_S = 120.0                      # for one of four tools; most take 5 to 20 s, and some kernels hang under one
-_MOST_BYTES = 10_000                       # of a few times
+CALLS, WARM = 5, 5                         # profiled calls, and warm-up calls before them
+_SECONDS = 300.0                           # for one profiled process
+_SANITIZING_S = 120.0                      # for one of four tools; most take 5 to 20 s, but some kernels hang under one
+_MOST_BYTES = 10_000                       # of the file with the events' times
 
 
 def system_profile(judge: Runner, program: Path | None) -> SystemProfile:
-    """Where the time of a call goes: of the reference (None), or of a program that was judged correct.
+    """Measures where the time of a call goes, of the reference (None) or of a program that was judged correct.
 
-    Raises `Unavailable` without a GPU, and where not even events work, with all reasons.
+    Raises `Unavailable` without a GPU; and with all reasons if not even events work.
     """
     if judge.target != "cuda":
         raise Unavailable("no GPU: a profile needs one, and programs run on the simulator here")
@@ -56,7 +56,7 @@ def system_profile(judge: Runner, program: Path | None) -> SystemProfile:
 
 
 class CountedKernels(Record):
-    """What Nsight Compute said of one program."""
+    """Nsight Compute's profiles of one program's kernels."""
 
     kernels: tuple[KernelProfile, ...] = ()
     skipped: str = ""                      # why there are none
@@ -64,7 +64,7 @@ class CountedKernels(Record):
 
 
 def kernel_profiles(judge: Runner, program: Path | None, system: SystemProfile) -> CountedKernels:
-    """Counters of the kernels that take the most time in `system`, of one call."""
+    """Reads the counters of the kernels that take the most time in `system`, in one call."""
     kernels = system.by_name()
     chosen = ncu_command.choose(kernels)
     if not chosen:
@@ -90,7 +90,7 @@ def kernel_profiles(judge: Runner, program: Path | None, system: SystemProfile) 
 
 
 def sanitized(judge: Runner, program: Path, tools: Sequence[Tool] = TOOLS) -> tuple[Sanitized, ...]:
-    """What compute-sanitizer's tools find in one call of a program (a folder), in its own kernels."""
+    """Runs compute-sanitizer's tools on one call of a program (a folder) and returns their findings in its own kernels."""
     found: list[Sanitized] = []
     kernels = [base_name(name) for name in in_sources(program)]
     if not kernels:
@@ -155,7 +155,7 @@ def _by_events(judge: Runner, program: Path | None, folder: Path, why: str) -> S
 
 @contextlib.contextmanager
 def _reading(what: str) -> Iterator[None]:
-    """A program's process could have written it: whatever is odd in it is a reason to try the next tier, not the end."""
+    """Turns every error into `Unavailable`: a program's process could have written the file, and the next source is used."""
     try:
         yield
     except Unavailable:
