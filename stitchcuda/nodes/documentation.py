@@ -14,7 +14,7 @@ from typing import NamedTuple
 from stitchcuda.engineers.tokens import TokenCounter
 from stitchcuda.nodes.context import Context
 from stitchcuda.rag import lookup
-from stitchcuda.rag.excerpts import citations_in, fitted
+from stitchcuda.rag.excerpts import citations_in, fit
 from stitchcuda.rag.lookup import DocsQuery
 from stitchcuda.state import Review, State, Task
 
@@ -63,7 +63,7 @@ def for_review(state: State, context: Context, about: str, error: str, bottlenec
 
 def for_look(query: str, model: str) -> str:
     """What a coder is shown that looks a name or words up."""
-    return lookup.answered(query, LOOK_TOKENS, TokenCounter(model).count)
+    return lookup.answer(query, LOOK_TOKENS, TokenCounter(model).count)
 
 
 def cited(review: Review, shown: Documented) -> Review:
@@ -97,8 +97,8 @@ def _found(state: State, context: Context, name: str, asked: Sequence[DocsQuery]
         return Documented(notes=(OFF,))
 
     def look() -> str:
-        found = lookup.searched(asked)
-        text = fitted(found.chunks, tokens, TokenCounter(context.settings.model).count)
+        found = lookup.search_all(asked)
+        text = fit(found.chunks, tokens, TokenCounter(context.settings.model).count)
         named = [chunk.citation for chunk in found.named if f"[{chunk.citation}]" in text]
         return json.dumps({"text": text, "notes": found.notes, "named": named[:_CITED]})
 

@@ -57,7 +57,7 @@ def add_documents(
 
 def remove(source: str, tell: Callable[[BuildProgress], None] = lambda progress: None) -> Built:
     """Takes out what was added as `source`. Raises `BadInput` where nothing was."""
-    there = {addition.source for addition, _ in added_files.kept({})}
+    there = {addition.source for addition, _ in added_files.list_additions({})}
     found = next((name for name in (source, os.path.abspath(source)) if name in there), None)
     if found is None:
         raise BadInput(f"{source} was not added; these were: {', '.join(sorted(there)) or 'none'}")

@@ -1,7 +1,8 @@
 """Builds the documentation index: names and words first, which can be searched at once, then vectors.
 
-What did not change is not read again: parsed sources and embeddings are kept by content. One build at a time; the index before
-stays in use until the new one is whole. Where to look next: `rag/sources.py`, `rag/index_store.py`, `rag/vectors.py`.
+Parsed headers and embeddings are cached by content, so that only what has changed is read again. One build runs at a time; the
+index before stays in use until the new one is complete.
+Where to look next: `rag/sources.py` (what is read), `rag/index_store.py` (where indexes are), `rag/vectors.py` (vectors).
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ _PARSED = TypeAdapter(tuple[list[Chunk], list[str]])
 
 
 class BuildProgress(NamedTuple):
-    """What a build tells while it works."""
+    """One message of a build about its progress."""
 
     step: str                              # wait, note, read, words, ready, meaning
     text: str = ""
@@ -56,13 +57,13 @@ class BuildProgress(NamedTuple):
 
 
 class Built(NamedTuple):
-    """What came of a build."""
+    """The result of a build."""
 
     at: Path                               # the index
     manifest: Manifest
-    changed: bool                          # False: everything was as it was
-    meaning: MeaningOf | None
-    without_meaning: str                   # why there are no vectors, one sentence; "" if there are or nobody asked
+    changed: bool                          # False: the index was up to date
+    meaning: MeaningOf | None              # its vectors
+    without_meaning: str                   # why there are no vectors, one sentence; "" if there are, or none were wanted
     words_s: float                         # seconds until names and words could be searched
     meaning_s: float
 
@@ -79,7 +80,7 @@ def build(
     if not any(source.files for source in sources.found if source.kind != "playbook") and sources.missing:
         tell(BuildProgress("note", f"only the playbook can be indexed: {'; '.join(sources.missing.values())}"))
     waiting = (lambda who: tell(BuildProgress("wait", f"another build is at work ({who}): waiting for it"))) if wait else None
-    with index_store.building(sources.place, waiting) as alone:
+    with index_store.lock(sources.place, waiting) as alone:
         if not alone:
             return None
         try:
@@ -116,7 +117,7 @@ def _built(sources: Sources, model: str | None, tell: Callable[[BuildProgress], 
     index, manifest = _current(place, state)
     changed = index is None
     if index is None or manifest is None:
-        folder = index_store.begun(place)
+        folder = index_store.new_folder(place)
         try:
             index, manifest = _words(sources, digests, state, folder, tell)
         except BaseException:
@@ -254,7 +255,7 @@ def _parse_headers(source: Source, digests: Mapping[Path, Digest]) -> tuple[list
 
 @functools.cache
 def _readers() -> str:
-    """A digest of what reads: what another one has read is not used again."""
+    """Returns a digest of the code that reads sources: what other code has parsed is not used again."""
     digest = hashlib.sha256()
     for path in sorted(Path(__file__).parent.rglob("*.py")):
         digest.update(path.read_bytes())

@@ -59,7 +59,7 @@ def discover() -> Sources:
     """Looks at the toolkit, Python's packages and what was added."""
     lacking: dict[str, str] = {}
     found = _headers(lacking)
-    for added, path in added_files.kept(lacking):
+    for added, path in added_files.list_additions(lacking):
         file = File(path, added.source, added.library, added.version)
         found.append(Source(added.source, "document", (file,), added.source, added.notes, added.files))
     texts = playbook_pages.pages()

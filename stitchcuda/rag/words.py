@@ -18,7 +18,7 @@ import Stemmer
 from numpy.typing import NDArray
 
 from stitchcuda.rag.chunk import DECLARED, Chunk
-from stitchcuda.rag.ranking import together
+from stitchcuda.rag.ranking import best_owners
 
 FIELDS = ("head", "body", "asked", "near")
 """Each is an index of its own: names and first sentences; everything; what people ask (`rag/query_phrases.py`), a phrase at a
@@ -142,7 +142,7 @@ class _Field:
         count = min(TEXTS * most, len(scores))
         first = np.argpartition(-scores, count - 1)[:count]
         ordered = first[np.lexsort((first, -scores[first]))]
-        return together(((int(self.owners[place]), float(scores[place])) for place in ordered if scores[place] > 0), most)
+        return best_owners(((int(self.owners[place]), float(scores[place])) for place in ordered if scores[place] > 0), most)
 
 
 class Words:

@@ -170,7 +170,7 @@ def test_two_builders_at_once_agree(small: Path) -> None:
 def test_who_waits_for_another_build_is_told_so(small: Path) -> None:
     place = discover().place
     told: list[BuildProgress] = []
-    with index_store.building(place, None) as alone:
+    with index_store.lock(place, None) as alone:
         assert alone
         assert build(model=None, wait=False) is None
         waiting = threading.Thread(target=lambda: build(model=None, tell=told.append))

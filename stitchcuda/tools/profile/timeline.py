@@ -84,7 +84,7 @@ class Recording(NamedTuple):
     """The events of one recording. Ranges of one thread are nested.
 
     `traced` are further calls, with ranges of regions, which slow the host down: kernels and regions are counted in these,
-    times and host calls in `calls`. Without `traced`, all is counted in `calls`. Work that was launched in neither is left out; a
+    times and host calls in `calls`. Without `traced`, all is counted in `calls`. Work launched in neither is left out; a
     region outside of them shows where a CUDA graph was captured.
     """
 
