@@ -1,6 +1,4 @@
-"""The record of one piece of documentation: what the index holds, a search returns and an engineer cites.
-
-A record; it reads no files.
+"""Defines the record of one piece of documentation: what the index holds, a search returns and an engineer cites.
 
 Where to look next: `rag/sources.py` (where pieces come from), `rag/index.py` (how they are found), `rag/excerpts.py` (how they
 are shown).

@@ -17,8 +17,8 @@ _CITATION = re.compile(r"^\[(.+\))\]$", re.MULTILINE)
 
 def fit(chunks: Sequence[Chunk], tokens: int, count: Count, about: str = "") -> str:
     """Returns a text of at most `tokens` by `count`: each chunk's citation and declaration in this order, as far as they fit;
-    then their comments, line by line, the best hit's first. Members of a type that does not fit follow, first those that `about`
-    names. "" if not even one citation fits."""
+    then their comments, line by line, the best hit's first. Members of a type that does not fit follow, first those that
+    `about` names. "" if not even one citation fits."""
     words = set(re.findall(r"\w{4,}", about))
     shown: list[list[str]] = []
     left = tokens

@@ -76,7 +76,7 @@ NOTHING = Comment("", "")
 
 
 def plain(comment: str) -> Comment:
-    """What a comment says; nothing if it only opens or closes a group, or holds no words."""
+    """Returns a comment in plain words; `NOTHING` if it only opens or closes a group, or holds no words."""
     if _GROUPS.search(comment):
         return NOTHING
     said = _Paragraphs()
@@ -95,7 +95,7 @@ def plain(comment: str) -> Comment:
 
 
 def cut(text: str, most: int) -> str:
-    """At most about so many characters, ending with a whole word and "…" where something was left out."""
+    """Returns at most about `most` characters of a text, ending with a whole word and "…" if something was left out."""
     if len(text) <= most:
         return text
     head = text[:most - 2]
