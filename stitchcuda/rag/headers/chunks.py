@@ -86,7 +86,7 @@ def _is_member(key: _Key, group: Sequence[Entry], by_name: Mapping[_Key, Sequenc
 
 
 def family(name: str) -> str:
-    """Returns the common name of a function's variants: "cublasGemmEx" for cublasGemmEx_64, "cublas?gemm" for cublasSgemm_v2."""
+    """Returns the common name of a function's variants: "cublasGemmEx" of cublasGemmEx_64, "cublas?gemm" of cublasSgemm_v2."""
     name = _FAMILY.sub("", name)
     return re.sub(r"^(cublas|cusparse|cusolverDn)[SDCZ](?=[a-z])", r"\1?", name)
 

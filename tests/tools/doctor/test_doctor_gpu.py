@@ -62,7 +62,7 @@ def named(checks: list[Check], name: str) -> Check:
 
 def check_versions() -> list[Check]:
     found, _ = doctor_cuda.check_gpu()
-    return doctor_cuda.fits(found)
+    return doctor_cuda.check_versions(found)
 
 
 def with_torch(folder: Path, cuda: str | None, body: str = "") -> list[Check]:
@@ -110,7 +110,7 @@ def test_a_driver_that_does_not_answer(tools: Path) -> None:
 def test_without_a_gpu_there_is_nothing_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     found, lines = doctor_cuda.check_gpu()
-    checks = [*lines, *doctor_cuda.fits(found), *check_profilers(found)]
+    checks = [*lines, *doctor_cuda.check_versions(found), *check_profilers(found)]
     assert not {"counters", "driver and CUDA", "torch and gpu"} & {check.name for check in checks}
     for name in ("driver", "gpu", "nsys", "ncu", "compute-sanitizer"):
         check = named(checks, name)
@@ -251,4 +251,4 @@ def test_an_importer_that_lacks_a_library(tools: Path, monkeypatch: pytest.Monke
 def test_this_gpu_is_used() -> None:
     found, lines = doctor_cuda.check_gpu()
     assert found is not None, lines
-    assert named(doctor_cuda.fits(found), "torch and gpu").ok
+    assert named(doctor_cuda.check_versions(found), "torch and gpu").ok
