@@ -161,7 +161,7 @@ class Outside:
         self.said: list[str] = []
 
     def __call__(self, command: Sequence[str], environment: Mapping[str, str]) -> Finished:
-        finished = unconfined(command, seconds=600, env=dict(os.environ) | environment)
+        finished = unconfined(command, seconds=600, env={**os.environ, **environment})
         self.said.append(f"$ {' '.join(command)}\n{finished.output}")
         return finished
 

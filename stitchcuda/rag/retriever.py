@@ -21,8 +21,8 @@ class DocsRetriever(BaseRetriever):
     """Retrieves documents from this machine's index; without one, names and words are indexed at the first question.
 
     `k`: the most documents; `libraries`, `version`, `mode`: as in `Docs.search`. A document's metadata: citation, title,
-    library, version, source, kind, score, and notes on what limits the search. Raises `Unavailable` if there is no index and none can be
-    built, `BadInput` as `Docs.search` does.
+    library, version, source, kind, score, and notes on what limits the search. Raises `Unavailable` if there is no index and
+    none can be built, `BadInput` as `Docs.search` does.
     """
 
     k: int = 5
