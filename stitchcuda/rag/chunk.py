@@ -32,7 +32,7 @@ class Chunk(Record):
 
     @property
     def whole(self) -> str:
-        """Declarations or prose, and what is said of them."""
+        """The declarations with their comment, or the prose."""
         return "\n".join(part for part in (self.text, self.comment) if part)
 
     @property

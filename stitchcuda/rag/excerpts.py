@@ -1,4 +1,4 @@
-"""Fits search results into a budget of tokens: declarations first, then what is said of them.
+"""Fits search results into a budget of tokens: declarations first, then their comments.
 
 Nothing is cut inside a declaration: one that does not fit is left out, and its title says that it exists. It counts with
 whatever counter it is given. Where to look next: `engineers/tokens.py`.

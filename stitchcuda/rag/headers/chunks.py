@@ -18,11 +18,11 @@ from stitchcuda.rag.headers.reading import Entry
 _OVERLOADS = 12                            # shown; further ones are counted
 _DECLARATION = 1500                        # characters of one declaration
 _MEMBERS = 60_000                          # characters of a type's members
-_FIELD = 1000                              # characters of what is said of one field
+_FIELD = 1000                              # characters of a field's comment
 _FAMILY = re.compile(r"(?:_v\d+)?(?:_64)?(?:_pt[sd]{2}|_ptsz)?$")
 _ALIAS = re.compile(r"#define \w+ (?P<macro>[A-Za-z_]\w*)|typedef (?:(?P<what>enum|struct|union) )?(?P<tag>\w+) (?P<name>\w+);")
 _RENAMED = re.compile(r"#define \w+ (?:__\w+_(?P<stream>PT[SD][SDZ])\()?(?P<name>[A-Za-z]\w*)\)?")
-_CONDENSED = {"CUTLASS"}                   # thousands of types with the same members: those are told with their type
+_CONDENSED = {"CUTLASS"}                   # thousands of types with the same members: shown in the chunk of their type
 _DISTINCT = re.compile(r"[a-z][A-Z]|_|\d")  # a field's name that is more than a common word
 
 _UNNAMED = re.compile(r"(?:struct|union)\s*\{")

@@ -12,7 +12,7 @@ import re
 from typing import NamedTuple
 
 BRIEF_CHARS = 160
-_TEXT_CHARS = 20_000                       # what is longer is a table of contents gone astray
+_TEXT_CHARS = 20_000                       # longer texts are tables that were parsed wrongly
 _RETURN_CHARS = 2000                       # lists of errors are long and say little
 
 _FRAME = re.compile(r"^[ \t]*(?:/\*[*!]*<?|//[/!]*<?|\*+(?!\S*\*\w)(?!/))?[ \t]?", re.MULTILINE)

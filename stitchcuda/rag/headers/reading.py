@@ -83,7 +83,7 @@ def _entries(declared: Iterable[declarations.Declaration], header: str) -> Itera
     around = next((space for start, space in _NAMESPACES if header.startswith(start)), "")
     for declaration in declared:
         inside = declaration.inside
-        if around:                         # macros of theirs open namespaces, and name what is none of a program's business
+        if around:                         # their macros only open namespaces, and names with _ are internal
             if declaration.kind == "macro" or declaration.name.startswith("_"):
                 continue
             if not f"{inside}::".startswith(f"{around}::"):
