@@ -122,7 +122,7 @@ def plausible(reached: MeasuredCeilings, sheet: DataSheet | None) -> MeasuredCei
     """Returns the measurement without the FLOP rates that cannot be true; a note names each of them.
 
     Refused are figures that are not positive, medians whose interval is wider than `STEADY`, and figures outside of the data
-    sheet's bounds (`data_sheets.py` beside). Raises `Unavailable` where the bandwidth or a time is refused.
+    sheet's bounds (`tools/device/data_sheets.py`). Raises `Unavailable` where the bandwidth or a time is refused.
     """
     bandwidth = reached.bandwidth_gbs
     needed = {"copy bandwidth": bandwidth, "operator's time": reached.operator_us}

@@ -53,7 +53,7 @@ class Torch(Record):
 
 
 def find_torch() -> Torch | None:
-    """Finds the torch that programs would import, from its version.py, without importing it. None also for leftover files."""
+    """Finds the torch that programs would import, from its files, without importing it. None also for leftovers."""
     found = importlib.util.find_spec("torch")
     file = Path(found.origin).parent / "version.py" if found and found.origin else None
     if file is None or not file.is_file():
