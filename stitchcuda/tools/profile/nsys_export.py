@@ -43,7 +43,7 @@ _KINDS = {1: "Host-to-Device", 2: "Device-to-Host", 8: "Device-to-Device", 9: "H
 
 
 def read_export(path: Path, *, own: Iterable[str] = ()) -> SystemProfile:
-    """Returns the profile of the calls in a recording: its NVTX ranges `CALL_RANGE` and `TRACED_RANGE` (`tools/profile/ranges.py`).
+    """Returns the profile of the calls in a recording: its ranges `CALL_RANGE` and `TRACED_RANGE` (`tools/profile/ranges.py`).
 
     Ranges of regions outside of these calls say where CUDA graphs were captured; nothing else there counts. `own`: the
     program's kernels, by full or by base name. Raises `Unavailable`, with what to do, for a file that is missing, damaged or no
