@@ -133,7 +133,7 @@ def with_switches(program: Path, arch: str, cache: Path) -> nvcc.Library:
     """The program's library with a switch for each kernel, of the files that its builder makes
     (`stitchcuda/verify/program/builder_worker.py`)."""
     folder = cache / "masked"
-    sources, _ = masks.masked_files(program_sources.sources(program), folder=folder, within=program)
+    sources, _ = masks.add_switches_to_files(program_sources.sources(program), folder=folder, within=program)
     return nvcc.library(sources, arch=arch, cache=cache, root=program, cuda_includes=(program, folder))
 
 
@@ -142,8 +142,8 @@ def timed(made: list[Path], cache: Path, given: argparse.Namespace, *, switches:
     started = time.monotonic()
     results: list[BuildResult | nvcc.Library] = [*build_pool.build_many(made, arch=given.arch, cache=cache, jobs=given.jobs)]
     if switches:
-        number = given.jobs or compilers.bearable()
-        with compilers.at_most(number), ThreadPoolExecutor(2 * number) as pool:
+        number = given.jobs or compilers.default_jobs()
+        with compilers.limit(number), ThreadPoolExecutor(2 * number) as pool:
             results += pool.map(lambda program: with_switches(program, given.arch, cache), made)
     seconds = time.monotonic() - started
     if failed := [one.log for one in results if one.log]:
@@ -164,7 +164,7 @@ def main() -> None:
         root = Path(scratch)
         made = programs(root / "programs")
         figures: dict[str, object] = {
-            "date": str(date.today()), "cores": cores, "compilers at once": given.jobs or compilers.bearable(),
+            "date": str(date.today()), "cores": cores, "compilers at once": given.jobs or compilers.default_jobs(),
             "machine": platform.machine(), "nvcc": kit.version, "programs": len(made),
         }  # fmt: skip
         ready = root / "ready"

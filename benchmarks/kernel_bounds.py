@@ -160,18 +160,8 @@ class Outside:
     def __init__(self) -> None:
         self.said: list[str] = []
 
-    def __call__(
-        self,
-        command: Sequence[str],
-        /,
-        *,
-        seconds: float,
-        cwd: Path | None = None,
-        env: Mapping[str, str] | None = None,
-        read: Sequence[Path] = (),
-        write: Sequence[Path] = (),
-    ) -> Finished:
-        finished = unconfined(command, seconds=seconds, cwd=cwd, env=env)
+    def __call__(self, command: Sequence[str], environment: Mapping[str, str]) -> Finished:
+        finished = unconfined(command, seconds=600, env={**os.environ, **environment})
         self.said.append(f"$ {' '.join(command)}\n{finished.output}")
         return finished
 
@@ -226,8 +216,8 @@ def keep(folder: Path, report: Path, measured: Mapping[str, Any]) -> None:
 
 
 def versions(run: Outside) -> dict[str, str]:
-    driver = run(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"], seconds=60).output
-    said = run([str(ncu_command.find_ncu() or "true"), "--version"], seconds=60).output
+    driver = run(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"], {}).output
+    said = run([str(ncu_command.find_ncu() or "true"), "--version"], {}).output
     return {"driver": driver.split("\n")[0], "ncu": (re.findall(r"Version (\S+)", said) or ["not found"])[0]}
 
 
@@ -257,7 +247,7 @@ def main() -> int:
         print(json.dumps(timed(array)))
         return 0
     run = Outside()
-    clock = run(worker("time", given.small), seconds=600)
+    clock = run(worker("time", given.small), {})
     if clock.code != 0:
         print(clock.output, file=sys.stderr)
         raise SystemExit("the kernels do not run here; see above")
@@ -267,7 +257,7 @@ def main() -> int:
     profiles: dict[str, KernelProfile] = {}
     with tempfile.TemporaryDirectory() as scratch:
         target, chosen = worker("call", given.small), [ChosenKernel(name=name) for name in KNOWN]
-        done = ncu_command.profile(target, chosen, Path(scratch), run=run, seconds=600, env=dict(os.environ))
+        done = ncu_command.profile(target, chosen, Path(scratch), run=run)
         print("\n".join((f"ncu: {done.seconds:.0f} s", *done.notes, *([done.skipped] if done.skipped else []))))
         try:
             for report in done.reports:    # one; a second only for what the first run missed

@@ -118,13 +118,16 @@ def in_the_sandbox(
 
 
 def recorded(folder: Path, nsys: Path, *, sandboxed: bool) -> Path:
-    """The export of one recording of the program above. Raises `Unavailable` as `nsys_command.record` does."""
+    """The export of one recording of the program above. Raises `Unavailable` where there is none."""
     env = dict(os.environ) | {"TMPDIR": str(folder)}
     if sandboxed:
         env |= {"HOME": str(folder)}
     line = [sys.executable, str(Path(__file__).resolve()), "--program"]
     run = in_the_sandbox if sandboxed else command.unconfined
-    return nsys_command.record(line, folder, run, nsys=nsys, seconds=SECONDS, env=env)
+    report, own = folder / "report", nsys.resolve().parent.parent
+    order = [*nsys_command.under(nsys, report), *line]
+    done = run(order, seconds=SECONDS, cwd=folder, env=env, read=(own,), write=(folder,))
+    return nsys_command.exported(nsys, nsys_command.recorded(done, report), run, env=env)
 
 
 def reduce(export: Path, out: Path) -> None:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from stitchcuda.engineers.tokens import TokenCounter
 from stitchcuda.nodes.context import Context
 from stitchcuda.rag import lookup
-from stitchcuda.rag.excerpts import citations_in, fitted
+from stitchcuda.rag.excerpts import citations_in, fit
 from stitchcuda.rag.lookup import DocsQuery
 from stitchcuda.state import Review, State, Task
 
@@ -65,7 +65,7 @@ def search_for_review(state: State, context: Context, about: str, error: str, bo
 
 def search_for_coder(query: str, model: str) -> str:
     """Searches for a name or words that a coder looks up; returns the text to show."""
-    return lookup.answered(query, LOOK_TOKENS, TokenCounter(model).count)
+    return lookup.answer(query, LOOK_TOKENS, TokenCounter(model).count)
 
 
 def complete_citations(review: Review, shown: Documented) -> Review:
@@ -98,8 +98,8 @@ def _search_once(state: State, context: Context, name: str, queries: Sequence[Do
         return Documented(notes=(OFF,))
 
     def look() -> str:
-        found = lookup.searched(queries)
-        text = fitted(found.chunks, tokens, TokenCounter(context.settings.model).count)
+        found = lookup.search_all(queries)
+        text = fit(found.chunks, tokens, TokenCounter(context.settings.model).count)
         named = [chunk.citation for chunk in found.named if f"[{chunk.citation}]" in text]
         return json.dumps({"text": text, "notes": found.notes, "named": named[:_CITED]})
 

@@ -27,7 +27,7 @@ class Addition(Record):
 
 
 def write(addition: Addition, chunks: Sequence[Chunk]) -> None:
-    """Keeps the chunks of one source, in place of those it had. Raises `Unavailable` where nothing can be written."""
+    """Writes the chunks of one source, in place of those it had. Raises `Unavailable` where nothing can be written."""
     lines = "\n".join(record.model_dump_json() for record in (addition, *chunks))
     try:
         _folder().mkdir(parents=True, exist_ok=True)
@@ -42,8 +42,8 @@ def delete(source: str) -> None:
     _path(source).unlink()
 
 
-def kept(damaged: dict[str, str]) -> Iterator[tuple[Addition, Path]]:
-    """All that was added, with its file, by source. Files that cannot be read go to `damaged` with what to do."""
+def list_additions(damaged: dict[str, str]) -> Iterator[tuple[Addition, Path]]:
+    """Yields all additions with their files, by source. Files that cannot be read are added to `damaged`, with the remedy."""
     found = []
     for path in _folder().glob("*.jsonl"):
         try:

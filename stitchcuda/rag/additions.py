@@ -32,11 +32,11 @@ def add_documents(
     notes: Sequence[str] = (),
     tell: Callable[[BuildProgress], None] = lambda progress: None,
 ) -> Built:
-    """Puts LangChain documents into the index, where they replace those of the same source, and keeps them for every build.
+    """Adds LangChain documents to the index, in place of earlier ones of the same source, and stores them for later builds.
 
-    `source`: what all of them are listed, replaced and removed as; "": what the metadata of each calls its source. `library`
-    and `version` are cited and searched by; `notes` say what could not be read. Names and words are indexed at once, vectors if
-    the index has some. Raises `BadInput` for documents without a source or text, `Unavailable` where nothing can be written.
+    `source`: the name under which all are listed, replaced and removed; "": the `source` in each one's metadata. `library` and
+    `version` are cited and can be searched by; `notes`: what could not be read. Names and words are indexed, and vectors if the
+    index has some. Raises `BadInput` for documents without a source or text, `Unavailable` where nothing can be written.
     """
     groups: dict[str, list[Document]] = {}
     for number, document in enumerate(documents, 1):
@@ -56,8 +56,8 @@ def add_documents(
 
 
 def remove(source: str, tell: Callable[[BuildProgress], None] = lambda progress: None) -> Built:
-    """Takes out what was added as `source`. Raises `BadInput` where nothing was."""
-    there = {addition.source for addition, _ in added_files.kept({})}
+    """Removes the documents that were added as `source`. Raises `BadInput` if there are none."""
+    there = {addition.source for addition, _ in added_files.list_additions({})}
     found = next((name for name in (source, os.path.abspath(source)) if name in there), None)
     if found is None:
         raise BadInput(f"{source} was not added; these were: {', '.join(sorted(there)) or 'none'}")
@@ -87,10 +87,10 @@ def _indexed(tell: Callable[[BuildProgress], None]) -> Built:
 
     built = building.build(model=building.known_model(), tell=tell)
     assert built is not None               # it waits for other builds
-    lookup.forget()                        # what is open in this process is the index before
+    lookup.forget()                        # this process may have the old index open
     return built
 
 
 def _printable(text: str) -> str:
-    """Text without lone surrogates, which names of files and pages of PDFs can have and no index can hold."""
+    """Replaces lone surrogates, which names of files and pages of PDFs can have and UTF-8 cannot encode."""
     return text.encode("utf-8", "replace").decode()

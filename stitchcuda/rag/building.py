@@ -1,15 +1,16 @@
 """Builds the documentation index: names and words first, which can be searched at once, then vectors.
 
-What did not change is not read again: parsed sources and embeddings are kept by content. One build at a time; the index before
-stays in use until the new one is whole. Where to look next: `rag/sources.py`, `rag/index_store.py`, `rag/vectors.py`.
+Parsed headers and embeddings are cached by content, so that only what has changed is read again. One build runs at a time; the
+index before stays in use until the new one is complete.
+Where to look next: `rag/sources.py` (what is read), `rag/index_store.py` (where indexes are), `rag/vectors.py` (vectors).
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import importlib.metadata
-import json
 import shutil
 import sqlite3
 import time
@@ -18,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from pydantic import TypeAdapter
 
@@ -43,14 +44,11 @@ from stitchcuda.rag.index_store import Manifest, MeaningOf, Part
 from stitchcuda.rag.sources import Source, Sources, digests_of, discover, place_here, state_of
 from stitchcuda.state import Digest
 
-Kept = TypeVar("Kept")
-
-_CHUNKS = TypeAdapter(list[Chunk])
-_TABLE = "parsed (key TEXT PRIMARY KEY, chunks BLOB, notes TEXT)"
+_PARSED = TypeAdapter(tuple[list[Chunk], list[str]])
 
 
 class BuildProgress(NamedTuple):
-    """What a build tells while it works."""
+    """One message of a build about its progress."""
 
     step: str                              # wait, note, read, words, ready, meaning
     text: str = ""
@@ -59,13 +57,13 @@ class BuildProgress(NamedTuple):
 
 
 class Built(NamedTuple):
-    """What came of a build."""
+    """The result of a build."""
 
     at: Path                               # the index
     manifest: Manifest
-    changed: bool                          # False: everything was as it was
-    meaning: MeaningOf | None
-    without_meaning: str                   # why there are no vectors, one sentence; "" if there are or nobody asked
+    changed: bool                          # False: the index was up to date
+    meaning: MeaningOf | None              # its vectors
+    without_meaning: str                   # why there are no vectors, one sentence; "" if there are, or none were wanted
     words_s: float                         # seconds until names and words could be searched
     meaning_s: float
 
@@ -82,7 +80,7 @@ def build(
     if not any(source.files for source in sources.found if source.kind != "playbook") and sources.missing:
         tell(BuildProgress("note", f"only the playbook can be indexed: {'; '.join(sources.missing.values())}"))
     waiting = (lambda who: tell(BuildProgress("wait", f"another build is at work ({who}): waiting for it"))) if wait else None
-    with index_store.building(sources.place, waiting) as alone:
+    with index_store.lock(sources.place, waiting) as alone:
         if not alone:
             return None
         try:
@@ -119,7 +117,7 @@ def _built(sources: Sources, model: str | None, tell: Callable[[BuildProgress], 
     index, manifest = _current(place, state)
     changed = index is None
     if index is None or manifest is None:
-        folder = index_store.begun(place)
+        folder = index_store.new_folder(place)
         try:
             index, manifest = _words(sources, digests, state, folder, tell)
         except BaseException:
@@ -150,12 +148,11 @@ def _words(
     """Parses what is new, writes the names and words of everything to `folder` and publishes it."""
     chunks: list[Chunk] = []
     parts: list[Part] = []
-    with _Kept(index_store.home() / "parsed.db", digests) as kept:
-        for source in sources.found:
-            tell(BuildProgress("read", source.name))
-            found, notes = kept.parsed(source)
-            parts += _parts(source, found, (*source.notes, *notes))
-            chunks += found
+    for source in sources.found:
+        tell(BuildProgress("read", source.name))
+        found, notes = _parse(source, digests)
+        parts += _parts(source, found, (*source.notes, *notes))
+        chunks += found
     if not chunks:
         raise BadInput(f"there is no documentation to index: {'; '.join(sources.missing.values()) or 'all sources are empty'}")
     tell(BuildProgress("words", f"indexing {len(chunks):,} entries"))
@@ -227,73 +224,38 @@ def _meaning(
         made.unlink(missing_ok=True)
 
 
-class _Kept:
-    """Parsed sources by content: one SQLite file for all indexes of a user. A damaged one is made anew.
-
-    `digests`: of the sources' files; a file without one cannot be read.
-    """
-
-    def __init__(self, path: Path, digests: Mapping[Path, Digest]) -> None:
-        self._path, self._digests = path, digests
-
-    def __enter__(self) -> _Kept:
-        self._store = self._whole(lambda: caches.opened(self._path, _TABLE))
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._store.close()
-
-    def parsed(self, source: Source) -> tuple[list[Chunk], list[str]]:
-        """A source's chunks, and what could not be read of it."""
-        if source.kind == "playbook":
-            return playbook_pages.chunks(), []
-        if source.kind == "headers":
-            return self._of(f"headers\n{state_of([source], self._digests)}", lambda: _headers(source))
-        try:
-            return [chunk for file in source.files for chunk in added_files.chunks(file.path)], []
-        except (OSError, ValueError) as error:
-            return [], [f"what was added of {source.name} is damaged ({type(error).__name__}): add it again"]
-
-    def _of(self, what: str, read: Callable[[], tuple[list[Chunk], list[str]]]) -> tuple[list[Chunk], list[str]]:
-        key = hashlib.sha256(f"{_readers()}\n{what}".encode("utf-8", "surrogateescape")).hexdigest()
-        known = self._whole(lambda: self._known(key))
-        if known is not None:
-            return known
-        chunks, notes = read()
-        row = (key, _CHUNKS.dump_json(chunks), json.dumps(notes))
-        with self._store:
-            self._store.execute("INSERT OR REPLACE INTO parsed VALUES (?, ?, ?)", row)
-        return chunks, notes
-
-    def _known(self, key: str) -> tuple[list[Chunk], list[str]] | None:
-        row = self._store.execute("SELECT chunks, notes FROM parsed WHERE key = ?", (key,)).fetchone()
-        try:
-            return (_CHUNKS.validate_json(row[0]), json.loads(row[1])) if row is not None else None
-        except ValueError:                 # a damaged row: it is read anew
-            return None
-
-    def _whole(self, act: Callable[[], Kept]) -> Kept:
-        """What `act` gives; where the file is damaged, what it gives with a new one."""
-        try:
-            return act()
-        except sqlite3.Error as error:
-            if not caches.is_damaged(error):
-                raise
-        caches.remove(self._path)
-        self._store = caches.opened(self._path, _TABLE)
-        return act()
+def _parse(source: Source, digests: Mapping[Path, Digest]) -> tuple[list[Chunk], list[str]]:
+    """Returns a source's chunks, and a sentence for each part of it that cannot be read."""
+    if source.kind == "playbook":
+        return playbook_pages.chunks(), []
+    if source.kind == "headers":
+        return _parse_headers(source, digests)
+    try:
+        return [chunk for file in source.files for chunk in added_files.chunks(file.path)], []
+    except (OSError, ValueError) as error:
+        return [], [f"what was added of {source.name} is damaged ({type(error).__name__}): add it again"]
 
 
-def _headers(source: Source) -> tuple[list[Chunk], list[str]]:
+def _parse_headers(source: Source, digests: Mapping[Path, Digest]) -> tuple[list[Chunk], list[str]]:
+    """Parses headers, or reads what an earlier build has parsed of the same text with the same code. Raises OSError."""
+    key = hashlib.sha256(f"{_readers()}\n{state_of([source], digests)}".encode()).hexdigest()
+    cached = index_store.home() / "parsed" / f"{key}.json"
+    with contextlib.suppress(OSError, ValueError):       # there is none, or it is damaged
+        return _PARSED.validate_json(cached.read_bytes())
     files = {file.name: file.path for file in source.files}
     unread: list[str] = []
     entries = reading.read(files, unread)
-    return header_chunks.chunks(entries, places.versions(files)), [f"{header} could not be read" for header in unread]
+    found = header_chunks.chunks(entries, places.versions(files)), [f"{header} could not be read" for header in unread]
+    cached.parent.mkdir(parents=True, exist_ok=True)
+    index_store.write_text(cached, _PARSED.dump_json(found).decode())
+    for old in sorted(cached.parent.glob("*.json"), key=lambda path: path.stat().st_mtime)[: -index_store.PLACES]:
+        old.unlink(missing_ok=True)
+    return found
 
 
 @functools.cache
 def _readers() -> str:
-    """A digest of what reads: what another one has read is not used again."""
+    """Returns a digest of the code that reads sources: what other code has parsed is not used again."""
     digest = hashlib.sha256()
     for path in sorted(Path(__file__).parent.rglob("*.py")):
         digest.update(path.read_bytes())

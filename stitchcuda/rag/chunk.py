@@ -1,6 +1,4 @@
-"""The record of one piece of documentation: what the index holds, a search returns and an engineer cites.
-
-A record; it reads no files.
+"""Defines the record of one piece of documentation: what the index holds, a search returns and an engineer cites.
 
 Where to look next: `rag/sources.py` (where pieces come from), `rag/index.py` (how they are found), `rag/excerpts.py` (how they
 are shown).
@@ -34,7 +32,7 @@ class Chunk(Record):
 
     @property
     def whole(self) -> str:
-        """Declarations or prose, and what is said of them."""
+        """The declarations with their comment, or the prose."""
         return "\n".join(part for part in (self.text, self.comment) if part)
 
     @property

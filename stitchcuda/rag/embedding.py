@@ -35,14 +35,14 @@ _LIBRARY = "sentence_transformers"
 
 
 def missing(model: str = CARRIED) -> str:
-    """Why nothing can be searched by meaning here, one sentence with the remedy; "" if it can."""
+    """Returns why search by meaning is not possible, one sentence with the remedy; "" if it is."""
     wanted = [_LIBRARY, _PACKAGE] if model == CARRIED else [_LIBRARY]
     lacking = [name.replace("_", "-") for name in wanted if importlib.util.find_spec(name) is None]
     return f"search by meaning needs {' and '.join(lacking)}: {remedies.extra('docs')}" if lacking else ""
 
 
 def no_vectors() -> str:
-    """How an index without vectors gets them here."""
+    """Returns how to get vectors for an index without."""
     why = missing()
     return f"{why}, then `stitchcuda docs build`" if why else "`stitchcuda docs build` makes them"
 
@@ -65,9 +65,11 @@ class Embedder:
         return _encoded(self._ready(), texts)
 
     def query(self, text: str) -> Vectors:
-        """[1, dimension] float32 of length 1. By the carried model in 8 bits: one text waits for the weights to come from
-        memory (benchmarks/docs_search.py measures what that does to the ranking). Without oneDNN, which prepares itself for
-        each length anew, and with two threads: for so little more cost more than they give."""
+        """Returns [1, dimension] float32 of length 1.
+
+        The carried model runs in 8 bits, since reading the weights takes most of the time for one text (what that does to the
+        ranking: benchmarks/docs_search.py); without oneDNN, which prepares itself anew for each length; and with two threads.
+        """
         import torch
 
         if self._quick is None:

@@ -1,4 +1,4 @@
-"""Fits search results into a budget of tokens: declarations first, then what is said of them.
+"""Fits search results into a budget of tokens: declarations first, then their comments.
 
 Nothing is cut inside a declaration: one that does not fit is left out, and its title says that it exists. It counts with
 whatever counter it is given. Where to look next: `engineers/tokens.py`.
@@ -15,10 +15,10 @@ Count = Callable[[str], int]
 _CITATION = re.compile(r"^\[(.+\))\]$", re.MULTILINE)
 
 
-def fitted(chunks: Sequence[Chunk], tokens: int, count: Count, about: str = "") -> str:
-    """At most `tokens` by `count`: for each chunk its citation and declaration, as far as they fit in this order; then what is
-    said of them, line by line, the best hit's first. Of a type that does not fit its members follow, those first that `about`
-    names. "" where not even one citation fits."""
+def fit(chunks: Sequence[Chunk], tokens: int, count: Count, about: str = "") -> str:
+    """Returns a text of at most `tokens` by `count`: each chunk's citation and declaration in this order, as far as they fit;
+    then their comments, line by line, the best hit's first. Members of a type that does not fit follow, first those that
+    `about` names. "" if not even one citation fits."""
     words = set(re.findall(r"\w{4,}", about))
     shown: list[list[str]] = []
     left = tokens
@@ -41,7 +41,7 @@ def fitted(chunks: Sequence[Chunk], tokens: int, count: Count, about: str = "") 
 
 
 def citations_in(text: str) -> list[str]:
-    """The citations of the entries that `fitted` has shown."""
+    """The citations of the entries that `fit` has shown."""
     return _CITATION.findall(text)
 
 

@@ -31,14 +31,14 @@ WEIGHTS = {
     "names": 1.35, "statuses": 5.6, "near": 1.77, "head": 0.6, "body": 1.4, "asked": 2.1, "meaning": 0.7,
     "asked by meaning": 1.1,
 }  # fmt: skip
-"""Of the rankings that are fused; by what benchmarks/docs_search.py says of them."""
+"""The weights of the rankings that are fused, tuned by benchmarks/docs_search.py."""
 DEEP = 50                                  # chunks of each ranking that are fused
-QUERY = 2_000                              # characters of a query whose words and meaning count
+QUERY = 2_000                              # characters of a query that are searched by words and meaning
 _NOT_BY_MEANING = "documentation is searched by names and words, not by meaning"
 _OF_A_LIBRARY = re.compile(r"\b(cu(?:da|dnn|blas|sparse|solver|rand|fft|tlass)|nvrtc)", re.IGNORECASE)
 _UNKNOWN = 3                               # names that do not exist of one query that are compared with those that do
 _ALIKE = 40                                # names that are compared with one that does not exist
-_FIRST = 10.0                              # added to the score of what the query names and nothing else
+_FIRST = 10.0                              # added to the score of an entry whose name is the whole query
 
 
 class Hit(NamedTuple):
@@ -88,8 +88,8 @@ class Docs:
         notes = []
         whole = [at for at in self.names.whole(query.strip()) if _fits(allowed, at)] if len(query) <= QUERY else []
         if mode == "hybrid":
-            rankings["names"] = whole or [at for at in self.names.told(query) if _fits(allowed, at)]
-            rankings["statuses"] = [at for at in status_names.told(query, self.names) if _fits(allowed, at)]
+            rankings["names"] = whole or [at for at in self.names.named_in(query) if _fits(allowed, at)]
+            rankings["statuses"] = [at for at in status_names.find_statuses(query, self.names) if _fits(allowed, at)]
         cut = _shortened(query)
         if len(cut) < len(query.strip()):
             notes.append(f"the query has {len(query):,} characters: of its words and meaning the first {len(cut):,} counted")
@@ -103,7 +103,7 @@ class Docs:
             rankings |= by_meaning
             if why:
                 notes.append(why)
-        scored = ranking.fused(rankings, WEIGHTS, self._priors.__getitem__)
+        scored = ranking.fuse(rankings, WEIGHTS, self._priors.__getitem__)
         if whole:
             first = {at: _FIRST * self._priors[at] for at in whole}
             scored = sorted(((at, score + first.get(at, 0.0)) for at, score in scored), key=lambda item: -item[1])
@@ -127,9 +127,9 @@ class Docs:
         seen: set[tuple[str, str]] = set()
         for at, score in scored:
             chunk = self.names.chunk(at)
-            if ranking.same(chunk) in seen:
+            if ranking.duplicate_key(chunk) in seen:
                 continue
-            seen.add(ranking.same(chunk))
+            seen.add(ranking.duplicate_key(chunk))
             hits.append(Hit(chunk, score, tuple(name for name, those in rankings.items() if at in those)))
             if len(hits) == k:
                 break
@@ -175,9 +175,9 @@ class Docs:
 
 
 def open_docs(place: Path) -> tuple[Docs, list[str]]:
-    """The index at a place, or the one before it where the current one is damaged; and what there is to say of it.
+    """Opens the index at a place, or the one before it if the current one is damaged. Returns it with notes for the user.
 
-    Raises `Unavailable` with the remedy where there is none that can be used.
+    Raises `Unavailable` with the remedy if none can be used.
     """
     notes: list[str] = []
     for index in index_store.indexes(place):
@@ -201,7 +201,7 @@ def open_docs(place: Path) -> tuple[Docs, list[str]]:
 
 
 def _vectors(index: Path, meaning: MeaningOf | None) -> tuple[Meaning | None, str]:
-    """None with the reason for none, and for a file that is not what was written: an index is of use without."""
+    """Opens an index' vectors; returns None with the reason if there are none or they are damaged."""
     if meaning is None:
         return None, f"the index has no vectors: {no_vectors()}"
     damaged = f"{index_store.VECTORS} of the index has been changed (`stitchcuda docs build` makes it anew)"

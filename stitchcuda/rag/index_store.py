@@ -26,9 +26,9 @@ from stitchcuda.store.files import replace_file
 from stitchcuda.tools.device.toolkit import user_cache
 
 FORMAT = 1
-"""Of the files below; indexes of other formats lie beside, untouched."""
-KEPT = 2                                   # indexes of one set of sources: the current one and the one before
-PLACES = 6                                 # sets of sources, by when they were last built
+"""The version of the files below; indexes of other formats lie beside, untouched."""
+KEPT = 2                                   # indexes that are kept of one set of sources: the current one and the one before
+PLACES = 6                                 # sets of sources whose indexes are kept: those built last
 _MANIFEST, _CURRENT, _LOCK, _MEANING = "manifest.json", "current", "build.lock", "meaning.json"
 VECTORS = "vectors.faiss"
 
@@ -70,7 +70,8 @@ class MeaningOf(Record):
 
 
 def home() -> Path:
-    """STITCHCUDA_DOCS, else in the user's cache. Raises `Unavailable` for a user without either, and where that says `off`."""
+    """Returns the folder of all indexes: STITCHCUDA_DOCS, else one in the user's cache. Raises `Unavailable` without either,
+    and for STITCHCUDA_DOCS=off."""
     given = os.environ.get("STITCHCUDA_DOCS")
     if given == "off":
         raise Unavailable("documentation is switched off (STITCHCUDA_DOCS=off)")
@@ -94,10 +95,11 @@ def other_formats() -> list[str]:
 
 
 @contextlib.contextmanager
-def building(place: Path, waiting: Callable[[str], None] | None) -> Iterator[bool]:
-    """Alone at this place; the kernel ends it with the process. False if another build is at work and nobody wants to wait.
+def lock(place: Path, waiting: Callable[[str], None] | None) -> Iterator[bool]:
+    """Locks a place for one build; a killed process releases the lock. Yields False if another build has it and `waiting` is
+    None, else waits.
 
-    `waiting(who)` is called once before waiting; None: do not wait. Raises `Unavailable` where nothing can be written.
+    `waiting(who)` is called once before it waits. Raises `Unavailable` where nothing can be written.
     """
     try:
         place.mkdir(parents=True, exist_ok=True)
@@ -132,7 +134,7 @@ def _taken(handle: int) -> bool:
     return True
 
 
-def begun(place: Path) -> Path:
+def new_folder(place: Path) -> Path:
     """A new folder to build in."""
     folder = place / f"new-{secrets.token_hex(6)}"
     folder.mkdir()
@@ -166,7 +168,7 @@ def add_vectors(index: Path, made: Path, meaning: MeaningOf) -> MeaningOf:
 
 
 def indexes(place: Path) -> list[Path]:
-    """Those that are whole by their manifests, the current one first, then the newest."""
+    """Returns the indexes that have a manifest, the current one first, then the newest."""
     try:
         current = (place / _CURRENT).read_text().strip()
     except OSError:
@@ -176,7 +178,7 @@ def indexes(place: Path) -> list[Path]:
 
 
 def manifest_of(index: Path) -> Manifest | None:
-    """None for one that cannot be read, or is of another format."""
+    """Reads an index' manifest; None if it cannot be read or is of another format."""
     try:
         found = Manifest.model_validate_json((index / _MANIFEST).read_bytes())
     except (OSError, ValidationError):
@@ -185,7 +187,7 @@ def manifest_of(index: Path) -> Manifest | None:
 
 
 def meaning_of(index: Path) -> MeaningOf | None:
-    """Which vectors an index has; None for none."""
+    """Reads which vectors an index has; None if it has none."""
     try:
         return MeaningOf.model_validate_json((index / _MEANING).read_bytes())
     except (OSError, ValidationError):
@@ -193,7 +195,7 @@ def meaning_of(index: Path) -> MeaningOf | None:
 
 
 def has_vectors(index: Path, meaning: MeaningOf) -> bool:
-    """Whether the index' vectors are as they were written."""
+    """Whether the index' vectors have the digest that they were written with."""
     try:
         return digest_of(index / VECTORS) == meaning.digest
     except OSError:
@@ -201,7 +203,7 @@ def has_vectors(index: Path, meaning: MeaningOf) -> bool:
 
 
 def damage(index: Path, manifest: Manifest) -> str:
-    """What is not as it was written, one sentence; "" if all of it is."""
+    """Returns one sentence on the first file that is not as it was written; "" if all are."""
     for name, digest in manifest.files.items():
         try:
             if digest_of(index / name) != digest:
@@ -212,7 +214,7 @@ def damage(index: Path, manifest: Manifest) -> str:
 
 
 def digest_of(path: Path) -> Digest:
-    """Raises OSError, also for what is no file, such as a pipe: it might never end."""
+    """Returns a file's SHA-256. Raises OSError, also for a pipe or device, which might never end."""
     if not stat.S_ISREG(path.stat().st_mode):
         raise OSError(errno.EINVAL, "it is no regular file")
     with path.open("rb") as file:
@@ -229,7 +231,7 @@ def prune(keep: Path) -> None:
     with contextlib.suppress(OSError):
         others = sorted((path for path in keep.parent.iterdir() if path != keep and path.is_dir()), key=built, reverse=True)
         for old in others[PLACES - 1 :]:
-            with building(old, None) as alone:
+            with lock(old, None) as alone:
                 if alone:
                     shutil.rmtree(old, ignore_errors=True)
 

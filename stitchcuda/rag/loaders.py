@@ -33,10 +33,10 @@ def is_url(source: str) -> bool:
 
 
 def load(source: str, loader: str = "") -> tuple[list[Document], list[str]]:
-    """The documents of `source` (a file, a folder or a URL), and one sentence for each file of a folder that cannot be read.
+    """Loads `source` (a file, a folder or a URL). Returns its documents, and a sentence for each file that cannot be read.
 
-    `loader`: a class of `langchain_community.document_loaders`, which is given `source`; "": chosen by suffix, and a URL is one
-    page. Raises `BadInput` for what cannot be read, `Unavailable` where a package for it is missing.
+    `loader`: the name of a class of `langchain_community.document_loaders` that is given `source`; "": chosen by suffix, and a
+    URL is one page. Raises `BadInput` if nothing can be read, `Unavailable` if a package for it is missing.
     """
     if loader:
         return _loaded(loader, source, {}), []
@@ -64,7 +64,7 @@ def _file(path: Path) -> list[Document]:
 
 
 def _folder(folder: Path) -> tuple[list[Document], list[str]]:
-    """All that has a known suffix below a folder, without hidden files and linked folders."""
+    """Loads all files with a known suffix below a folder, except hidden files and linked folders."""
     documents: list[Document] = []
     notes: list[str] = []
 

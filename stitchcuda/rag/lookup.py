@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from stitchcuda.errors import StitchError, Unavailable
 from stitchcuda.rag import index_store
 from stitchcuda.rag.chunk import Chunk
-from stitchcuda.rag.excerpts import Count, fitted
+from stitchcuda.rag.excerpts import Count, fit
 
 if TYPE_CHECKING:
     from stitchcuda.rag.index import Docs
 
-LOOK = 4                                   # entries of one look
-LINES = 5                                  # further titles
-PATIENCE_S = 60.0                          # for the names and words of another process' build; they take some seconds
+LOOK = 4                                   # entries in the answer to one question
+LINES = 5                                  # further titles behind them
+BUILD_WAIT_S = 60.0                          # for the names and words of another process' build; they take some seconds
 
 
 class DocsQuery(NamedTuple):
@@ -29,8 +29,8 @@ class DocsQuery(NamedTuple):
 
     query: str
     most: int
-    libraries: tuple[str, ...] = ()        # nothing else, where they are in the index
-    error: bool = False                    # a message: what it names is cited
+    libraries: tuple[str, ...] = ()        # searches only these, as far as they are in the index
+    error: bool = False                    # the query is an error message, and the entries that it names are cited
 
 
 class Searched(NamedTuple):
@@ -49,18 +49,18 @@ _opening = threading.Lock()
 
 
 def of_this_machine() -> Opened:
-    """The index of what is here; looked for, and if need be made, once in a process."""
+    """Returns this machine's index, which is opened, and if necessary built, once in a process."""
     with _opening:
         if not _opened:
             opened = _open()
-            if opened.docs is None:        # another time it may be there
+            if opened.docs is None:        # not remembered: it may be there at the next question
                 return opened
             _opened.append(opened)
         return _opened[0]
 
 
 def forget() -> None:
-    """Closes what is open: the next question looks anew."""
+    """Closes the open index, so that the next question opens the current one."""
     with _opening:
         for opened in _opened:
             if opened.docs is not None:
@@ -69,7 +69,7 @@ def forget() -> None:
 
 
 def _open() -> Opened:
-    """Raises nothing: what is wrong is a note. An index that is there is used as it is, also where sources have changed."""
+    """Opens or builds the index; errors become notes. An existing index is used even if its sources have changed."""
     made: list[str] = []
     try:
         docs, notes = open_or_make(made.append)
@@ -98,15 +98,15 @@ def open_or_make(say: Callable[[str], None]) -> tuple[Docs, list[str]]:
         return open_docs(place)
     except Unavailable as error:
         say(f"{error}; names and words are indexed now")
-    until = time.monotonic() + PATIENCE_S
+    until = time.monotonic() + BUILD_WAIT_S
     while building.build(model=None, wait=False) is None and not index_store.indexes(place) and time.monotonic() < until:
         time.sleep(0.2)
     return open_docs(place)
 
 
-def answered(query: str, tokens: int, count: Count) -> str:
-    """What a look shows for a name or words: entries with their citations within `tokens` by `count`, then further titles;
-    or one sentence. Never raises."""
+def answer(query: str, tokens: int, count: Count) -> str:
+    """Returns the answer to a name or words: entries with their citations, at most `tokens` by `count`, then further titles; or
+    one sentence if nothing is found. Never raises."""
     opened = of_this_machine()
     if opened.docs is None:
         return "; ".join(opened.notes)
@@ -122,15 +122,15 @@ def answered(query: str, tokens: int, count: Count) -> str:
     exact = [hit for hit in found.hits if "names" in hit.by]
     shown = (exact or found.hits)[:LOOK]
     rest = [hit for hit in found.hits if hit not in shown][:LINES]
-    text = fitted([hit.chunk for hit in shown], tokens, count, asked)
+    text = fit([hit.chunk for hit in shown], tokens, count, asked)
     if rest and not opened.docs.names.whole(asked):
         text += "\n\nAlso: " + "; ".join(hit.chunk.citation for hit in rest)
     near = "" if exact or " " in asked else _nothing(asked, opened.docs)
     return "\n\n".join(part for part in (near, text) if part)
 
 
-def searched(asked: Sequence[DocsQuery]) -> Searched:
-    """The best entries for several questions. Never raises."""
+def search_all(asked: Sequence[DocsQuery]) -> Searched:
+    """Returns the best entries for several questions, those of the first question first. Never raises."""
     opened = of_this_machine()
     docs = opened.docs
     if docs is None:
@@ -142,9 +142,9 @@ def searched(asked: Sequence[DocsQuery]) -> Searched:
         if not query.query.replace("\x00", " ").strip():
             continue
         known = [library for library in query.libraries if library in docs.manifest.libraries]
-        answer = docs.search(query.query, query.most, libraries=known)
-        notes |= dict.fromkeys(answer.notes)
-        for hit in answer.hits:
+        found_by = docs.search(query.query, query.most, libraries=known)
+        notes |= dict.fromkeys(found_by.notes)
+        for hit in found_by.hits:
             found.setdefault(hit.chunk.citation, hit.chunk)
             if query.error and {"names", "statuses", "near"} & set(hit.by):
                 named.setdefault(hit.chunk.citation, hit.chunk)

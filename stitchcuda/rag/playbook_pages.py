@@ -1,7 +1,7 @@
 """Reads our own pages on techniques (`rag/playbook/*.md`) into chunks, one for each section.
 
 They belong to the package and need no toolkit.
-Where to look next: `rag/playbook/` (the pages), `rag/loaders.py` (other people's pages).
+Where to look next: `rag/playbook/` (the pages), `rag/loaders.py` (a user's documents).
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ _BRIEF = 160
 
 
 def pages() -> dict[str, str]:
-    """Slug → Markdown."""
+    """Returns the pages' Markdown by slug (the file's name without its suffix)."""
     folder = importlib.resources.files("stitchcuda.rag") / "playbook"
     found = sorted((path for path in folder.iterdir() if path.name.endswith(".md")), key=lambda page: page.name)
     return {page.name.removesuffix(".md"): page.read_text("utf-8") for page in found}
 
 
 def chunks() -> list[Chunk]:
-    """A chunk for each section of each page. The first of a page is its introduction and has the page's slug as a name;
-    `inside` holds the symbols that a section's text shows."""
+    """Returns a chunk for each section of each page. A page's first chunk is its introduction, which has the slug as a name;
+    `inside` holds the API names in a section's text."""
     return [chunk for slug, text in pages().items() for chunk in _page(slug, text)]
 
 
@@ -50,7 +50,7 @@ def _page(slug: str, text: str) -> Iterator[Chunk]:
 
 
 def _sections(text: str) -> Iterator[tuple[str, str]]:
-    """(heading, body) of each part; a `#` inside a fence is code."""
+    """Yields (heading, body) of each section; a `#` inside of a code fence is no heading."""
     heading, fenced = "", False
     lines: list[str] = []
     for line in text.splitlines():
@@ -68,6 +68,7 @@ def _sections(text: str) -> Iterator[tuple[str, str]]:
 
 
 def first_sentence(body: str) -> str:
+    """Returns the first sentence of a text, or its first `_BRIEF` characters."""
     words = " ".join(body.partition("```")[0].split())
     end = re.search(r"[.:](?=\s|$)", words)
     return words[: end.end() if end and end.end() <= _BRIEF else _BRIEF]

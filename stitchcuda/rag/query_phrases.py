@@ -1,8 +1,8 @@
 """Reads the phrases that people ask for a symbol by: `rag/phrases/*.txt` as symbol → phrases.
 
-Headers say little in the words that people use. A file has blocks: a line of symbols that answer alike, the main one first,
-then a line `- phrase` each; `playbook:SLUG` stands for a page. It finds nothing itself. Where to look next: `rag/words.py`,
-`rag/vectors.py`.
+Headers rarely use the words that people ask with. A file has blocks: a line of symbols with one answer, the main one first,
+then a line `- phrase` for each phrase; `playbook:SLUG` stands for a page.
+Where to look next: `rag/words.py`, `rag/vectors.py` (search the phrases).
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from stitchcuda.rag.chunk import Chunk
 
 @functools.cache
 def texts() -> dict[str, str]:
-    """File name → text."""
+    """Returns the texts of the phrase files by file name."""
     folder = importlib.resources.files("stitchcuda.rag") / "phrases"
     found = sorted((path for path in folder.iterdir() if path.name.endswith(".txt")), key=lambda file: file.name)
     return {file.name: file.read_text("utf-8") for file in found}
 
 
 def read(text: str) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
-    """(symbols, phrases) of each block, in order. Raises ValueError for a line that is neither, with its number."""
+    """Returns (symbols, phrases) of each block, in order. Raises ValueError, with the line's number, for any other line."""
     blocks: list[tuple[tuple[str, ...], list[str]]] = []
     for number, line in enumerate(text.splitlines(), 1):
         line = line.strip()
@@ -42,8 +42,8 @@ def read(text: str) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
 
 
 def phrases_of(chunks: Sequence[Chunk]) -> list[tuple[int, str]]:
-    """(index into `chunks`, phrase) for every phrase that people ask for a chunk by: the phrases of its names; for a section of
-    a document its title and first sentence."""
+    """Returns (index into `chunks`, phrase) for every phrase of a chunk: the phrases of its names; for a section of a document
+    its title and first sentence."""
     known: dict[str, list[str]] = defaultdict(list)        # symbol → its phrases in all files
     for text in texts().values():
         for symbols, phrases in read(text):

@@ -14,15 +14,15 @@ from stitchcuda.rag.chunk import Chunk
 from stitchcuda.rag.headers.chunks import NARROW, family
 
 DAMPING = 6.0
-"""The paper takes 60, for rankings that are equally good; here the first places of each mean much."""
-FALLING = 0.7                              # weight of each further text of one owner
+"""The paper takes 60, for rankings that are equally good; here the first places of each ranking count more."""
+FALLING = 0.7                              # factor on the weight of each further text of one owner
 _GRAPHICS = re.compile(r"egl|gl_|vdpau|GL\.h")
 
 
-def fused(
+def fuse(
     rankings: Mapping[str, Sequence[int]], weights: Mapping[str, float], prior: Callable[[int], float]
 ) -> list[tuple[int, float]]:
-    """(id, score) by prior × the sum of weight / (DAMPING + rank), the highest first; ranks count from 1."""
+    """Returns (id, score), the highest first; a score is prior × the sum of weight / (DAMPING + rank), ranks count from 1."""
     scores: dict[int, float] = defaultdict(float)
     for name, ranking in rankings.items():
         for rank, at in enumerate(ranking, 1):
@@ -30,9 +30,9 @@ def fused(
     return sorted(((at, score * prior(at)) for at, score in scores.items()), key=lambda pair: (-pair[1], pair[0]))
 
 
-def together(texts: Iterable[tuple[int, float]], most: int) -> list[int]:
-    """The first `most` owners of (owner, score), best texts first, ordered by the sum of their best three with falling weight:
-    several phrases that fit say more than one."""
+def best_owners(texts: Iterable[tuple[int, float]], most: int) -> list[int]:
+    """Returns the first `most` owners of (owner, score), which come best first, ordered by the sum of their best three scores
+    with falling weights: an owner with several fitting phrases is better than one with a single one."""
     scores: dict[int, list[float]] = {}
     for owner, score in texts:
         if owner in scores or len(scores) < most:
@@ -42,8 +42,8 @@ def together(texts: Iterable[tuple[int, float]], most: int) -> list[int]:
 
 
 def prior(chunk: Chunk, asked: bool) -> float:
-    """How much more or less likely than others an entry is meant when it is not named. More: what people ask for (`asked`:
-    there are phrases for it). Less: old interfaces, pointer types, graphics, prose, what is reached through another entry."""
+    """Returns the factor on an entry's score by how likely it is meant when it is not named. Higher: entries with phrases
+    (`asked`). Lower: old interfaces, pointer types, graphics, prose, and overloads of another entry."""
     return (1.8 if asked else 1.0) * (0.8 if chunk.kind in ("type", "enum") else 1.0) * _prior(chunk)
 
 
@@ -63,8 +63,8 @@ def _prior(chunk: Chunk) -> float:
     return {"CUDA driver": 0.85, "cuDNN frontend": 0.9}.get(chunk.library, 1.0)
 
 
-def same(chunk: Chunk) -> tuple[str, str]:
-    """Chunks with the same key say the same: widths and element types of one function, its twin in the driver's interface."""
+def duplicate_key(chunk: Chunk) -> tuple[str, str]:
+    """Returns a key that is equal for chunks that say the same: variants of one function, and its twin in the driver's API."""
     if chunk.kind in ("section", "technique"):
         return chunk.source, chunk.title
     name = chunk.title.partition(" (")[0]
@@ -76,7 +76,7 @@ def same(chunk: Chunk) -> tuple[str, str]:
 
 
 def _twin(name: str) -> str:
-    """What cudaStreamWaitEvent and cuStreamWaitEvent, cudaErrorInvalidValue and CUDA_ERROR_INVALID_VALUE have in common."""
+    """Returns one text for cudaStreamWaitEvent and cuStreamWaitEvent, cudaErrorInvalidValue and CUDA_ERROR_INVALID_VALUE."""
     plain = re.sub(r"^(?:cuda|CUDA_|CU_|CU|cu)", "", name).replace("_", "").lower()
     for long, short in (("attribute", "attr"), ("device", "dev"), ("asynchronous", "async")):
         plain = plain.replace(long, short)

@@ -18,11 +18,11 @@ from stitchcuda.rag.index import Mode
 
 
 class DocsRetriever(BaseRetriever):
-    """Documents of the index of this machine; names and words are indexed at the first question where there is none.
+    """Retrieves documents from this machine's index; without one, names and words are indexed at the first question.
 
-    `k`: most documents; `libraries`, `version`, `mode`: as in `Docs.search`. A document's metadata: citation, title, library,
-    version, source, kind, score, and notes: what limits the search. Raises `Unavailable` where nothing can be searched,
-    `BadInput` for a question that cannot be.
+    `k`: the most documents; `libraries`, `version`, `mode`: as in `Docs.search`. A document's metadata: citation, title,
+    library, version, source, kind, score, and notes on what limits the search. Raises `Unavailable` if there is no index and
+    none can be built, `BadInput` as `Docs.search` does.
     """
 
     k: int = 5

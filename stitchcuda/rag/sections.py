@@ -51,9 +51,9 @@ class Section(NamedTuple):
 def chunks(
     documents: Iterable[Document], unread: list[str], *, library: str, version: str, within: str = ""
 ) -> list[Chunk]:
-    """Sections of the documents as chunks of kind "section", in order.
+    """Returns the documents' sections as chunks of kind "section", in order; each is at most `LONG` characters.
 
-    A citation shows a document's `source` (below the folder `within`), its `page` or the section's anchor, and its `title`.
+    A citation has a document's `source` (relative to the folder `within`), its `page` or the section's anchor, and its `title`.
     HTML that nests too deep is left out and named in `unread`. Raises ImportError without the extra `documents`.
     """
     from langchain_text_splitters import RecursiveCharacterTextSplitter
@@ -119,7 +119,9 @@ def _by_headings(text: str) -> Iterator[Section]:
 
 
 def markdown_of(html: str) -> str:
-    """A page's own content as Markdown: code as it is, a heading's anchor behind it as `{#id}`. Raises RecursionError."""
+    """Returns a page's content as Markdown, code unchanged, with each heading's anchor behind it as `{#id}`.
+
+    Raises RecursionError for HTML that nests too deep."""
     from bs4 import BeautifulSoup
     from markdownify import MarkdownConverter
 
@@ -142,7 +144,7 @@ def markdown_of(html: str) -> str:
 
 
 def _anchor(heading: Tag) -> str:
-    """The id that leads to a heading: its own, of a link in it, or of the section around it."""
+    """Returns the id that leads to a heading: its own, that of a link in it, or that of the section around it."""
     link, inside = heading.select_one('a[href^="#"]'), heading.select_one("a[id]")
     around = heading.find_parent(["section", "div"], id=True)
     found = heading.get("id") or (inside and inside["id"]) or (link and str(link["href"])[1:]) or (around and around["id"])
@@ -155,7 +157,7 @@ def _plain(heading: str) -> str:
 
 
 def _names(path: tuple[str, ...]) -> tuple[str, ...]:
-    """A heading such as `cublasLtMatmul()` or `tile_copy` is also found as a name."""
+    """Returns the symbol in a heading such as `cublasLtMatmul()` or `tile_copy`, by which the section is found as well."""
     found = _SYMBOL.search(path[-1]) if path else None
     return (found["called"] or found["alone"],) if found else ()
 
@@ -167,7 +169,7 @@ def _shown(source: str, within: str) -> str:
 
 
 def _page(document: Document) -> str:
-    """Loaders of PDFs count pages from 0 in `page`, and say the number that is printed in `page_label`."""
+    """Returns " p. N". Loaders of PDFs count pages from 0 in `page`; the printed number is `page_label`."""
     page = document.metadata.get("page")
     label = document.metadata.get("page_label") or (page + 1 if isinstance(page, int) else page)
     return f" p. {label}" if label else ""

@@ -1,7 +1,7 @@
 """Lists what there is to index on this machine: headers, the user's documents, and our playbook.
 
-It lists files and hashes them; nobody has parsed anything yet. Where to look next: `rag/added_files.py` (what was added),
-`rag/headers/places.py` (which headers), `rag/building.py` (what becomes of them).
+It lists files and hashes them; it parses nothing.
+Where to look next: `rag/added_files.py` (added documents), `rag/headers/places.py` (which headers), `rag/building.py` (parses).
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ class File(NamedTuple):
     """One file to read."""
 
     path: Path
-    name: str                              # as citations show it: a header, a page of the playbook; or what was added
+    name: str                              # as in citations: of a header, a page of the playbook, or an added source
     library: str = ""
     version: str = ""
 
 
 class Source(NamedTuple):
-    """Files that are read together."""
+    """Files that are read together: all headers, one added source, or the playbook."""
 
     name: str                              # such as "CUDA headers", "playbook", a folder
     kind: Kind
     files: tuple[File, ...]
     where: str
     notes: tuple[str, ...] = ()            # what could not be read when it was added
-    origins: int = 0                       # files that what was added came from
+    origins: int = 0                       # number of files that an added source had
 
 
 class Sources(NamedTuple):
@@ -46,20 +46,20 @@ class Sources(NamedTuple):
 
     @property
     def place(self) -> Path:
-        """Where their index lies: one for each environment, told by its folders of headers."""
+        """The folder of their index: one for each environment, by its folders of headers."""
         return index_store.place_of([source.where for source in self.found if source.kind == "headers"])
 
 
 def place_here() -> Path:
-    """The place of this machine's index."""
+    """Returns the folder of this machine's index."""
     return Sources(tuple(_headers({})), {}).place
 
 
 def discover() -> Sources:
-    """Looks at the toolkit, Python's packages and what was added."""
+    """Lists the sources: headers of the toolkit and of Python's packages, added documents, the playbook."""
     lacking: dict[str, str] = {}
     found = _headers(lacking)
-    for added, path in added_files.kept(lacking):
+    for added, path in added_files.list_additions(lacking):
         file = File(path, added.source, added.library, added.version)
         found.append(Source(added.source, "document", (file,), added.source, added.notes, added.files))
     texts = playbook_pages.pages()
@@ -69,7 +69,7 @@ def discover() -> Sources:
 
 
 def digests_of(sources: Iterable[Source]) -> dict[Path, Digest]:
-    """The SHA-256 of each file's content. Files that cannot be read are left out; whoever parses them says why."""
+    """Returns the SHA-256 of each file's content. Files that cannot be read are left out; the parser reports them."""
     found: dict[Path, Digest] = {}
     for source in sources:
         if source.kind == "playbook":
@@ -83,7 +83,7 @@ def digests_of(sources: Iterable[Source]) -> dict[Path, Digest]:
 
 
 def state_of(sources: Iterable[Source], digests: Mapping[Path, Digest]) -> str:
-    """One digest of these sources: of each file its name, library, version and content."""
+    """Returns one digest of these sources: of each file's name, library, version and content."""
     whole = hashlib.sha256()
     for source in sources:
         whole.update(f"{source.kind}\0{source.name}\0".encode())
@@ -94,7 +94,7 @@ def state_of(sources: Iterable[Source], digests: Mapping[Path, Digest]) -> str:
 
 
 def _headers(lacking: dict[str, str]) -> list[Source]:
-    """The headers of the toolkit and its libraries; what is missing is added to `lacking`."""
+    """Lists the headers of the toolkit and its libraries; missing libraries are added to `lacking`."""
     kit = find_toolkit()
     if kit is None:
         lacking["CUDA"] = missing()

@@ -23,8 +23,8 @@ _READ, _MOST = 20_000, 8                   # characters of a text, numbers in it
 _AROUND = 160                              # characters before a number in which its library is named
 
 
-def told(text: str, names: SymbolTable) -> list[int]:
-    """Chunks of the statuses that a text tells as numbers, in their order; at most a few are looked for."""
+def find_statuses(text: str, names: SymbolTable) -> list[int]:
+    """Returns the chunks of the statuses that a text gives as numbers, in their order; at most `_MOST` are looked up."""
     found: dict[int, None] = {}
     for number in list(_NUMBER.finditer(text[:_READ]))[:_MOST]:
         libraries = _LIBRARY.findall(text[max(0, number.start() - _AROUND) : number.end()])

@@ -20,7 +20,7 @@ _NAME = re.compile(
     re.DOTALL,
 )
 _TOLD = re.compile(r"~?[A-Za-z_]\w*(?:(?:::|\.)\w+)*")
-_TELLING = re.compile(r"_|\d|[a-z][A-Z]|::|^[A-Z]{2}")   # what an ordinary word has not
+_TELLING = re.compile(r"_|\d|[a-z][A-Z]|::|^[A-Z]{2}")   # occurs in identifiers and not in ordinary words
 _OURS = re.compile(r"cu(?:da|blas|dnn|sparse|solver|rand|fft|b::|[A-Z_])|CU[A-Z_]|__|nv[a-z]*::|wmma|cg::|cooperative_")
 _PARTS = 8                                 # of a dotted instruction that are looked at
 _MOST_ASKED = 40                           # names of one query that are looked up
@@ -33,7 +33,7 @@ CREATE INDEX by_folded ON name (folded);
 
 
 def write(chunks: Sequence[Chunk], asked: Container[int], path: Path) -> None:
-    """`asked`: places of chunks that there are phrases for. Raises sqlite3.Error and OSError."""
+    """Writes the table of `chunks`. `asked`: indexes of chunks that have phrases. Raises sqlite3.Error and OSError."""
     store = sqlite3.connect(path)
     try:
         with store:
@@ -72,18 +72,18 @@ class SymbolTable:
         return self._store.execute("SELECT library, version, prior FROM chunk ORDER BY id").fetchall()
 
     def whole(self, query: str) -> list[int]:
-        """Chunks of that name, if the query is nothing but one."""
+        """Returns the chunks of a name, if the query is nothing but that name; else []."""
         found = _NAME.fullmatch(query)
         return self._of(found["name"] + found["member"]) if found else []
 
-    def told(self, query: str) -> list[int]:
-        """Chunks of the names that stand among a query's words, in the order in which they are told."""
+    def named_in(self, query: str) -> list[int]:
+        """Returns the chunks of the names among a query's words, in the order of the words."""
         names = dict.fromkeys(name for name in _TOLD.findall(query) if _TELLING.search(name))
         found = [at for name in list(names)[:_MOST_ASKED] for at in self._of(name)]
         return list(dict.fromkeys(found))
 
     def unknown(self, query: str) -> list[str]:
-        """Identifiers of a query that look like NVIDIA's and are no name here, without what is in front of `::`."""
+        """Returns a query's identifiers that look like NVIDIA's and are not in the table, without what is in front of `::`."""
         told = dict.fromkeys(name for name in _TOLD.findall(query) if _OURS.match(name) and len(name) > 5)
         return [name.rpartition("::")[2] for name in list(told)[:_MOST_ASKED] if not self._of(name)]
 
@@ -91,7 +91,8 @@ class SymbolTable:
         self._store.close()
 
     def _of(self, asked: str) -> list[int]:
-        """Of PTX' instructions, `cp.async.bulk.tensor.2d`, what wraps the longest beginning of it."""
+        """Returns the chunks of a name; for a PTX instruction such as `cp.async.bulk.tensor.2d`, of the function that wraps the
+        longest beginning of it."""
         if "." in asked:
             parts = re.split(r"::|\.", asked)[:_PARTS]
             tries = ["_".join(parts[:count]) for count in range(len(parts), 1, -1)]

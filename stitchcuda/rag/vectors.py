@@ -20,21 +20,19 @@ from numpy.typing import NDArray
 from stitchcuda.rag import caches
 from stitchcuda.rag.chunk import Chunk
 from stitchcuda.rag.embedding import Embedder
-from stitchcuda.rag.ranking import together
+from stitchcuda.rag.ranking import best_owners
 from stitchcuda.rag.words import TEXTS
 
 BATCH = 256                                # texts between two commits of the cache
 _TABLE = "embedding (model TEXT, key TEXT, row BLOB, PRIMARY KEY (model, key))"
 _CHARACTERS = 500                          # of a chunk's text: what the model reads of it
-_SPACES = str.maketrans("_", " ")
 
 
 def text_of(chunk: Chunk) -> str:
-    """What stands for a chunk's meaning: its title, what is said of it, and its declaration."""
-    said = chunk.comment or chunk.brief
+    """Returns the text that is embedded for a chunk: its title, comment and declaration."""
     if chunk.kind in ("section", "technique"):
         return f"{chunk.title}. {chunk.text}"[:_CHARACTERS]
-    return f"{chunk.title} ({chunk.library}): {said}\n{chunk.text}"[:_CHARACTERS]
+    return f"{chunk.title} ({chunk.library}): {chunk.comment or chunk.brief}\n{chunk.text}"[:_CHARACTERS]
 
 
 def build(
@@ -43,12 +41,12 @@ def build(
 ) -> int:  # fmt: skip
     """Writes the index of all chunks, and of `asked` (place of a chunk, phrase), to `target`; returns how many texts were new.
 
-    `progress(done, total)` counts texts. What is embedded is in `cache` at once: a build that was killed goes on from there.
+    `progress(done, total)` counts texts. Embeddings are written to `cache` at once, so that a killed build goes on from there.
     Raises OSError, sqlite3.Error and what the embedder raises.
     """
     texts = [text_of(chunk) for chunk in chunks] + [phrase for _, phrase in asked]
     keys = [hashlib.sha256(text.encode()).hexdigest()[:32] for text in texts]
-    with closing(caches.opened(cache, _TABLE)) as store:
+    with closing(caches.open_cache(cache, _TABLE)) as store:
         known = {key: row for row, key in enumerate(dict.fromkeys(keys))}
         have = {key for (key,) in store.execute("SELECT key FROM embedding WHERE model = ?", (embedder.id,))}
         wanted = {key: text for key, text in zip(keys, texts, strict=True) if key not in have}
@@ -96,7 +94,7 @@ class Meaning:
         for row, score in zip(rows[0], scores[0], strict=True):
             if row >= 0:
                 found["meaning" if row < self._chunks else "asked by meaning"].append((int(self._owners[row]), float(score)))
-        return {name: together(those, most) for name, those in found.items()}
+        return {name: best_owners(those, most) for name, those in found.items()}
 
 
 def _matrix(store: sqlite3.Connection, model: str, keys: Sequence[str]) -> NDArray[np.float32]:

@@ -1,7 +1,8 @@
 """Searches chunks by words (BM25): how identifiers and abbreviations are split into words.
 
 Identifiers are cut where their parts begin, so `cublasLtMatmulDescSetAttribute` is found by "set the attribute of a matmul
-descriptor"; abbreviations count as what they stand for. It knows nothing of meaning: see `rag/vectors.py`.
+descriptor"; abbreviations are replaced by what they stand for (`_MEANS`), common words are left out (`_LITTLE`).
+Where to look next: `rag/vectors.py` (search by meaning), `rag/index.py` (fuses both).
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ import Stemmer
 from numpy.typing import NDArray
 
 from stitchcuda.rag.chunk import DECLARED, Chunk
-from stitchcuda.rag.ranking import together
+from stitchcuda.rag.ranking import best_owners
 
 FIELDS = ("head", "body", "asked", "near")
-"""Each is an index of its own: names and first sentences; everything; what people ask (`rag/query_phrases.py`), a phrase at a
-time; names in pieces of three characters, for those that do not exist."""
-TEXTS = 8                                  # looked at for each chunk that is wanted
-MOST = 60                                  # different words of a query that count
+"""Each is an index of its own: names and first sentences; everything; phrases that people ask by (`rag/query_phrases.py`);
+names in pieces of three characters, for queries with names that do not exist."""
+TEXTS = 8                                  # texts that are ranked for each chunk that is wanted
+MOST = 60                                  # different words of a query that are searched
 
 _WORD = re.compile(r"[A-Za-z0-9_]+")
 _PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
@@ -61,19 +62,19 @@ _LITTLE = frozenset({
     "uses", "using", "want", "was", "we", "what", "when", "where", "which", "while", "who", "why", "will", "with",
     "without", "would", "you", "your",
 })  # fmt: skip
-logging.getLogger("bm25s").setLevel(logging.WARNING)      # else it tells what it is doing
+logging.getLogger("bm25s").setLevel(logging.WARNING)      # else it logs each step
 _stem = Stemmer.Stemmer("english")
 
 
 def tokens(text: str) -> list[str]:
-    """The words of a text in order, as the index knows them: small letters, stems, an identifier whole and in its parts."""
+    """Returns the words of a text in order, as they are indexed: lower-case stems, an identifier whole and in its parts."""
     for pattern, plain in _PHRASES:
         text = pattern.sub(f"{plain} ", text)
     return [token for word in _WORD.findall(text) for token in _of_word(word)]
 
 
 def spoken(text: str) -> str:
-    """A text with its identifiers in their words, for a model that knows none: "cuda stream wait event"."""
+    """Returns a text with identifiers split into words, such as "cuda stream wait event", for the embedding model."""
     return _IDENTIFIER.sub(lambda found: " ".join(_PART.findall(found.group())).lower(), text)
 
 
@@ -108,7 +109,7 @@ def build(chunks: Sequence[Chunk], asked: Sequence[tuple[int, str]], folder: Pat
 
 
 def pieces(name: str) -> list[str]:
-    """A name in overlapping pieces of three characters, its ends marked."""
+    """Returns the overlapping pieces of three characters of a name, with its ends marked."""
     padded = f"^{name.lower()}$"
     return [padded[at : at + 3] for at in range(len(padded) - 2)]
 
@@ -132,7 +133,7 @@ class _Field:
         self.index = None if empty else bm25s.BM25.load(folder, mmap=True, show_progress=False)
 
     def best(self, wanted: Iterable[str], most: int, allowed: NDArray[np.bool_] | None) -> list[int]:
-        """Chunks by their best texts."""
+        """Returns chunks in the order of their best texts."""
         known = [word for word in wanted if word in self.index.vocab_dict] if self.index is not None else []
         if self.index is None or not known:
             return []
@@ -142,7 +143,7 @@ class _Field:
         count = min(TEXTS * most, len(scores))
         first = np.argpartition(-scores, count - 1)[:count]
         ordered = first[np.lexsort((first, -scores[first]))]
-        return together(((int(self.owners[place]), float(scores[place])) for place in ordered if scores[place] > 0), most)
+        return best_owners(((int(self.owners[place]), float(scores[place])) for place in ordered if scores[place] > 0), most)
 
 
 class Words:
@@ -152,10 +153,10 @@ class Words:
         self._fields = {field: _Field(folder / field) for field in FIELDS}
 
     def near(self, name: str, most: int) -> list[int]:
-        """Chunks whose names are spelled alike, the most alike first."""
+        """Returns chunks with names spelled like `name`, the most alike first."""
         return self._fields["near"].best(pieces(name), most, None)
 
     def ranked(self, query: str, most: int, allowed: NDArray[np.bool_] | None) -> dict[str, list[int]]:
-        """Per field, the chunks that have the query's words, best first: at most `most` ids, of those that are `allowed`."""
+        """Returns, by field, the ids of at most `most` of the `allowed` chunks that have the query's words, best first."""
         wanted = list(dict.fromkeys(tokens(query)))[:MOST]
         return {field: self._fields[field].best(wanted, most, allowed) for field in FIELDS if field != "near"}

@@ -6,7 +6,7 @@ import pytest
 
 from stitchcuda.nodes.documentation import Documented, complete_citations
 from stitchcuda.rag.index import Docs
-from stitchcuda.rag.lookup import DocsQuery, searched
+from stitchcuda.rag.lookup import DocsQuery, search_all
 from stitchcuda.state import Review
 from tests.rag.conftest import asked, real
 
@@ -45,4 +45,4 @@ def test_what_an_error_names_is_cited_once() -> None:
      "12 of 4096 values differ", "the output is NaN", 'error: identifier "row_scale" is undefined'],
 )  # fmt: skip
 def test_an_error_that_names_nothing_of_nvidias_cites_nothing(asked: Docs, error: str) -> None:
-    assert searched([DocsQuery(error, 4, error=True)]).named == ()
+    assert search_all([DocsQuery(error, 4, error=True)]).named == ()

@@ -51,7 +51,7 @@ def test_the_same_source_is_replaced_and_others_stay(small: Path) -> None:
 
 def test_documents_can_be_listed_as_one_source(small: Path) -> None:
     add_documents([note("# A\nx", "a.md"), Document("y", metadata={"title": "Y"})], source="all of mine")
-    ((addition, path),) = added_files.kept({})
+    ((addition, path),) = added_files.list_additions({})
     assert (addition.source, addition.files) == ("all of mine", 2)
     assert [chunk.citation for chunk in added_files.chunks(path)] == ["A (notes, a.md)", "Y (notes, all of mine)"]
 
@@ -82,7 +82,7 @@ def test_text_that_no_file_can_hold_is_kept_without_it(small: Path) -> None:
 
 def test_damage_is_named_and_hurts_nothing_else(small: Path) -> None:
     add_documents([note("# Tiles\nAn ibex won."), note("# Warps\nAn okapi won.", "other.md")])
-    first, second = (path for _, path in added_files.kept({}))
+    first, second = (path for _, path in added_files.list_additions({}))
     first.write_text(first.read_text().splitlines()[0] + "\n{}")
     second.write_bytes(b"\xff\xff")
     built = build(model=None)

@@ -18,7 +18,7 @@ TOKENS = 1100
 
 
 def documentation(query: str) -> str:
-    return lookup.answered(query, TOKENS, words)
+    return lookup.answer(query, TOKENS, words)
 
 
 def words(text: str) -> int:
@@ -102,7 +102,7 @@ def test_a_name_that_does_not_exist_brings_the_nearest(asked: Docs) -> None:
 
 def test_of_several_questions_each_brings_its_share(asked: Docs) -> None:
     queries = [DocsQuery("cublasLtMatmul returned 7", 3, error=True), DocsQuery("fewer launches", 1, ("playbook",))]
-    found = lookup.searched(queries)
+    found = lookup.search_all(queries)
     assert {"cublasLtMatmul", "CUBLAS_STATUS_INVALID_VALUE"} <= {chunk.title for chunk in found.chunks[:3]}
     assert {chunk.title for chunk in found.named} == {"cublasLtMatmul", "CUBLAS_STATUS_INVALID_VALUE"}
     assert found.chunks[3].library == "playbook"
@@ -160,7 +160,7 @@ def test_switched_off_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     assert documentation("cudaMalloc") == (
         "documentation cannot be searched: documentation is switched off (STITCHCUDA_DOCS=off)"
     )
-    assert lookup.searched([DocsQuery("cudaMalloc", 3)]).chunks == ()
+    assert lookup.search_all([DocsQuery("cudaMalloc", 3)]).chunks == ()
     lookup.forget()
 
 
@@ -187,4 +187,4 @@ def test_any_text_is_answered(small: Path, query: str) -> None:
     assert said.strip()
     assert len(said) <= 5 * TOKENS
     said.encode()
-    lookup.searched([DocsQuery(query, 3, error=True)])
+    lookup.search_all([DocsQuery(query, 3, error=True)])

@@ -83,7 +83,7 @@ def test_every_block_compiles_by_itself(needed: tuple[str, ...], tmp_path: Path)
     for name in (name for name, wanted in NEEDED.items() if wanted == needed):
         source = tmp_path / f"{name}.cu"
         source.write_text(CODE[name], encoding="utf-8")
-        found = libraries.find(libraries.included([source]), libraries.places(kit))
+        found = libraries.find(libraries.included_headers([source]), libraries.places(kit))
         if found.missing:
             pytest.skip(" ".join(found.missing.values()))
         folders = [flag for folder in found.includes for flag in ("-isystem", str(folder))]

@@ -9,7 +9,7 @@ import pytest
 from stitchcuda.errors import BadInput
 from stitchcuda.rag import query_phrases as phrases
 from stitchcuda.rag.chunk import Chunk
-from stitchcuda.rag.excerpts import citations_in, fitted, is_citation
+from stitchcuda.rag.excerpts import citations_in, fit, is_citation
 from stitchcuda.rag.headers.chunks import family
 from stitchcuda.rag.index import QUERY, Docs
 from stitchcuda.rag.words import tokens
@@ -98,36 +98,36 @@ def words(text: str) -> int:
 def test_declarations_come_whole_and_before_what_is_said() -> None:
     one = chunk("one", "int one(int a, int b);", "Says one.\nAnd more of it that nobody needs to know at all.")
     two = chunk("two", "int two(int a);", "Says two.")
-    everything = fitted([one, two], 100, words)
+    everything = fit([one, two], 100, words)
     assert everything == (
         "[one (L 1, l.h)]\nint one(int a, int b);\nSays one.\nAnd more of it that nobody needs to know at all.\n\n"
         "[two (L 1, l.h)]\nint two(int a);\nSays two."
     )
-    tight = fitted([one, two], 22, words)
+    tight = fit([one, two], 22, words)
     assert "int one(int a, int b);" in tight
     assert "int two(int a);" in tight
     assert "nobody needs" not in tight
     for tokens_ in range(60):
-        shown = fitted([one, two], tokens_, words)
+        shown = fit([one, two], tokens_, words)
         assert words(shown) <= tokens_
         assert all(line in everything or line == "…" for line in shown.splitlines())
 
 
 def test_of_a_type_that_does_not_fit_the_members_asked_for_come_first() -> None:
     fields = "\n".join(f"  int field_{number}" for number in range(100))
-    shown = fitted([chunk("big", f"struct big {{...}};\n{fields}", "A big one.", "type")], 40, words, "what is field_77")
+    shown = fit([chunk("big", f"struct big {{...}};\n{fields}", "A big one.", "type")], 40, words, "what is field_77")
     assert shown.splitlines()[:3] == ["[big (L 1, l.h)]", "struct big {...}; …", "  int field_77"]
     assert words(shown) <= 40
 
 
 def test_code_of_a_page_is_not_cut() -> None:
     page = chunk("page", "First.\n```cuda\nint a;\nint b;\n```\nLast.", kind="technique")
-    assert "```cuda" not in fitted([page], 8, words)
-    assert "```cuda\nint a;\nint b;\n```" in fitted([page], 30, words)
+    assert "```cuda" not in fit([page], 8, words)
+    assert "```cuda\nint a;\nint b;\n```" in fit([page], 30, words)
 
 
 def test_citations_are_read_back() -> None:
-    shown = fitted([chunk("one", "int one();"), chunk("cub::Two::Sum", "int Sum();")], 50, words)
+    shown = fit([chunk("one", "int one();"), chunk("cub::Two::Sum", "int Sum();")], 50, words)
     assert citations_in(shown) == ["one (L 1, l.h)", "cub::Two::Sum (L 1, l.h)"]
     assert all(map(is_citation, citations_in(shown)))
     assert not is_citation("proposed replan, but: the prediction was missed")

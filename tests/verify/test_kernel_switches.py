@@ -60,7 +60,7 @@ def built(folder: Path, *, masked: bool) -> tuple[ctypes.CDLL, Path]:
     programs.write(folder, {"shift.cuh": HEADER, "a.cu": FIRST, "b.cu": SECOND})
     sources = [folder / "a.cu", folder / "b.cu"]
     if masked:
-        sources, names = masks.masked_files(sources, folder=folder / "masked")
+        sources, names = masks.add_switches_to_files(sources, folder=folder / "masked")
         assert names == ("scale", "idle_gemm", "shift", "never")
     library = folder / f"library-{masked}.so"
     arch = "sm_{}{}".format(*torch.cuda.get_device_capability())
@@ -146,7 +146,7 @@ def test_own_kernels_are_those_of_the_library_whatever_they_are_called(tmp_path:
 def test_switches_of_a_torch_extension(tmp_path: Path) -> None:
     from torch.utils.cpp_extension import load_inline
 
-    text, _ = masks.masked(
+    text, _ = masks.add_switches(
         "#include <torch/extension.h>\n__global__ void twice(float* x, int n) { if (threadIdx.x < n) x[threadIdx.x] *= 2; }\n"
         "void run(torch::Tensor x) { twice<<<1, 32>>>(x.data_ptr<float>(), 32); }\n",
         "ext",

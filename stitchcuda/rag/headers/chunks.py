@@ -18,11 +18,11 @@ from stitchcuda.rag.headers.reading import Entry
 _OVERLOADS = 12                            # shown; further ones are counted
 _DECLARATION = 1500                        # characters of one declaration
 _MEMBERS = 60_000                          # characters of a type's members
-_FIELD = 1000                              # characters of what is said of one field
+_FIELD = 1000                              # characters of a field's comment
 _FAMILY = re.compile(r"(?:_v\d+)?(?:_64)?(?:_pt[sd]{2}|_ptsz)?$")
 _ALIAS = re.compile(r"#define \w+ (?P<macro>[A-Za-z_]\w*)|typedef (?:(?P<what>enum|struct|union) )?(?P<tag>\w+) (?P<name>\w+);")
 _RENAMED = re.compile(r"#define \w+ (?:__\w+_(?P<stream>PT[SD][SDZ])\()?(?P<name>[A-Za-z]\w*)\)?")
-_CONDENSED = {"CUTLASS"}                   # thousands of types with the same members: those are told with their type
+_CONDENSED = {"CUTLASS"}                   # thousands of types with the same members: shown in the chunk of their type
 _DISTINCT = re.compile(r"[a-z][A-Z]|_|\d")  # a field's name that is more than a common word
 
 _UNNAMED = re.compile(r"(?:struct|union)\s*\{")
@@ -65,8 +65,8 @@ def chunks(entries: Iterable[Entry], versions: Mapping[str, str]) -> list[Chunk]
 
 
 def _outermost(entries: Iterable[Entry]) -> Iterator[Entry]:
-    """What stands in a type's unnamed parts is its own: `res.linear.sizeInBytes` of cudaResourceDesc."""
-    parts: dict[tuple[str, str], tuple[str, str]] = {}         # by header and full name: the type and the way into it
+    """Makes fields of a type's unnamed parts fields of the type, such as `res.linear.sizeInBytes` of cudaResourceDesc."""
+    parts: dict[tuple[str, str], tuple[str, str]] = {}         # by header and full name: the type, the path within it
     for entry in entries:
         holder, way = parts.get((entry.header, entry.inside), (entry.inside, ""))
         kind = entry.kind
@@ -79,22 +79,22 @@ def _outermost(entries: Iterable[Entry]) -> Iterator[Entry]:
 
 
 def _is_member(key: _Key, group: Sequence[Entry], by_name: Mapping[_Key, Sequence[Entry]]) -> bool:
-    """Whether it stands inside a type and is either no function, or one of which nothing is said."""
+    """Whether it is declared inside a type, and is no function or one without a comment."""
     inside = group[0].inside
     held = any(entry.kind == "type" for entry in by_name.get((key[0], inside), ()))
     return held and not any(entry.kind == "function" and entry.comment for entry in group)
 
 
 def family(name: str) -> str:
-    """What names of one function have in common: `cublasGemmEx` of cublasGemmEx_64, `cublas?gemm` of cublasSgemm_v2."""
+    """Returns the common name of a function's variants: "cublasGemmEx" of cublasGemmEx_64, "cublas?gemm" of cublasSgemm_v2."""
     name = _FAMILY.sub("", name)
     return re.sub(r"^(cublas|cusparse|cusolverDn)[SDCZ](?=[a-z])", r"\1?", name)
 
 
 def _aliases(by_name: Mapping[_Key, Sequence[Entry]]) -> dict[_Key, list[_Key]]:
-    """Names that only stand for another of the same library: `#define cuMemAlloc cuMemAlloc_v2`, `typedef enum E E_t;`.
+    """Returns, by name, its aliases in the same library, as by `#define cuMemAlloc cuMemAlloc_v2`, `typedef enum E E_t;`.
 
-    Key: what they stand for. What stands for one of them keeps a chunk of its own.
+    An alias of an alias keeps a chunk of its own.
     """
     stands_for: dict[_Key, _Key] = {}
     for (library, full), group in by_name.items():
@@ -110,7 +110,7 @@ def _aliases(by_name: Mapping[_Key, Sequence[Entry]]) -> dict[_Key, list[_Key]]:
 
 
 def _exported(group: Sequence[Entry]) -> tuple[str, ...]:
-    """Names under which a library has a function that macros rename: `cuMemAlloc_v2`, `cudaMemcpy_ptds`."""
+    """Returns the exported names of a function that macros rename, such as `cuMemAlloc_v2`, `cudaMemcpy_ptds`."""
     functions = [entry for entry in group if entry.kind == "function"]
     found = []
     for entry in group if functions else ():
@@ -129,7 +129,7 @@ def _target(entry: Entry) -> str:
 
 
 def _by_comment(group: Sequence[Entry]) -> list[list[Entry]]:
-    """By what is said of them; those of which nothing is said stand with the first of which something is."""
+    """Groups declarations by their comments; those without one join the first that has one."""
     if any(entry.comment and not entry.header.endswith(".hpp") for entry in group):        # there they are of implementations
         group = [entry._replace(comment="", brief="") if entry.header.endswith(".hpp") else entry for entry in group]
     said = {entry.text for entry in group if entry.comment}        # a definition elsewhere repeats a declaration
@@ -191,12 +191,12 @@ def _distinct(held: Sequence[Entry]) -> list[str]:
 
 
 def _said(member: Entry) -> str:
-    """All that is said of a field, which has no chunk of its own; of others the brief."""
+    """Returns a field's whole comment, since it has no chunk of its own; of other members the brief."""
     return cut(" ".join(member.comment.split()), _FIELD) if member.kind == "field" else member.brief
 
 
 def _lone(library: str, held: Sequence[Entry], version: str) -> Chunk:
-    """Fields of a type without a declaration of its own, such as one that a macro declares."""
+    """Makes a chunk of the fields of a type that is not declared itself, such as one that a macro declares."""
     first = held[0]
     names = [first.inside, first.inside.rpartition("::")[2]]
     names += _distinct(held)

@@ -12,7 +12,7 @@ import re
 from typing import NamedTuple
 
 BRIEF_CHARS = 160
-_TEXT_CHARS = 20_000                       # what is longer is a table of contents gone astray
+_TEXT_CHARS = 20_000                       # longer texts are tables that were parsed wrongly
 _RETURN_CHARS = 2000                       # lists of errors are long and say little
 
 _FRAME = re.compile(r"^[ \t]*(?:/\*[*!]*<?|//[/!]*<?|\*+(?!\S*\*\w)(?!/))?[ \t]?", re.MULTILINE)
@@ -76,7 +76,7 @@ NOTHING = Comment("", "")
 
 
 def plain(comment: str) -> Comment:
-    """What a comment says; nothing if it only opens or closes a group, or holds no words."""
+    """Returns a comment in plain words; `NOTHING` if it only opens or closes a group, or holds no words."""
     if _GROUPS.search(comment):
         return NOTHING
     said = _Paragraphs()
@@ -95,7 +95,7 @@ def plain(comment: str) -> Comment:
 
 
 def cut(text: str, most: int) -> str:
-    """At most about so many characters, ending with a whole word and "…" where something was left out."""
+    """Returns at most about `most` characters of a text, ending with a whole word and "…" if something was left out."""
     if len(text) <= most:
         return text
     head = text[:most - 2]

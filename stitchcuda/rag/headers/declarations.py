@@ -32,7 +32,8 @@ _OUTDATED = re.compile(r"if\s+defined\s*\(?__CUDA_API_VERSION_INTERNAL\)?(?!.*\|
 
 @dataclass
 class Declaration:
-    """One name. `comment` is raw; `inside` are namespaces and types, joined with `::`; `also` are further names of a type."""
+    """One declared name. `comment`: as in the header; `inside`: namespaces and types, joined with `::`; `also`: a type's other
+    names."""
 
     name: str
     kind: Kind
@@ -50,7 +51,7 @@ class Header(NamedTuple):
 
 
 def read(source: str) -> Header:
-    """Everything in the header that is not in a namespace for details or in a private part. Any text will do."""
+    """Returns everything that a header declares outside of namespaces for details and private parts. Raises nothing."""
     reader = _Reader(tokens.prepared(source))
     reader.run()
     current = {declaration.name for declaration in reader.found if not declaration.outdated}
@@ -77,7 +78,7 @@ class _Scope:
 
 
 class _Branch(NamedTuple):
-    """Where a condition began: each of its branches goes on from there."""
+    """The reader's state where a condition (`#if`) began, from which each of its branches is read."""
 
     scopes: list[_Scope]
     text: list[str]
@@ -87,7 +88,7 @@ class _Branch(NamedTuple):
 
 
 class _Reader:
-    """One pass over a header."""
+    """Reads one header in one pass over its tokens."""
 
     def __init__(self, source: str) -> None:
         self.source = source

@@ -32,7 +32,7 @@ _NO_NAMES = {
 
 
 def named(text: str) -> tuple[Kind, list[str]]:
-    """Of a declaration without its `;` or body. A variable's kind is "field"."""
+    """Returns (kind, names) of a declaration without its `;` or body. A variable's kind is "field"."""
     if (alias := _ALIAS.match(text)) is not None:
         return "type", [alias["name"]]
     plain = unattributed(_without_signatures(text), loud=False)
@@ -62,7 +62,7 @@ def named(text: str) -> tuple[Kind, list[str]]:
 
 
 def tag(text: str) -> str:
-    """A type's name as it stands in front of its members, "" where it has none there."""
+    """Returns a type's name from the text in front of its members; "" if there is none."""
     found = _TAGGED.search(text)
     words = re.findall(r"\w+", re.sub(r"<.*", "", found["rest"])) if found else []
     words = [word for word in words if word != "final" and not re.fullmatch(r"__\w+__", word)]
@@ -70,7 +70,7 @@ def tag(text: str) -> str:
 
 
 def aliases(text: str) -> list[str]:
-    """A type's names as they stand behind its members. A loud one counts where no other does: `CUDA_MEMCPY_NODE_PARAMS`."""
+    """Returns a type's names from the text behind its members. One in capitals counts if there is no other."""
     found = []
     for part in unattributed(text).split(","):
         words = [word for word in re.findall(r"\w+", part) if not _REMARK.fullmatch(word)]
@@ -79,7 +79,7 @@ def aliases(text: str) -> list[str]:
 
 
 def unattributed(text: str, *, loud: bool = True) -> str:
-    """Without comments, template parameters, attributes, and, if `loud`, macros that look like calls."""
+    """Removes comments, template parameters, attributes, and, if `loud`, macros in capitals that look like calls."""
     text = _untemplated(_ATTRIBUTE.sub(" ", text))
     for start, end, word in reversed(list(_groups(text))):
         if word in _CALLS or (loud and _LOUD.fullmatch(word)):
@@ -88,14 +88,14 @@ def unattributed(text: str, *, loud: bool = True) -> str:
 
 
 def _without_signatures(text: str) -> str:
-    """`std::function<int(float)>` looks like a function."""
+    """Removes the arguments of `std::function<int(float)>`, which look like a function's."""
     for found in reversed(list(re.finditer(r"\bfunction\s*<", text))):
         text = f"{text[:found.end() - 1]} {_behind_angles(text, found.end())}"
     return text
 
 
 def _groups(text: str) -> Iterator[tuple[int, int, str]]:
-    """Parentheses that nothing encloses: start, end, the word before."""
+    """Yields (start, end, the word before) of each outermost pair of parentheses."""
     depth, start = 0, 0
     for found in re.finditer(r"[()]", text):
         if found.group() == "(":
@@ -109,7 +109,7 @@ def _groups(text: str) -> Iterator[tuple[int, int, str]]:
 
 
 def _before_value(text: str) -> str:
-    """What stands in front of `= value`; default arguments do not count."""
+    """Returns the text before `= value`; default arguments do not count."""
     depth = 0
     for found in re.finditer(r"[()]|(?<![=!<>])=(?!=)", text):
         if found.group() == "=" and depth == 0:

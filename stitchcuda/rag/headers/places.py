@@ -78,12 +78,12 @@ class Headers(NamedTuple):
 
 
 def library_of(header: str) -> str:
-    """Whose header it is: "cuBLASLt" of cublasLt.h."""
+    """Returns the library that a header belongs to: "cuBLASLt" for cublasLt.h."""
     return next((name for name, pattern in _LIBRARIES if pattern.fullmatch(header)), _CUDA)
 
 
 def headers(kit: Toolkit) -> Headers:
-    """The headers that this toolkit's builds can include. Reads folders only."""
+    """Returns the headers that this toolkit's builds can include. Reads folders only."""
     where = libraries.places(kit)
     found = libraries.find([family.probe for family in FAMILIES], where)
     wanted = [family.headers for family in FAMILIES if family.name not in ("CCCL", "CUTLASS")]
@@ -101,7 +101,7 @@ def headers(kit: Toolkit) -> Headers:
 
 
 def versions(files: dict[str, Path]) -> dict[str, str]:
-    """By library, such as {"CUDA runtime": "13.0", "cuBLAS": "13.0.2"}; those that state none are left out."""
+    """Returns versions by library, such as {"CUDA runtime": "13.0", "cuBLAS": "13.0.2"}; unknown ones are left out."""
     found = {library: said for library, (header, macros) in _VERSIONS.items() if (said := _version(files.get(header), macros))}
     return found | {library: found[other] for library, other in _SAME.items() if other in found}
 

@@ -59,7 +59,7 @@ class Entry(NamedTuple):
 
 
 def read(headers: Mapping[str, Path], unread: list[str]) -> tuple[Entry, ...]:
-    """Every public declaration of these headers, in their order. Those that cannot be read go to `unread`, with the reason."""
+    """Returns every public declaration of these headers, in order. Headers that cannot be read are added to `unread`."""
     found: dict[Entry, None] = {}
     macros: dict[str, list[tuple[str, str]]] = {}
     for name, path in headers.items():
@@ -83,7 +83,7 @@ def _entries(declared: Iterable[declarations.Declaration], header: str) -> Itera
     around = next((space for start, space in _NAMESPACES if header.startswith(start)), "")
     for declaration in declared:
         inside = declaration.inside
-        if around:                         # macros of theirs open namespaces, and name what is none of a program's business
+        if around:                         # their macros only open namespaces, and names with _ are internal
             if declaration.kind == "macro" or declaration.name.startswith("_"):
                 continue
             if not f"{inside}::".startswith(f"{around}::"):
@@ -102,15 +102,16 @@ def _entries(declared: Iterable[declarations.Declaration], header: str) -> Itera
 
 
 def _wrapper(found: re.Match[str]) -> str:
-    """Of an instruction, as a declaration with a comment; the lines of what stands there were broken anywhere."""
+    """Returns the wrapper of a PTX instruction as a declaration with a comment, whose lines are joined again."""
     said = re.sub(r";\s*//\s*(?:\d+\w*\.)?\s*", "; ", re.sub(r"\n(?!//)", " ", found["said"]))
     return "".join(f"//! {line.strip('/ ')}\n//!\n" for line in said.splitlines()) + found["code"]
 
 
 def _qualifiers(macros: Iterable[tuple[str, str]], others: Mapping[str, str]) -> dict[str, str]:
-    """Macros that stand for qualifiers only, and what of them tells where a function runs.
+    """Returns, for each macro that stands for qualifiers only, those of them that say where a function runs.
 
-    Of several definitions the fullest of those counts that are for nvcc, which say `static` or `inline`, not for NVRTC.
+    Of several definitions the one with the most qualifiers counts, first among those for nvcc (with `static` or `inline`) and
+    not for NVRTC.
     """
     values: dict[str, set[str]] = {}
     for name, value in macros:
@@ -126,12 +127,12 @@ def _qualifiers(macros: Iterable[tuple[str, str]], others: Mapping[str, str]) ->
 
 
 def _meaning(value: str, known: Mapping[str, str]) -> tuple[bool, int, str] | None:
-    """Whether it is nvcc's, how much it tells, and where it runs; None for what is no qualifier."""
+    """Returns (whether it is for nvcc, how many qualifiers it has, where the function runs); None for other texts."""
     parts = value.split()
     if any(part not in known for part in parts):
         return None
-    told = {word for part in parts for word in known[part].split()}
-    return "static" in parts or "inline" in value, len(told), " ".join(word for word in _TELLING if word in told)
+    qualifiers = {word for part in parts for word in known[part].split()}
+    return "static" in parts or "inline" in value, len(qualifiers), " ".join(word for word in _TELLING if word in qualifiers)
 
 
 def _readable(text: str, words: Mapping[str, str]) -> str:

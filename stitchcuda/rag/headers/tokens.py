@@ -26,14 +26,14 @@ _VALUE = re.compile(r"^#define[ \t]+(\w+)[ \t]+(\d+)$", re.MULTILINE)
 
 
 def prepared(source: str) -> str:
-    """Without programs in strings, names pasted together, and `;` where CUDA has a macro for it."""
+    """Returns a header with programs in strings removed, pasted names joined, and `;` in place of CUDA's macro for it."""
     values: dict[str, str] = dict(_VALUE.findall(source))
     source = _PASTED.sub(lambda found: f"{found[1]}{values.get(found[2], found[2])}", _RAW.sub('""', source))
     return _EMPTY_OR_END.sub(";", source)
 
 
 def behind_brace(source: str, at: int) -> int:
-    """Behind the brace that closes the one before `at`; of a condition's branches only one counts."""
+    """Returns the position behind the brace that closes the one before `at`; of a condition's branches only one counts."""
     depth = 1
     branches: list[int] = []
     for found in _BODY.finditer(source, at):

@@ -1,8 +1,8 @@
 """Chooses nvcc's target for a GPU: its own machine code where the toolkit knows it, else PTX that the driver compiles.
 
-The suffix `a` (`sm_90a`) costs nothing where nobody uses what it brings: nvcc 13.0 made the same instructions as for `sm_90` of
-ten different kernels. Without it wgmma does not assemble. Such code runs on that one generation only, which is the one that a
-program is built for. Where to look next: `tools/device/device.py` (which GPU), `tools/build/nvcc.py`.
+The suffix `a` (`sm_90a`), without which wgmma does not assemble, costs nothing: nvcc 13.0 compiled ten different kernels to the
+same instructions as for `sm_90`. Such code runs on that one generation only, which is the one that a program is built for.
+Where to look next: `tools/device/device.py` (which GPU), `tools/build/nvcc.py` (which compiles).
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from stitchcuda.tools.device.toolkit import Toolkit
 
 
 def flags(kit: Toolkit, arch: str, *, cubin: bool) -> tuple[str, ...]:
-    """For `arch` ("sm_90a"); for a cubin exactly one machine. A GPU that is newer than the toolkit gets PTX, and a note.
+    """Returns nvcc's flags for `arch` ("sm_90a"). A GPU that is newer than the toolkit gets PTX, and a note.
 
-    Raises `Unavailable` for one that the toolkit does not build for any more, `BadInput` for what is no architecture.
+    A `cubin` is always machine code: for a newer GPU that of the newest older one. Raises `Unavailable` for a GPU that the
+    toolkit does not build for any more, `BadInput` for what is no architecture.
     """
     if not re.fullmatch(r"sm_[1-9]\d{1,3}[af]?", arch):
         raise BadInput(f"{arch[:100]!r} is no architecture of a GPU; name it as nvcc does, such as sm_90a")
@@ -40,6 +41,6 @@ def flags(kit: Toolkit, arch: str, *, cubin: bool) -> tuple[str, ...]:
 
 @functools.cache
 def _known(nvcc: Path) -> tuple[int, ...]:
-    """Generations that it builds for, without suffixes; none if it does not say."""
-    said = command.run((str(nvcc), "--list-gpu-code"), seconds=60)
-    return tuple(int(number) for number in re.findall(r"\bsm_(\d+)", said.output)) if said.code == 0 else ()
+    """The generations that this nvcc builds for, without suffixes, such as 90; () if it does not list them."""
+    done = command.run((str(nvcc), "--list-gpu-code"), seconds=60)
+    return tuple(int(number) for number in re.findall(r"\bsm_(\d+)", done.output)) if done.code == 0 else ()

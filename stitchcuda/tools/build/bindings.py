@@ -1,7 +1,7 @@
-"""Decides what a program is compiled and linked against on a GPU: tvm-ffi, or torch as an extension is.
+"""Lists the folders, flags and libraries that a program is compiled and linked with: those of tvm-ffi, or of a torch extension.
 
-Only facts: folders, flags, libraries. It runs no compiler and imports neither of the two. Where to look next:
-`tools/build/nvcc.py`.
+It runs no compiler and imports neither of the two.
+Where to look next: `tools/build/nvcc.py` (which compiles), `tools/build/libraries.py` (NVIDIA's libraries).
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from stitchcuda.tools.build import torch_front
 
 
 class Binding(Record):
-    """How C++ and CUDA become a library that Python can load."""
+    """The folders, flags and libraries with which C++ and CUDA become a library that Python can load."""
 
-    version: str                           # what else decides about the result
+    version: str                           # of the packages: part of the key of what is cached
     includes: tuple[str, ...]
     cuda_flags: tuple[str, ...]
     cxx_flags: tuple[str, ...]
     link: tuple[str, ...]
-    folders: tuple[Path, ...]              # where the compilers must be able to read
-    torch: Path | None = None              # torch's headers, which have a light front (`tools/build/torch_front.py`)
+    folders: tuple[Path, ...]              # which the sandboxed compilers may read
+    torch: Path | None = None              # torch's `include`, if a lighter header may be used (`tools/build/torch_front.py`)
 
 
 @functools.cache
 def tvm() -> Binding:
-    """tvm-ffi's own defaults and what generated programs add to them."""
+    """Returns tvm-ffi's own defaults and what generated programs add to them. Raises `Unavailable` without tvm-ffi."""
     missing = f"the package apache-tvm-ffi is not installed; install it with: {remedies.install('apache-tvm-ffi[cpp]')}"
     folder = _package("tvm_ffi", missing)
     return Binding(
@@ -48,7 +48,10 @@ def tvm() -> Binding:
 
 @functools.cache
 def torch(name: str) -> Binding:
-    """What torch.utils.cpp_extension gives its compilers for an extension of this name; its file for ninja was the model."""
+    """Returns what torch.utils.cpp_extension gives its compilers for an extension called `name`, as its build.ninja has it.
+
+    Raises `Unavailable` without torch's or Python's headers.
+    """
     folder = _package("torch", "torch is not installed")
     headers, python = folder / "include", Path(sysconfig.get_paths()["include"])
     if not (headers / "torch" / "csrc").is_dir():
@@ -57,12 +60,12 @@ def torch(name: str) -> Binding:
         raise Unavailable(f"building a torch extension needs Python's headers and {python} has none; install python3-dev")
     version = importlib.metadata.version("torch")
     common = (f"-DTORCH_EXTENSION_NAME={name}", "-DTORCH_API_INCLUDE_EXTENSION_H")
-    # Half and bfloat16 operators come from c10, not from CUDA's headers: COMMON_NVCC_FLAGS.
+    # Operators of half and bfloat16 come from c10, not from CUDA's headers, as in torch's COMMON_NVCC_FLAGS.
     narrow = ("HALF_OPERATORS", "HALF_CONVERSIONS", "BFLOAT16_CONVERSIONS", "HALF2_OPERATORS")
     standard = f"-std=c++{17 if _release(version) < (2, 13) else 20}"
     libraries = ("c10", "c10_cuda", "torch_cpu", "torch_cuda", "torch", "torch_python")
     places = (headers, headers / "torch/csrc/api/include", python)
-    # A CPU build of torch has no CUDA libraries; what it cannot link is missing when the library is loaded.
+    # A CPU build of torch has no CUDA libraries; symbols of those are then missing when the extension is loaded.
     present = [library for library in libraries if (folder / "lib" / f"lib{library}.so").is_file()]
     return Binding(
         version=f"torch {version} {sysconfig.get_python_version()} {torch_front.VERSION}",
@@ -76,14 +79,14 @@ def torch(name: str) -> Binding:
 
 
 def with_defaults(defaults: tuple[str, ...], extra: tuple[str, ...]) -> tuple[str, ...]:
-    """A flag given twice must not make another object, and a standard of the program's own replaces ours."""
+    """Returns `defaults` and then `extra`, without repetitions. A language standard among `extra` replaces the default one."""
     own = any(flag.startswith(("-std=", "--std=")) for flag in extra)
     kept = tuple(flag for flag in defaults if not (own and flag.startswith("-std=")))
     return (*kept, *(flag for flag in extra if flag not in kept))
 
 
 def _package(name: str, missing: str) -> Path:
-    """A package's folder, found without importing it."""
+    """Finds a package's folder without importing it. Raises `Unavailable` with the text `missing`."""
     spec = importlib.util.find_spec(name)
     if spec is None or not spec.submodule_search_locations:
         raise Unavailable(missing)

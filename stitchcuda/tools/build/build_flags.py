@@ -1,8 +1,8 @@
-"""Decides which compiler flags a program may ask for, by a list of allowed ones.
+"""Decides which compiler flags a program may use, by patterns of allowed ones.
 
-Anything that loads or runs something, reads or writes elsewhere, or that nobody asked for so far is refused with one sentence.
-It runs nothing. Where to look next: `verify/program/builder_worker.py`, which hands the answers to the compilers without any
-shell.
+Every other flag is refused with one sentence, above all those that load or run something or read or write elsewhere. It runs
+nothing.
+Where to look next: `verify/program/builder_worker.py` (which gives the flags to the compilers, without a shell).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from stitchcuda.tools.device import toolkit
 
-_VALUE = r'[\w.:+*/%()\[\]=~", -]*'   # of a macro: numbers, names, types, expressions; nothing that a shell would act on
+_VALUE = r'[\w.:+*/%()\[\]=~", -]*'   # a macro's value: numbers, names, types, expressions; nothing that a shell interprets
 _MACRO = re.compile(rf"[A-Za-z_]\w*(?:\([\w, ]*\))?(?:={_VALUE})?")
 _TOGGLES = (
     "fast-math|math-errno|finite-math-only|associative-math|reciprocal-math|signed-zeros|trapping-math|unsafe-math-optimizations"
@@ -56,33 +56,36 @@ _LINKED = re.compile(
     r"-l[A-Za-z_][\w+.-]*|-shared|-pthread|-fopenmp|-s|-O[0-3]?|-fPIC|-lstdc\+\+fs|-Wl,--(?:no-)?as-needed|-Wl,-Bsymbolic(?:-functions)?"
     r"|-Wl,--no-undefined|-Wl,--gc-sections|-Wl,-O[0-3]|-Wl,--strip-all|-Wl,-z,(?:now|relro)|-w|-m64"
 )
-# Kernels of a static library lie in the program's own, as if it had written them. The runtime's have none.
+# A static library's kernels become part of the program's library and would count as its own. The runtime's have no kernels.
 _STATIC = re.compile(r"-l(?P<name>[\w+.-]+?)_static(?:_\w+)?")
 _WITHOUT_KERNELS = ("-lcudart_static", "-lculibos_static", "-lnvrtc_static", "-lnvrtc-builtins_static")
 _SHORT = re.compile(r"--?(?P<kind>isystem|iquote|I|D|U)=?(?P<rest>.*)", re.DOTALL)
 
 
 class FlagRefused(Exception):
-    """One flag that a program may not use; the text is a sentence."""
+    """A flag that a program may not use. The text is one sentence with the reason."""
 
 
 class Flags:
-    """Checks the flags of one program. `root` is its folder: it may have headers in there, but no libraries."""
+    """Checks the flags of one program. Its folder `root` may hold headers, but no libraries.
+
+    The methods return the allowed flags as the compilers get them, and raise `FlagRefused` for any other.
+    """
 
     def __init__(self, root: Path) -> None:
         self._root = root.resolve()
 
     def host(self, flags: Sequence[str]) -> tuple[str, ...]:
-        """For g++."""
+        """Checks flags for g++."""
         return tuple(self._checked(flags, lambda flag, rest: [flag] if _HOST.fullmatch(flag) else None))
 
     def cuda(self, flags: Sequence[str]) -> tuple[str, ...]:
-        """For nvcc, and piece by piece for what it passes on. Architectures are left out: the judge's machine says which."""
+        """Checks flags for nvcc, and each that it passes on to g++ or ptxas. Architectures are left out: the judge chooses."""
         return tuple(self._checked(flags, self._for_nvcc))
 
     def link(self, flags: Sequence[str]) -> tuple[str, ...]:
-        """For the linker: libraries of the toolkit, of torch and of the system."""
-        made: list[str] = []
+        """Checks flags for the linker: libraries of the toolkit, of torch and of the system."""
+        allowed: list[str] = []
         rest = iter(_words(flags))
         for flag in rest:
             if flag in ("-L", "-rpath", "-Xlinker"):
@@ -99,11 +102,11 @@ class Flags:
                     f"the flag {flag} links a library's kernels into the program's own, where nobody can tell whose they are; "
                     f"link the shared one: -l{static['name']}"
                 )
-            made.append(flag)
-        return tuple(made)
+            allowed.append(flag)
+        return tuple(allowed)
 
     def includes(self, folders: Sequence[str]) -> tuple[Path, ...]:
-        """Include folders, absolute: of the program, the toolkit, torch, tvm-ffi or the system."""
+        """Returns include folders as absolute paths: of the program, the toolkit, torch, tvm-ffi or the system."""
         return tuple(self._folder(folder, "the include folder") for folder in folders)
 
     def _folder(self, given: str, what: str) -> Path:
@@ -159,7 +162,7 @@ class Flags:
 
 
 def _words(flags: Sequence[str]) -> list[str]:
-    """Flags as the compiler will see them. Torch's way goes through a shell, so people write two in one string, or quotes."""
+    """Splits flags as a shell would: torch passes them through one, so people write two in one string, or quotes."""
     words: list[str] = []
     for flag in flags:
         if re.search(r"[\0\r\n]", flag):
@@ -195,7 +198,7 @@ def _lies_in(path: Path, roots: Sequence[Path]) -> bool:
 
 
 def _trusted() -> tuple[Path, ...]:
-    """Folders of headers and libraries that came with the machine, its toolkit and its Python."""
+    """The folders of headers and libraries of the system, the toolkit and Python's packages."""
     kit = toolkit.find_toolkit()
     folders = [Path("/usr"), Path("/lib"), Path("/lib64"), Path("/opt"), Path(sys.prefix), *map(Path, site.getsitepackages())]
     folders += [Path(folder) for folder in sys.path if folder.endswith(("site-packages", "dist-packages"))]

@@ -1,7 +1,7 @@
-"""Builds many programs at once: as many compilers as the machine bears, nothing twice, one program's errors its own.
+"""Builds many programs at once, with as many compilers as cores and memory allow; one program's errors stop no other.
 
-It runs nothing of what it builds and gives no verdicts; it fills the cache from which a judge's builder is served.
-Where to look next: `tools/build/nvcc.py` (one program), `tools/build/compilers.py` (turns).
+It runs nothing of what it builds and gives no verdicts. It fills the cache that a judge's builder reads.
+Where to look next: `tools/build/nvcc.py` (one program), `tools/build/compilers.py` (how many compilers run at once).
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ def build_many(
     link: bool = True,
     machine: bool = False,
 ) -> list[BuildResult]:
-    """All programs in their order as `nvcc.build` makes them, with at most `jobs` compilers at once (None: what the machine
-    bears); `link` and `machine` are its own.
+    """Returns what `nvcc.build` returns for each program, in their order; `link` and `machine` are its arguments.
 
-    What cannot be read is a result that is not `ok`.
-    Raises `Unavailable` where nothing can be built at all, such as on a full disk, when those under way have ended.
+    At most `jobs` compilers run at once; None: as many as `compilers.default_jobs` says. A program that cannot be read gives a
+    result that is not `ok`. Raises `Unavailable` where nothing can be built at all, such as on a full disk, once the builds
+    that had started are done.
     """
-    number = jobs or compilers.bearable()
+    number = jobs or compilers.default_jobs()
 
     def build_program(program: Path) -> BuildResult:
         try:
@@ -40,8 +40,8 @@ def build_many(
         except (BadInput, OSError, UnicodeError) as error:
             return BuildResult(ok=False, log=f"{program.name}: error: {error}")
 
-    # Twice as many programs as compilers are under way, so that none of them waits for hashing or linking.
-    with compilers.at_most(number), ThreadPoolExecutor(2 * number) as pool:
+    # Twice as many threads as compilers, so that no compiler waits while a program is hashed or linked.
+    with compilers.limit(number), ThreadPoolExecutor(2 * number) as pool:
         waiting = [pool.submit(build_program, program) for program in programs]
         try:
             return [future.result() for future in waiting]

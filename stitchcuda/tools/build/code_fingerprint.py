@@ -1,9 +1,9 @@
-"""Computes a fingerprint of a program's sources without comments: equal programs need not both be checked and timed.
+"""Computes a fingerprint of a program's sources without comments, so that equal programs are checked and timed once.
 
-C++ and CUDA count without comments and with one blank for each run of white space, Python by its syntax tree, other files byte
-by byte. Programs that do the same may have different fingerprints. Programs that have the same one do the same, unless they act
-on their own comments or line numbers.
-Where to look next: `tools/build/nvcc.py` (who asks), `nodes/nvcc_build.py` (what it is for).
+C++ and CUDA are hashed without comments and with one blank for each run of white space, Python as its syntax tree, other files
+byte by byte. Programs that do the same may have different fingerprints. Programs with the same one do the same, unless they
+read their own comments or line numbers.
+Where to look next: `tools/build/nvcc.py` (which computes it), `nodes/nvcc_build.py` (which skips equal programs).
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ _DIGITS = 32
 _SKIPPED = {"__pycache__", ".git", ".venv", ".stitchcuda"}
 _SUFFIXES = (".cu", ".cuh", ".h", ".hh", ".hpp", ".hxx", ".inl", ".inc", *CXX)
 _MANIFEST = "program.json"
-_DESCRIBES = ("kernels", "name")           # of the manifest: nobody acts on what it says there
+_DESCRIBES = ("kernels", "name")           # entries of the manifest that nothing depends on
 _COMMENT = r"//[^\n]*|/\*.*?\*/"
 _TOKEN = re.compile(
     rf"(?P<blank>(?:\s|{_COMMENT})+)" r'|"(?:[^"\\\n]|\\.)*"' r"|(?<!\w)'(?:[^'\\\n]|\\.)+'", re.DOTALL
 )
-# Continued lines, raw strings, trigraphs, prefixed characters, and includes with // in the name: where a comment or a literal
-# ends is then not as simple as above, and a text with one of them counts as it is.
+# Continued lines, raw strings, trigraphs, prefixed characters, and includes with // in the name: with one of them _TOKEN may be
+# wrong about where a comment or a literal ends, so the text is hashed as it is.
 _UNUSUAL = re.compile(r"""\\\s*\n|R"|\?\?|[uUL8]'|include[^\n>]*<[^\n>]*/[/*]""")
 
 
 def fingerprint(program: Path) -> str:
-    """32 hexadecimal digits for all files of a program's folder. "" if one of them is a link or cannot be read."""
+    """Returns 32 hexadecimal digits for all files of a program's folder; "" if one of them is a link or cannot be read."""
     try:
         paths = [path for path in sorted(program.rglob("*")) if path.suffix != ".pyc"]
         paths = [path for path in paths if not _SKIPPED & set(path.relative_to(program).parts)]
@@ -57,7 +57,7 @@ def fingerprint(program: Path) -> str:
 
 
 def _bare(text: str) -> str:
-    """C++ without comments: a newline or one blank stands for each run of comments and white space."""
+    """Returns C++ with a newline or one blank in place of each run of comments and white space."""
 
     def shorter(token: re.Match[str]) -> str:
         if token["blank"] is None:
@@ -68,7 +68,7 @@ def _bare(text: str) -> str:
 
 
 def _tree(text: str) -> str:
-    """Python's syntax tree written down; the text itself where there is none, or one that is nested too deeply."""
+    """Returns the dump of Python's syntax tree; the text itself if it cannot be parsed or nests too deeply."""
     try:
         return ast.dump(parse_module(text))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -76,7 +76,7 @@ def _tree(text: str) -> str:
 
 
 def _manifest(data: bytes) -> bytes:
-    """program.json without what only describes."""
+    """Returns program.json without the entries of `_DESCRIBES`."""
     try:
         content = json.loads(data)
     except (ValueError, RecursionError):

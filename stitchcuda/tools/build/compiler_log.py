@@ -1,6 +1,7 @@
-"""Reads what compilers print: errors trimmed for a reader, and ptxas' resource report. Runs nothing.
+"""Reads what compilers print: trims errors for a reader, and parses ptxas' resource report.
 
-Where to look next: `tools/build/nvcc.py`, which produces these logs.
+At most `_MOST_BLOCKS` errors are shown. It runs nothing.
+Where to look next: `tools/build/nvcc.py` (which runs the compilers).
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ _USED = re.compile(r"Used (\d+) registers")
 _SHARED = re.compile(r"(\d+) bytes smem")
 
 
-def trimmed(log: str, root: Path, elsewhere: tuple[Path, ...] = ()) -> str:
-    """The errors of a log with their source lines; paths under `root` relative, those of `elsewhere` shortened.
+def trim(log: str, root: Path, elsewhere: tuple[Path, ...] = ()) -> str:
+    """Returns the errors of a log with their source lines; paths under `root` are relative, those of `elsewhere` shortened.
 
-    Warnings, summaries and what follows the first dozen errors are left out, and notes but for the first behind an error.
-    Without any error line, the log's end.
+    Left out are warnings, summaries, all errors after the first dozen, and all notes but the first behind an error. A log
+    without an error is cut to its end.
     """
     for folder in (root, root.resolve()):
         log = log.replace(f"{folder}/", "")
@@ -50,10 +51,10 @@ def trimmed(log: str, root: Path, elsewhere: tuple[Path, ...] = ()) -> str:
     return "\n".join(kept)[:_MOST_CHARACTERS].strip()
 
 
-def placed(log: str, source: Path, ptx: Callable[[], str]) -> str:
-    """The log of a source that failed, its errors at places that an author knows: ptxas names lines of PTX, or no file at all.
+def locate(log: str, source: Path, ptx: Callable[[], str]) -> str:
+    """Rewrites a failed source's log: ptxas' errors, which name lines of PTX or no file, name lines of the source instead.
 
-    `ptx` makes that PTX; it is asked only where a line of it is named.
+    `ptx` returns that PTX; it is called only if the log names a line of it.
     """
     log = re.sub(r"(?m)^At end of source: ", f"{source}: at its end: ", log)
     lines = ptx().splitlines() if _OF_PTX.search(log) else []
@@ -70,20 +71,20 @@ def placed(log: str, source: Path, ptx: Callable[[], str]) -> str:
 
 
 def _location(lines: Sequence[str], number: int) -> tuple[str, str]:
-    """("FILE(LINE)" of the source, or "" where the PTX does not say, and the line of PTX itself)."""
+    """Returns ("FILE(LINE)", "") for a line of PTX; where the PTX does not name the source's line, ("", that line of PTX)."""
     files = {found[1]: found[2] for line in lines if (found := re.match(r'\s*\.file\s+(\d+)\s+"([^"]+)"', line))}
     for line in reversed(lines[:number]):
         if re.match(r"\s*\.(?:visible |weak )*(?:entry|func)\b|}", line):
-            break                          # of the function before it
+            break                          # here the function before it ends
         if (found := re.match(r"\s*\.loc\s+(\d+)\s+(\d+)", line)) is not None and found[1] in files:
             return f"{files[found[1]]}({found[2]})", ""
     return "", lines[number - 1].strip() if 0 < number <= len(lines) else ""
 
 
-def usage(log: str) -> tuple[KernelUsage, ...]:
-    """Registers, shared memory, spills and stack of each kernel, from `ptxas -v`, in the order of the log.
+def kernel_usage(log: str) -> tuple[KernelUsage, ...]:
+    """Returns registers, shared memory, spills and stack of each kernel from `ptxas -v`, in the order of the log.
 
-    "0 spills" can hide local memory, so the stack frame is reported as well.
+    The stack frame is reported as well, since a kernel with "0 spills" may still use local memory.
     """
     kernels: list[KernelUsage] = []
     name = ""
@@ -108,7 +109,7 @@ def usage(log: str) -> tuple[KernelUsage, ...]:
 
 
 def _blocks(log: str) -> list[str]:
-    """A message with the lines that belong to it: nvcc separates by blank lines, g++ starts each with file:line."""
+    """Splits a log into messages of one or more lines: nvcc separates them by blank lines, g++ starts each with file:line."""
     blocks: list[list[str]] = []
     for line in log.splitlines():
         starts = bool(re.match(r"^\S.*?(\(\d+\)|:\d+(:\d+)?): (fatal )?(error|warning|note)", line)) or line.startswith("ptxas")
@@ -120,7 +121,7 @@ def _blocks(log: str) -> list[str]:
 
 
 def _with_source(block: str, root: Path) -> str:
-    """Add the source line to a message that does not show it (ptxas, the linker, some of nvcc's)."""
+    """Adds the source line to a message that does not show it (ptxas, the linker, some of nvcc's)."""
     found = _LINE.search(block)
     if found is None or "\n" in block:
         return block

@@ -1,7 +1,7 @@
-"""Finds the host compiler, limits how many compilers run at once, and keeps two from making the same file.
+"""Finds the host compiler, limits how many compilers run at once, and locks files so that no two processes make the same one.
 
-The number is per process; one maker per file holds among all processes that share a cache. It compiles nothing itself.
-Where to look next: `tools/build/nvcc.py` (who asks for turns), `tools/build/build_pool.py` (who sets the number).
+The limit is per process, the lock holds between all processes that share a cache. It compiles nothing itself.
+Where to look next: `tools/build/nvcc.py` (which runs compilers), `tools/build/build_pool.py` (which sets the limit).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _limits: list[int] = []
 _running = 0
 
 
-def host(name: str) -> str:
-    """The version of a C++ compiler: "gcc" is the one on the PATH that nvcc uses, whatever $CXX says.
+def version_of(name: str) -> str:
+    """Returns the version of a C++ compiler on the PATH, such as "gcc", which nvcc uses whatever $CXX says.
 
     Raises `Unavailable` without it.
     """
@@ -41,15 +41,15 @@ def _version(compiler: str) -> str:
     return command.run((compiler, "-dumpfullversion"), seconds=30).output.strip()
 
 
-def bearable() -> int:
-    """Compilers that this machine's cores and free memory bear; at least one."""
+def default_jobs() -> int:
+    """Returns how many compilers this machine's cores and free memory allow at once; at least one."""
     cores = len(os.sched_getaffinity(0))
     return max(1, min(cores, int(free_gib() / _GIB_EACH)))
 
 
 @contextlib.contextmanager
-def at_most(number: int) -> Iterator[None]:
-    """No more than `number` compilers run inside, by whatever thread; the smallest of several such numbers counts."""
+def limit(number: int) -> Iterator[None]:
+    """Lets no more than `number` compilers of this process run inside; of several limits the smallest counts."""
     with _changed:
         _limits.append(max(1, number))
     try:
@@ -61,8 +61,8 @@ def at_most(number: int) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def turn() -> Iterator[None]:
-    """Held while one compiler runs; waits for it."""
+def slot() -> Iterator[None]:
+    """Waits until the limit allows one more compiler, and counts it while inside."""
     global _running
     with _changed:
         _changed.wait_for(lambda: not _limits or _running < min(_limits))
@@ -76,10 +76,10 @@ def turn() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def sole(made: Path) -> Iterator[None]:
-    """Nobody else of ours makes this file inside; who had to wait should look whether it is there by now.
+def file_lock(made: Path) -> Iterator[None]:
+    """Locks the making of this file against other threads and processes. Whoever waited should look whether it exists by now.
 
-    A lock beside the file, which goes when it is done. It is advisory, and a killed process lets go of it.
+    The lock is a file beside it, which is removed afterwards. It is advisory, and a killed process releases it.
     """
     path = made.with_name(f".{made.name}.lock")
     while True:
@@ -91,7 +91,7 @@ def sole(made: Path) -> Iterator[None]:
         except BaseException:
             os.close(handle)
             raise
-        os.close(handle)                   # whoever held it has removed it: the next one has another
+        os.close(handle)                   # whoever held the lock has removed its file: open the new one
     try:
         yield
     finally:
@@ -108,7 +108,7 @@ def _is(path: Path, handle: int) -> bool:
 
 
 def free_gib() -> float:
-    """Of memory: what the machine, and the control group if there is one, still has to give."""
+    """Returns the free memory in GiB: the machine's, or the control group's if that is less."""
     text = Path("/proc/meminfo").read_text()
     free = next(int(line.split()[1]) / 2**20 for line in text.splitlines() if line.startswith("MemAvailable"))
     with contextlib.suppress(OSError, ValueError):     # no control group, or one without a limit ("max")

@@ -1,7 +1,8 @@
 """Disassembles a binary into SASS instructions: finds NVIDIA's disassemblers and runs them in the sandbox.
 
-Cubins, and those that `cuobjdump` takes out of an object or a library, go to `nvdisasm`, whose JSON names every part of an
-instruction. It counts and judges nothing. Where to look next: `tools/build/sass.py`.
+`cuobjdump` extracts cubins from an object or a library; `nvdisasm` turns each cubin into JSON. If one disassembler fails, the
+next one of the machine is tried. It counts nothing.
+Where to look next: `tools/build/sass.py` (which counts).
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ from stitchcuda.sandbox import command
 from stitchcuda.tools.device import toolkit
 
 _SECONDS = 120.0                           # for one file; a library full of CUTLASS kernels takes a tenth of it
-_BYTES = 16                                # of one instruction, from Volta on
+_BYTES = 16                                # the size of an instruction, since Volta
 _ELF = b"\x7fELF"
-_KNOWN = (_ELF, b"\x50\xed\x55\xba", b"!<ar")   # and a fat binary, a static library
+_KNOWN = (_ELF, b"\x50\xed\x55\xba", b"!<ar")   # what ELF files, fat binaries and static libraries begin with
 _CUDA_MACHINE = 190                        # EM_CUDA in an ELF header: a cubin, not a host's object or library
-_EMPTY = ("does not contain device code", "No ELF file found to extract")  # the latter: PTX alone
+_EMPTY = ("does not contain device code", "No ELF file found to extract")  # the second for a file with PTX alone
 
 
 class Instruction(NamedTuple):
-    """One instruction. `operands` without blanks, as in `R9,desc[UR4][R8.64]`; branch targets are addresses in bytes."""
+    """One SASS instruction. `operands` have no blanks, as in `R9,desc[UR4][R8.64]`; branch targets are addresses in bytes."""
 
     address: int
     predicate: str
@@ -38,16 +39,16 @@ class Instruction(NamedTuple):
 
 
 class SassFunction(NamedTuple):
-    """One function's code, in the order of its addresses."""
+    """A function's instructions, in the order of their addresses."""
 
     symbol: str
     code: list[Instruction]
 
 
-def find(name: str) -> list[Path]:
-    """Every `nvdisasm` or `cuobjdump` of this machine, best first: the toolkit's, the PATH's, those of Python's packages.
+def find_tools(name: str) -> list[Path]:
+    """Returns every `nvdisasm` or `cuobjdump` of this machine, best first: the toolkit's, the PATH's, then Python packages'.
 
-    Triton brings both along as well; they come last, for they may be older than the compiler.
+    Triton's come last, since they may be older than the compiler.
     """
     kit = toolkit.find_toolkit()
     places = [kit.nvcc.parent, kit.nvcc.resolve().parent, kit.home / "bin"] if kit is not None else []
@@ -59,11 +60,11 @@ def find(name: str) -> list[Path]:
     return [path for path in dict.fromkeys(found) if path.is_file()]
 
 
-def functions(binary: Path) -> list[SassFunction]:
-    """Every GPU function in a cubin, an object or a shared library; none for a library without device code.
+def disassemble(binary: Path) -> list[SassFunction]:
+    """Returns every GPU function in a cubin, an object or a shared library; [] for a file without device code.
 
-    Raises `BadInput` for a file that no disassembler reads, or whose sources include two of one name, `Unavailable` where there
-    is no disassembler.
+    Raises `BadInput` for a file that no disassembler reads, or that was built from two sources of one name; `Unavailable`
+    without a disassembler.
     """
     kind = _kind(binary)
     with tempfile.TemporaryDirectory(prefix="stitchcuda-sass-") as folder:
@@ -73,8 +74,8 @@ def functions(binary: Path) -> list[SassFunction]:
 
 
 def _cubins(binary: Path, scratch: Path) -> list[Path]:
-    """Those of an object or a library, taken out of it."""
-    said = ""
+    """Extracts the cubins of an object or a library into `scratch`."""
+    why = ""
     for tool in _tools("cuobjdump", binary):
         finished = _run(tool, ("-xelf", "all"), binary, scratch)
         if any(empty in finished.output for empty in _EMPTY):
@@ -83,27 +84,27 @@ def _cubins(binary: Path, scratch: Path) -> list[Path]:
         number = finished.output.count("Extracting ELF file")
         if finished.code == 0 and 0 < len(taken) == number:
             return taken
-        # Cubins of sources with one name get one name too, and all but the last are lost.
+        # Cubins of two sources with one name get one name as well, so that all but the last are lost.
         shared = f"{number} cubins of sources with {len(taken)} names" if len(taken) < number else ""
-        said = said or shared or f"{tool.name} says: {finished.output.strip()[-300:] or finished.code}"
-    raise BadInput(f"the machine code in {binary} cannot be read; {said}")
+        why = why or shared or f"{tool.name} says: {finished.output.strip()[-300:] or finished.code}"
+    raise BadInput(f"the machine code in {binary} cannot be read; {why}")
 
 
 def _read(cubin: Path, scratch: Path) -> list[SassFunction]:
-    said = ""
+    why = ""
     for tool in _tools("nvdisasm", cubin):
         finished = _run(tool, ("-json",), cubin, scratch)
         if finished.code == 0:
             try:
                 return list(_from_json(finished.output))
-            except BadInput as why:
-                said = said or str(why)
-        said = said or f"{tool.name} says: {finished.output.strip()[-300:] or finished.code}"
-    raise BadInput(f"the machine code in {cubin} cannot be read; {said}")
+            except BadInput as error:
+                why = why or str(error)
+        why = why or f"{tool.name} says: {finished.output.strip()[-300:] or finished.code}"
+    raise BadInput(f"the machine code in {cubin} cannot be read; {why}")
 
 
 def _tools(name: str, binary: Path) -> list[Path]:
-    found = find(name)
+    found = find_tools(name)
     if not found:
         remedy = f"install one with: {remedies.install('nvidia-cuda-nvdisasm', 'nvidia-cuda-cuobjdump')}"
         raise Unavailable(f"no disassembler for {binary.name}: no {name} in toolkit, PATH or packages; {remedy}")
@@ -116,7 +117,7 @@ def _run(tool: Path, options: tuple[str, ...], binary: Path, scratch: Path) -> c
 
 
 def _kind(binary: Path) -> Literal["cubin", "host"]:
-    """What the file's first bytes say."""
+    """Tells a cubin from an object or library by the file's first bytes. Raises `BadInput` for any other file."""
     try:
         with open(binary, "rb") as file:
             head = file.read(20)
@@ -128,7 +129,7 @@ def _kind(binary: Path) -> Literal["cubin", "host"]:
 
 
 def _from_json(text: str) -> Iterator[SassFunction]:
-    """nvdisasm's list: facts about the file, then one list of functions. Instructions have no addresses, but one size."""
+    """Parses nvdisasm's JSON: facts about the file, then lists of functions. Addresses follow from the instructions' size."""
     try:
         _, *lists = json.loads(text[text.index("[") :])
         for entry in (function for part in lists for function in part):

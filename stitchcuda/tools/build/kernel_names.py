@@ -1,10 +1,9 @@
-"""Lists the kernels that a built library holds, from the binary's own tables, and classifies a kernel's name by origin.
+"""Lists the kernels in a built library or in sources, and classifies the name of a kernel that a profiler saw by its origin.
 
-And whose a kernel is that a profiler names.
-
-`in_library` reads the device code that lies in the file (cubins, ELF files within the ELF file); where that is compressed, the
-host's stubs, one function per kernel. Names come as CUPTI shows them, demangled. It loads nothing that it reads.
-Where to look next: `verify/integrity/device_time.py`.
+`in_library` reads the symbol tables of the cubins within the file; where these are compressed, the host's stubs, one function
+per kernel. Names are demangled, as CUPTI shows them. A kernel that is not the program's own is a vendor's if its name matches
+`_VENDOR`, else the framework's. No library is loaded.
+Where to look next: `verify/integrity/device_time.py`, `tools/profile/nsys_export.py` (which classify kernels).
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ from stitchcuda.tools.build import masks
 
 _ELF = b"\x7fELF\x02\x01"
 _CUDA = 190                                # e_machine of a cubin
-_ENTRY = 0x10                              # in st_other: the function is a kernel
-_FUNCTION = 2
+_ENTRY = 0x10                              # the bit of st_other that marks a kernel
+_FUNCTION = 2                              # STT_FUNC
 _STUB = re.compile(r"_ZL?(\d+)__device_stub_")
 _VENDOR = re.compile(
     r"cublas|cudnn|cutlass|nvjet|gemm|gemv|xmma|flash_fwd|flash_attn|fmha|implicit_convolve|winograd|cusparse|cufft|"
@@ -34,7 +33,7 @@ _VENDOR = re.compile(
 
 
 def in_library(library: Path) -> tuple[str, ...]:
-    """Demangled names of the kernels in a shared library or object; () for one without device code."""
+    """Returns the demangled names of the kernels in a shared library or object; () for a file without device code."""
     data = library.read_bytes()
     names: dict[str, None] = {}
     for at in _images(data):
@@ -44,24 +43,24 @@ def in_library(library: Path) -> tuple[str, ...]:
     return tuple(demangled(name) for name in names)
 
 
-def undefined(object_file: Path) -> frozenset[str]:
-    """Symbols of an object that it has no type for: those that it calls, and others define."""
+def undefined_symbols(object_file: Path) -> frozenset[str]:
+    """Returns the symbols that an object uses and does not define."""
     return frozenset(name for name, kind, _ in _symbols(object_file.read_bytes(), 0) if kind == 0 and name)
 
 
 def in_sources(folder: Path) -> tuple[str, ...]:
-    """Names of the `__global__` functions in a program's sources, inline ones included: where no library can be asked."""
+    """Returns the names of the `__global__` functions in a program's sources, including CUDA in strings of its Python files."""
     names: list[str] = []
     for path in sorted(folder.rglob("*")):
         if path.suffix in (".cu", ".cuh", ".py", ".h", ".hpp") and path.is_file():
             text = path.read_text(errors="replace")
             for part in _strings(text) if path.suffix == ".py" else [text]:
-                names += [name.split("#")[0] for name, _ in masks.definitions(part)]
+                names += [name.split("#")[0] for name, _ in masks.kernel_definitions(part)]
     return tuple(dict.fromkeys(names))
 
 
 def _strings(text: str) -> list[str]:
-    """The string literals of a Python source, in which inline CUDA stands; its comments are nobody's kernels."""
+    """Returns the string literals of a Python source, which may hold CUDA."""
     try:
         tree = parse_module(text)
     except (SyntaxError, ValueError):
@@ -70,14 +69,14 @@ def _strings(text: str) -> list[str]:
 
 
 def base_name(kernel: str) -> str:
-    """"scale" for "void ns::scale<float>(float*)": no return type, namespaces, template arguments or parameters."""
+    """Returns "scale" for "void ns::scale<float>(float*)": no return type, namespaces, template arguments or parameters."""
     plain = re.sub(r"\(anonymous namespace\)|<unnamed>", "", kernel.removeprefix("void "))
-    name, angles, round_ones = "", 0, 0
+    name, angles, parentheses = "", 0, 0
     for letter in plain:
-        if letter in "()" and (angles or round_ones or name.rstrip().endswith("decltype")):
-            round_ones += 1 if letter == "(" else -1
-        elif round_ones:
-            continue                       # in which < may be a comparison
+        if letter in "()" and (angles or parentheses or name.rstrip().endswith("decltype")):
+            parentheses += 1 if letter == "(" else -1
+        elif parentheses:
+            continue                       # here < may be a comparison
         elif letter == "(":
             break
         elif letter == "<":
@@ -92,7 +91,7 @@ def base_name(kernel: str) -> str:
 
 
 def classify(kernel: str, own: Iterable[str]) -> str:
-    """"own", "vendor" or "framework" for a demangled kernel name; `own` holds full names, or base names from sources."""
+    """Returns "own", "vendor" or "framework" for a demangled kernel name. `own`: the program's kernels, full or base names."""
     if kernel in own or base_name(kernel) in own:
         return "own"
     return "vendor" if _VENDOR.search(kernel) else "framework"
@@ -100,13 +99,13 @@ def classify(kernel: str, own: Iterable[str]) -> str:
 
 @cache
 def demangled(name: str) -> str:
-    """As `abi::__cxa_demangle` says; a name that is not mangled stays."""
+    """Demangles a name by `abi::__cxa_demangle`; a name that is not mangled is returned as it is."""
     if not name.startswith("_Z"):
         return name
     try:
         library = _demangler()
     except OSError:
-        return name                        # no C++ runtime: the mangled name is still a name
+        return name                        # there is no C++ runtime
     status = ctypes.c_int()
     made = library.__cxa_demangle(name.encode(), None, None, ctypes.byref(status))
     if not made:
@@ -137,7 +136,7 @@ def _images(data: bytes) -> Iterator[int]:
 
 
 def _symbols(data: bytes, at: int) -> Iterator[tuple[str, int, int]]:
-    """(name, type, st_other) of the symbols of the ELF file that begins at `at`."""
+    """Yields (name, type, st_other) of the symbols of the ELF file that begins at `at`."""
     if data[at : at + 6] != _ELF:
         return
     try:
@@ -153,7 +152,7 @@ def _symbols(data: bytes, at: int) -> Iterator[tuple[str, int, int]]:
                 end = data.index(b"\0", strings + name)
                 yield data[strings + name : end].decode("utf-8", "replace"), info & 0xF, other
     except (struct.error, IndexError, ValueError):
-        return                             # cut short or not what it says: nothing is known of it
+        return                             # the file is cut short or damaged
 
 
 def _stubbed(symbol: str) -> list[str]:

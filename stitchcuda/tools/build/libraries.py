@@ -1,8 +1,9 @@
 """Finds NVIDIA's libraries that a program's sources include: headers, shared libraries, and what to link.
 
-It reads include lines and looks for files; it compiles nothing, installs nothing, and a program has no say in where is
-looked. Static libraries are never taken: their kernels could not be told from the program's own. Where to look next:
-`tools/build/nvcc.py`, which compiles with the answer; `tools/build/build_flags.py`, which says what a program may name itself.
+It reads include lines and looks for files in the places of `Places`, which a program cannot change. It compiles and installs
+nothing. Static libraries are never used: their kernels could not be told from the program's own.
+Where to look next: `tools/build/nvcc.py` (which compiles with the result), `tools/build/build_flags.py` (which flags a program
+may use).
 """
 
 from __future__ import annotations
@@ -30,28 +31,28 @@ _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"](?P<name>[^<>"\n]+)[">]',
 _ABSENT = re.compile(r"fatal error: (?P<name>[^\s:]+): No such file")
 _MACHINE = platform.machine()
 _FOLDERS = ("lib64", "lib", f"lib/{_MACHINE}-linux-gnu", f"targets/{_MACHINE.replace('aarch64', 'sbsa')}-linux/lib")
-# The compilers look here by themselves; named once more, /usr/include would hide the C library's headers from C++'s.
+# Compilers search these by themselves. If /usr/include were named again, C++'s headers would not find the C library's.
 _DEFAULT = (Path("/usr/include"), Path("/usr/local/include"), Path(f"/usr/include/{_MACHINE}-linux-gnu"))
 _DEFAULT_LIBRARIES = (Path("/usr/lib"), Path("/usr/lib64"), Path(f"/usr/lib/{_MACHINE}-linux-gnu"), Path("/usr/local/lib"))
 
 
 class Family(NamedTuple):
-    """One library. `headers` matches what its includes name; `probe` is a header that its include folder must hold."""
+    """One of NVIDIA's libraries, with the headers and shared libraries that belong to it."""
 
     name: str
-    headers: re.Pattern[str]
-    probe: str
-    extra: str                             # of the toolkit's package that brings it
-    package: str = ""                      # else its own, with CUDA's major version for {}
-    links: tuple[tuple[str, tuple[str, ...]], ...] = ()      # (headers, libraries that they need), the first that fits
-    variables: tuple[str, ...] = ()        # of the environment, naming its root
-    wheels: tuple[str, ...] = ()           # roots below site-packages; {} is CUDA's major version
-    includes: tuple[str, ...] = ("include",)
-    also: tuple[str, ...] = ()             # further include folders
-    version: str = ""                      # the header that changes with its version, if not the probe
-    needs: tuple[str, ...] = ()            # other families
-    headers_of: tuple[str, ...] = ()       # others that it loads by itself
-    cuda_flags: tuple[str, ...] = ()       # without which its headers do not compile
+    headers: re.Pattern[str]               # matches the names by which its headers are included
+    probe: str                             # a header that its include folder must hold
+    extra: str                             # the extra of the package cuda-toolkit that installs it
+    package: str = ""                      # its own package, if there is no extra; {} is CUDA's major version
+    links: tuple[tuple[str, tuple[str, ...]], ...] = ()      # (pattern of headers, libraries that they need); the first counts
+    variables: tuple[str, ...] = ()        # environment variables that name its root
+    wheels: tuple[str, ...] = ()           # its roots below site-packages; {} is CUDA's major version
+    includes: tuple[str, ...] = ("include",)  # candidates for its include folder, below a root
+    also: tuple[str, ...] = ()             # further include folders, below a root
+    version: str = ""                      # the header that changes with its version, if that is not the probe
+    needs: tuple[str, ...] = ()            # families whose headers and libraries it needs
+    headers_of: tuple[str, ...] = ()       # families whose headers alone it needs
+    cuda_flags: tuple[str, ...] = ()       # flags without which its headers do not compile
 
 
 _TOOLKIT_WHEEL = "nvidia/cu{}"
@@ -102,46 +103,46 @@ FAMILIES = (
     ),
 )  # fmt: skip
 
-_TORCHS = ("cuBLAS", "cuSPARSE", "cuSOLVER")              # whose headers ATen/cuda/CUDAContext.h includes; torch links them
+_TORCHS = ("cuBLAS", "cuSPARSE", "cuSOLVER")              # ATen/cuda/CUDAContext.h includes their headers; torch links them
 
 
 class Places(Record):
-    """Where libraries are looked for, in this order: own variables, the toolkit, Python's packages, the system."""
+    """Where libraries are looked for, in this order: the variables' roots, the toolkit, Python's packages, the system."""
 
-    variables: dict[str, str]
+    variables: dict[str, str]              # of the environment, by name
     toolkit: tuple[Path, ...]              # roots, each with include/ and lib64/ or lib/
-    packages: tuple[Path, ...]             # site-packages
-    system: tuple[Path, ...]
-    version: str                           # nvcc's
-    included: tuple[Path, ...] = ()        # the compilers look there anyway
+    packages: tuple[Path, ...]             # folders of Python packages
+    system: tuple[Path, ...]               # roots
+    version: str                           # nvcc's, such as "13.0.88"
+    included: tuple[Path, ...] = ()        # include folders that the compilers search anyway
 
 
 class Libraries(Record):
-    """What the sources want beyond the toolkit's own core."""
+    """The libraries that sources need beyond the toolkit's core, and how to compile and link with them."""
 
-    names: tuple[str, ...] = ()
-    includes: tuple[Path, ...] = ()        # to be looked through after the toolkit's own headers
+    names: tuple[str, ...] = ()            # of the families that were found
+    includes: tuple[Path, ...] = ()        # to be searched after the toolkit's own headers
     cuda_flags: tuple[str, ...] = ()
-    link: tuple[str, ...] = ()
-    replaced: tuple[str, ...] = ()         # flags for which `link` stands: `-lcublasLt` finds no `libcublasLt.so.13`
-    folders: tuple[Path, ...] = ()         # where compilers and linker must be able to read
-    version: str = ""                      # changes with what is found
-    missing: dict[str, str] = Field(default={})  # by family, one sentence with the remedy
-    unlinked: dict[str, str] = Field(default={})  # by library whose headers alone are there, likewise
+    link: tuple[str, ...] = ()             # linker flags
+    replaced: tuple[str, ...] = ()         # flags that `link` replaces: `-lcublasLt` does not find `libcublasLt.so.13`
+    folders: tuple[Path, ...] = ()         # which compilers and linker must be able to read
+    version: str = ""                      # changes with the files that are found
+    missing: dict[str, str] = Field(default={})  # by family that was not found, one sentence with the remedy
+    unlinked: dict[str, str] = Field(default={})  # by library of which only the headers were found, likewise
 
     def ldflags(self, given: Sequence[str]) -> tuple[str, ...]:
-        """A program's own linker flags, without those that `link` says better."""
+        """Returns a program's own linker flags without those that `link` replaces."""
         return tuple(flag for flag in given if flag not in self.replaced)
 
 
-def included(files: Iterable[Path]) -> frozenset[str]:
-    """Names of all headers that the files include; comments do not count, conditions are not looked at."""
+def included_headers(files: Iterable[Path]) -> frozenset[str]:
+    """Returns the names of all headers that the files include outside of comments, under whatever condition."""
     texts = (masked(file.read_text("utf-8", "replace"), literals=False) for file in files)
     return frozenset(found["name"].strip() for text in texts for found in _INCLUDE.finditer(text))
 
 
 def places(kit: Toolkit) -> Places:
-    """This process' environment."""
+    """Returns the places of this process' environment."""
     roots = [kit.home, kit.nvcc.resolve().parent.parent, *(folder.parent for folder in kit.includes)]
     roots += [Path(os.environ[name]) for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
     packages = [Path(folder) for folder in (*site.getsitepackages(), site.getusersitepackages(), *sys.path) if folder]
@@ -157,7 +158,10 @@ def places(kit: Toolkit) -> Places:
 
 
 def find(headers: Iterable[str], where: Places, *, ldflags: Sequence[str] = ()) -> Libraries:
-    """What these headers, and the libraries that a program's own linker flags name, need."""
+    """Finds the libraries that these headers need, and those that a program's own linker flags name.
+
+    A family counts if one of its headers is included, one of its libraries is named, or an included family needs it.
+    """
     names = sorted(headers)
     wanted = {family.name: [name for name in names if family.headers.fullmatch(name)] for family in FAMILIES}
     named = {flag for family in FAMILIES for member in _linkable(family) if (flag := f"-l{member}") in ldflags}
@@ -187,12 +191,12 @@ def find(headers: Iterable[str], where: Places, *, ldflags: Sequence[str] = ()) 
         folders=tuple(dict.fromkeys(folder for member in found.values() for folder in member.folders)),
         version=" ".join(f"{name} {member.version}" for name, member in found.items()),
         missing=missing,
-        unlinked={library: said for member in found.values() for library, said in member.unlinked.items()},
+        unlinked={library: why for member in found.values() for library, why in member.unlinked.items()},
     )
 
 
-def bound(binding: Binding, found: Libraries) -> Binding:
-    """A binding with what was found added to it."""
+def extend(binding: Binding, found: Libraries) -> Binding:
+    """Returns the binding with the folders and flags of `found` added to it."""
     more = tuple(part for folder in found.includes for part in ("-isystem", str(folder)))
     return binding.model_copy(update={
         "version": f"{binding.version} {found.version}".strip(),
@@ -203,20 +207,23 @@ def bound(binding: Binding, found: Libraries) -> Binding:
     })  # fmt: skip
 
 
-def explained(log: str, found: Libraries, where: Places) -> str:
-    """The compiler's errors; in front of them, if a library's header is what they lack, which one and how to get it."""
+def explain_missing(log: str, found: Libraries, where: Places) -> str:
+    """Returns the compiler's errors; before them, for each library whose header was not found, how to install it."""
     absent = [name["name"] for name in _ABSENT.finditer(log)]
     others = [family for family in FAMILIES if family.name not in found.names]
     families = [family for family in others if any(family.headers.fullmatch(name) for name in absent)]
     return "\n".join((*(_sentence(family, where) for family in families), log))
 
 
-def unlinked(found: Libraries, objects: Iterable[Path]) -> str:
-    """Why the objects cannot be linked: one calls a library that is not there. Includes that a condition leaves out do not."""
+def explain_unlinked(found: Libraries, objects: Iterable[Path]) -> str:
+    """Returns why the objects cannot be linked, if they call a library that was not found; else "".
+
+    The objects' undefined symbols decide, since a condition may have kept an included header out.
+    """
     if not found.unlinked:
         return ""
-    calls = {name for path in objects for name in kernel_names.undefined(path)}
-    return "; ".join(said for library, said in found.unlinked.items() if any(name.startswith(library) for name in calls))
+    calls = {name for path in objects for name in kernel_names.undefined_symbols(path)}
+    return "; ".join(why for library, why in found.unlinked.items() if any(name.startswith(library) for name in calls))
 
 
 class _Found(NamedTuple):
@@ -229,7 +236,7 @@ class _Found(NamedTuple):
 
 
 def _place(family: Family, libraries: tuple[str, ...], where: Places) -> _Found | None:
-    """The first place that has headers and libraries; else the first with headers, which says what it lacks."""
+    """Returns the first place with the headers and all libraries; else the first with the headers, and what it lacks."""
     first: _Found | None = None
     for root in _roots(family, where):
         include = next((root / name for name in family.includes if (root / name / family.probe).is_file()), None)
@@ -262,7 +269,7 @@ def _roots(family: Family, where: Places) -> list[Path]:
 
 
 def _library(root: Path, name: str) -> Path | None:
-    """The shared library below `root`: the developer's link to it, else the highest version."""
+    """Returns the shared library below `root`: libNAME.so, else libNAME.so.VERSION of the highest version."""
     for folder in (root / relative for relative in _FOLDERS):
         if (link := folder / f"lib{name}.so").is_file():
             return link

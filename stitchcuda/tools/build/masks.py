@@ -1,10 +1,10 @@
 """Rewrites CUDA sources so that each kernel can be switched off and counted on a GPU (for ablation).
 
-Every `__global__` body begins with `if (skipped(k)) return;`, where `skipped` reads a switch in device memory (so that graph
-replays obey it too) and counts the launch. The library then exports the weak variable `stitchcuda_masks`, a list with one entry
-per rewritten file. It never compiles anything, and a kernel whose body it does not find keeps running:
-`verify/ablation/ablation.py` says so. The simulator needs none of this, its runtime skips. Where to look next:
-`verify/program/kernel_switches.py` (who turns them), `verify/ablation/ablation.py` (why).
+Every `__global__` body begins with `if (skipped(k)) return;`, where `skipped` reads a switch in device memory, so that graph
+replays obey it too, and counts the launch. The library exports the weak variable `stitchcuda_masks`, a list with one entry per
+rewritten file. A kernel whose body is not found has no switch and always runs, which ablation reports. It compiles nothing. The
+simulator needs no switches: its runtime can skip kernels.
+Where to look next: `verify/program/kernel_switches.py` (sets the switches), `verify/ablation/ablation.py` (what they are for).
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from stitchcuda.errors import BadInput
-from stitchcuda.simulator.source import Edit, apply, closing, line_of, opening
+from stitchcuda.simulator.source import Edit, apply, closing, opening
 from stitchcuda.simulator.source import masked as blanked
 
-ENTRIES = "stitchcuda_masks"               # the exported list; `verify/program/kernel_switches.py` walks it
+ENTRIES = "stitchcuda_masks"               # the exported list that `verify/program/kernel_switches.py` reads
 _ATTRIBUTE = re.compile(
     r"\b(?:__launch_bounds__|__cluster_dims__|__block_size__|__maxnreg__|__attribute__|__declspec|alignas|__align__"
     r"|noexcept|__minnctapersm__)\s*(?=\()"
@@ -30,14 +30,9 @@ _INCLUDE = re.compile(r'(?m)^(?P<before>[ \t]*#[ \t]*include[ \t]*)(?P<mark>["<]
 _DIRECTIVE = re.compile(r"(?m)^[ \t]*#(?:[^\\\n]+|\\\n?)*+")
 _DEFINE = re.compile(r"(?m)^[ \t]*#[ \t]*define[ \t]+(?P<name>\w+)(?P<rest>(?:[^\\\n]+|\\\n?)*+)")
 _TOKEN = re.compile(r"\w+|[()\[\]{};]")
-_LONGEST_HEAD = 20_000                     # characters before a kernel's body in which its name is looked for
+_LONGEST_HEAD = 20_000                     # characters before a kernel's body in which its name is searched
 
-_LEAD_LINE = re.compile(
-    r"[ \t]*(?:#[ \t]*include[ \t]*<(?P<name>[^<>\n]+)>[ \t]*)?(?://[^\\\n]*)?\r?\n"
-)
-
-# Only what nvcc declares by itself: a file's own first lines may be feature macros. It comes after headers of the system that
-# those lines include: what the compiler reads then begins as without switches (`tools/build/prefixes.py`).
+# Stands at the head of a file, whose first lines may be feature macros: so it uses only what nvcc declares by itself.
 _PRELUDE = """\
 #if defined(__CUDACC__) && !defined(STITCHCUDA_MASK_@)
 #define STITCHCUDA_MASK_@
@@ -76,16 +71,16 @@ static const bool stitchcuda_listed_@ =
 """
 
 
-def masked(
-    text: str, prefix: str, *, aliases: Iterable[str] = (), file: Path | None = None, own: Collection[str] = ()
+def add_switches(
+    text: str, prefix: str, *, aliases: Iterable[str] = (), file: Path | None = None
 ) -> tuple[str, tuple[str, ...]]:
-    """(the text with a switch at the head of each kernel, the kernels' names); without kernels the text as it is.
+    """Returns (the text with a switch at the head of each kernel, the kernels' names). Text without kernels stays as it is.
 
-    `prefix` tells the files of a library apart. `aliases` are macros of other files that stand for `__global__`. Line numbers
-    stay what they were, of `file` if it is said; `own` are headers between angles that are the program's. Overloads and
-    specialisations get names of their own (`scale`, `scale#2`); all instances of one template share a switch.
+    `prefix` is different for each file of a library. `aliases`: macros of other files that stand for `__global__`. The compiler
+    reports the lines of the original, called `file` if that is given. Overloads and specialisations get names of their own
+    (`scale`, `scale#2`); all instances of one template share a switch.
     """
-    heads = definitions(text, aliases=aliases)
+    heads = kernel_definitions(text, aliases=aliases)
     if not heads:
         return text, ()
     prefix = re.sub(r"\W", "_", prefix)
@@ -95,15 +90,12 @@ def masked(
     ]
     listed = "\\n".join(name.replace("\\", "").replace('"', "") for name in names)
     prelude = _PRELUDE.replace("@", prefix).replace("$", str(len(names))).replace("%", listed)
-    at = 0
-    while (lead := _LEAD_LINE.match(text, at)) is not None and lead["name"] not in own:
-        at = lead.end()
-    place = f"#line {line_of(text, at)}" + (f' "{file}"' if file else "")
-    return apply(text, [Edit(at, at, f"{prelude}{place}\n"), *skip]), names
+    place = "#line 1" + (f' "{file}"' if file else "")
+    return apply(text, [Edit(0, 0, f"{prelude}{place}\n"), *skip]), names
 
 
-def definitions(text: str, *, aliases: Iterable[str] = ()) -> list[tuple[str, int]]:
-    """(name, position of the body's opening brace) of every kernel that the text defines, in its order."""
+def kernel_definitions(text: str, *, aliases: Iterable[str] = ()) -> list[tuple[str, int]]:
+    """Returns (name, position of the body's opening brace) of every kernel that the text defines, in its order."""
     code = blanked(text)
     words = {"__global__", *aliases, *_aliases(code)}
     spans = [hit.span() for hit in _DIRECTIVE.finditer(code)]
@@ -116,14 +108,14 @@ def definitions(text: str, *, aliases: Iterable[str] = ()) -> list[tuple[str, in
         seen.add(head.body)
         name = _name(code[max(head.start, head.body - _LONGEST_HEAD) : head.body], words)
         if head.directive is not None and (macro := _DEFINE.match(code, head.directive)) is not None:
-            name = macro["name"]            # a macro that writes whole kernels: all of them share a switch
+            name = macro["name"]            # a macro that expands to whole kernels: all of them share a switch
         used[name] = used.get(name, 0) + 1
         found.append((name if used[name] == 1 else f"{name}#{used[name]}", head.body))
     return found
 
 
 class _Head(NamedTuple):
-    """Where the declaration of a kernel starts, where its body does, and where the directive that holds both, if one does."""
+    """Positions of a kernel: of its declaration, of its body's brace, and of the directive that holds both, if one does."""
 
     start: int
     body: int
@@ -131,7 +123,7 @@ class _Head(NamedTuple):
 
 
 def _heads(code: str, words: Collection[str], spans: list[tuple[int, int]]) -> Iterator[_Head]:
-    """Every `__global__`, or a word that stands for it, with a body after it; each token is looked at a few times at most."""
+    """Yields every `__global__`, or alias of it, that has a body. Takes time linear in the number of tokens."""
     tokens = [(hit.start(), hit.group()) for hit in _TOKEN.finditer(code)]
     partner: dict[int, int] = {}
     opened: list[int] = []
@@ -174,13 +166,13 @@ def _heads(code: str, words: Collection[str], spans: list[tuple[int, int]]) -> I
             yield _Head(at + len(word) if word == "__global__" else at, body, None if inside is None else inside[0])
 
 
-def masked_files(
+def add_switches_to_files(
     sources: Sequence[Path], *, folder: Path, include_dirs: Sequence[Path] = (), within: Path | None = None
 ) -> tuple[list[Path], tuple[str, ...]]:
-    """(masked copies of the CUDA sources, other sources as they are; names of all kernels).
+    """Returns (copies with switches of the CUDA sources, and other sources as they are; the names of all kernels).
 
-    Headers that hold kernels are copied and masked as well, if they lie beside the sources, in `include_dirs` or `within`; the
-    copies say the original's path and line to the compiler. `folder` takes the copies under names that say what is in them.
+    Headers that hold kernels are copied too, if they lie beside the sources, in `include_dirs` or in `within`. The compiler
+    reports the originals' paths and lines. Copies are written to `folder`, below names that depend on their content.
     """
     made: list[Path] = []
     names: list[str] = []
@@ -195,7 +187,7 @@ def masked_files(
 
 
 class _Files:
-    """A source with all headers that it reaches, each of them read and copied once, whoever includes it how often."""
+    """A source with all headers that it reaches, each of them read and copied once."""
 
     def __init__(self, source: Path, folder: Path, places: Sequence[Path], own: Path) -> None:
         self._source = source
@@ -203,22 +195,21 @@ class _Files:
         self._own = own.resolve()
         self._roots = (self._own, source.parent, *(Path(place).resolve() for place in places))
         self._texts: dict[Path, str] = {}
-        self._includes: dict[Path, dict[str, Path]] = {}      # by file: what stands between the marks, and the header
+        self._includes: dict[Path, dict[str, Path]] = {}      # by file: the included name with its opening mark, and the header
         self._read()
         aliases = list(dict.fromkeys(alias for text in self._texts.values() for alias in _aliases(blanked(text))))
         self._masked: dict[Path, str] = {}
         self.kernels: list[str] = []
         for file, text in self._texts.items():
             key = hashlib.sha256(f"{file.name}\0{text}".encode(errors="surrogateescape")).hexdigest()[:16]
-            angled = [name.removeprefix("<") for name in self._includes[file] if name.startswith("<")]
-            self._masked[file], kernels = masked(text, f"m{key}", aliases=aliases, file=file, own=angled)
+            self._masked[file], kernels = add_switches(text, f"m{key}", aliases=aliases, file=file)
             self.kernels += kernels
         whole = "\0".join(f"{file}\0{text}" for file, text in self._texts.items())
         self._folder = folder / hashlib.sha256(f"{aliases}\0{whole}".encode(errors="surrogateescape")).hexdigest()[:16]
         self._copied = frozenset(self._changed())
 
     def written(self) -> Path:
-        """The copy of the source, written with those of its headers that it needs."""
+        """Writes copies of the source and of the headers that need one, and returns the source's."""
         for file in self._copied:
             copy = self._copy(file)
             if not copy.exists():
@@ -247,14 +238,14 @@ class _Files:
             waiting += reversed(found.values())
 
     def _header(self, file: Path, mark: str, name: str) -> Path | None:
-        """The file that is included; between angles the program's own alone, for the others are the toolkit's."""
+        """Returns the included file. Between angles only the program's own count: others are the toolkit's."""
         places = self._places if mark == "<" else (file.parent, *self._places)
         found = next((path for place in places if (path := (Path(place) / name).resolve()).is_file()), None)
         roots = self._roots if mark == '"' else (self._own,)
         return found if found is not None and any(found.is_relative_to(root) for root in roots) else None
 
     def _changed(self) -> Iterable[Path]:
-        """The source, the headers with kernels, and whatever includes one of these."""
+        """Returns the source, the headers with kernels, and every file that includes one of these."""
         above: dict[Path, list[Path]] = {}
         for file, included in self._includes.items():
             for header in included.values():
@@ -274,7 +265,7 @@ class _Files:
         return self._folder / hashlib.sha256(str(file).encode(errors="surrogateescape")).hexdigest()[:16] / file.name
 
     def _body(self, file: Path) -> str:
-        """A copy lies elsewhere: relative names would not be found, and the compiler is to name the original."""
+        """Returns a copy's text. It includes the other copies by absolute paths, and names the original to the compiler."""
         body = f'#line 1 "{file}"\n{self._masked[file]}'
 
         def redirect(match: re.Match[str]) -> str:
@@ -285,7 +276,7 @@ class _Files:
 
 
 def _aliases(code: str) -> list[str]:
-    """Macros whose replacement names `__global__` (or another such macro) and leaves the body to whoever uses them."""
+    """Returns macros whose replacement names `__global__`, or another such macro, and holds no body."""
     users: dict[str, list[str]] = {}
     for name, rest in {match["name"]: match["rest"] for match in _DEFINE.finditer(code)}.items():
         if "{" not in rest:
@@ -302,7 +293,7 @@ def _aliases(code: str) -> list[str]:
 
 
 def _name(head: str, words: Collection[str]) -> str:
-    """The kernel's name from what stands between `__global__` and its body: the word before the last parameter list."""
+    """Returns the kernel's name from the text between `__global__` and its body: the word before the last parameter list."""
     head = _without_attributes(re.sub(r"\\\n", " ", re.sub(r"(?m)^[ \t]*#.*$", " ", head)))
     head = re.sub(r"\)\s*->[^()]*$", ")", head)
     last = head.rfind(")")

@@ -1,8 +1,9 @@
 """Adds the nearest existing names to a compiler's errors about names that do not exist.
 
-What language models make up has the words of real names in another order, one too many, in an old form, or with another API's
-prefix. Pieces of three characters find these where edit distances do not, in some milliseconds for thousands of names.
-Where to look next: `tools/build/nvcc.py`, whose errors these are; `rag/index.py`, which asks for the nearest of its own names.
+Language models invent names with the words of real ones in another order, one too many, in an old form, or with another API's
+prefix. Names are compared by the pieces of three characters that they share, which finds these where edit distances do not, in
+some milliseconds for thousands of names.
+Where to look next: `tools/build/nvcc.py` (whose errors these are), `rag/index.py` (which compares names of the documentation).
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from pathlib import Path
 
 MOST = 3
 
-_ENOUGH = 0.45                             # of the pieces in common; below that a name is no help
+_ENOUGH = 0.45                             # share of common pieces below which a name is not offered
 _PREFIX = re.compile(r"cu(?:blasLt|blasXt|da|dnn|sparse|blas|fft|solver|rand)?(?=[A-Z_]|\Z)")
-# cublasSgemm and cublasCgemm differ in a type: one of them is enough, of equals that for float.
+# cublasSgemm and cublasCgemm differ in a type alone: one of them is offered, if equally near the one for float.
 _TYPED = re.compile(r"(?P<api>cu(?:blas(?:Xt)?|sparse|solver(?:Dn|Sp)))(?P<type>[SDCZ])(?=[a-z])")
-# What nvcc and g++ say of a name that they do not know, and of whom it is no member.
+# What nvcc and g++ print about an unknown name, or about a name that is no member of its owner.
 _UNKNOWN = re.compile(
     r"""error: (?:identifier "(?P<nvcc>\w+)" is undefined|['‘](?:\w+::)*(?P<gcc>\w+)['’] (?:was not|has not been) declared"""
     r"""|['‘](?P<type>\w+)['’] does not name a type"""
@@ -32,14 +33,14 @@ _SUBFOLDERS = ("", "crt", "cooperative_groups")        # of the toolkit's header
 
 
 def with_nearest(log: str, folders: Iterable[Path]) -> str:
-    """Errors of nvcc or g++; to each on a name of CUDA or its libraries that does not exist, the nearest names are added.
+    """Returns the log with the nearest names added to each error about a name of CUDA or its libraries that does not exist.
 
-    `folders` are those of the libraries' headers, which are read where there is such an error. Names of members are looked for
-    where the class or namespace is one of these headers'.
+    `folders`: of the libraries' headers, which are read only if there is such an error. Members are looked up if their class
+    or namespace occurs in these headers.
     """
     places = list(dict.fromkeys(folder.resolve() for folder in folders))
 
-    def told(error: re.Match[str]) -> str:
+    def extended(error: re.Match[str]) -> str:
         name = error["nvcc"] or error["gcc"] or error["type"] or error["member"]
         if not error["member"] and not _API.fullmatch(name):
             return error.group()
@@ -49,12 +50,12 @@ def with_nearest(log: str, folders: Iterable[Path]) -> str:
         near = nearest(name, words if error["member"] else filter(_API.fullmatch, words))
         return f"{error.group()}; nearest: {', '.join(near)}" if near else error.group()
 
-    return _UNKNOWN.sub(told, log)
+    return _UNKNOWN.sub(extended, log)
 
 
 @functools.lru_cache(maxsize=16)
 def _words(folder: Path) -> frozenset[str]:
-    """Every word of the headers in a folder, outside of comments and strings, but for variants of a name: cuMemAlloc_v2."""
+    """Returns the words of a folder's headers outside of comments and strings, without variants of a name (cuMemAlloc_v2)."""
     found: set[str] = set()
     for place in (folder / name for name in _SUBFOLDERS):
         for file in place.iterdir() if place.is_dir() else ():
@@ -64,7 +65,7 @@ def _words(folder: Path) -> frozenset[str]:
 
 
 def nearest(wanted: str, names: Iterable[str]) -> tuple[str, ...]:
-    """At most three, the nearest first; one of them may belong to another API, such as cuMemFree for cudaMemFree."""
+    """Returns at most three of `names`, the nearest first; at most one belongs to another API, as cuMemFree for cudaMemFree."""
     pieces, api = _pieces(wanted), _api(wanted)
     near: list[tuple[float, bool, str]] = []
     for name in names:

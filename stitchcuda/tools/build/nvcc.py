@@ -1,10 +1,11 @@
-"""Builds a program's CUDA: objects per source, content-addressed, never built twice; one shared library for tvm-ffi or torch.
+"""Builds a program's CUDA with nvcc: an object per source, cached by content, and a shared library for tvm-ffi or torch.
 
-Without a GPU only cubins are made: nvcc's verdict and ptxas' report in well under a second per file. Nothing is loaded or
-run, and torch is not imported. Compilers run in the sandbox and write to a folder of their own; what they made is moved into
-the cache sealed. Where to look next: `tools/device/toolkit.py` (which nvcc), `tools/build/bindings.py` (against what),
-`tools/build/nearest_names.py` (names that do not exist), `tools/build/extension_build.py` (what torch's headers cost),
-`verify/program/builder_worker.py` (for whom).
+Without a GPU only cubins are made, which gives nvcc's errors and ptxas' report in well under a second per file. Nothing is
+loaded or run, and torch is not imported. Compilers run in the sandbox and write to a folder of their own; their results are
+moved into the cache with a digest. Errors are cached too, if they name a line of the source.
+Where to look next: `tools/device/toolkit.py` (which nvcc), `tools/build/bindings.py` (linked against what),
+`tools/build/nearest_names.py` (names that do not exist), `tools/build/extension_build.py` (torch's headers),
+`verify/program/builder_worker.py` (the caller).
 """
 
 from __future__ import annotations
@@ -38,20 +39,19 @@ from stitchcuda.tools.build import (
     sass,
 )  # fmt: skip
 from stitchcuda.tools.build.bindings import Binding
-from stitchcuda.tools.build.extension_build import beside, with_front
+from stitchcuda.tools.build.extension_build import compile_with_front, front_sources
 from stitchcuda.tools.build.libraries import Libraries
 from stitchcuda.tools.build.nearest_names import with_nearest
-from stitchcuda.tools.build.prefixes import Prefixes
 from stitchcuda.tools.device import toolkit
 from stitchcuda.tools.device.toolkit import Toolkit
 
-_HEAVY = "<tvm/ffi/"                       # headers whose two readings by nvcc are worth doing at once
-_SECONDS = 300.0                           # for one source; the slowest seen, CUTLASS-sized templates, takes half of it
+_HEAVY = "<tvm/ffi/"                       # an include so large that nvcc's passes are worth running side by side
+_SECONDS = 300.0                           # for one source; the slowest so far, with CUTLASS' templates, takes half of it
 _BLAMES_SOURCE = re.compile(r"(\(\d+\)|:\d+:\d+): (fatal )?error")
 NO_SOURCE = "the program has no CUDA source"
 INLINE = "its CUDA is inline and is built when it is loaded"
-NOTHING_TO_BUILD = (NO_SOURCE, INLINE)     # what `skipped` says of one program, and not of the machine
-_ABSENT = re.compile(r"fatal error: .*: No such file|cannot open source file")    # which may be installed later
+NOTHING_TO_BUILD = (NO_SOURCE, INLINE)     # reasons in `skipped` that lie in the program and not in the machine
+_ABSENT = re.compile(r"fatal error: .*: No such file|cannot open source file")    # files that may be installed later
 
 
 class Library(Record):
@@ -65,71 +65,64 @@ class Library(Record):
 
 
 class _Object(Record):
+    """A compiled or linked file, or the compiler's errors when `path` is None."""
+
     path: Path | None
-    log: str = ""                          # raw
+    log: str = ""                          # as the compiler printed it
     cached: bool = False
 
 
 class _Entry(Record):
-    """What is remembered of a compilation, beside its object."""
+    """The cached outcome of a compilation, a JSON file beside the object."""
 
     ok: bool
     log: str
 
 
 def build(program: Path, *, arch: str, cache: Path, link: bool, machine: bool = False) -> BuildResult:
-    """Build every CUDA source of a program folder for `arch` ("sm_90a"). Compiler errors are a result, not an exception.
+    """Builds every CUDA source of a program folder for `arch` ("sm_90a"). Compiler errors are in the result's `log`.
 
-    `link=False` makes cubins only; `link=True` makes the library that the program loads. Without a toolkit, or without any
-    CUDA source in files of its own, the result says so in `skipped`. `machine`: a line on the machine code of each kernel, and
-    the fingerprint of the sources.
-    Raises `Unavailable` where nothing can be built or kept, `BadInput` for an `arch` that is none.
+    `link=False` makes cubins only; `link=True` makes the libraries that the program loads. Without a toolkit, or without CUDA
+    sources in files of their own, the result is `ok` with the reason in `skipped`. `machine`: adds a line on each kernel's
+    machine code, and the fingerprint of the sources. Raises `Unavailable` where nothing can be built or cached, `BadInput` for
+    an `arch` that does not exist.
     """
     started = time.monotonic()
     program, cache = program.resolve(), cache.resolve()
     root = program if program.is_dir() else program.parent
     sources = program_sources.sources(program)
     if (strange := next((path for path in sources if not program_sources.is_plain(path.relative_to(root))), None)) is not None:
-        said = f"{str(strange.relative_to(root))[:300]!r} is no name for a source file: use letters, digits and _ . + - @ = ,"
-        return BuildResult(ok=False, log=f"error: {said}")
+        why = f"{str(strange.relative_to(root))[:300]!r} is no name for a source file: use letters, digits and _ . + - @ = ,"
+        return BuildResult(ok=False, log=f"error: {why}")
     if (strange := next((path for path in sources if not path.is_file() or not inside(path, (root,))), None)) is not None:
-        said = f"{strange.relative_to(root)}:1: error: no plain file of the program; a program is built from its own sources"
-        return BuildResult(ok=False, log=said)
+        why = f"{strange.relative_to(root)}:1: error: no plain file of the program; a program is built from its own sources"
+        return BuildResult(ok=False, log=why)
     cuda = [path for path in sources if path.suffix == ".cu"]
     if not cuda:
         return BuildResult(ok=True, skipped=INLINE if program_sources.has_inline(program) else NO_SOURCE)
     kit = toolkit.find_toolkit()
     if kit is None:
         return BuildResult(ok=True, skipped=toolkit.missing())
-    plain = _Place(kit, arch, cache, root, bindings.tvm())
+    parts: Sequence[Library | _Object]
     if link:
-        made = [library(group, arch=arch, cache=cache, root=root) for group in program_sources.groups(sources)]
+        parts = made = [library(group, arch=arch, cache=cache, root=root) for group in program_sources.groups(sources)]
         known = tuple(usage for part in made for usage in part.kernels)
-        binaries = [part.path for part in made if part.path is not None]
-        kernels, notes = sass.told(known, binaries) if machine else (known, ())
-        ok = all(part.path is not None for part in made)
-        return BuildResult(
-            ok=ok,
-            seconds=time.monotonic() - started,
-            cached=all(part.cached for part in made),
-            log="\n".join(part.log for part in made if part.log),
-            kernels=kernels,
-            notes=notes,
-            code=code_fingerprint.fingerprint(root) if ok and machine else "",
-        )
-    place, found = _with_libraries(plain, cuda)
-    with _writing(cache):
-        objects = _together(lambda source: _cuda(source, place, cubin=True), cuda)
-    failed = "\n".join(part.log for part in objects if part.path is None)
-    known = tuple(usage for part in objects if part.path is not None for usage in compiler_log.usage(part.log))
-    binaries = [part.path for part in objects if part.path is not None]
-    kernels, notes = sass.told(known, binaries) if machine else (known, ())
-    ok = not failed and all(part.path is not None for part in objects)
+        log = "\n".join(part.log for part in made if part.log)
+    else:
+        place, found = _with_libraries(_Place(kit, arch, cache, root, bindings.tvm()), cuda)
+        with _writing(cache):
+            parts = _compile_all(lambda source: _cuda(source, place, cubin=True), cuda)
+        known = tuple(usage for part in parts if part.path is not None for usage in compiler_log.kernel_usage(part.log))
+        failed = "\n".join(part.log for part in parts if part.path is None)
+        log = _explain(failed, place, found) if failed else ""
+    ok = all(part.path is not None for part in parts)
+    binaries = [part.path for part in parts if part.path is not None]
+    kernels, notes = sass.with_machine_code(known, binaries) if machine else (known, ())
     return BuildResult(
         ok=ok,
         seconds=time.monotonic() - started,
-        cached=all(part.cached for part in objects),
-        log=_explained(failed, place, found) if failed else "",
+        cached=all(part.cached for part in parts),
+        log=log,
         kernels=kernels,
         notes=notes,
         code=code_fingerprint.fingerprint(root) if ok and machine else "",
@@ -149,11 +142,11 @@ def library(
     cuda_includes: Sequence[Path] = (),
     binding: Binding | None = None,
 ) -> Library:
-    """One shared library from CUDA and C++ sources, linked against `binding` (tvm-ffi if None) and the CUDA runtime.
+    """Builds one shared library from CUDA and C++ sources, linked against `binding` (tvm-ffi if None) and the CUDA runtime.
 
-    `root` is the program's folder: its headers count as sources, and errors show paths relative to it. `cuda_includes` are for
-    CUDA sources alone, so that C++ beside rewritten ones is not compiled again.
-    Raises `Unavailable` without a toolkit, or where nothing can be written to the cache.
+    `root` is the program's folder: its headers are part of the cache key, and errors show paths relative to it. `cuda_includes`
+    are for CUDA sources alone, so that C++ sources beside rewritten CUDA are not compiled again. Compiler errors are a result
+    without a `path`. Raises `Unavailable` without a toolkit, or where nothing can be written to the cache.
     """
     started = time.monotonic()
     root, sources = root.absolute(), [source.absolute() for source in sources]
@@ -165,30 +158,30 @@ def library(
     place, found = _with_libraries(plain, sources, ldflags)
     wider = replace(place, includes=(*included, *cuda_includes))
     with _writing(plain.cache):
-        ours = beside(sources, plain.binding.torch, plain.cache)
+        ours = front_sources(sources, plain.binding.torch, plain.cache)
 
     def compiled(source: Path) -> _Object:
         if source.suffix == ".cu":
             return _cuda(source, wider, cubin=False, extra=tuple(cuda_flags))
-        if source in ours:                 # the same object for all extensions
+        if source in ours:                 # without the program's flags, so that all extensions share one object
             return _cxx(source, replace(plain, root=source.parent, binding=bindings.torch("stitchcuda_front"), includes=()))
         return _cxx(source, place, extra=tuple(cflags))
 
     with _writing(plain.cache):
-        objects = _together(compiled, [*sorted(sources), *ours])
+        objects = _compile_all(compiled, [*sorted(sources), *ours])
     failed = "\n".join(part.log for part in objects if part.path is None)
     if failed or any(part.path is None for part in objects):
-        return Library(path=None, log=_explained(failed, place, found), seconds=time.monotonic() - started)
+        return Library(path=None, log=_explain(failed, place, found), seconds=time.monotonic() - started)
     binaries = [part.path for part in objects if part.path is not None]
-    if unlinked := libraries.unlinked(found, binaries):
+    if unlinked := libraries.explain_unlinked(found, binaries):
         return Library(path=None, log=f"error: linking failed\n{unlinked}", seconds=time.monotonic() - started)
     with _writing(plain.cache):
         linked = _link(binaries, place, found.ldflags(ldflags))
-    said = "" if linked.path is not None else f"error: linking failed\n{linked.log}"
+    failed = "" if linked.path is not None else f"error: linking failed\n{linked.log}"
     return Library(
         path=linked.path,
-        log=compiler_log.trimmed(said, root, place.elsewhere),
-        kernels=tuple(usage for part in objects for usage in compiler_log.usage(part.log)),
+        log=compiler_log.trim(failed, root, place.elsewhere),
+        kernels=tuple(usage for part in objects for usage in compiler_log.kernel_usage(part.log)),
         cached=linked.cached and all(part.cached for part in objects),
         seconds=time.monotonic() - started,
     )
@@ -196,20 +189,20 @@ def library(
 
 @contextlib.contextmanager
 def _writing(cache: Path) -> Iterator[None]:
-    """One sentence where the cache cannot take what is made."""
+    """Raises `Unavailable` in place of an OSError that means that the cache is full or cannot be written to."""
     try:
         yield
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         if not full and not (isinstance(error.filename, str | Path) and Path(error.filename).is_relative_to(cache)):
             raise
-        said = f"cannot write to the cache {cache}: {error.strerror}; make room there, or choose another folder"
-        raise Unavailable(said) from error
+        remedy = "make room there, or choose another folder"
+        raise Unavailable(f"cannot write to the cache {cache}: {error.strerror}; {remedy}") from error
 
 
 @dataclass(frozen=True)
 class _Place:
-    """What all sources of one build share."""
+    """The settings that all sources of one build share."""
 
     kit: Toolkit
     arch: str
@@ -223,28 +216,30 @@ class _Place:
         return (*self.binding.folders, self.kit.nvcc.parent.parent)
 
     def readable(self, source: Path) -> tuple[Path, ...]:
-        """The program, and the headers of others; of the cache no more than the source's own folder."""
+        """Returns the folders that a compiler may read: the program, all headers, and the source's own folder."""
         folders = (self.root, source.parent, *self.includes, *self.elsewhere, self.kit.home, *self.kit.includes)
         return tuple(dict.fromkeys(folder for folder in folders if folder.exists()))
 
 
 def _with_libraries(place: _Place, sources: Sequence[Path], ldflags: Sequence[str] = ()) -> tuple[_Place, Libraries]:
-    """The place with NVIDIA's libraries that the sources, or the program's headers, include."""
+    """Returns the place with those of NVIDIA's libraries added that the sources, or the program's headers, include."""
     own = {header for source in sources for header in program_sources.headers(source, place.root, place.includes)}
-    found = libraries.find(libraries.included((*sources, *own)), libraries.places(place.kit), ldflags=ldflags)
-    return replace(place, binding=libraries.bound(place.binding, found)), found
+    found = libraries.find(libraries.included_headers((*sources, *own)), libraries.places(place.kit), ldflags=ldflags)
+    return replace(place, binding=libraries.extend(place.binding, found)), found
 
 
-def _explained(log: str, place: _Place, found: Libraries) -> str:
-    said = with_nearest(compiler_log.trimmed(log, place.root, place.elsewhere), (*place.kit.includes, *found.includes))
-    return libraries.explained(said, found, libraries.places(place.kit))
+def _explain(log: str, place: _Place, found: Libraries) -> str:
+    """Returns a log's errors, with the nearest names for unknown ones and remedies for missing libraries."""
+    errors = with_nearest(compiler_log.trim(log, place.root, place.elsewhere), (*place.kit.includes, *found.includes))
+    return libraries.explain_missing(errors, found, libraries.places(place.kit))
 
 
 def _cuda(source: Path, place: _Place, *, cubin: bool, extra: tuple[str, ...] = ()) -> _Object:
     target = architecture.flags(place.kit, place.arch, cubin=cubin)
     flags = (*bindings.with_defaults(place.binding.cuda_flags, extra), "-Xcompiler", "-fPIC", *target, "-Xptxas", "-v")
     order = (str(place.kit.nvcc), *flags, *_includes(place), "-cubin" if cubin else "-c", str(source))
-    return _made(source, order, ".cubin" if cubin else ".o", f"nvcc {place.kit.version} {compilers.host('gcc')}", place)
+    tool = f"nvcc {place.kit.version} {compilers.version_of('gcc')}"
+    return _compile(source, order, ".cubin" if cubin else ".o", tool, place)
 
 
 def _cxx(source: Path, place: _Place, *, extra: tuple[str, ...] = ()) -> _Object:
@@ -252,20 +247,20 @@ def _cxx(source: Path, place: _Place, *, extra: tuple[str, ...] = ()) -> _Object
     cuda = tuple(part for folder in place.kit.includes for part in ("-isystem", str(folder)))
     flags = ("-fPIC", *bindings.with_defaults(place.binding.cxx_flags, extra))
     order = (compiler, *flags, *cuda, *_includes(place), "-c", str(source))
-    return _made(source, order, ".o", f"{compiler} {compilers.host(compiler)}", place)
+    return _compile(source, order, ".o", f"{compiler} {compilers.version_of(compiler)}", place)
 
 
 def _includes(place: _Place) -> tuple[str, ...]:
     return (*(f"-I{folder}" for folder in place.includes), *place.binding.includes)
 
 
-def _made(source: Path, order: tuple[str, ...], suffix: str, tool: str, place: _Place) -> _Object:
-    """Run the compiler unless the same text was compiled before with the same tool and flags."""
+def _compile(source: Path, order: tuple[str, ...], suffix: str, tool: str, place: _Place) -> _Object:
+    """Runs the compiler, unless the same text was compiled before with the same tool and flags."""
     root, headers = place.root, program_sources.headers(source, place.root, place.includes)
     named = (tool, place.binding.version, *order[1:-1])
     key = _key(named, source, headers, root)
     made = (place.cache / "objects" / key[:2] / key).with_suffix(suffix)
-    if (known := _known(made)) is not None:
+    if (known := _cached(made)) is not None:
         return known
     readable = place.readable(source)
     for file in (source, *headers):
@@ -273,20 +268,17 @@ def _made(source: Path, order: tuple[str, ...], suffix: str, tool: str, place: _
         if error is not None:
             return _Object(path=None, log=error)
     made.parent.mkdir(parents=True, exist_ok=True)
-    with compilers.sole(made), tempfile.TemporaryDirectory(dir=made.parent, prefix="building-") as scratch:
-        if (known := _known(made)) is not None:    # by somebody else, while this one waited
+    with compilers.file_lock(made), tempfile.TemporaryDirectory(dir=made.parent, prefix="building-") as scratch:
+        if (known := _cached(made)) is not None:    # another process has compiled it while this one waited
             return known
         temporary = Path(scratch) / f"made{suffix}"
         finished = None
         within = functools.partial(_run, readable=readable, scratch=Path(scratch))
-        prefixes = Prefixes(
-            place.cache / "prefixes", tool, (root, source.parent, *place.includes), functools.partial(_reading, readable)
-        )
         if place.binding.torch is not None and suffix == ".o":
-            finished = with_front(order, headers, place.binding.torch, temporary, within)
+            finished = compile_with_front(order, headers, place.binding.torch, temporary, within)
         elif source.suffix == ".cu" and suffix == ".o" and _HEAVY in source.read_text("utf-8", "replace"):
             (halves := Path(scratch) / "halves").mkdir()
-            finished = passes.compiled(order, temporary, halves, within, prefixes)
+            finished = passes.compile_object(order, temporary, halves, within)
         if finished is None:
             finished = _run((*order, "-o", str(temporary)), root, readable, Path(scratch))
         if finished.timed_out:
@@ -294,31 +286,31 @@ def _made(source: Path, order: tuple[str, ...], suffix: str, tool: str, place: _
         if _key(named, source, program_sources.headers(source, root, place.includes), root) != key:
             return _Object(path=None, log=f"{source}:1: error: the program's files changed while they were compiled")
         ok = finished.code == 0 and temporary.exists()
-        said = finished.output
+        log = finished.output
         if not ok:
-            said = compiler_log.placed(said, source, lambda: _ptx(order, root, Path(scratch), within))
-        said = _relative(said, root)
+            log = compiler_log.locate(log, source, lambda: _ptx(order, root, Path(scratch), within))
+        log = _relative(log, root)
         if ok:
             digest_seal.put(temporary, made)
-        if ok or (_BLAMES_SOURCE.search(said) and not _ABSENT.search(said)):
-            # A compiler that was killed, found no file or ran out of disk names no line of the source; that is not remembered.
+        if ok or (_BLAMES_SOURCE.search(log) and not _ABSENT.search(log)):
+            # If the compiler was killed, found no file or ran out of disk, it names no line of the source: not cached.
             note = Path(scratch) / "log.json"
-            note.write_text(_Entry(ok=ok, log=said).model_dump_json())
+            note.write_text(_Entry(ok=ok, log=log).model_dump_json())
             os.replace(note, made.with_suffix(".json"))
-    said = said or f"{source}:1: error: the compiler ended with {limits.signal_name(finished.code)}"
-    return _Object(path=made if ok else None, log=said)
+    log = log or f"{source}:1: error: the compiler ended with {limits.signal_name(finished.code)}"
+    return _Object(path=made if ok else None, log=log)
 
 
 def _ptx(order: tuple[str, ...], root: Path, scratch: Path, run: passes.Run) -> str:
-    """The PTX that ptxas refused, made once more: nvcc keeps none, but leaves what it was asked for. "" where it does not."""
+    """Makes the PTX that ptxas refused once more, since nvcc keeps none; "" if that fails."""
     made = scratch / "refused.ptx"
     wanted = (*("-ptx" if word in ("-c", "-cubin") else word for word in order), "-o", str(made))
     run(wanted, root)
     return made.read_text("utf-8", "replace") if made.is_file() else ""
 
 
-def _known(made: Path) -> _Object | None:
-    """What an earlier compilation came to; None as well where that cannot be read any more."""
+def _cached(made: Path) -> _Object | None:
+    """Returns the outcome of an earlier compilation; None if there is none, or if it is damaged."""
     try:
         entry = _Entry.model_validate_json(made.with_suffix(".json").read_bytes(), strict=True)
     except (OSError, ValueError):
@@ -329,7 +321,7 @@ def _known(made: Path) -> _Object | None:
 
 
 def _key(parts: Sequence[str], source: Path, headers: Sequence[Path], root: Path) -> str:
-    """Names a compilation by everything that decides about its result, wherever the program lies."""
+    """Returns the digest of everything that decides about a compilation's result, except for where the program lies."""
     digest = hashlib.sha256()
     for part in parts:
         digest.update(os.fsencode(part.replace(str(root), "")) + b"\0")
@@ -348,7 +340,7 @@ def _link(objects: list[Path], place: _Place, ldflags: tuple[str, ...]) -> _Obje
     if digest_seal.state(made) == "intact":
         return _Object(path=made, cached=True)
     made.parent.mkdir(parents=True, exist_ok=True)
-    with compilers.sole(made), tempfile.TemporaryDirectory(dir=made.parent, prefix="linking-") as scratch:
+    with compilers.file_lock(made), tempfile.TemporaryDirectory(dir=made.parent, prefix="linking-") as scratch:
         if digest_seal.state(made) == "intact":
             return _Object(path=made, cached=True)
         temporary = Path(scratch) / made.name
@@ -363,17 +355,15 @@ def _link(objects: list[Path], place: _Place, ldflags: tuple[str, ...]) -> _Obje
 
 def _run(order: Sequence[str], cwd: Path, readable: Sequence[Path], scratch: Path) -> command.Finished:
     environment = limits.clean_environment({"TMPDIR": str(scratch)})
-    with compilers.turn():
+    with compilers.slot():
         return command.run(order, seconds=_SECONDS, cwd=cwd, env=environment, read=readable, write=(scratch,))
 
 
-def _reading(readable: Sequence[Path], order: Sequence[str], folder: Path, also: Sequence[Path]) -> command.Finished:
-    """The same in a folder that the compiler may write to, and with other folders to read."""
-    return _run(order, folder, (*readable, *also), folder)
+def _compile_all(make: Callable[[Path], _Object], sources: Sequence[Path]) -> list[_Object]:
+    """Compiles all sources at once. If a CUDA source fails, only those are returned: nobody waits for the C++ bindings.
 
-
-def _together(make: Callable[[Path], _Object], sources: Sequence[Path]) -> list[_Object]:
-    """CUDA first: where it fails nobody waits for the bindings. They go on into the cache, the next attempt wants them."""
+    Compilations of bindings that have started go on, and their objects are cached for the next attempt.
+    """
     pool = ThreadPoolExecutor(max(1, min(len(sources), os.cpu_count() or 1)))
     try:
         made = {source: pool.submit(make, source) for source in sorted(sources, key=lambda source: source.suffix != ".cu")}
@@ -384,7 +374,7 @@ def _together(make: Callable[[Path], _Object], sources: Sequence[Path]) -> list[
 
 
 def _relative(log: str, root: Path) -> str:
-    """Paths as the program's author knows them; also what makes a remembered log true for another copy of the program."""
+    """Makes paths relative to the program, so that a cached log fits any copy of it."""
     for folder in (root, root.resolve()):
         log = log.replace(f"{folder}/", "")
     return log

@@ -1,9 +1,9 @@
 """Runs nvcc's host and device passes for one object side by side, from the commands of nvcc's dry run.
 
-nvcc runs six programs in a row; a dry run prints them as a shell would take them. The two halves are put into one script, in
-which they run at once: about a third less time on two cores and more. What they read, print and make is the same. A dry
-run that does not look as expected is left to nvcc itself. Where to look next: `tools/build/prefixes.py` (the last pass, with
-headers read before), `tools/build/extension_build.py`, `tools/build/nvcc.py`.
+nvcc runs six programs in a row; its dry run prints them as a shell would take them. One script runs the two halves at once,
+which takes about a third less time on two cores and more. What the passes read, print and make is the same. A dry run that
+does not look as expected is left to nvcc itself.
+Where to look next: `tools/build/extension_build.py`, `tools/build/nvcc.py` (which call this).
 """
 
 from __future__ import annotations
@@ -16,16 +16,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from stitchcuda.sandbox.command import Finished
-from stitchcuda.tools.build.prefixes import Prefixes
 
 Run = Callable[[Sequence[str], Path], Finished]
-"""Runs a command in the sandbox, where it may write to the folder."""
+"""run(command, folder) runs a command in `folder`, in the sandbox, where it may write."""
 
-_PLAIN = re.compile(r"[\w@%+=:,./ -]*")    # words that mean themselves, in nvcc's printing and in a shell
+_PLAIN = re.compile(r"[\w@%+=:,./ -]*")    # words that need no quotes, in what nvcc prints and in a shell
 _ASSIGNED = re.compile(r"(PATH|LD_LIBRARY_PATH|CICC_PATH|NVVMIR_LIBRARY_DIR)=(.*)")
-_MARK = "@@{}@@"                           # for a path in a dry run that is kept
-_dry_runs: dict[tuple[str, ...], str] = {}
-_MODULE = "--gen_module_id_file"           # asks the host's half to write the name that both halves read
+_MARK = "@@{}@@"                           # stands for a path in a cached dry run
+_dry_runs: dict[tuple[str, ...], str] = {}  # by order, without the folders of its files
+_MODULE = "--gen_module_id_file"           # makes cudafe++ write the file that both halves read
 
 
 class NvccCommands(NamedTuple):
@@ -34,55 +33,47 @@ class NvccCommands(NamedTuple):
     settings: tuple[tuple[str, str], ...]
     host: tuple[str, ...]                  # preprocessor, cudafe++
     device: tuple[str, ...]                # preprocessor, cicc, ptxas, fatbinary
-    last: str                              # the host's compiler, which takes in what both made
-    module: str                            # the file with the translation unit's name
+    last: str                              # the host's compiler, which reads what both halves made
+    module: str                            # the path of the file with the translation unit's name
 
 
-def compiled(
-    order: Sequence[str], made: Path, scratch: Path, run: Run, prefixes: Prefixes | None = None
-) -> Finished | None:
-    """What nvcc would do for `order` (compiler, flags, `-c`, source), into the object `made`; None where it must do it itself.
+def compile_object(order: Sequence[str], made: Path, scratch: Path, run: Run) -> Finished | None:
+    """Runs what nvcc would run for `order` (compiler, flags, `-c`, source) to make the object `made`.
 
-    `scratch` is an empty folder. Errors are those of the half that nvcc runs first. `prefixes`: headers read before.
+    Returns None where nvcc has to do it itself. `scratch` is an empty folder. If both halves fail, the errors are those of the
+    half that nvcc runs first.
     """
     if not all(_PLAIN.fullmatch(word) for word in (*order, str(made), str(scratch))):
         return None
-    found = _planned(order, made, scratch, run)
+    found = _plan(order, made, scratch, run)
     if found is None:
         return None
     name = hashlib.sha256("\0".join((*order, Path(order[-1]).read_text("utf-8", "replace"))).encode()).hexdigest()
     stem = re.sub(r"\W", "_", Path(order[-1]).name)
     Path(found.module).write_text(f"_{name[:8]}_{len(stem)}_{stem}_{name[8:16]}")
-    halves = run(("/bin/sh", "-c", script(found)), scratch)
-    if halves.code != 0 or halves.timed_out:
-        return halves
-    settings = _exported(found)
-    last = prefixes.compiled(settings, found.last, scratch) if prefixes else None
-    last = last or run(("/bin/sh", "-c", f"{settings}\n{found.last}"), scratch)
-    return last._replace(output=halves.output + last.output, seconds=halves.seconds + last.seconds)
+    return run(("/bin/sh", "-c", _script(found)), scratch)
 
 
-def _planned(order: Sequence[str], made: Path, scratch: Path, run: Run) -> NvccCommands | None:
-    """The passes of a dry run; the same order for another file of the same name differs in three paths and in nothing else."""
+def _plan(order: Sequence[str], made: Path, scratch: Path, run: Run) -> NvccCommands | None:
+    """Returns the passes of a dry run. A dry run is used again for other files of the same name: only three paths differ."""
     places = (str(scratch), str(made), order[-1])
     key = (*order[:-1], Path(order[-1]).name, made.name)
     if key not in _dry_runs:
-        asked = (order[0], "--dryrun", "--keep", "--keep-dir", str(scratch), *order[1:], "-o", str(made))
-        said = run(asked, scratch)
-        if said.code != 0:
+        done = run((order[0], "--dryrun", "--keep", "--keep-dir", str(scratch), *order[1:], "-o", str(made)), scratch)
+        if done.code != 0:
             return None
-        dry = said.output
+        dry = done.output
         for number, place in enumerate(places):
             dry = dry.replace(place, _MARK.format(number))
         _dry_runs[key] = dry
     dry = _dry_runs[key]
     for number, place in enumerate(places):
         dry = dry.replace(_MARK.format(number), place)
-    return parsed(dry)
+    return parse_dry_run(dry)
 
 
-def parsed(dry: str) -> NvccCommands | None:
-    """The passes of a dry run's output; None unless they are the known ones, each of them once."""
+def parse_dry_run(dry: str) -> NvccCommands | None:
+    """Returns the passes in a dry run's output; None unless they are the seven known ones, each of them once."""
     lines = [line.removeprefix("#$ ").strip() for line in dry.splitlines() if line.startswith("#$ ")]
     settings = tuple((hit[1], hit[2].strip()) for line in lines if (hit := _ASSIGNED.fullmatch(line)))
     commands = [line for line in lines if not re.match(r"\w+=", line) and not line.startswith("rm ")]
@@ -101,9 +92,9 @@ def parsed(dry: str) -> NvccCommands | None:
     return NvccCommands(settings, (command_by_kind["host"], front), device, command_by_kind["object"], module[1])
 
 
-def script(passes: NvccCommands) -> str:
-    """The halves, for /bin/sh in an empty folder; prints what the passes print, the host's half first."""
-    settings = _exported(passes)
+def _script(passes: NvccCommands) -> str:
+    """The whole build for /bin/sh in an empty folder. It prints what the passes print, the host's half first."""
+    settings = "\n".join(f"export {name}={shlex.quote(value)}" for name, value in passes.settings)
     host, device = " &&\n".join(passes.host), " &&\n".join(passes.device)
     return f"""\
 {settings}
@@ -112,11 +103,8 @@ def script(passes: NvccCommands) -> str:
 wait $host || {{ cat host.log; exit 1; }}
 wait $device || {{ cat device.log; exit 1; }}
 cat host.log device.log
+{passes.last}
 """
-
-
-def _exported(passes: NvccCommands) -> str:
-    return "\n".join(f"export {name}={shlex.quote(value)}" for name, value in passes.settings)
 
 
 def _kind(line: str) -> str:

@@ -1,4 +1,4 @@
-"""Lists which files of a program are built, and which belong together.
+"""Lists a program's sources, which of them go into one library, and the headers that each includes.
 
 Where to look next: `tools/build/nvcc.py` (one program's build), `tools/build/build_pool.py` (many).
 """
@@ -14,26 +14,26 @@ from stitchcuda.simulator.includes import inside
 
 CXX = (".cc", ".cpp", ".cxx", ".c++")
 _PLAIN = re.compile(r"[\w.+@=,][\w.+@=, -]*")
-_LONGEST = 64 * 2**20                      # bytes of a file that an include may reach
+_LONGEST = 64 * 2**20                      # bytes; a larger file is not read as a header
 _INCLUDE = re.compile(
     r"\b(?:include(?:_next)?|import|(?P<asked>__has_include(?:_next)?))\b(?:[ \t]|/\*[^\n]*?\*/)*"
     r"""(?P<open>\(?)[ \t]*(?:"(?P<quoted>[^"\n]+)"|<(?P<angled>[^>\n]+)>|(?P<word>[A-Za-z_]))?"""
 )
-_DIRECTIVE = re.compile(r"[^\n]*\*/|[ \t]*(?:#|%:|\?\?=)")   # before the word: a comment's end may hide the rest of it
+_DIRECTIVE = re.compile(r"[^\n]*\*/|[ \t]*(?:#|%:|\?\?=)")   # before the word: a `#`, or the end of a comment that may hide one
 
 
 def sources(program: Path) -> list[Path]:
-    """CUDA and C++ files of a program's folder; none of a program that is one file."""
+    """Returns the CUDA and C++ files of a program's folder; [] for a program that is one Python file."""
     return sorted(path for path in program.rglob("*") if path.suffix in (".cu", *CXX)) if program.is_dir() else []
 
 
 def is_plain(file: Path) -> bool:
-    """Whether a shell takes the relative path as it stands: nvcc hands its orders to one."""
+    """Whether the relative path needs no quotes in a shell: nvcc runs its commands through one."""
     return all(_PLAIN.fullmatch(part) for part in file.parts)
 
 
 def groups(files: Sequence[Path]) -> list[list[Path]]:
-    """What belongs in one library: NAME.cu with NAME_binding.cc, as programs load them; else everything together."""
+    """Groups sources by library: NAME.cu with NAME_binding.cc, as programs load them; else all in one."""
     found = {path.with_suffix(""): [path] for path in files if path.suffix == ".cu"}
     for path in files:
         if path.suffix != ".cu":
@@ -45,10 +45,10 @@ def groups(files: Sequence[Path]) -> list[list[Path]]:
 
 
 def headers(source: Path, root: Path, includes: Sequence[Path]) -> list[Path]:
-    """Files that count as part of a source, whatever their suffix: the program's, or an inline source's own, that it includes.
+    """Returns the program's files that a source may include, directly or through others; for inline CUDA, files beside it.
 
-    Rather too many than too few: every file of an included name counts, wherever it lies and whether or not a condition keeps
-    it out; where a macro composes the name, all files do.
+    Rather too many than too few, since they are hashed: every file with an included name, in whatever folder and under whatever
+    condition; all files, if a macro composes the name.
     """
     home = root if source.is_relative_to(root) else source.parent
     folders = (home, *(folder for folder in includes if folder.is_relative_to(root)))
@@ -74,7 +74,7 @@ def headers(source: Path, root: Path, includes: Sequence[Path]) -> list[Path]:
 
 
 def _included(file: Path) -> set[str] | None:
-    """Names that the file includes, in comments too; None if it composes one."""
+    """Returns the names that the file includes, in comments too; None if a macro composes one."""
     text = re.sub(r"\\[ \t]*\r?\n", "", file.read_bytes().decode("utf-8", "surrogateescape"))
     names: set[str] = set()
     for found in _INCLUDE.finditer(text):
@@ -89,7 +89,7 @@ def _included(file: Path) -> set[str] | None:
 
 
 def _readable(path: Path) -> bool:
-    """Whether it is a plain file that can be read whole; a compiler says what is wrong with another."""
+    """Whether it is a plain file that can be read whole; of others the compiler reports what is wrong."""
     try:
         return path.is_file() and path.stat().st_size <= _LONGEST and os.access(path, os.R_OK)
     except OSError:                        # a name that no file can have

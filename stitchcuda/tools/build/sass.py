@@ -1,8 +1,8 @@
-"""Reads from a kernel's machine code what the compiler made of it: access widths, units used, local memory, loops.
+"""Counts the instructions of a kernel's machine code: access widths, units used, local memory, innermost loops.
 
-Counts are of instructions as they stand in the code, not of executions. It needs no GPU and knows nothing of time: what a
-profiler measures is explained by this, never replaced. Where to look next: `tools/build/disassembly.py` (who reads the machine
-code), `tools/build/compiler_log.py` (what ptxas itself reports).
+Counts are of instructions in the code, not of executions. It needs no GPU and says nothing about time: it may explain what a
+profiler measures.
+Where to look next: `tools/build/disassembly.py` (which reads machine code), `tools/build/compiler_log.py` (ptxas' own report).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pydantic import Field
 from stitchcuda.errors import BadInput, Unavailable
 from stitchcuda.sandbox import digest_seal
 from stitchcuda.state import KernelUsage, Record
-from stitchcuda.tools.build.disassembly import Instruction, SassFunction, functions
+from stitchcuda.tools.build.disassembly import Instruction, SassFunction, disassemble
 from stitchcuda.tools.build.kernel_names import demangled
 
 # Opcodes: NVIDIA's "CUDA Binary Utilities", instruction sets of Ampere, Hopper and Blackwell.
@@ -33,11 +33,11 @@ _TARGET = re.compile(r"(?:^|,)0x([0-9a-f]+)$")
 _SLOW = re.compile(r"\$__internal_\d+_\$_*(?:cuda_)?(?:sm\w+?_)?(?P<name>\w+)")
 
 Widths = dict[int, int]
-"""Number of instructions by the bits that one thread moves with each."""
+"""Numbers of instructions, by the bits that each moves for one thread."""
 
 
 class SassLoop(Record):
-    """An innermost loop's body. One memory access in a short body: the compiler did not unroll it."""
+    """The body of an innermost loop. One memory access in a short body means that the compiler did not unroll the loop."""
 
     instructions: int
     global_loads: int
@@ -46,11 +46,11 @@ class SassLoop(Record):
 
 
 class SassFacts(Record):
-    """One kernel's machine code in numbers of instructions."""
+    """Numbers of instructions in one kernel's machine code."""
 
     name: str                              # demangled, as in `KernelUsage`
     instructions: int = 0                  # without padding
-    global_loads: Widths = Field(default={})  # LDG, and LD where the compiler could not tell the address space
+    global_loads: Widths = Field(default={})  # LDG, and LD where the compiler did not know the address space
     global_stores: Widths = Field(default={})
     async_copies: Widths = Field(default={})  # cp.async: from global to shared memory past the registers
     bulk_copies: int = 0                   # TMA
@@ -72,15 +72,15 @@ class SassFacts(Record):
 
 
 def facts(binary: Path) -> tuple[SassFacts, ...]:
-    """Of every function in a cubin, an object or a library, in its order.
+    """Counts for every function in a cubin, an object or a library, in its order.
 
-    Raises `Unavailable` without a disassembler (the sentence has the remedy), `BadInput` for what is no such file.
+    Raises `Unavailable` without a disassembler (the sentence has the remedy), `BadInput` for any other file.
     """
-    return tuple(facts_of(function) for function in functions(binary))
+    return tuple(facts_of(function) for function in disassemble(binary))
 
 
 def facts_of(function: SassFunction) -> SassFacts:
-    """The same for one function that was read already."""
+    """Counts for one function that is disassembled already."""
     code = _without_padding(function.code)
     bases = Counter(instruction.opcode.partition(".")[0] for instruction in code)
 
@@ -116,10 +116,12 @@ def facts_of(function: SassFunction) -> SassFacts:
     )
 
 
-def told(kernels: Sequence[KernelUsage], binaries: Iterable[Path]) -> tuple[tuple[KernelUsage, ...], tuple[str, ...]]:
-    """The compiler's report on kernels with a line on the machine code of each, and why there is none."""
+def with_machine_code(
+    kernels: Sequence[KernelUsage], binaries: Iterable[Path]
+) -> tuple[tuple[KernelUsage, ...], tuple[str, ...]]:
+    """Returns the kernels with their `machine` filled in by `summarize`, and notes on those for which that was not possible."""
     try:
-        found = {name: said for binary in binaries for name, said in _lines(binary, digest_seal.sha256(binary))}
+        found = dict(line for binary in binaries for line in _lines(binary, digest_seal.sha256(binary)))
     except (Unavailable, BadInput) as why:
         return tuple(kernels), (f"machine code was not looked at: {why}",)
     lost = ", ".join(kernel.name for kernel in kernels if kernel.name not in found)
@@ -129,12 +131,12 @@ def told(kernels: Sequence[KernelUsage], binaries: Iterable[Path]) -> tuple[tupl
 
 @lru_cache(maxsize=512)
 def _lines(binary: Path, digest: str) -> tuple[tuple[str, str], ...]:
-    """(name, line) of its functions. Programs of a session share most of their kernels, and a disassembler takes its time."""
-    return tuple((fact.name, line(fact).partition(": ")[2]) for fact in facts(binary))
+    """Returns (name, line) of a binary's functions. Cached, since programs of a session share most of their kernels."""
+    return tuple((fact.name, summarize(fact).partition(": ")[2]) for fact in facts(binary))
 
 
-def line(facts: SassFacts) -> str:
-    """One line that a model or a person can act on; what a kernel does not use is left out, but for wide access."""
+def summarize(facts: SassFacts) -> str:
+    """Describes one kernel in a line for models and people. Left out is what it does not use, except for 128-bit accesses."""
     said = [f"{facts.instructions} instructions"]
     for what, widths in (("load", facts.global_loads), ("store", facts.global_stores)):
         if widths:
@@ -176,7 +178,7 @@ def _widths(widths: Widths) -> str:
 
 
 def _width(opcode: str) -> int:
-    """Bits for one thread; a matrix load or store moves 1, 2 or 4 words of 32 bits for each."""
+    """Returns the bits that one thread moves; a matrix load or store moves 1, 2 or 4 words of 32 bits."""
     base, *modifiers = opcode.split(".")
     if base in ("LDSM", "STSM"):
         return 32 * next((int(part) for part in reversed(modifiers) if part in ("2", "4")), 1)
@@ -184,7 +186,7 @@ def _width(opcode: str) -> int:
 
 
 def _is_packed(instruction: Instruction) -> bool:
-    """HFMA2 of zero with zero only loads a constant: `HFMA2.MMA R2,-RZ,RZ,0,0`."""
+    """Whether it computes with packed 16-bit numbers; `HFMA2.MMA R2,-RZ,RZ,0,0` only loads a constant."""
     return instruction.opcode.partition(".")[0] in _PACKED and ",-RZ,RZ," not in instruction.operands
 
 
@@ -194,7 +196,7 @@ def _is_double(instruction: Instruction) -> bool:
 
 
 def _without_padding(code: Sequence[Instruction]) -> list[Instruction]:
-    """Without NOPs, what never runs (`@!PT`), and the jump to itself that the compiler puts behind the end."""
+    """Leaves out NOPs, instructions that never run (`@!PT`), and the jump to itself that the compiler puts behind the end."""
     run = [instruction for instruction in code if instruction.opcode != "NOP" and instruction.predicate != "@!PT"]
     return [instruction for instruction in run if _target(instruction) != instruction.address]
 
@@ -210,8 +212,11 @@ def _target(instruction: Instruction) -> int | None:
 
 
 def _innermost(code: Sequence[Instruction]) -> tuple[SassLoop, ...]:
-    """Loops without another one inside. A jump back is a loop's only if forward steps lead from its target to the jump:
-    code that is seldom needed lies behind the end and jumps back as well."""
+    """Finds loops that hold no other loop.
+
+    A jump back belongs to a loop only if forward steps lead from its target to the jump: rarely needed code, which compilers
+    put behind the function's end, jumps back as well.
+    """
     place = {instruction.address: number for number, instruction in enumerate(code)}
     spans: dict[int, int] = {}
     for number, instruction in enumerate(code):

@@ -1,12 +1,11 @@
-"""A lighter header in place of torch's for one source: only the declarations that the source can mean.
+"""Writes a lighter header in place of torch's for one source, with only the declarations that the source can use.
 
-`torch/types.h` comes to 370,000 lines, of which a kernel's host code means a hundred; nvcc reads them three times. The front
-stands in its place while one source is compiled: torch's own `ATen/core/Tensor.h`, the operators whose names occur in the
-source, the factories of namespace `torch` that it names (their text out of `variable_factories.h`: `torch::empty` is not
-`at::empty`, it sets requires_grad), the names that `torch/types.h` adds, and the casters for pybind11 where it uses that. All
-of it is the installed torch's. What is left out is undeclared, so a source that needs it does not compile, and is compiled
-against the whole headers instead; a source whose `#if` asks for what they may define never gets here.
-It runs no compiler. Where to look next: `tools/build/extension_build.py` (who tries it), `tools/build/bindings.py`.
+`torch/types.h` comes to 370,000 lines, which nvcc reads three times; a kernel's host code uses about a hundred. The lighter
+header ("front") has torch's own `ATen/core/Tensor.h`, the operators whose names occur in the source, the factories of namespace
+`torch` that it names (`torch::empty` is not `at::empty`: it sets requires_grad), the names that `torch/types.h` adds, and
+pybind11's casters if it uses that. A source that needs more does not compile with it, and the caller compiles it with the whole
+headers. A source whose `#if` depends on a macro that torch may define gets no front. No compiler runs here.
+Where to look next: `tools/build/extension_build.py` (which compiles with it), `tools/build/bindings.py`.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ from pathlib import Path
 
 from stitchcuda.simulator.source import masked as blanked
 
-VERSION = "front 1"                        # part of what names an object
-# The factories need one function of autograd's headers, which are half of the whole: an object that is made once has it.
+VERSION = "front 1"                        # part of the key of a cached object
+# The factories need one function of autograd's headers, which are half of all of them: so it is compiled once, as a source.
 VARIABLE = """\
 #include <torch/csrc/autograd/variable.h>
 namespace stitchcuda {
@@ -27,7 +26,7 @@ at::Tensor (*make_variable)(at::Tensor, bool, bool) = &torch::autograd::make_var
 }
 """
 _WHOLE = ("torch/types.h", "torch/extension.h", "torch/all.h", "torch/torch.h", "ATen/ATen.h")
-# Every operator includes these two and uses neither; they take three times as long as everything else.
+# Every operator's header includes these two and uses neither; they take three times as long as everything else.
 _GUARD, _CONTEXT = "ATen/DeviceGuard.h", "ATen/Context.h"
 _OF_LISTS = re.compile(r"(?ms)^#include <ATen/core/IListRef.h>\n|^inline [^\n]*\(ITensorListRef \w+\) \{.*?^\}\n")
 _FRONT = "stitchcuda_torch_front.h"
@@ -36,7 +35,7 @@ _BASE = (
     "c10/util/Exception.h", "algorithm", "cfloat", "climits", "cmath", "functional", "limits", "memory", "optional", "string",
     "tuple", "vector",
 )  # fmt: skip
-# Every caster that torch/extension.h has (a test compares them), and wrap_pybind_function.
+# The headers of every caster in torch/extension.h (a test compares them), and of wrap_pybind_function.
 _PYTHON = (
     "torch/csrc/Device.h", "torch/csrc/Dtype.h", "torch/csrc/DynamicTypes.h", "torch/csrc/Exceptions.h",
     "torch/csrc/python_headers.h", "torch/csrc/utils/pybind.h",
@@ -64,10 +63,11 @@ _KNOWN = frozenset((
 ))  # fmt: skip
 
 
-def write(texts: Sequence[str], headers: Path, folder: Path, defined: Collection[str] = ()) -> bool:
-    """Write the front for a source into `folder`, to be searched for headers before torch's own. False if it needs the whole.
+def write_front(texts: Sequence[str], headers: Path, folder: Path, defined: Collection[str] = ()) -> bool:
+    """Writes the front for a source into `folder`, which has to be searched before torch's own headers.
 
-    `texts` are the source and its own headers, `headers` is torch's `include`, `defined` the macros of the command line.
+    Returns False if the source needs all of torch's headers. `texts`: the source and its own headers; `headers`: torch's
+    `include`; `defined`: macros of the command line.
     """
     codes = [blanked(text) for text in texts]
     included = {found["name"] for text in texts for found in _INCLUDE.finditer(text)}
@@ -93,13 +93,13 @@ def write(texts: Sequence[str], headers: Path, folder: Path, defined: Collection
     return True
 
 
-def wanted(texts: Sequence[str]) -> bool:
-    """Whether a source may be given the front, so that `VARIABLE` has to be linked with it."""
+def may_use_front(texts: Sequence[str]) -> bool:
+    """Whether one of these sources may be compiled with the front, so that `VARIABLE` has to be linked with it."""
     return any(found["name"] in _WHOLE for text in texts for found in _INCLUDE.finditer(text))
 
 
 def _front(words: Collection[str], headers: Path, python: Sequence[str]) -> str | None:
-    """The text for a source with these words; None where torch's headers are not written as they were."""
+    """Returns the front for a source with these words; None if torch's headers are not written as is expected here."""
     try:
         names = _NAMES.search((headers / "torch/csrc/api/include/torch/types.h").read_text(encoding="utf-8"))
         factories = (headers / "torch/csrc/autograd/generated/variable_factories.h").read_text(encoding="utf-8")
@@ -110,7 +110,7 @@ def _front(words: Collection[str], headers: Path, python: Sequence[str]) -> str 
         return None
     whole = [found.group() for found in _FACTORY.finditer(factories)]
     if factories.count("\ninline ") != len(whole):
-        return None                        # one that is written otherwise would be taken for the operator of its name
+        return None                        # a factory that is written otherwise would be taken for the operator of its name
     operators = [word for word in sorted(words) if (headers / "ATen/ops" / f"{word}.h").is_file()]
     declared = "".join((headers / "ATen/ops" / f"{word}.h").read_text(encoding="utf-8") for word in operators)
     includes = [*_BASE, *python, *(header for mark, header in _LISTS.items() if mark in declared)]

@@ -1,9 +1,9 @@
-"""Keeps the bandwidth and FLOP rates that this GPU reaches, measured once: `python -m stitchcuda.tools.device.ceilings`.
+"""Measures once which bandwidth and FLOP rates this GPU reaches, and caches them: `python -m stitchcuda.tools.device.ceilings`.
 
-Measured in a process of its own (`tools/device/ceilings_worker.py`), so whoever asks needs no torch and holds no CUDA context.
-Kept as JSON in the user's cache under GPU, driver, torch and its CUDA. What lies outside of the GPU's data sheet is refused and
-what wavered is too; the caller then keeps its nominal figures and the reason. Where to look next: `tools/device/device.py`,
-`tools/device/data_sheets.py`.
+A process of its own measures (`tools/device/ceilings_worker.py`), so the caller needs no torch and holds no CUDA context. The
+result is JSON in the user's cache, under GPU, driver, torch and its CUDA. Figures outside of the GPU's data sheet, and medians
+whose interval is wider than `STEADY`, are refused; the caller then uses nominal figures and says why.
+Where to look next: `tools/device/device.py` (uses them), `tools/device/data_sheets.py` (the bounds).
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ LIMIT_S = 120.0                            # about 10 s of measuring; importing 
 
 
 class MeasuredHost(Record):
-    """What a measurement is kept under: it holds until one of these changes."""
+    """The key of a measurement: it is used until one of these changes."""
 
     name: str
     capability: str
     driver: str
     torch: str
-    cuda: str                              # that torch was built for
+    cuda: str                              # the version that torch was built for
 
 
 class MeasuredCeilings(Record):
-    """What one GPU reached. GB/s count reads plus writes, 1e9 bytes per second; rates are dense, 1e12 per second."""
+    """The rates that one GPU reached. GB/s count reads plus writes, 1e9 bytes per second; tflops are dense, 1e12 per second."""
 
     host: MeasuredHost
     sm_count: int
     memory_bytes: int
     l2_bytes: int
     bandwidth_gbs: Median                  # a copy far larger than L2
-    tflops: dict[str, Median]              # matrix products of torch by dtype, the best size
+    tflops: dict[str, Median]              # torch's matrix products by dtype, at the best size
     operator_us: Median                    # host time of one eager pointwise operator, back to back
     kernel_us: Median | None = None        # device time of a tiny kernel inside a CUDA graph
     l2_gbs: Median | None = None           # a copy inside L2, launches included: at least so much
@@ -60,7 +60,7 @@ class MeasuredCeilings(Record):
 
 
 def torch_versions() -> tuple[str, str]:
-    """(version of torch, version of CUDA it was built for), read from its files; "" where there is none."""
+    """Returns (torch's version, the CUDA version it was built for), read from its files; ("", "") without torch."""
     found = importlib.util.find_spec("torch")
     if found is None or found.origin is None:
         return "", ""
@@ -70,23 +70,27 @@ def torch_versions() -> tuple[str, str]:
 
 
 def host_of(gpu: Gpu) -> MeasuredHost:
+    """Returns the key under which measurements of this GPU are cached."""
     torch, cuda = torch_versions()
     return MeasuredHost(name=gpu.name, capability=gpu.capability, driver=gpu.driver, torch=torch, cuda=cuda)
 
 
-def kept(host: MeasuredHost, cache: Path | None = None) -> MeasuredCeilings | None:
-    """What was measured under the same names before; None where nothing was, or its file is not what was kept there."""
+def read_cached(host: MeasuredHost, cache: Path | None = None) -> MeasuredCeilings | None:
+    """Returns what was measured on this host before; None where nothing was, or where the file is damaged or implausible.
+
+    `cache`: a folder in place of the user's cache.
+    """
     try:
         path = _place(host, cache)
         found = MeasuredCeilings.model_validate_json(path.read_bytes()) if path.is_file() else None
-        whole = found is not None and found.host == host and sound(found, sheet_of(host.name)) == found
+        whole = found is not None and found.host == host and plausible(found, sheet_of(host.name)) == found
     except (OSError, ValidationError, Unavailable):  # of another version, torn or changed: it is measured again
         return None
     return found if whole else None
 
 
-def keep(reached: MeasuredCeilings, cache: Path | None = None) -> str:
-    """Keeps a measurement and returns "", or the reason why it could not be kept."""
+def write_cached(reached: MeasuredCeilings, cache: Path | None = None) -> str:
+    """Writes a measurement to the cache. Returns "", or why it could not be written."""
     try:
         write_atomically(_place(reached.host, cache), reached.model_dump_json(indent=1).encode())
     except (StitchError, OSError) as error:
@@ -95,7 +99,7 @@ def keep(reached: MeasuredCeilings, cache: Path | None = None) -> str:
 
 
 def measure(host: MeasuredHost, *, limit_s: float = LIMIT_S, command: tuple[str, ...] = ()) -> MeasuredCeilings:
-    """Measures in a new process. Raises `Unavailable` with the reason: no room, another GPU, a figure that cannot be.
+    """Measures in a new process. Raises `Unavailable` if it fails, takes longer than `limit_s`, or gives implausible figures.
 
     `command`: what to run instead of the worker, for tests.
     """
@@ -105,17 +109,21 @@ def measure(host: MeasuredHost, *, limit_s: float = LIMIT_S, command: tuple[str,
     except subprocess.TimeoutExpired:
         raise Unavailable(f"the GPU's ceilings could not be measured: no answer within {limit_s:.0f} s") from None
     if done.returncode != 0:
-        said = (done.stderr.strip() or f"exit code {done.returncode}").splitlines()[-1]
-        raise Unavailable(f"the GPU's ceilings could not be measured: {said}")
+        why = (done.stderr.strip() or f"exit code {done.returncode}").splitlines()[-1]
+        raise Unavailable(f"the GPU's ceilings could not be measured: {why}")
     try:
         reached = MeasuredCeilings(host=host, **json.loads(done.stdout))
     except (ValueError, TypeError) as error:
         raise Unavailable(f"the GPU's ceilings could not be measured: unreadable answer {done.stdout[:200]!r}") from error
-    return sound(reached, sheet_of(host.name))
+    return plausible(reached, sheet_of(host.name))
 
 
-def sound(reached: MeasuredCeilings, sheet: DataSheet | None) -> MeasuredCeilings:
-    """The measurement less the rates that cannot be, each with a note. Raises `Unavailable` for what is always needed."""
+def plausible(reached: MeasuredCeilings, sheet: DataSheet | None) -> MeasuredCeilings:
+    """Returns the measurement without the FLOP rates that cannot be true; a note names each of them.
+
+    Refused are figures that are not positive, medians whose interval is wider than `STEADY`, and figures outside of the data
+    sheet's bounds (`tools/device/data_sheets.py`). Raises `Unavailable` where the bandwidth or a time is refused.
+    """
     bandwidth = reached.bandwidth_gbs
     needed = {"copy bandwidth": bandwidth, "operator's time": reached.operator_us}
     optional = (("kernel's time", reached.kernel_us), ("L2 bandwidth", reached.l2_gbs))
@@ -138,10 +146,15 @@ def sound(reached: MeasuredCeilings, sheet: DataSheet | None) -> MeasuredCeiling
     return reached.model_copy(update={"tflops": rates, "notes": tuple(notes)})
 
 
-def known(gpu: Gpu, *, measuring: bool, cache: Path | None = None) -> tuple[MeasuredCeilings | None, str]:
-    """What this GPU reaches, and a sentence where it is not known or not kept. Measures, if asked to, where nothing is kept."""
+def ceilings_of(
+    gpu: Gpu, *, measuring: bool, again: bool = False, cache: Path | None = None
+) -> tuple[MeasuredCeilings | None, str]:
+    """Returns this GPU's cached ceilings; else, with `measuring`, measures and caches them. The text says what went wrong.
+
+    `again`: measures even where there is a cached measurement.
+    """
     host = host_of(gpu)
-    found = kept(host, cache)
+    found = None if again else read_cached(host, cache)
     if found is not None:
         return found, ""
     if not measuring:
@@ -150,11 +163,11 @@ def known(gpu: Gpu, *, measuring: bool, cache: Path | None = None) -> tuple[Meas
         found = measure(host)
     except Unavailable as failure:
         return None, str(failure)
-    return found, keep(found, cache)
+    return found, write_cached(found, cache)
 
 
-def text(reached: MeasuredCeilings) -> str:
-    """A few lines for people."""
+def table(reached: MeasuredCeilings) -> str:
+    """Returns the figures of one GPU as lines for people."""
 
     def line(name: str, rate: Median, unit: str) -> str:
         return f"{name:<12} {rate.value:10.4g} {unit:<8} {rate.low:.4g} to {rate.high:.4g}, {rate.samples} samples"
@@ -171,29 +184,18 @@ def text(reached: MeasuredCeilings) -> str:
 
 
 def main() -> None:
-    """Measures and keeps; JSON on stdout, a table and what went wrong on stderr. Exit code 2 where nothing was measured."""
+    """Measures and caches. JSON goes to stdout, a table and errors to stderr. Exits with 2 where nothing was measured."""
     parser = argparse.ArgumentParser(description="Measure what the first GPU reaches, once, and keep it.")
     parser.add_argument("--again", action="store_true", help="measure even where a measurement is kept")
-    given = parser.parse_args()
+    again = parser.parse_args().again
     gpu, why = first_gpu()
-    if gpu is None:
-        sys.exit(_ended(f"no GPU: {why}"))
-    host = host_of(gpu)
-    found = None if given.again else kept(host)
+    found, why = ceilings_of(gpu, measuring=True, again=again) if gpu else (None, f"no GPU: {why}")
+    if why:
+        print(why if found else f"ceilings: {why}", file=sys.stderr)
     if found is None:
-        try:
-            found = measure(host)
-        except Unavailable as failure:
-            sys.exit(_ended(str(failure)))
-        if note := keep(found):
-            print(note, file=sys.stderr)
-    print(text(found), file=sys.stderr)
+        sys.exit(2)
+    print(table(found), file=sys.stderr)
     print(found.model_dump_json())
-
-
-def _ended(why: str) -> int:
-    print(f"ceilings: {why}", file=sys.stderr)
-    return 2
 
 
 def _impossible(what: str, rate: Median) -> str:

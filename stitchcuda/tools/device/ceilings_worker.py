@@ -1,8 +1,8 @@
 """Measures the bandwidth and FLOP rates of the first GPU, in this process, and prints them as JSON (torch).
 
-Copies far larger than L2, torch's own matrix products, the host's time for one operator; device events, warm-up, medians. It
-keeps nothing and judges nothing. On a CPU the same code runs with other clocks, for tests. Where to look next:
-`tools/device/ceilings.py`.
+It times copies far larger than L2, torch's matrix products and the host's work for one operator: a warm-up, then medians of
+times by device events. It caches nothing and refuses no figure. On a CPU the same code runs with the host's clock, for tests.
+Where to look next: `tools/device/ceilings.py` (which starts it, and checks and caches the result).
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from stitchcuda.tools.device.interval import Median, median_of
 
 DTYPES = {"float32": torch.float32, "tf32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16,
           "float64": torch.float64, "int8": torch.int8}  # fmt: skip
-_MOST, _FEWEST, _WARM = 40, 6, 3           # calls
-_TINY_KERNELS, _L2_COPIES = 400, 40        # in one CUDA graph
+_MOST, _FEWEST, _WARM = 40, 6, 3           # timed calls at most and at least, and warm-up calls
+_TINY_KERNELS, _L2_COPIES = 400, 40        # launches in one CUDA graph
 
 
 class Sizes(Record):
-    """How much is measured. `call_s` bounds one rate of one size: about 10 s in all on a data-centre GPU."""
+    """How much is measured; the defaults take about 10 s on a data-centre GPU."""
 
-    copies: tuple[int, ...] = (2**28, 2**30)  # bytes: one read, as many written
-    products: tuple[int, ...] = (4096, 8192)  # n of n x n x n
+    copies: tuple[int, ...] = (2**28, 2**30)  # bytes that are read; as many are written
+    products: tuple[int, ...] = (4096, 8192)  # n of products of two n x n matrices
     operators: int = 300                   # calls per sample
-    call_s: float = 0.3
-    longest_ms: float = 60.0               # no larger product where one of a smaller size takes so long
+    call_s: float = 0.3                    # seconds for one rate at one size
+    longest_ms: float = 60.0               # if one product takes longer, no larger one is measured
 
 
 Timer = Callable[[Callable[[], object], float], list[float]]
-"""Milliseconds of each of several calls, after a warm-up, within about so many seconds."""
+"""timer(call, seconds) returns the milliseconds of each of several calls, after a warm-up, and takes about so many seconds."""
 
 
 def device_timer(call: Callable[[], object], seconds: float) -> list[float]:
-    """By events on the current stream; the device works through them without pause."""
+    """Times calls by events on the current stream, which the device works through without pause."""
     for _ in range(_WARM):
         call()
     first = _events(call, 1)[0]
@@ -50,7 +50,7 @@ def device_timer(call: Callable[[], object], seconds: float) -> list[float]:
 
 
 def host_timer(call: Callable[[], object], seconds: float) -> list[float]:
-    """By the host's clock, for calls that end when they return."""
+    """Times calls by the host's clock, for calls that are done when they return."""
     for _ in range(_WARM):
         call()
     times: list[float] = []
@@ -61,8 +61,8 @@ def host_timer(call: Callable[[], object], seconds: float) -> list[float]:
     return times
 
 
-def measured(device: str, sizes: Sizes) -> dict[str, Any]:
-    """The fields of `ceilings.Reached` but for its host. Raises torch's errors where there is no room."""
+def measure_all(device: str, sizes: Sizes) -> dict[str, Any]:
+    """Returns the fields of `ceilings.MeasuredCeilings` except `host`. Raises torch's errors where memory does not suffice."""
     began = time.perf_counter()
     cuda = device == "cuda"
     timer = device_timer if cuda else host_timer
@@ -72,7 +72,7 @@ def measured(device: str, sizes: Sizes) -> dict[str, Any]:
     for name in DTYPES:
         try:
             found["tflops"][name] = product_tflops(device, timer, name, sizes)
-        except (RuntimeError, NotImplementedError) as error:  # a device without such products, or no room for them
+        except (RuntimeError, NotImplementedError) as error:  # a device without such products, or without memory for them
             notes.append(f"left out: {name} products ({str(error).splitlines()[0][:160]})")
     found["operator_us"] = operator_us(device, sizes)
     found |= _properties() if cuda else {"sm_count": 0, "memory_bytes": 0, "l2_bytes": 0}
@@ -85,7 +85,7 @@ def measured(device: str, sizes: Sizes) -> dict[str, Any]:
 
 
 def copy_gbs(device: str, timer: Timer, sizes: Sizes) -> Median:
-    """Reads plus writes of the best size, 1e9 bytes per second."""
+    """The rate of a device copy, reads plus writes, at the best size; 1e9 bytes per second."""
 
     def rate(size: int) -> Median:
         source = torch.ones(size, dtype=torch.uint8, device=device)
@@ -96,7 +96,7 @@ def copy_gbs(device: str, timer: Timer, sizes: Sizes) -> Median:
 
 
 def product_tflops(device: str, timer: Timer, name: str, sizes: Sizes) -> Median:
-    """2 n^3 over the time of torch's product of two n x n matrices of normal values, the best n; 1e12 per second."""
+    """The rate of torch's product of two n x n matrices of normal values at the best n: 2 n^3 per time, 1e12 per second."""
     best: Median | None = None
     for size in sizes.products:
         with _tf32(name == "tf32"):
@@ -110,7 +110,7 @@ def product_tflops(device: str, timer: Timer, name: str, sizes: Sizes) -> Median
 
 
 def operator_us(device: str, sizes: Sizes) -> Median:
-    """Host microseconds of one eager addition of tiny tensors, many of them back to back."""
+    """The host's microseconds for one eager addition of tiny tensors, measured over many back to back."""
     x, y = torch.ones(16, device=device), torch.ones(16, device=device)
     samples = []
     for number in range(_FEWEST + 6):
@@ -125,20 +125,20 @@ def operator_us(device: str, sizes: Sizes) -> Median:
 
 
 def kernel_us(timer: Timer) -> Median:
-    """Device microseconds of a tiny kernel that follows another one in a CUDA graph."""
+    """The device's microseconds for a tiny kernel that follows another one in a CUDA graph."""
     x = torch.ones(16, device="cuda")
     replay = _graph(lambda: x.add_(1), _TINY_KERNELS)
     return median_of([1e3 * took / _TINY_KERNELS for took in timer(replay, 0.1)])
 
 
 def l2_gbs(timer: Timer, l2_bytes: int) -> Median | None:
-    """Reads plus writes of copies that stay in L2, one after another in a CUDA graph; their launches are part of it."""
+    """The rate of copies that stay in L2, reads plus writes, one after another in a CUDA graph; launches are included."""
     size = l2_bytes // 4
     if not size:
         return None
     source = torch.ones(size, dtype=torch.uint8, device="cuda")
     target = torch.empty_like(source)
-    replay = _graph(lambda: torch.add(source, 1, out=target), _L2_COPIES)  # a kernel: plain copies may go by another engine
+    replay = _graph(lambda: torch.add(source, 1, out=target), _L2_COPIES)  # a kernel, since a copy may use the copy engine
     return median_of([2 * size * _L2_COPIES / 1e6 / took for took in timer(replay, 0.1)])
 
 
@@ -146,7 +146,7 @@ def _product(device: str, dtype: torch.dtype, size: int) -> Callable[[], object]
     generator = torch.Generator(device).manual_seed(0)
     if dtype == torch.int8:
         left, right = (torch.randint(-128, 128, (size, size), dtype=dtype, device=device, generator=generator) for _ in "ab")
-        return lambda: torch._int_mm(left, right.t())  # column by column: Hopper's int8 products read both along k
+        return lambda: torch._int_mm(left, right.t())  # column-major, since Hopper's int8 products read both along k
     wide = torch.float64 if dtype == torch.float64 else torch.float32
     a, b = (torch.randn(size, size, dtype=wide, device=device, generator=generator).to(dtype) for _ in "ab")
     out = torch.empty_like(a)
@@ -203,7 +203,10 @@ def _wait(device: str) -> None:
 
 
 def _fitting(sizes: Sizes) -> Sizes:
-    """Copies that fit into a quarter of what is free. Exits with the reason where none is far larger than L2."""
+    """Returns the sizes with only those copies that fit into a quarter of the free memory and are 4 times L2 or larger.
+
+    Exits with the reason if none is left.
+    """
     free = torch.cuda.mem_get_info()[0]
     copies = tuple(size for size in sizes.copies if 4 * size <= free and size >= 4 * _properties()["l2_bytes"])
     if not copies:
@@ -212,18 +215,18 @@ def _fitting(sizes: Sizes) -> Sizes:
 
 
 def main() -> None:
-    """Measures the first GPU, alone among our own processes. One sentence on stderr and exit code 1 where it cannot."""
+    """Measures the first GPU while it holds the GPU's lock. If it cannot: one sentence on stderr, exit code 1."""
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)                          # what a library prints is no answer
+    os.dup2(2, 1)                          # what libraries print goes to stderr
     if not torch.cuda.is_available():
         sys.exit("torch finds no GPU: it is a CPU build, or the driver is too old for it")
     name = torch.cuda.get_device_name(0)
     if len(sys.argv) > 1 and sys.argv[1] != name:
         sys.exit(f"torch's first device is {name} and nvidia-smi's {sys.argv[1]}: a slice of a GPU, or CUDA_VISIBLE_DEVICES")
     try:
-        with gpu_lock.alone(str(torch.cuda.get_device_properties(0).uuid)):
-            found = measured("cuda", _fitting(Sizes()))
-    except RuntimeError as error:          # out of memory is one
+        with gpu_lock.exclusive(str(torch.cuda.get_device_properties(0).uuid)):
+            found = measure_all("cuda", _fitting(Sizes()))
+    except RuntimeError as error:          # out of memory among others
         sys.exit(f"{type(error).__name__}: {str(error).splitlines()[0][:300]}")
     answers.write(json.dumps(found))
     answers.flush()

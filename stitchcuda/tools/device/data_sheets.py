@@ -1,7 +1,8 @@
-"""Data-sheet figures of GPUs: the bounds for measured ceilings, and the source of nominal ones.
+"""Lists data-sheet figures of GPUs, which bound measured ceilings and from which nominal ones are derived.
 
-Dense rates without sparsity, fp32 accumulation, at boost clock. No program reaches them, so no floor is computed from them
-directly. Where to look next: `tools/device/device.py` (nominal ceilings), `tools/device/ceilings.py` (measured ones).
+Rates are dense (no sparsity), with fp32 accumulation, at boost clock. No program reaches them, so no floor is computed from
+them directly.
+Where to look next: `tools/device/device.py` (nominal ceilings), `tools/device/ceilings.py` (measured ones).
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from stitchcuda.errors import BadInput
 from stitchcuda.state import Record
 
 LOWEST, HIGHEST = 0.10, 1.05
-"""Shares of a data sheet outside of which a measured figure is refused: another process, a slice of a GPU, a broken clock."""
+"""Shares of a data sheet's figure outside of which a measured one is refused: a shared or sliced GPU, or a wrong clock."""
 
 
 class DataSheet(Record):
-    """One product. `tflops` are tensor-core rates but for float32, and float64 where there are none: 1e12 per second."""
+    """One GPU. `tflops` (1e12 per second) are tensor-core rates, except for float32, and for float64 where there are none."""
 
     title: str
     capability: str                        # compute capability, such as "9.0"
@@ -33,7 +34,7 @@ def _sheet(
     return DataSheet(title=title, capability=capability, sm_count=sms, bandwidth_gbs=bandwidth, tflops=rates)
 
 
-# Words that a driver's name for the GPU has; the more special name first.
+# The words that a driver's name for the GPU must have, and its sheet. The first that fits counts, so special names come first.
 _SHEETS: tuple[tuple[tuple[str, ...], DataSheet], ...] = (
     (("H200", "NVL"), _sheet(
         "H200 NVL", "9.0", 132, 4800, half=835.5, tf32=417.5, single=60.0, double=60.0, int8=1671.0)),
@@ -54,18 +55,20 @@ _BY_SHORT_NAME = {
     "-".join(words).lower(): (" ".join(("NVIDIA", *words)), sheet.capability) for words, sheet in _SHEETS
 }  # fmt: skip
 SHORT_NAMES = tuple(sorted(_BY_SHORT_NAME))
-"""What people call these GPUs, such as "h100" or "h100-pcie": `--predict-for` takes them."""
+"""The names that `--predict-for` takes, such as "h100" or "h100-pcie"."""
 
 
 def sheet_of(name: str) -> DataSheet | None:
-    """The data sheet of a GPU by its driver's name, such as "NVIDIA A100-SXM4-80GB"; None for one that is not known."""
+    """Returns the data sheet of a GPU by its driver's name, such as "NVIDIA A100-SXM4-80GB"; None for an unknown one."""
     words = set(re.split(r"[\s-]+", name))
     return next((sheet for key, sheet in _SHEETS if words.issuperset(key)), None)
 
 
 def gpu_called(short: str) -> tuple[str, str]:
-    """Name and compute capability of a GPU that has a data sheet here: ("NVIDIA H100 PCIe", "9.0") for "h100-pcie", in capitals
-    or not. `sheet_of` knows the name. Raises BadInput for any other."""
+    """Returns name and compute capability of a GPU by its short name: ("NVIDIA H100 PCIe", "9.0") for "h100-pcie", in any case.
+
+    `sheet_of` accepts the name. Raises BadInput for a short name that is not in `SHORT_NAMES`.
+    """
     found = _BY_SHORT_NAME.get(short.lower())
     if found is None:
         raise BadInput(f"--predict-for {short!r} has no data sheet here: give one of {', '.join(SHORT_NAMES)}")
@@ -73,7 +76,7 @@ def gpu_called(short: str) -> tuple[str, str]:
 
 
 def objection(what: str, measured: float, listed: float) -> str:
-    """Why a measured figure cannot be that of a device with this data sheet; "" when it can."""
+    """Returns why a measured figure cannot be true of a device with this data sheet; "" if it can."""
     share = measured / listed
     if LOWEST <= share <= HIGHEST:
         return ""

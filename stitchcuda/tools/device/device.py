@@ -1,9 +1,9 @@
-"""Decides which device a session is for and what it can do: asks nvidia-smi, never torch.
+"""Decides which device a session is for and what it can do, by asking nvidia-smi and never torch.
 
-Ceilings are the ones that programs reach, not the data sheet's: a floor computed from peak numbers promises savings that do
-not exist. What was measured on this machine counts (`tools/device/ceilings.py`); else the figures are nominal, marked as such,
-and say why. Without a GPU they are those of the GPU that predictions are asked for (`--predict-for`), by default an H200. Where
-to look next: `compiler/regions/cost.py`, `compiler/regions/floor.py`.
+Ceilings are those that programs reach, not the data sheet's: a floor computed from peak numbers promises savings that do
+not exist. Ceilings measured on this machine are used first (`tools/device/ceilings.py`); else nominal ones, with the reason.
+Without a GPU they are those of the GPU that `--predict-for` names, by default an H200.
+Where to look next: `compiler/regions/cost.py`, `compiler/regions/floor.py` (which use them), `tools/device/data_sheets.py`.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ DEVICES = ("auto", "cuda", "sim")
 
 
 class NominalCeilings(Record):
-    """What one kind of device is taken to reach where nothing was measured."""
+    """The rates that a kind of device is assumed to reach where nothing was measured."""
 
     sm_count: int
     bandwidth_gbs: float                   # a large copy, reads plus writes
     tflops: dict[str, float]               # dense, fp32 accumulation
 
 
-# H200: seen with torch 2.11 (CUDA 13.0): a large device copy; matrix products 4096 to 8192 cubed.
+# Measured on an H200 with torch 2.11 (CUDA 13.0): a large device copy; matrix products of 4096 to 8192 cubed.
 _H200 = NominalCeilings(
     sm_count=132, bandwidth_gbs=4300.0,
     tflops={"bfloat16": 790.0, "float16": 790.0, "tf32": 385.0, "float32": 51.0, "float64": 34.0},
@@ -38,22 +38,22 @@ _UNKNOWN = NominalCeilings(
     sm_count=80, bandwidth_gbs=800.0,
     tflops={"bfloat16": 100.0, "float16": 100.0, "tf32": 50.0, "float32": 20.0, "float64": 0.6},
 )  # fmt: skip
-# What an H200 reaches of its own data sheet; products in float64 without tensor cores reach more of theirs.
+# The shares of its data sheet that an H200 reaches, assumed for other GPUs; float64: see `_double`.
 _BANDWIDTH_SHARE = 0.90
 _SHARES = {"bfloat16": 0.80, "float16": 0.80, "tf32": 0.78, "float32": 0.76}
 _LAUNCH_US = 4.5                           # host cost of one eager torch operator on an H200's host, seen back to back
-PREDICTED_FOR = "h200"                     # where nobody says for what
+PREDICTED_FOR = "h200"                     # the default of --predict-for
 
 
 def gpu() -> Gpu | None:
-    """The first GPU that nvidia-smi lists, or None."""
+    """Returns the first GPU that nvidia-smi lists, or None."""
     return first_gpu()[0]
 
 
 def resolve_target(wanted: Literal["auto", "cuda", "sim"] | str) -> Target:
-    """Where programs run: "auto" takes a GPU when there is one.
+    """Decides where programs run: "auto" means on a GPU if there is one, else on the simulator.
 
-    Raises `BadInput` for any other word, `Unavailable` when "cuda" is asked for in vain.
+    Raises `BadInput` for any other word, `Unavailable` for "cuda" without a GPU.
     """
     if wanted not in DEVICES:
         raise BadInput(f"--device {wanted!r} is not one of {', '.join(DEVICES)}")
@@ -70,16 +70,16 @@ def resolve_target(wanted: Literal["auto", "cuda", "sim"] | str) -> Target:
 def device_facts(
     target: Target, *, predict_for: str | None = None, measure: bool = False, cache: Path | None = None
 ) -> DeviceFacts:
-    """The device that programs are planned for: with target "cuda" the GPU that is here, else nominal figures.
+    """Returns the device that programs are planned for: with target "cuda" this machine's GPU, else the GPU `predict_for`.
 
-    `predict_for`: whose nominal figures, one of `data_sheets.SHORT_NAMES`, by default an H200's; a GPU that is here has its
-    own. `measure`: where no measured ceilings are kept, take them, which needs some seconds and the GPU; `note` says why
-    figures are nominal. `cache`: the folder they are kept in, else the user's.
+    `predict_for`: one of `data_sheets.SHORT_NAMES`, by default "h200". `measure`: measures ceilings if none are cached, which
+    takes some seconds on the GPU. `cache`: the folder of measured ceilings, else the user's cache. The result's `note` says why
+    figures are nominal.
     """
     found = gpu() if target == "cuda" else None
     name, capability = (found.name, found.capability) if found else gpu_called(predict_for or PREDICTED_FOR)
     nominal = _nominal(name)
-    reached, note = ceilings.known(found, measuring=measure, cache=cache) if found else (None, "")
+    reached, note = ceilings.ceilings_of(found, measuring=measure, cache=cache) if found else (None, "")
     rates_reached = {dtype: rate.value for dtype, rate in reached.tflops.items()} if reached else {}
     notes = [f"{note}; {_source(name)}" if note and not reached else note, *(reached.notes if reached else ())]
     return DeviceFacts(
@@ -98,7 +98,7 @@ def device_facts(
 
 
 def _nominal(name: str) -> NominalCeilings:
-    """By the driver's name for the GPU."""
+    """Returns nominal ceilings by the driver's name for the GPU."""
     sheet = sheet_of(name)
     if sheet is None:
         return _UNKNOWN
@@ -112,12 +112,12 @@ def _nominal(name: str) -> NominalCeilings:
 
 
 def _double(sheet: DataSheet) -> float:
-    """float64 on tensor cores is taken at half its sheet, as the H200's; elsewhere at all of it."""
+    """float64 rates on tensor cores are taken at half of the sheet's, as the H200 reaches; others at all of it."""
     return sheet.tflops["float64"] * (0.5 if sheet.tflops["float64"] > 5 else 1.0)
 
 
 def _source(name: str) -> str:
-    """What the nominal figures of a GPU rest on."""
+    """Says what the nominal figures of a GPU are based on."""
     sheet = sheet_of(name)
     if sheet is None:
         return f"no data sheet of {name} is known here, so the figures are a guess"
@@ -125,6 +125,6 @@ def _source(name: str) -> str:
 
 
 def _arch(capability: str) -> str:
-    """sm_90a for "9.0": Hopper's and Blackwell's own instructions need the architecture-specific target."""
+    """Returns "sm_90a" for "9.0": Hopper's and Blackwell's own instructions need the architecture-specific target."""
     major, minor = capability.split(".")
     return f"sm_{major}{minor}{'a' if int(major) >= 9 else ''}"

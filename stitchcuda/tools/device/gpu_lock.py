@@ -1,9 +1,8 @@
-"""A lock per GPU between processes: one timing alone, or any number of other uses together.
+"""Locks a GPU between processes: for one timing alone, or for any number of other uses at once.
 
-A lock between processes of a machine.
-
-Two sessions that time on one device at once measure each other. The lock is a file per user and device in the folder for
-temporary files; it is advisory and binds only our own processes. Where to look next: `verify/judge/judge_resources.py`.
+Two sessions that time on one device at once measure each other. The lock is two files per user and device in the folder for
+temporary files. It is advisory: it binds only this package's own processes.
+Where to look next: `verify/judge/judge_resources.py` (which takes it).
 """
 
 from __future__ import annotations
@@ -19,15 +18,15 @@ from pathlib import Path
 
 
 @contextlib.contextmanager
-def alone(device: str) -> Iterator[None]:
-    """Nobody else of ours uses the GPU inside; waits for those who do, and nobody new starts meanwhile."""
+def exclusive(device: str) -> Iterator[None]:
+    """Locks the GPU for this process alone. Waits until all others are done; meanwhile nobody new gets it."""
     with _locked(device, "gate", fcntl.LOCK_EX), _locked(device, "use", fcntl.LOCK_EX):
         yield
 
 
 @contextlib.contextmanager
-def together(device: str, waited: Callable[[float], None] = lambda seconds: None) -> Iterator[None]:
-    """Others may use the GPU as well, but nobody times. `waited` is told how long it took to get there."""
+def shared(device: str, waited: Callable[[float], None] = lambda seconds: None) -> Iterator[None]:
+    """Locks the GPU together with other processes, while none times. `waited` is called with the seconds that this took."""
     with contextlib.ExitStack() as stack:
         started = time.monotonic()
         with _locked(device, "gate", fcntl.LOCK_EX):
@@ -37,7 +36,7 @@ def together(device: str, waited: Callable[[float], None] = lambda seconds: None
 
 
 class GpuLock:
-    """One process' turn on one device, which its threads share: whoever comes second is in it already."""
+    """The lock of one device for all threads of a process: the first takes it, further ones join, the last releases it."""
 
     def __init__(self, device: str) -> None:
         self._device = device
@@ -46,11 +45,11 @@ class GpuLock:
         self._held = contextlib.ExitStack()
 
     @contextlib.contextmanager
-    def taken(self, *, solely: bool, waited: Callable[[float], None] = lambda seconds: None) -> Iterator[None]:
-        """Alone on the device (`solely`), or together with other processes. Inside of a turn the first word counts."""
+    def hold(self, *, alone: bool, waited: Callable[[float], None] = lambda seconds: None) -> Iterator[None]:
+        """Holds the lock, `alone` or shared with other processes. A thread that joins another gets it as that one has it."""
         with self._lock:
             if not self._inside:
-                self._held.enter_context(alone(self._device) if solely else together(self._device, waited))
+                self._held.enter_context(exclusive(self._device) if alone else shared(self._device, waited))
             self._inside += 1
         try:
             yield

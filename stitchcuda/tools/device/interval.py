@@ -1,7 +1,7 @@
-"""The median of repeated measurements with its confidence interval from order statistics.
+"""Computes the median of repeated measurements with its 95 % confidence interval, from order statistics.
 
-Pure functions; nothing is measured here. Where to look next: `tools/device/ceilings_worker.py` and
-`verify/reference/baselines_worker.py`, which measure.
+Pure functions; nothing is measured here.
+Where to look next: `tools/device/ceilings_worker.py`, `verify/reference/baselines_worker.py` (which measure).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ CONFIDENCE = 0.95
 
 
 class Median(Record):
-    """A median and between which values it lies with 95 %. Fewer than 6 samples give their smallest and largest: less sure."""
+    """A median and its 95 % interval. Fewer than 6 samples give their smallest and largest, which is less than 95 %."""
 
     value: float
     low: float
@@ -30,14 +30,14 @@ class Median(Record):
 
 
 def median_of(values: Sequence[float]) -> Median:
-    """Of at least one value. Source: the sign test; of n values, those below the median are Binomial(n, 1/2)."""
+    """Returns the median of at least one value. Source: the sign test; of n values, Binomial(n, 1/2) lie below the median."""
     ordered = sorted(values)
     rank = _rank(len(ordered))
     return Median(value=median(ordered), low=ordered[rank], high=ordered[-1 - rank], samples=len(ordered))
 
 
 def _rank(count: int) -> int:
-    """How many values may be left out at each end so that the rest holds the median with at least 95 %."""
+    """Returns how many values may be left out at each end so that the rest holds the median with at least 95 %."""
     below, rank = 0.0, 0
     for number in range(count // 2):
         below += comb(count, number) / 2**count

@@ -1,6 +1,7 @@
-"""Asks nvidia-smi which GPU is here: no CUDA context, no torch.
+"""Asks nvidia-smi which GPU this machine has, without a CUDA context and without torch.
 
-It knows no ceilings and takes no decision. Where to look next: `tools/device/device.py`.
+It decides nothing.
+Where to look next: `tools/device/device.py` (which does).
 """
 
 from __future__ import annotations
@@ -9,11 +10,11 @@ import re
 import shutil
 
 from stitchcuda.state import Record
-from stitchcuda.tools.device.probe_command import ask
+from stitchcuda.tools.device.probe_command import run_probe
 
 
 class Gpu(Record):
-    """The first GPU as its driver names it."""
+    """A GPU as its driver names it."""
 
     name: str
     capability: str                        # "9.0"
@@ -21,16 +22,16 @@ class Gpu(Record):
 
 
 def first_gpu() -> tuple[Gpu | None, str]:
-    """The first GPU that nvidia-smi lists; None and the reason where there is none."""
+    """Returns the first GPU that nvidia-smi lists and ""; without one, None and the reason."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return None, "nvidia-smi is not on the PATH"
-    said = ask(program, "--query-gpu=name,compute_cap,driver_version", "--format=csv,noheader", seconds=30)
-    if said.why:
-        return None, f"nvidia-smi fails: {said.why}"
-    lines = [line for line in said.out.splitlines() if line.count(",") == 2]
-    if not said.ok or not lines:
-        return None, f"nvidia-smi finds none ({(said.text.splitlines() or ['no output'])[-1].strip()})"
+    answer = run_probe(program, "--query-gpu=name,compute_cap,driver_version", "--format=csv,noheader", seconds=30)
+    if answer.why:
+        return None, f"nvidia-smi fails: {answer.why}"
+    lines = [line for line in answer.out.splitlines() if line.count(",") == 2]
+    if not answer.ok or not lines:
+        return None, f"nvidia-smi finds none ({(answer.text.splitlines() or ['no output'])[-1].strip()})"
     name, capability, driver = (part.strip() for part in lines[0].split(","))
     if not re.fullmatch(r"\d+\.\d+", capability):
         return None, f"nvidia-smi tells no compute capability of {name} ({capability})"

@@ -1,7 +1,7 @@
-"""Runs a command that may be broken: no input, a time limit, a bounded output, never an exception.
+"""Runs a command that may be broken: without input, within a time limit and a bound of output, and never raises.
 
-A program that hangs or prints without end is killed with all that it started. Nothing here knows what was asked. Where to look
-next: `tools/device/nvidia_smi.py` and `tools/device/toolkit.py`, which ask, and doctor.
+A program that hangs or prints without end is killed with all that it started.
+Where to look next: `tools/device/nvidia_smi.py`, `tools/device/toolkit.py`, `tools/doctor/finding.py` (which use it).
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from pathlib import Path
 from stitchcuda.sandbox.limits import kill_group
 from stitchcuda.state import Record
 
-MOST = 4 * 1024**2                         # bytes of output; more is no answer
+MOST = 4 * 1024**2                         # bytes of output; a program that prints more is killed
 
 
 class CommandOutput(Record):
-    """What a program said. Where it could not be run or did not end, `why` says so."""
+    """What a program printed. `why` is the reason where it could not be run or did not end by itself."""
 
-    ok: bool                               # it ended with 0
+    ok: bool                               # it ended with exit code 0
     out: str = ""
     err: str = ""
     why: str = ""
 
     @property
     def text(self) -> str:
-        """All of it in one piece."""
+        """The reason, else all output in one piece."""
         return self.why or (self.out + self.err).strip()
 
 
-def ask(*command: str | Path, seconds: float) -> CommandOutput:
-    """Runs a command in a session of its own and reads what it prints."""
+def run_probe(*command: str | Path, seconds: float) -> CommandOutput:
+    """Runs a command in a process session of its own, for at most `seconds`, and returns what it prints."""
     pipe, null = subprocess.PIPE, subprocess.DEVNULL
     try:
         child = subprocess.Popen(command, stdin=null, stdout=pipe, stderr=pipe, start_new_session=True)
@@ -51,7 +51,7 @@ def ask(*command: str | Path, seconds: float) -> CommandOutput:
 
 
 def _read(child: subprocess.Popen[bytes], until: float) -> tuple[str, str, str]:
-    """What it prints until it ends, and why that is cut short. Raises `TimeoutExpired`."""
+    """Returns (stdout, stderr, ""), or ("", "", why) for more than `MOST` bytes. Raises `TimeoutExpired`."""
     read: dict[object, bytearray] = {child.stdout: bytearray(), child.stderr: bytearray()}
     with selectors.DefaultSelector() as waiting:
         for pipe in read:
@@ -68,5 +68,5 @@ def _read(child: subprocess.Popen[bytes], until: float) -> tuple[str, str, str]:
             if sum(map(len, read.values())) > MOST:
                 return "", "", "it prints without end"
     child.wait(max(0.0, until - time.monotonic()))
-    out, err = (bytes(said).decode(errors="replace") for said in read.values())
+    out, err = (bytes(text).decode(errors="replace") for text in read.values())
     return out, err, ""

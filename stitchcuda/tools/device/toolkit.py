@@ -1,7 +1,8 @@
-"""Finds a CUDA toolkit: the machine's own, else NVIDIA's pip wheels. Compiles nothing.
+"""Finds a CUDA toolkit: that of CUDA_HOME, CUDA_PATH, the PATH or /usr/local/cuda, else NVIDIA's pip wheels.
 
-The wheels keep their libraries in `lib/` under versioned names; linkers and tvm-ffi look for `lib64/libcudart.so` under
-`CUDA_HOME`, so `home` is an overlay of links in our cache then. Where to look next: `tools/build/nvcc.py`.
+The wheels keep their libraries in `lib/` under versioned names, but linkers and tvm-ffi look for `lib64/libcudart.so` under
+`CUDA_HOME`: for wheels, `home` is therefore a folder of links in the user's cache. It compiles nothing.
+Where to look next: `tools/build/nvcc.py` (which compiles).
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from pathlib import Path
 from stitchcuda import remedies
 from stitchcuda.errors import Unavailable
 from stitchcuda.state import Record
-from stitchcuda.tools.device.probe_command import ask
+from stitchcuda.tools.device.probe_command import run_probe
 
 _WRITABLE = "set XDG_CACHE_HOME to a folder you may write to"
-_ANSWER_S = 20.0                           # for nvcc to say its version on a cold disk
+_ANSWER_S = 20.0                           # for nvcc to print its version from a cold disk
 
 
 class Toolkit(Record):
@@ -36,18 +37,18 @@ class Toolkit(Record):
 
 
 def find_toolkit() -> Toolkit | None:
-    """The toolkit that builds here, or None; `missing()` then says what was looked at. Looks once per environment."""
-    return _looked()[0]
+    """Returns the toolkit that builds use, or None; `missing()` then says why. Searches once per PATH, CUDA_HOME, CUDA_PATH."""
+    return _found()[0]
 
 
 def missing() -> str:
-    """Why there is no toolkit: one sentence with the remedy, or "" when there is one."""
-    toolkit, looked, remedy = _looked()
+    """Returns why there is no toolkit, one sentence with the remedy; "" when there is one."""
+    toolkit, looked, remedy = _found()
     return "" if toolkit else f"no CUDA toolkit ({'; '.join(looked)}); {remedy}"
 
 
 def user_cache() -> Path:
-    """The user's cache folder for things that can be made again. Raises `Unavailable` for a user without a home."""
+    """Returns the user's cache folder for what can be made again. Raises `Unavailable` for a user without a home."""
     try:
         root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     except RuntimeError as error:
@@ -56,20 +57,23 @@ def user_cache() -> Path:
 
 
 def runtime_cache() -> Path:
-    """Where the simulator's own libraries are kept for all workspaces: STITCHCUDA_RUNTIME_CACHE, else in the user's cache."""
+    """Returns the folder of the simulator's own libraries for all workspaces: STITCHCUDA_RUNTIME_CACHE, else in the cache.
+
+    For a user without a home, as in some containers, a folder that cannot be written to: each workspace then builds its own.
+    """
     try:
         return Path(os.environ.get("STITCHCUDA_RUNTIME_CACHE") or user_cache() / "runtime").expanduser().absolute()
-    except (RuntimeError, Unavailable):    # a user without a home, as in some containers: each workspace builds its own
+    except (RuntimeError, Unavailable):
         return Path(os.devnull) / "runtime"
 
 
-def _looked() -> tuple[Toolkit | None, tuple[str, ...], str]:
+def _found() -> tuple[Toolkit | None, tuple[str, ...], str]:
     return _search(os.environ.get("PATH", ""), os.environ.get("CUDA_HOME", ""), os.environ.get("CUDA_PATH", ""))
 
 
 @functools.lru_cache(maxsize=8)
 def _search(path: str, cuda_home: str, cuda_path: str) -> tuple[Toolkit | None, tuple[str, ...], str]:
-    """The toolkit, or where none was found and why, and the remedy."""
+    """Returns (toolkit, (), ""); without one (None, a reason for each place that was looked at, the remedy)."""
     looked: list[str] = []
     remedy = f"install one with: {remedies.extra('toolkit')}"
     if shutil.which("g++", path=path) is None:
@@ -96,7 +100,7 @@ def _search(path: str, cuda_home: str, cuda_path: str) -> tuple[Toolkit | None, 
 
 
 def _system(nvcc: Path) -> Toolkit:
-    """Raises `Unavailable` with the reason why this nvcc is of no use."""
+    """Returns the toolkit around this nvcc. Raises `Unavailable` with the reason why it cannot be used."""
     version, why = _version(nvcc)
     home = None if why else _home(nvcc)
     if home is None:
@@ -106,7 +110,7 @@ def _system(nvcc: Path) -> Toolkit:
 
 
 def _wheels() -> Toolkit | None:
-    """nvidia/cu13 (or a later major) in site-packages, with an overlay that linkers understand."""
+    """Returns the toolkit of NVIDIA's wheels, `nvidia/cu13` or another major beside Python's packages, if it is there."""
     roots = [Path(folder) for folder in (*site.getsitepackages(), site.getusersitepackages(), *sys.path) if folder]
     spec = importlib.util.find_spec("nvidia")
     if spec is not None and spec.submodule_search_locations:
@@ -123,7 +127,10 @@ def _wheels() -> Toolkit | None:
 
 
 def _overlay(folder: Path, runtime: Path, version: str) -> Path:
-    """`home/lib64/libcudart.so` and links to the wheel's other folders; made by renaming, so that racing makers agree."""
+    """Makes the folder that serves as CUDA_HOME: `lib64/libcudart.so`, and links to the wheel's other folders.
+
+    Links are renamed into place, so that processes may make it at the same time.
+    """
     home = user_cache() / "toolkit" / f"{version}-{hashlib.sha256(str(folder).encode()).hexdigest()[:12]}"
     links = {
         home / "bin": folder / "bin",
@@ -145,20 +152,20 @@ def _overlay(folder: Path, runtime: Path, version: str) -> Path:
 
 
 def _home(nvcc: Path) -> Path | None:
-    """The toolkit's root: nvcc may be a link or a wrapper script, then nvcc itself knows (TOP in its dry run)."""
+    """Returns the toolkit's root, None if it has no headers. If nvcc is a wrapper, its dry run prints the root as TOP."""
     guess = nvcc.resolve().parent.parent
     if (guess / "include" / "cuda_runtime.h").is_file():
         return guess
-    said = ask(nvcc, "--dryrun", "-x", "cu", "-c", "/dev/null", seconds=_ANSWER_S)
-    found = re.search(r"^#\$ TOP=(.+)$", said.err + said.out, re.MULTILINE)
+    dry = run_probe(nvcc, "--dryrun", "-x", "cu", "-c", "/dev/null", seconds=_ANSWER_S)
+    found = re.search(r"^#\$ TOP=(.+)$", dry.err + dry.out, re.MULTILINE)
     top = Path(found.group(1).strip()).resolve() if found else guess
     return top if (top / "include" / "cuda_runtime.h").is_file() else None
 
 
 def _version(nvcc: Path) -> tuple[str, str]:
-    """What nvcc says of its version, or "" and the reason."""
-    said = ask(nvcc, "--version", seconds=_ANSWER_S)
-    found = re.search(r"V(\d+\.\d+\.\d+)", said.out)
-    if not said.ok or found is None:
-        return "", said.why or f"it tells no version ({' '.join(said.text.split())[:100] or 'no output'})"
+    """Returns nvcc's version and ""; or "" and the reason."""
+    answer = run_probe(nvcc, "--version", seconds=_ANSWER_S)
+    found = re.search(r"V(\d+\.\d+\.\d+)", answer.out)
+    if not answer.ok or found is None:
+        return "", answer.why or f"it tells no version ({' '.join(answer.text.split())[:100] or 'no output'})"
     return found.group(1), ""

@@ -20,42 +20,43 @@ from stitchcuda.sandbox import command
 from stitchcuda.sandbox.protections import PROTECTIONS, WITHOUT
 from stitchcuda.tools.device.toolkit import Toolkit, find_toolkit, missing, user_cache
 from stitchcuda.tools.doctor import cuda
-from stitchcuda.tools.doctor.finding import Check, numbers, said, tried
-from stitchcuda.tools.doctor.profilers import PROC, profilers
+from stitchcuda.tools.doctor.finding import Check, major_minor, output_of, run_check
+from stitchcuda.tools.doctor.profilers import PROC, check_profilers
 
 __all__ = ["REQUIRED", "Check", "examine"]
 
 REQUIRED = ("torch", "g++", "toolkit", "nvcc", "tvm-ffi", "simulator", "workspace")
 """What optimize needs on any machine; the rest makes it measure, profile or chat."""
 
-ROOM = 2 * 1024**3                         # bytes: a session's artefacts and builds, generously
+ROOM = 2 * 1024**3                         # bytes that a session's artefacts and builds may take
 TRIAL_S = 120.0                            # for building and running one kernel on the simulator; 2 cores take a few seconds
-COMPILE_S = 60.0                           # for an empty kernel on a cold disk; it takes a second
+COMPILE_S = 60.0                           # for an empty kernel on a cold disk; usually a second is enough
 NVCC = (12, 0)                             # the oldest that knows sm_90a
 GCC = 9                                    # the oldest g++ with the C++17 library that nvcc 13's headers want
 KEYS = ("OPENAI_API_KEY", "AZURE_OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GOOGLE_API_KEY")
 
 
 def examine(workspace: Path | None = None, proc: Path = PROC) -> list[Check]:
-    """All checks, in the order in which a newcomer would fix them. Takes a few seconds: the simulator compiles.
+    """Runs all checks, in the order in which a newcomer would fix them. Takes a few seconds: the simulator compiles.
 
-    What only a GPU makes meaningful is left out where there is none. `proc` is where the kernel's and the driver's files are.
+    Checks that need a GPU are left out where there is none. `workspace`: the folder to check, else the session's default.
+    `proc`: the mount point of /proc, for tests.
     """
     place = workspace or Path(os.environ.get("STITCHCUDA_WORKSPACE") or ".stitchcuda")
     another = "choose another folder with --workspace or STITCHCUDA_WORKSPACE"
-    driver, gpu = cuda.look()
+    driver, gpu = cuda.check_gpu()
     return [
-        *tried("torch", _torch),
-        *tried("g++", _compiler),
-        *tried("toolkit", _toolkit),
-        *tried("tvm-ffi", _tvm_ffi),
-        *tried("simulator", _simulator),
-        *tried("workspace", lambda: _folder("workspace", place, another)),
-        *tried("cache", lambda: _folder("cache", user_cache(), "set XDG_CACHE_HOME to another folder")),
+        *run_check("torch", _torch),
+        *run_check("g++", _compiler),
+        *run_check("toolkit", _toolkit),
+        *run_check("tvm-ffi", _tvm_ffi),
+        *run_check("simulator", _simulator),
+        *run_check("workspace", lambda: _folder("workspace", place, another)),
+        *run_check("cache", lambda: _folder("cache", user_cache(), "set XDG_CACHE_HOME to another folder")),
         *gpu,
-        *tried("versions", lambda: cuda.fits(driver)),
-        *profilers(driver, proc),
-        *tried("sandbox", _sandbox),
+        *run_check("versions", lambda: cuda.check_versions(driver)),
+        *check_profilers(driver, proc),
+        *run_check("sandbox", _sandbox),
         _keys(),
     ]
 
@@ -77,7 +78,7 @@ def _compiler() -> Check:
     if compiler is None:
         detail = "not found" if wanted == "g++" else f"CXX names no program: {wanted}"
         return Check(name="g++", ok=False, detail=detail, remedy=remedy)
-    ok, version = said(compiler, "-dumpfullversion", "-dumpversion")
+    ok, version = output_of(compiler, "-dumpfullversion", "-dumpversion")
     major = version.split(".")[0]
     if not ok or not major.isdecimal():
         detail = f"{compiler} tells no version: {' '.join(version.split())[:100] or 'no output'}"
@@ -93,19 +94,19 @@ def _toolkit() -> list[Check]:
         why, _, remedy = missing().rpartition("; ")
         return [Check(name="toolkit", ok=False, detail=why, remedy=remedy or why)]
     origin = "NVIDIA's wheels" if toolkit.source == "wheels" else "on this system"
-    return [Check(name="toolkit", ok=True, detail=f"{origin}: {toolkit.nvcc}"), *tried("nvcc", lambda: _nvcc(toolkit))]
+    return [Check(name="toolkit", ok=True, detail=f"{origin}: {toolkit.nvcc}"), *run_check("nvcc", lambda: _nvcc(toolkit))]
 
 
 def _nvcc(toolkit: Toolkit) -> Check:
-    """Whether it is new enough and compiles a kernel that does nothing, for its own default target."""
+    """Checks whether nvcc is new enough and compiles an empty kernel for its own default target."""
     oldest = f"{NVCC[0]}.{NVCC[1]}"
-    if (numbers(toolkit.version) or (0, 0)) < NVCC:
+    if (major_minor(toolkit.version) or (0, 0)) < NVCC:
         remedy = f"set CUDA_HOME to a toolkit of CUDA {oldest} or newer"
         return Check(name="nvcc", ok=False, detail=f"{toolkit.version}: too old, {oldest} is the oldest", remedy=remedy)
     with tempfile.TemporaryDirectory() as scratch:
         source, cubin = Path(scratch, "empty.cu"), Path(scratch, "empty.cubin")
         source.write_text("__global__ void empty() {}\n")
-        ok, text = said(toolkit.nvcc, "-std=c++17", "-cubin", "-o", cubin, source, seconds=COMPILE_S)
+        ok, text = output_of(toolkit.nvcc, "-std=c++17", "-cubin", "-o", cubin, source, seconds=COMPILE_S)
         if not ok or not cubin.is_file():
             remedy = "repair the toolkit, or set CUDA_HOME to another one; if TMPDIR's folder is full, set it to another"
             detail = f"{toolkit.version} does not compile an empty kernel: {' '.join(text.split())[:200] or 'no output'}"
@@ -114,7 +115,7 @@ def _nvcc(toolkit: Toolkit) -> Check:
 
 
 def _tvm_ffi() -> Check:
-    """What programs bind their CUDA through, and the ninja that it builds with."""
+    """Checks for tvm-ffi, through which programs bind their CUDA, and for the ninja that it builds with."""
     lacking = [name for name in ("tvm_ffi", "ninja") if importlib.util.find_spec(name) is None]
     if "ninja" in lacking and shutil.which("ninja") is not None:
         lacking.remove("ninja")
@@ -124,10 +125,10 @@ def _tvm_ffi() -> Check:
 
 
 def _simulator() -> Check:
-    ok, text = said(sys.executable, "-m", "stitchcuda.tools.doctor.simulator_trial", seconds=TRIAL_S)
+    ok, text = output_of(sys.executable, "-m", "stitchcuda.tools.doctor.simulator_trial", seconds=TRIAL_S)
     if ok:
         return Check(name="simulator", ok=True, detail=f"a kernel was built and run on the CPU in {text} s")
-    whole, why = said(sys.executable, "-c", "import torch", seconds=TRIAL_S)
+    whole, why = output_of(sys.executable, "-c", "import torch", seconds=TRIAL_S)
     if not whole:
         detail = f"torch cannot be imported: {(why.splitlines() or ['no output'])[-1][:200]}"
         return Check(name="simulator", ok=False, detail=detail, remedy=remedies.install("--force-reinstall", "torch>=2.8"))
@@ -136,7 +137,7 @@ def _simulator() -> Check:
 
 
 def _folder(name: str, folder: Path, remedy: str) -> Check:
-    """Whether a folder, or the nearest above it that is there, can be written and has room."""
+    """Checks whether a folder, or its nearest parent that exists, can be written to and has `ROOM`."""
     place = folder.absolute()
     while not os.path.lexists(place):
         place = place.parent
@@ -152,9 +153,9 @@ def _folder(name: str, folder: Path, remedy: str) -> Check:
 
 
 def _sandbox() -> list[Check]:
-    """What a program would really be shut in by: a child is made and says what it got. Each protection denied has a line.
+    """Starts a sandboxed child, which reports the protections in force. Each protection that is denied gets a line.
 
-    Where no child can be made, one line says so for all of them.
+    Where no child can be started, one line says so for all of them.
     """
     found = command.available()
     denied = dict(found.denied)
@@ -175,7 +176,7 @@ def _sandbox() -> list[Check]:
 
 
 def _keys() -> Check:
-    """Which keys of chat models are set, by name."""
+    """Lists the names of the chat models' keys that are set."""
     names = [name for name in KEYS if os.environ.get(name, "").strip()]
     if names:
         return Check(name="keys", ok=True, detail=f"set: {', '.join(names)}")

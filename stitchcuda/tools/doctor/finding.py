@@ -1,6 +1,7 @@
-"""The record of one check, how a command is asked, and what becomes of a check that fails itself.
+"""Defines the result of one of doctor's checks, and runs checks and commands so that a failing one hides no others.
 
-See `tools/doctor/doctor.py`."""
+Where to look next: `tools/doctor/doctor.py` (the checks).
+"""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from pathlib import Path
 
 from stitchcuda.errors import StitchError
 from stitchcuda.state import Record
-from stitchcuda.tools.device.probe_command import ask
+from stitchcuda.tools.device.probe_command import run_probe
 
 log = logging.getLogger(__name__)
 
@@ -19,7 +20,7 @@ NOTHING_WITHOUT_GPU = "nothing to do without a GPU"
 
 
 class Check(Record):
-    """One finding. `remedy` is empty when there is nothing to do."""
+    """The result of one check. `remedy` is empty when there is nothing to do."""
 
     name: str
     ok: bool
@@ -27,16 +28,16 @@ class Check(Record):
     remedy: str = ""
 
 
-def said(*command: str | Path, seconds: float = 20.0) -> tuple[bool, str]:
-    """Whether a command succeeded, and its output in one piece. A command that does not answer says why in its place."""
-    answer = ask(*command, seconds=seconds)
+def output_of(*command: str | Path, seconds: float = 20.0) -> tuple[bool, str]:
+    """Runs a command. Returns whether it succeeded, and its output; or, if it does not end or start, the reason."""
+    answer = run_probe(*command, seconds=seconds)
     return answer.ok, answer.text
 
 
-def tried(name: str, look: Callable[[], Check | list[Check]]) -> list[Check]:
-    """What a check finds; one that fails itself is a line of its own, so that the others are told."""
+def run_check(name: str, check: Callable[[], Check | list[Check]]) -> list[Check]:
+    """Returns what `check` returns; if it raises, one failed check called `name` with the error."""
     try:
-        found = look()
+        found = check()
     except Exception as error:
         log.debug("the check %s failed", name, exc_info=True)
         what, _, remedy = str(error).rpartition("; ") if isinstance(error, StitchError) else ("", "", "")
@@ -45,7 +46,7 @@ def tried(name: str, look: Callable[[], Check | list[Check]]) -> list[Check]:
     return found if isinstance(found, list) else [found]
 
 
-def numbers(version: str) -> tuple[int, int] | None:
-    """(13, 0) for "13.0.88": what decides whether two CUDA versions fit. None for a text without one."""
+def major_minor(version: str) -> tuple[int, int] | None:
+    """Returns (13, 0) for "13.0.88", by which two CUDA versions are compared; None for a text without a version."""
     found = re.search(r"(\d+)\.(\d+)", version)
     return (int(found.group(1)), int(found.group(2))) if found else None

@@ -1,7 +1,7 @@
-"""Doctor's checks of the profilers: nsys and its importer, ncu and access to counters, compute-sanitizer.
+"""Checks for `stitchcuda doctor` the profilers: nsys and its importer, ncu and access to counters, compute-sanitizer.
 
-No program is profiled here: whether counters may be read is told from the driver's settings and this process's capabilities.
-Where to look next: `tools/doctor/doctor.py`, `tools/doctor/cuda.py`.
+No program is profiled: whether counters may be read follows from the driver's settings and this process's capabilities.
+Where to look next: `tools/doctor/doctor.py` (all checks), `tools/doctor/cuda.py` (driver and GPU).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from stitchcuda.tools.device.toolkit import find_toolkit
 from stitchcuda.tools.doctor.cuda import Driver
-from stitchcuda.tools.doctor.finding import NOTHING_WITHOUT_GPU, Check, numbers, said, tried
+from stitchcuda.tools.doctor.finding import NOTHING_WITHOUT_GPU, Check, major_minor, output_of, run_check
 from stitchcuda.tools.profile import ncu_report, nsys_command
 from stitchcuda.tools.profile.ncu_command import find_ncu
 from stitchcuda.tools.profile.sanitizer import find_sanitizer
@@ -19,30 +19,30 @@ from stitchcuda.tools.profile.sanitizer import find_sanitizer
 PROC = Path("/proc")
 _SYS_ADMIN, _PERFMON = 21, 38              # bits of CapEff (linux/capability.h)
 _PERFMON_DRIVER = 565                      # from this branch on CAP_PERFMON is enough (NVIDIA, ERR_NVGPUCTRPERM)
-_WHOLE_USER_MAP = ["0", "0", "4294967295"]  # the first user namespace: the only one whose capabilities the driver heeds
+_WHOLE_USER_MAP = ["0", "0", "4294967295"]  # uid_map of the first user namespace, whose capabilities alone the driver accepts
 
 
-def profilers(driver: Driver | None, proc: Path = PROC) -> list[Check]:
-    """All of this file's checks, in the order in which a profile needs them. `proc` is where the kernel's files are read."""
-    checks = tried("nsys", lambda: _nsys(driver))
-    checks += tried("ncu", lambda: _tool("ncu", "Nsight Compute", find_ncu(), "cuda-nsight-compute", driver))
+def check_profilers(driver: Driver | None, proc: Path = PROC) -> list[Check]:
+    """Runs this file's checks, in the order in which a profile needs the tools. `proc`: the mount point of /proc."""
+    checks = run_check("nsys", lambda: _nsys(driver))
+    checks += run_check("ncu", lambda: _tool("ncu", "Nsight Compute", find_ncu(), "cuda-nsight-compute", driver))
     if driver is not None:
-        checks += tried("counters", lambda: _counters(driver, proc))
-    checks += tried("ncu-report", _ncu_report)
+        checks += run_check("counters", lambda: _counters(driver, proc))
+    checks += run_check("ncu-report", _ncu_report)
     name, title = "compute-sanitizer", "Compute Sanitizer"
-    return checks + tried(name, lambda: _tool(name, title, find_sanitizer(), "cuda-sanitizer", driver))
+    return checks + run_check(name, lambda: _tool(name, title, find_sanitizer(), "cuda-sanitizer", driver))
 
 
 def _tool(name: str, title: str, found: Path | None, package: str, driver: Driver | None) -> Check:
-    """A tool that is here or not; `title` is what it calls itself. NVIDIA names its packages after the CUDA they come with."""
+    """Checks whether the tool `found` runs and prints its `title`. `package`: NVIDIA's apt package, without CUDA's version."""
     toolkit = find_toolkit() if driver else None
     remedy = NOTHING_WITHOUT_GPU
     if driver is not None:
-        major, minor = (numbers(toolkit.version) if toolkit else None) or driver.cuda or (13, 0)
+        major, minor = (major_minor(toolkit.version) if toolkit else None) or driver.cuda or (13, 0)
         remedy = f"apt install {package}-{major}-{minor} (from NVIDIA's apt repository)"
     if found is None:
         return Check(name=name, ok=False, detail="not found", remedy=remedy)
-    ok, text = said(found, "--version")
+    ok, text = output_of(found, "--version")
     version = re.search(r"\d{4}\.\d+[\d.]*", text)
     if ok and version and title in text:
         return Check(name=name, ok=True, detail=f"{version.group(0)} ({found})")
@@ -51,9 +51,9 @@ def _tool(name: str, title: str, found: Path | None, package: str, driver: Drive
 
 
 def _nsys(driver: Driver | None) -> Check:
-    """nsys itself, and the libraries without which its importer leaves a .qdstrm that nothing here reads."""
+    """Checks nsys, and the libraries without which its importer leaves a .qdstrm file that cannot be read here."""
     check = _tool("nsys", "Nsight Systems", nsys_command.find_nsys(), "cuda-nsight-systems", driver)
-    packages = " ".join(nsys_command.lacking())
+    packages = " ".join(nsys_command.missing_packages())
     if not check.ok or not packages:
         return check
     detail = f"{check.detail}; its importer needs {packages}: traces stay .qdstrm files and cannot be read"
@@ -61,10 +61,10 @@ def _nsys(driver: Driver | None) -> Check:
 
 
 def _counters(driver: Driver, proc: Path) -> Check:
-    """Whether ncu may read hardware counters, or will say ERR_NVGPUCTRPERM.
+    """Checks whether ncu may read hardware counters, or fails with ERR_NVGPUCTRPERM.
 
-    The rules and the remedy are NVIDIA's (developer.nvidia.com/ERR_NVGPUCTRPERM); the driver asks for the capability in the
-    first user namespace, so root inside another one is no administrator to it.
+    The rules and the remedy are NVIDIA's (developer.nvidia.com/ERR_NVGPUCTRPERM). The driver wants the capability in the first
+    user namespace: root inside of another one is no administrator to it.
     """
     name = "counters"
     held = _capability(driver, proc)
@@ -90,7 +90,7 @@ def _counters(driver: Driver, proc: Path) -> Check:
 
 
 def _capability(driver: Driver, proc: Path) -> str:
-    """The capability that opens the counters to this process, or ""."""
+    """Returns the name of the capability that lets this process read counters, or ""."""
     effective = re.search(r"^CapEff:\s*([0-9a-f]+)", (proc / "self/status").read_text(), re.MULTILINE)
     if effective is None or (proc / "self/uid_map").read_text().split() != _WHOLE_USER_MAP:
         return ""

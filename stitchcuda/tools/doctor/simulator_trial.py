@@ -1,8 +1,8 @@
-"""Builds one small kernel for the simulator and runs it, in a process of its own: `python -m
-stitchcuda.tools.doctor.simulator_trial`.
+"""Builds one small kernel for the simulator and runs it, in a process that `stitchcuda doctor` starts.
 
-Prints the seconds it took, or what went wrong and exits with 1. What is built once for all workspaces is then in the user's
-cache already. `tools/doctor/doctor.py` asks it; nothing else does.
+`python -m stitchcuda.tools.doctor.simulator_trial` prints the seconds it took, or prints the error and exits with 1. The
+simulator's own libraries, which are built once for all workspaces, are in the user's cache afterwards.
+Where to look next: `tools/doctor/doctor.py` (which starts it), `simulator/build.py` (the build).
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ extern "C" int reverse_launch(const float* x, float* y, int blocks) {
 
 
 def probe(folder: Path) -> float:
-    """Seconds to build and run. Raises whatever the build raises, and RuntimeError when the numbers are wrong."""
+    """Returns the seconds to build and run. Raises what the build raises, and RuntimeError when the numbers are wrong."""
     started = time.monotonic()
     (folder / "reverse.cu").write_text(KERNEL)
     try:
-        kept = home(runtime_cache(), version())
-    except CacheUnusable:                       # what builds programs says so by itself
-        kept = None
-    library = build_simulated([folder / "reverse.cu"], name="reverse", cache=folder / "cache", home=kept)
+        libraries = home(runtime_cache(), version())
+    except CacheUnusable:                       # builds of programs report this; here each library is built anew
+        libraries = None
+    library = build_simulated([folder / "reverse.cu"], name="reverse", cache=folder / "cache", home=libraries)
     count = BLOCKS * THREADS
     given, got = (ctypes.c_float * count)(*range(count)), (ctypes.c_float * count)()
     error = ctypes.CDLL(str(library)).reverse_launch(given, got, BLOCKS)
@@ -57,5 +57,5 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as scratch:
         try:
             print(f"{probe(Path(scratch)):.1f}")
-        except Exception as problem:  # whatever it was, one line for doctor's table
+        except Exception as problem:  # any error becomes one line of doctor's table
             sys.exit(f"{type(problem).__name__}: {' '.join(str(problem).split())}")

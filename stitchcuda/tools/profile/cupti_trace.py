@@ -1,8 +1,8 @@
 """Reads the trace that torch.profiler writes (CUPTI from inside the process) into a `SystemProfile`, where nsys cannot run.
 
-The file is in Chrome's trace event format; times are microseconds with three decimals. What torch.profiler adds for its own
-sake (operators, annotations repeated on the device's side, flows) is passed over. It starts nothing.
-Where to look next: `tools/profile/timeline.py` (what becomes of it), `verify/program/profiled_process.py` (who writes it).
+The file is in Chrome's trace event format; times are microseconds with three decimals. Operators, flows, and annotations that
+are repeated on the device's side are ignored. It starts nothing.
+Where to look next: `tools/profile/timeline.py` (makes the profile), `verify/program/profiled_process.py` (writes the trace).
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Any, Literal
 
 from stitchcuda.errors import Unavailable
 from stitchcuda.tools.build.kernel_names import classify
-from stitchcuda.tools.profile.ranges import CALL_RANGE, REGION_PREFIX, TRACED_RANGE
+from stitchcuda.tools.profile.ranges import CALL_RANGE
 from stitchcuda.tools.profile.system_profile import SystemProfile
-from stitchcuda.tools.profile.timeline import ApiCall, DeviceWork, Range, Recording, profile_of
+from stitchcuda.tools.profile.timeline import ApiCall, DeviceWork, Range, Recording, profile_of, recording_of
 from stitchcuda.tools.profile.untrusted_file import MOST_BYTES, open_foreign
 
 _NS = 1e3                                  # in a microsecond
@@ -25,7 +25,7 @@ _COPIES = {"HtoD": "Host-to-Device", "DtoH": "Device-to-Host", "DtoD": "Device-t
 
 
 def read_trace(path: Path, *, own: Iterable[str] = (), why: str) -> SystemProfile:
-    """The profile of the calls in a trace. `own` as for `read_export`; `why` there is no better source, one sentence.
+    """Returns the profile of the calls in a trace. `own`: the program's kernels; `why`: why there is no better source.
 
     Raises `Unavailable` for a file that is missing or damaged, and for one without a call or without a kernel.
     """
@@ -46,29 +46,21 @@ def read_trace(path: Path, *, own: Iterable[str] = (), why: str) -> SystemProfil
 
 
 def _recording(events: Sequence[Mapping[str, Any]], own: frozenset[str]) -> Recording:
-    ranges = [_range(event) for event in events if event.get("cat") == "user_annotation"]
-    return Recording(
-        calls=[item for item in ranges if item.name == CALL_RANGE],
-        traced=[item for item in ranges if item.name == TRACED_RANGE],
-        regions=[
-            item._replace(name=item.name.removeprefix(REGION_PREFIX)) for item in ranges if item.name.startswith(REGION_PREFIX)
-        ],
-        api=[_api(item) for item in events if item.get("cat") in ("cuda_runtime", "cuda_driver")],
-        work=[_work(item, own) for item in events if item.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")],
+    def within(*categories: str) -> list[Mapping[str, Any]]:
+        return [event for event in events if event.get("cat") in categories]
+
+    def host(event: Mapping[str, Any]) -> Range:
+        return Range(event["name"], *_times(event), process=0, thread=_thread(event))
+
+    return recording_of(
+        [host(event) for event in within("user_annotation")],
+        [ApiCall(*host(event), int(event["args"].get("correlation", -1))) for event in within("cuda_runtime", "cuda_driver")],
+        [_work(event, own) for event in within("kernel", "gpu_memcpy", "gpu_memset")],
     )
 
 
-def _range(event: Mapping[str, Any]) -> Range:
-    return Range(event["name"], *_times(event), process=0, thread=_thread(event))
-
-
-def _api(event: Mapping[str, Any]) -> ApiCall:
-    correlation = int(event["args"].get("correlation", -1))
-    return ApiCall(event["name"], *_times(event), process=0, thread=_thread(event), correlation=correlation)
-
-
 def _work(event: Mapping[str, Any], own: frozenset[str]) -> DeviceWork:
-    said, name = event["args"], event["name"]
+    arguments, name = event["args"], event["name"]
     kind: Literal["kernel", "copy"] = "kernel" if event["cat"] == "kernel" else "copy"
     origin: Any = classify(name, own) if kind == "kernel" else "copy"
     if event["cat"] == "gpu_memset":
@@ -78,8 +70,9 @@ def _work(event: Mapping[str, Any], own: frozenset[str]) -> DeviceWork:
         name = f"copy {_COPIES.get(short.group(1), short.group(1)) if short else name}"
     return DeviceWork(
         kind, name, origin, *_times(event), process=0,
-        stream=(int(said.get("device", 0)), int(said.get("context", 0)), int(said.get("stream", 0))),
-        correlation=int(said.get("correlation", -1)), of_graph=bool(said.get("graph node id")), size=int(said.get("bytes", 0)),
+        stream=(int(arguments.get("device", 0)), int(arguments.get("context", 0)), int(arguments.get("stream", 0))),
+        correlation=int(arguments.get("correlation", -1)), of_graph=bool(arguments.get("graph node id")),
+        size=int(arguments.get("bytes", 0)),
     )  # fmt: skip
 
 
@@ -91,5 +84,5 @@ def _times(event: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def _thread(event: Mapping[str, Any]) -> int:
-    """Threads are numbers; torch.profiler has words for some, in which nothing is launched."""
+    """Returns a thread's number; torch.profiler gives some threads names instead, which launch nothing."""
     return event["tid"] if isinstance(event["tid"], int) else hash(event["tid"])

@@ -1,6 +1,6 @@
 """Finds the innermost of nested ranges (NVTX push and pop) at a given time.
 
-Where to look next: `tools/profile/timeline.py`, which asks in which call and region a kernel was launched.
+Where to look next: `tools/profile/timeline.py` (finds the call and the region in which a kernel was launched).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ Label = TypeVar("Label")
 
 
 class InnermostRanges(Generic[Label]):
-    """Ranges of (start, end, label), the end outside. Of one that ends after what it is in, only the part inside counts."""
+    """Nested ranges of (start, end, label), the end excluded. A range that ends after the one around it is cut off there."""
 
     def __init__(self, ranges: Iterable[tuple[int, int, Label]]) -> None:
         self._starts: list[int] = []
@@ -28,12 +28,12 @@ class InnermostRanges(Generic[Label]):
             self._leave(around)
 
     def at(self, time: int) -> Label | None:
-        """The label of the innermost range around `time`, None outside of all."""
+        """Returns the label of the innermost range around `time`, None outside of all."""
         place = bisect_right(self._starts, time) - 1
         return self._labels[place] if place >= 0 else None
 
     def parts(self, start: int, end: int) -> Iterator[tuple[int, Label | None]]:
-        """How long which label holds between two times, piece by piece."""
+        """Yields (duration, label) of each piece between two times, in which one range is the innermost."""
         place = max(0, bisect_right(self._starts, start) - 1)
         while place < len(self._starts) and self._starts[place] < end:
             following = self._starts[place + 1] if place + 1 < len(self._starts) else end

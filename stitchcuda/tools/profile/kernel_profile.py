@@ -1,8 +1,7 @@
-"""The record of one kernel's hardware counters, and the rule that decides what bounds the kernel.
+"""Defines the record of one kernel's hardware counters, and decides by NVIDIA's rule what bounds the kernel.
 
-A figure that was not measured is None, never 0: older and newer versions of Nsight Compute know different counters. Nothing is
-read or run here. Where to look next: `tools/profile/ncu_report.py` (fills these records), `tools/profile/kernel_text.py` (says
-them to a reader).
+A figure that was not measured is None, never 0: versions of Nsight Compute know different counters. Nothing is read or run.
+Where to look next: `tools/profile/ncu_report.py` (fills the records), `tools/profile/kernel_text.py` (describes them).
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from stitchcuda.state import Record
 Bound = Literal["memory", "compute", "latency"]
 
 LATENCY_PERCENT = 60.0
-"""Both units below this share of their peak: neither limits, the kernel waits. NVIDIA's SOLBottleneck rule
+"""With both units below this share of their peak, neither limits: the kernel waits. From NVIDIA's SOLBottleneck rule
 (`latency_bound_threshold` in Nsight Compute's sections/SpeedOfLight.py)."""
 
 BALANCED_PERCENT = 10.0
@@ -26,7 +25,7 @@ FULL_WAVE = 1.0
 """Fewer waves of blocks than this leave multiprocessors empty from the start ("Small Grid" in the same rule)."""
 
 TENSOR_PERCENT = 0.5
-"""From this share on tensor cores did part of the arithmetic, which the counters of instructions per thread do not see."""
+"""From this share on, tensor cores did part of the arithmetic, which the counters of instructions per thread leave out."""
 
 _MEMORY_PIPES = ("pipe_lsu", "pipe_tex", "mio", "idc__", "memory_throughput")
 
@@ -127,11 +126,11 @@ class KernelProfile(Record):
 
 
 def bound_of(roofline: Roofline, busiest_sm: str = "") -> Bound | None:
-    """What limits the kernel, from the two throughputs of the section "GPU Speed Of Light Throughput".
+    """Decides what limits the kernel, from the two throughputs of the section "GPU Speed Of Light Throughput".
 
-    Both below 60 % of their peak: latency. Else the busier one. Where the two are within 10 points of each other they are
-    balanced: then it is memory if the multiprocessors' busiest part (`busiest_sm`, a metric's name) issues memory accesses,
-    since such a kernel is busy loading and not computing; otherwise the busier one still. None without both figures.
+    Both below 60 % of their peak: latency. Else the busier one; but if they are within 10 points of each other and the
+    multiprocessors' busiest part (`busiest_sm`, a metric's name) issues memory accesses, it is memory, since such a kernel is
+    busy loading and not computing. None without both figures.
     """
     sm, memory = roofline.sm_percent, roofline.memory_percent
     if sm is None or memory is None:
@@ -150,7 +149,7 @@ def limiter_of(
     busiest_sm: str = "",
     busiest_memory: str = "",
 ) -> str:
-    """The limit in one phrase; "" if nothing is known of it. The busiest parts are given by their metrics' names."""
+    """Returns the limit in one phrase; "" if it is unknown. The busiest parts are given by their metrics' names."""
     if bound == "memory":
         return unit_of(busiest_memory) or "the memory system"
     if bound == "compute":
@@ -169,12 +168,12 @@ def limiter_of(
 
 
 def unit_of(metric: str) -> str:
-    """"DRAM bandwidth" for `dram__cycles_active.avg.pct_of_peak_sustained_elapsed`; "" for an unknown or no metric."""
+    """Returns "DRAM bandwidth" for `dram__cycles_active.avg.pct_of_peak_sustained_elapsed`; "" for an unknown metric."""
     return next((unit for part, unit in _UNITS if part in metric), "")
 
 
 def occupancy_limits(limits: dict[str, float | None], theoretical: float | None) -> tuple[str, ...]:
-    """The resources that allow the fewest blocks on a multiprocessor; () where all warps fit all the same."""
+    """Returns the resources that allow the fewest blocks on a multiprocessor; () if all warps fit anyway."""
     known = {name: blocks for name, blocks in limits.items() if blocks is not None}
     if not known or theoretical is None or theoretical >= 100.0:
         return ()

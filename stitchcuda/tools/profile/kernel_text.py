@@ -1,8 +1,7 @@
 """Describes a kernel's profile in words: a sentence, a few lines for a model, a page for a person.
 
-It measures and decides nothing.
-
-Where to look next: `tools/profile/kernel_profile.py` (the records and the decision).
+Figures that were not measured are left out. It decides nothing.
+Where to look next: `tools/profile/kernel_profile.py` (the records, and what bounds a kernel).
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ _RULES = 3                                 # of ncu's that a person is shown
 
 
 def bottleneck(profile: KernelProfile) -> str:
-    """One sentence: what bounds the kernel and by how much."""
+    """Returns one sentence on what bounds the kernel and by how much."""
     name = base_name(profile.name)
     if profile.bound is None:
         return f"{name}: its throughputs were not measured"
@@ -27,8 +26,8 @@ def bottleneck(profile: KernelProfile) -> str:
     return f"{name} is bound by {profile.bound}: {profile.limiter} ({figures})"
 
 
-def for_model(profile: KernelProfile, *, stalls: int = 3, rules: int = 2, lines: int = 3) -> tuple[str, ...]:
-    """A few short lines with what a rewrite could act on; what was not measured is left out."""
+def for_model(profile: KernelProfile, *, rules: int = 2, lines: int = 3) -> tuple[str, ...]:
+    """Returns short lines with what a rewrite could act on, at most `rules` of ncu's findings and `lines` source lines."""
     roofline, occupancy = profile.roofline, profile.occupancy
     memory = (
         _part("DRAM", roofline.dram_percent),
@@ -47,7 +46,7 @@ def for_model(profile: KernelProfile, *, stalls: int = 3, rules: int = 2, lines:
         _part("possible", occupancy.theoretical),
         f"limited by {' and '.join(occupancy.limited_by)}" if occupancy.limited_by else "",
     )
-    waits = (f"{100 * stall.share:.0f} % for {STALLS.get(stall.reason, stall.reason)}" for stall in profile.stalls[:stalls])
+    waits = (f"{100 * stall.share:.0f} % for {STALLS.get(stall.reason, stall.reason)}" for stall in profile.stalls[:3])
     return (
         bottleneck(profile),
         *_line("launch", _launch(profile)),
@@ -61,7 +60,7 @@ def for_model(profile: KernelProfile, *, stalls: int = 3, rules: int = 2, lines:
 
 
 def for_person(profile: KernelProfile) -> str:
-    """What is worth a line on a screen; the JSON has all of it."""
+    """Returns a page for a terminal; `--json` has all figures."""
     more = len(profile.rules) - _RULES
     share = f", {100 * profile.share:.0f} % of the device time" if profile.share is not None else ""
     origin = f" ({profile.origin}{share})" if profile.origin else ""
@@ -93,9 +92,9 @@ def _rule(rule: RuleResult) -> str:
 
 
 def _line(title: str, parts: Iterable[str]) -> tuple[str, ...]:
-    """No line where no part of it was measured."""
-    said = ", ".join(part for part in parts if part)
-    return (f"{title}: {said}",) if said else ()
+    """Returns one line, or () if none of its parts was measured."""
+    text = ", ".join(part for part in parts if part)
+    return (f"{title}: {text}",) if text else ()
 
 
 def _part(title: str, percent: float | None) -> str:

@@ -1,8 +1,8 @@
-"""Runs compute-sanitizer on a program that a session will hand over, and decides which findings are errors.
+"""Runs compute-sanitizer on the program that a session will hand over, and decides which findings are errors.
 
-Memory and barriers used wrongly in its kernels are errors: such a program is not handed out, right as its answers may be.
-Races and reads of what nothing wrote can be meant (flags, padding), and calls of CUDA's API that fail are handled by somebody:
-these are warnings. Where to look next: `tools/profile/profiling.py`, `tools/profile/sanitizer.py`.
+Findings of memcheck and synccheck in the program's kernels are errors: such a program is not handed over, even if its outputs
+are right. Races, reads of unwritten memory (flags, padding) and failing calls of CUDA's API may be intended: warnings.
+Where to look next: `tools/profile/profiling.py`, `tools/profile/sanitizer.py`.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ _ERRORS = ("memcheck", "synccheck")
 
 
 def sanitize(program: Path, judge: Runner) -> SanitizerResult:
-    """Findings of all tools in one call; `skipped` names each that could not run, with the reason.
+    """Returns the findings of all tools in one call of the program; `skipped` gives the reason of each that could not run.
 
-    `clean` is None where nothing was found, but no tool ran, or one that did came to no good end: `notes` say so.
+    `clean` is None if nothing was found, but no tool ran or one did not finish, as `notes` say.
     """
     found = profiling.sanitized(judge, program)
     ran = [result for result in found if not result.skipped]
@@ -37,6 +37,6 @@ def sanitize(program: Path, judge: Runner) -> SanitizerResult:
 
 
 def _shared(notes: Mapping[str, str]) -> tuple[str, ...]:
-    """"TOOLS: note", each note once."""
-    said = dict.fromkeys(notes.values())
-    return tuple(f"{', '.join(tool for tool, text in notes.items() if text == note)}: {note}" for note in said)
+    """Returns "TOOLS: note" for each different note, by tool."""
+    different = dict.fromkeys(notes.values())
+    return tuple(f"{', '.join(tool for tool, text in notes.items() if text == note)}: {note}" for note in different)

@@ -16,7 +16,10 @@ from stitchcuda.tools.profile.system_profile import SystemProfile
 
 
 def profile_kernels(program: Path, judge: Runner, system: SystemProfile | None) -> tuple[ProfileResult, CountedKernels | None]:
-    """Hardware counters of the kernels that take the most time in `system`; `skipped` says why there are none."""
+    """Reads hardware counters of the kernels that take the most time in `system`; `skipped` says why there are none.
+
+    Returns the lines for a session and the whole profiles, which are None if skipped.
+    """
     if system is None:
         return ProfileResult(tool="ncu", skipped="without a system profile it is not known which kernels to look at"), None
     counted = profiling.kernel_profiles(judge, program, system)

@@ -1,8 +1,8 @@
 """Runs Nsight Compute on one command: finds it, composes the call, and says in a sentence why there are no counters.
 
-What it runs is given as a command, and how it is run as a function: no sandbox, GPU or program is known here. The program must
-call cudaProfilerStart and cudaProfilerStop around what is to be profiled. Where to look next: `tools/profile/ncu_report.py`
-(reads the file).
+At most `_MOST_KERNELS` kernels are profiled, none under `_LEAST_SHARE` of the device time. The program must call
+cudaProfilerStart and cudaProfilerStop around what is to be profiled. A function runs the command: no sandbox is known here.
+Where to look next: `tools/profile/ncu_report.py` (reads the report), `tools/profile/profiling.py` (the caller).
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ import math
 import os
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Protocol
 
-from stitchcuda.sandbox.command import Finished, Run
+from stitchcuda.sandbox.command import Finished
 from stitchcuda.state import Record
 from stitchcuda.tools.build.kernel_names import base_name
 from stitchcuda.tools.profile import ncu_figures
+from stitchcuda.tools.profile.runner import Launch
 
 SECTIONS = (
     "SpeedOfLight",
@@ -33,11 +34,10 @@ SECTIONS = (
     "SourceCounters",
 )
 _MOST_KERNELS = 3
-_LEAST_SHARE = 0.05                        # of the device time; what takes less cannot give more
-_NO_KERNELS = ("copy", "graph")            # origins
-_MOST_LAUNCHES = 12                        # of an ncu without filter modes: each is replayed some 40 times for these sections
+_LEAST_SHARE = 0.05                        # of the device time; a rewrite cannot gain more than a kernel takes
+_NO_KERNELS = ("copy", "graph")            # origins of work that ncu cannot profile
+_MOST_LAUNCHES = 12                        # for an ncu without filter modes: each is replayed some 40 times for these sections
 _FILTER = "--filter-mode"                  # since 2023.2
-_SECONDS = 300.0
 _PLACES = ("/usr/local/cuda/bin", "/usr/local/cuda-*/bin", "/opt/nvidia/nsight-compute/*", "/usr/local/cuda*/nsight-compute-*")
 _PROFILED = re.compile(r'^==PROF== Profiling "([^"]+)"', re.MULTILINE)
 _ERROR = re.compile(r"^==(?:ERROR|WARNING)== (.+)$", re.MULTILINE)
@@ -69,7 +69,7 @@ _REMEDIES = (
 
 
 class TimedKernel(Protocol):
-    """What `choose` must know of a kernel: a system profile's records will do."""
+    """The facts about a kernel that `choose` needs; a system profile's records have them."""
 
     @property
     def name(self) -> str: ...             # demangled
@@ -94,7 +94,7 @@ class ChosenKernel(Record):
 
 
 class Profiled(Record):
-    """What came of it: reports, or why there are none. A report can lack kernels; `missed` names those."""
+    """The reports of one or two runs of ncu, or why there are none."""
 
     reports: tuple[Path, ...] = ()
     skipped: str = ""
@@ -105,12 +105,12 @@ class Profiled(Record):
 
 
 def find_ncu(places: Sequence[str] = _PLACES) -> Path | None:
-    """Nsight Compute's command line: on the PATH, else where NVIDIA's installers put it, the newest first. Runs nothing."""
+    """Finds Nsight Compute's command: on the PATH, else the newest where NVIDIA's installers put it. Runs nothing."""
     return find_tool("ncu", places)
 
 
 def find_tool(name: str, places: Sequence[str]) -> Path | None:
-    """An executable on the PATH, else in `places`: folders in which `*` stands for anything, versions the newest first."""
+    """Finds an executable on the PATH, else in `places`: folders in which `*` stands for anything, the newest version first."""
     if (on_path := shutil.which(name)) is not None:
         return Path(on_path)
     for place in places:
@@ -122,10 +122,10 @@ def find_tool(name: str, places: Sequence[str]) -> Path | None:
 
 
 def choose(kernels: Sequence[TimedKernel], most: int = _MOST_KERNELS) -> tuple[ChosenKernel, ...]:
-    """The kernels worth looking at: at most `most`, the longest first, none under 5 % of the device time.
+    """Chooses the kernels to profile: at most `most`, the longest first, none under 5 % of the device time.
 
-    Kernels of the same base name count as one, since ncu's filter cannot tell them apart; copies and whole graphs have no such
-    name and count for the device time alone. One place is for an own kernel, if there is one: that a rewrite can change.
+    Kernels of the same base name count as one, since ncu's filter cannot tell them apart. Copies and whole graphs only count as
+    device time. The program's longest own kernel is always among them, since a rewrite can change that.
     """
     groups: dict[str, list[TimedKernel]] = {}
     for kernel in kernels:
@@ -151,15 +151,13 @@ def command(
     report: Path,
     kernels: Sequence[ChosenKernel],
     *,
-    cache: Literal["all", "none"] = "all",
-    replay: Literal["kernel", "application"] = "kernel",
     without: Sequence[str] = (),
     filters: bool = True,
 ) -> tuple[str, ...]:
-    """The call that writes `report` for these kernels of `target`, one launch of each grid and block. No kernels: every one.
+    """Returns the command that writes `report` for these kernels of `target`: one launch of each grid and block of each.
 
-    `cache="all"` flushes the caches before each pass, "none" leaves them as the program has them. Clocks are left alone, as a
-    user of the program has them. `without`: metrics that this ncu does not know; without `filters`, launches as they come.
+    Caches are flushed before each pass. Clocks are left as a user of the program has them. `without`: metrics to leave out.
+    `filters=False` profiles the first launches, for an ncu that cannot filter them by grid and block.
     """
     metrics = ",".join(name for name in ncu_figures.wanted() if name not in without)
     names = sorted({re.sub(r"\W", ".", base_name(kernel.name)) for kernel in kernels})
@@ -167,7 +165,7 @@ def command(
     some = (_FILTER, "per-launch-config", "--launch-count", "1") if filters else ("--launch-count", str(launches))
     return (
         str(ncu), "--export", str(report), "--force-overwrite", "--target-processes", "all",
-        "--profile-from-start", "off", "--clock-control", "none", "--cache-control", cache, "--replay-mode", replay,
+        "--profile-from-start", "off", "--clock-control", "none", "--cache-control", "all", "--replay-mode", "kernel",
         *(part for section in SECTIONS for part in ("--section", section)),
         "--metrics", metrics, "--apply-rules", "yes", "--import-source", "yes",
         *(("--kernel-name-base", "function", "--kernel-name", f"regex:^({'|'.join(names)})$") if names else ()),
@@ -180,19 +178,13 @@ def profile(
     kernels: Sequence[ChosenKernel],
     folder: Path,
     *,
-    run: Run,
+    run: Launch,
     ncu: Path | None = None,
-    seconds: float = _SECONDS,
-    cache: Literal["all", "none"] = "all",
-    replay: Literal["kernel", "application"] = "kernel",
-    cwd: Path | None = None,
-    env: Mapping[str, str] | None = None,
-    read: Sequence[Path] = (),
 ) -> Profiled:
-    """Profile these kernels of one run of `target`; reports are written to `folder`. Never raises for what ncu says.
+    """Profiles these kernels in one run of `target` and writes the reports to `folder`. Raises nothing if ncu fails.
 
-    Where launches of one kernel stood for another's, that gets a run of its own. What this ncu does not know is left out and
-    the run repeated. `seconds` is for each run.
+    A second run profiles the kernels that the limit of launches left out of the first. Options and metrics that this ncu does
+    not know are left out and the run is repeated.
     """
     ncu = ncu or find_ncu()
     if ncu is None:
@@ -209,8 +201,7 @@ def profile(
         report = folder / f"kernels-{number}.ncu-rep"
         report.unlink(missing_ok=True)
         for _ in range(3):
-            order = command(ncu, target, report, left, cache=cache, replay=replay, without=without, filters=filters)
-            finished = run(order, seconds=seconds, cwd=cwd, env=env, read=read, write=(folder,))
+            finished = run(command(ncu, target, report, left, without=without, filters=filters), {})
             spent += finished.seconds
             if _PROFILED.search(finished.output):
                 break
@@ -242,7 +233,7 @@ def profile(
 
 
 def explain(finished: Finished, report: Path) -> str:
-    """Why a run gave no report, with the remedy; "" if it gave one."""
+    """Returns why a run gave no report, with the remedy; "" if it gave one."""
     if report.is_file() and _PROFILED.search(finished.output) and "Failed to profile" not in finished.output:
         return ""
     for pattern, remedy in _REMEDIES:
@@ -252,12 +243,12 @@ def explain(finished: Finished, report: Path) -> str:
         return f"Nsight Compute did not finish within its {finished.seconds:.0f} s: choose fewer kernels, or give it more time"
     if "No kernels were profiled" in finished.output and finished.code == 0:
         return "none of the chosen kernels was launched between cudaProfilerStart and cudaProfilerStop"
-    said = " ".join(_ERROR.findall(finished.output)[:3]) or finished.output.strip()[-400:] or "without a word"
-    return f"Nsight Compute ended with {finished.code}: {said}"
+    errors = " ".join(_ERROR.findall(finished.output)[:3]) or finished.output.strip()[-400:] or "without a word"
+    return f"Nsight Compute ended with {finished.code}: {errors}"
 
 
 def _unknown_metrics(output: str) -> tuple[str, ...]:
-    """Metrics that ncu complains of; versions differ in their words, so a name in a complaint is enough."""
+    """Returns the metrics whose names occur in ncu's errors and warnings, whose wording differs between versions."""
     complaints = " ".join(_ERROR.findall(output))
     return tuple(name for name in ncu_figures.wanted() if re.search(rf"(?<![\w.]){re.escape(name)}(?![\w.])", complaints))
 

@@ -1,8 +1,7 @@
-"""Maps Nsight Compute's metrics to a kernel profile: which metric means what.
+"""Maps Nsight Compute's metrics to the fields of a kernel profile.
 
-It knows metrics by name only; where they come from is the caller's. A metric that is missing leaves None.
-Where to look next: `tools/profile/kernel_profile.py` (the records), `tools/profile/ncu_command.py` (which of these are asked
-for).
+The caller gives functions that look a metric up by name. A metric that is missing leaves None.
+Where to look next: `tools/profile/kernel_profile.py` (the records), `tools/profile/ncu_command.py` (asks for the metrics).
 """
 
 from __future__ import annotations
@@ -86,19 +85,19 @@ _LINK = re.compile(r"@url:([^:@]*):[^@]*@|@(?:section|sass):[^:@]*:([^@]*)@|@sou
 
 
 def wanted() -> tuple[str, ...]:
-    """The metrics to ask for by name; all but the last few come with the sections too."""
+    """Returns the metrics to ask for by name; the sections include all but the last few."""
     named = (DURATION, SM, MEMORY, DRAM, L2, L1, DRAM_RATE, DRAM_READ, DRAM_WRITE, L1_HITS, L2_HITS, ACHIEVED, REGISTERS)
     return (*named, TENSOR[0], *LIMITS.values(), *(f"{name}.sum" for name in FLOPS), *OTHERS)
 
 
 def read(value: Callable[[str], float | None], text: Callable[[str], str]) -> KernelProfile:
-    """A profile with everything that follows from numbers; `text` gives the metrics whose value is a text."""
-    kept: dict[str, float] = {}
+    """Returns a profile with everything that follows from metrics. `value(name)` looks up a number, `text(name)` a text."""
+    metrics: dict[str, float] = {}
 
     def get(name: str) -> float | None:
-        if name not in kept and (found := value(name)) is not None:
-            kept[name] = found
-        return kept.get(name)
+        if name not in metrics and (found := value(name)) is not None:
+            metrics[name] = found
+        return metrics.get(name)
 
     for name in wanted():
         get(name)
@@ -127,12 +126,12 @@ def read(value: Callable[[str], float | None], text: Callable[[str], str]) -> Ke
         dram_gbs=_over(roofline.bytes_per_s, 1e9),
         tensor_percent=tensor,
         stalls=stalls,
-        metrics=kept,
+        metrics=metrics,
     )
 
 
 def plain(message: str) -> str:
-    """A rule's message without its links' targets."""
+    """Returns a rule's message with plain words in place of its links."""
     return _LINK.sub(lambda found: next(part for part in found.groups() if part is not None), message)
 
 
@@ -159,7 +158,7 @@ def _roofline(get: Get, tensor: float | None) -> Roofline:
 
 
 def _flops(get: Get, seconds: float | None) -> float | None:
-    """Flop per second: from totals over the duration, else from rates per cycle. FP16 counts where it was measured."""
+    """Returns flop per second: totals over the duration, else rates per cycle. FP16 counts if it was measured."""
     totals = [(count, weight) for name, weight in FLOPS.items() if (count := get(f"{name}.sum")) is not None]
     if totals and seconds:
         return sum(count * weight for count, weight in totals) / seconds
@@ -169,8 +168,8 @@ def _flops(get: Get, seconds: float | None) -> float | None:
 
 
 def _tensor(get: Get, text: Callable[[str], str]) -> float | None:
-    """The busiest kind of matrix operation where ncu tells them apart; else the pipe as a whole, which on an H200 also does
-    the half-precision additions (HFMA2) by which nvcc loads constants into registers."""
+    """Returns the share of the busiest kind of matrix operation, if ncu separates them; else that of the whole pipe, which on
+    an H200 also runs the half-precision operations (HFMA2) by which nvcc loads constants into registers."""
     kinds = (get(name) for name in text(f"breakdown:{SM}").split(",") if _TENSOR_OPERATION.search(name))
     known = [share for share in kinds if share is not None]
     return max(known) if known else _first(get, TENSOR)
@@ -188,7 +187,7 @@ def _occupancy(get: Get) -> Occupancy:
 
 
 def _stalls(get: Get) -> tuple[Stall, ...]:
-    """Shares of a warp's time between two instructions; of its samples, where the averages were not measured."""
+    """Returns stalls by their share of a warp's time between two instructions; without averages, by their share of samples."""
     for pattern, whole in ((_STALL, get(_LATENCY)), (_STALL_SAMPLES, get(_SAMPLES)), (_STALL_PERCENT, 100.0)):
         shares = {reason: found / whole for reason in _REASONS if whole and (found := get(pattern.format(reason))) is not None}
         if shares:
@@ -198,7 +197,7 @@ def _stalls(get: Get) -> tuple[Stall, ...]:
 
 
 def _busiest(get: Get, text: Callable[[str], str], throughput: str) -> str:
-    """The part that a throughput's value comes from: the largest of its breakdown. "" without one."""
+    """Returns the metric of the part that determines a throughput, the largest of its breakdown; "" without a breakdown."""
     parts = {name: share for name in text(f"breakdown:{throughput}").split(",") if name and (share := get(name)) is not None}
     return max(parts, key=lambda name: parts[name]) if parts else ""
 

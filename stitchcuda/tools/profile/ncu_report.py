@@ -1,16 +1,15 @@
 """Reads Nsight Compute's report files (`.ncu-rep`) into kernel profiles, through NVIDIA's own Python interface.
 
-`ncu-report` from PyPI (seen to work: 2026.3.1; it reads reports of older versions of ncu), else the one that Nsight Compute
-brings. It takes a damaged file for an empty or shorter one, so the file's frame is checked here first. Nothing is run.
-Where to look next: `tools/profile/report_reader.py` (the same, shut in), `tools/profile/kernel_profile.py` (the records),
-`tools/profile/ncu_figures.py` (counters).
+The interface is `ncu-report` from PyPI (2026.3.1 works, and reads reports of older versions of ncu), else the one in Nsight
+Compute's own folder. In a damaged file it may find no kernels: the caller has to compare with those that were profiled.
+Where to look next: `tools/profile/report_reader.py` (does the same in a sandbox), `tools/profile/kernel_profile.py` (the
+records), `tools/profile/ncu_figures.py` (the counters).
 """
 
 from __future__ import annotations
 
 import importlib
 import statistics
-import struct
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -42,29 +41,31 @@ def read(
     origins: Mapping[str, str] | None = None,
     root: Path | None = None,
 ) -> tuple[KernelProfile, ...]:
-    """One profile per kernel of the report, in the order of their share of the call, else as they were launched.
+    """Returns one profile per kernel of the report, by descending share of the call, else as they were launched.
 
-    `shares` (0 to 1) and `origins` go by demangled name, spelled as anybody spells it. Source files under `root`, the program's
-    folder, become relative, and their text is read there where the report does not hold it. Raises `Unavailable` where the
-    reader is missing, or the file is not a whole report. A report without kernels gives ().
+    `shares` (0 to 1) and `origins` have demangled names as keys, in the spelling of any demangler. Source files under `root`,
+    the program's folder, become relative, and their text is read there if the report does not hold it. Raises `Unavailable`
+    where the interface is missing, or cannot read the file. A report without kernels gives ().
     """
     interface = _interface()
-    results = _check_frame(report)
     try:
-        context = interface.load_report(str(report))
-        profiles = _profiles(context, results, shares or {}, origins or {}, root)
+        with report.open("rb") as file:
+            head = file.read(len(_MAGIC))
+    except OSError as why:
+        raise Unavailable(f"no report of Nsight Compute at {report} ({why.strerror}); profile the kernels again") from why
+    if head != _MAGIC:
+        raise Unavailable(f"{report} is no report of Nsight Compute; give the .ncu-rep file that ncu wrote")
+    try:
+        profiles = _profiles(interface.load_report(str(report)), shares or {}, origins or {}, root)
     except Exception as why:               # the interface raises whatever a damaged file makes it stumble over
         raise Unavailable(f"{report} cannot be read as an Nsight Compute report: {why}; profile the kernels again") from why
     return tuple(sorted(profiles, key=lambda profile: -(profile.share or 0.0)))
 
 
 def _profiles(
-    context: Any, results: int, shares: Mapping[str, float], origins: Mapping[str, str], root: Path | None
+    context: Any, shares: Mapping[str, float], origins: Mapping[str, str], root: Path | None
 ) -> list[KernelProfile]:
-    """Raises ValueError where the interface found fewer than the file's `results`, or a kernel without a name."""
-    found = sum(context.range_by_idx(number).num_actions() for number in range(context.num_ranges()))
-    if found < results:
-        raise ValueError(f"it is damaged, {found} of its {results} results are left")
+    """Raises ValueError for a kernel without a name, as NVIDIA's interface finds them in a file that was cut short."""
     launches: dict[str, list[Any]] = {}
     for action in _actions(context):
         mangled = action.name(action.NameBase_MANGLED) or action.name(action.NameBase_DEMANGLED)
@@ -80,7 +81,7 @@ def _profiles(
 
 
 def _given(known: Mapping[str, Given], names: tuple[str, ...]) -> Given | None:
-    """By one of a kernel's names; else by that of the function alone, where only one kernel has it: demanglers differ."""
+    """Looks a kernel up by its names; else by its base name, if only one kernel has that: demanglers differ."""
     exact = next((known[name] for name in names if name in known), None)
     if exact is not None:
         return exact
@@ -89,7 +90,7 @@ def _given(known: Mapping[str, Given], names: tuple[str, ...]) -> Given | None:
 
 
 def missing() -> str:
-    """Why reports cannot be read here, with the remedy; "" if they can."""
+    """Returns why reports cannot be read here, with the remedy; "" if they can."""
     try:
         _interface()
     except Unavailable as why:
@@ -98,7 +99,7 @@ def missing() -> str:
 
 
 def _interface() -> Any:
-    """The module `ncu_report`: as installed, else from Nsight Compute's own folder."""
+    """Imports the module `ncu_report`: the installed one, else that of Nsight Compute's own folder."""
     try:
         return importlib.import_module("ncu_report")
     except ImportError as why:
@@ -108,7 +109,7 @@ def _interface() -> Any:
         try:
             return importlib.import_module("ncu_report")
         except ImportError:
-            continue                       # built for another Python; the sentence below covers it
+            continue                       # it is built for another Python
         finally:
             sys.path.remove(str(folder))
     remedy = f"install NVIDIA's reader with: {remedies.extra('profile')}"
@@ -122,59 +123,6 @@ def _beside_ncu() -> Iterator[Path]:
     for home in (ncu.parent, *ncu.resolve().parents[:3], *sorted(ncu.parent.parent.glob("nsight-compute-*"), reverse=True)):
         if (home / "extras" / "python" / "ncu_report.py").is_file():
             yield home / "extras" / "python"
-
-
-def _check_frame(report: Path) -> int:
-    """How many results the file holds, by its frame as NVIDIA documents it (extras/FileFormat): a magic, a header, blocks of a
-    header and a payload. ncu writes block by block and no sum: a file that ends between two of them is a shorter report."""
-    try:
-        data = report.read_bytes()
-    except OSError as why:
-        raise Unavailable(f"no report of Nsight Compute at {report} ({why.strerror}); profile the kernels again") from why
-    if data[:4] != _MAGIC:
-        raise Unavailable(f"{report} is no report of Nsight Compute; give the .ncu-rep file that ncu wrote")
-    results = 0
-    try:
-        at = start = 8 + struct.unpack_from("<I", data, 4)[0]
-        while at < len(data):
-            length = struct.unpack_from("<I", data, at)[0]
-            block, payload = _block(data[at + 4 : at + 4 + length])
-            results += block
-            at += 4 + length + payload
-    except (struct.error, IndexError):
-        at = start = -1
-    if at != len(data) or at == start:
-        raise Unavailable(f"{report} is cut short: ncu did not finish writing it; profile the kernels again")
-    return results
-
-
-def _block(header: bytes) -> tuple[int, int]:
-    """Results in a block and bytes of its payload: fields 2 and 5 of its header, a protocol buffer."""
-    at = 0
-    fields = {2: 0, 5: 0}
-    while at < len(header):
-        key, at = _varint(header, at)
-        if key & 7 == 0:
-            value, at = _varint(header, at)
-            fields[key >> 3] = value
-        elif key & 7 == 2:
-            value, at = _varint(header, at)
-            at += value
-        else:
-            at += 8 if key & 7 == 1 else 4
-    if at > len(header):
-        raise IndexError
-    return fields[2], fields[5]
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[at]
-        value |= (byte & 0x7F) << shift
-        at, shift = at + 1, shift + 7
-        if byte < 0x80:
-            return value, at
 
 
 def _actions(context: Any) -> Iterator[Any]:
@@ -198,7 +146,7 @@ def _profile(name: str, actions: list[Any], root: Path | None) -> KernelProfile:
 
 
 def _median(actions: list[Any]) -> Any:
-    """A duration that was not measured counts as the shortest."""
+    """Returns the launch with the median duration; one that was not measured counts as the shortest."""
     durations = [_value(action, ncu_figures.DURATION) or 0.0 for action in actions]
     return actions[durations.index(statistics.median_high(durations))]
 
@@ -242,7 +190,7 @@ def _rules(action: Any) -> tuple[RuleResult, ...]:
 
 
 def _lines(action: Any, root: Path | None) -> tuple[SourceLine, ...]:
-    """Warp samples by source line; without samples, executed instructions. () without line information (`-lineinfo`)."""
+    """Returns the hottest source lines by warp samples, else by executed instructions; () without `-lineinfo`."""
     by_pc = _instances(action, _SAMPLES) or _instances(action, _INSTRUCTIONS)
     total = sum(by_pc.values())
     if not total:
@@ -279,7 +227,7 @@ def _lines(action: Any, root: Path | None) -> tuple[SourceLine, ...]:
 
 
 def _text_under(root: Path | None, file: str) -> str:
-    """The program's own file, and no other that a report may name."""
+    """Returns the text of the program's file; "" for a file outside of `root`, since a report may name any."""
     if root is None:
         return ""
     folder = root.parent if root.is_file() else root
@@ -295,7 +243,7 @@ def _line_of(text: str, number: int) -> str:
 
 
 def _instances(action: Any, metric: str) -> dict[int, float]:
-    """A metric's values by address of the instruction."""
+    """Returns a metric's values by the address of the instruction."""
     found = action.metric_by_name(metric)
     if found is None or not found.has_correlation_ids():
         return {}

@@ -16,13 +16,14 @@ from stitchcuda.tools.profile.system_profile import SystemProfile
 
 
 def profile_system(program: Path | None, judge: Runner) -> tuple[ProfileResult, SystemProfile | None]:
-    """Where the time of one warm call goes, of the reference without a program.
+    """Measures where the time of one warm call of the program goes, or of the reference if `program` is None.
 
-    `skipped` says why nobody can tell, `why` why not Nsight Systems.
+    Returns the lines for a session and the whole profile. `skipped`: why there is none (None then); `why`: why it does not come
+    from Nsight Systems.
     """
     try:
         profile = profiling.system_profile(judge, program)
     except Unavailable as why:
         return ProfileResult(tool="nsys", skipped=str(why)), None
-    said = profile_text.bottleneck(profile), profile_text.lines(profile)
-    return ProfileResult(tool="nsys", source=profile.source, why=profile.why, bottleneck=said[0], lines=said[1]), profile
+    head, lines = profile_text.bottleneck(profile), profile_text.lines(profile)
+    return ProfileResult(tool="nsys", source=profile.source, why=profile.why, bottleneck=head, lines=lines), profile

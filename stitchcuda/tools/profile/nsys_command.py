@@ -1,8 +1,8 @@
 """Finds and runs Nsight Systems, and says in a sentence why it could not record.
 
-`under` is put in front of a program's command line, `recorded` says where the report is or why there is none, `exported` makes
-the SQLite file of it. A person gets one sentence with the remedy. It reads no report. Where to look next:
-`tools/profile/nsys_export.py`.
+`under` is put in front of a program's command line, `recorded` finds the report that this left, `exported` makes a SQLite file
+of it. Every failure is one sentence with the remedy. It reads no report.
+Where to look next: `tools/profile/nsys_export.py` (reads the SQLite file), `tools/profile/profiling.py` (the caller).
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ _PROGRAM_FAILED = re.compile(r"The target application returned non-zero exit cod
 
 
 def find_nsys(roots: Sequence[Path] = (_OPT, _LOCAL)) -> Path | None:
-    """nsys on the PATH, in NVIDIA's usual folders, or the one that Nsight Compute brings; None if there is none.
+    """Finds nsys: on the PATH, in NVIDIA's usual folders, or in Nsight Compute's; None if there is none.
 
-    Of several the newest by version, one of Nsight Systems' own before one of Nsight Compute's. Only looks, starts nothing.
+    Of several the newest is taken, Nsight Systems' own before those of Nsight Compute. Starts nothing.
     """
     if found := shutil.which("nsys"):
         return Path(found)
@@ -57,13 +57,13 @@ def _below(folders: Iterable[Path], patterns: Sequence[str]) -> list[Path]:
 
 
 def _version(place: Path) -> tuple[tuple[int, ...], str]:
-    """By the version that stands in the path, such as 2025.3.1."""
+    """Returns a sort key by the version in the path, such as 2025.3.1."""
     versions = re.findall(r"\d{4}(?:\.\d+)+", str(place.resolve()))
     return tuple(int(part) for part in versions[-1].split(".")) if versions else (), str(place)
 
 
 def _around_ncu() -> Iterator[Path]:
-    """Folders above the real ncu. What is on the PATH is often a link, or a script that names the real one."""
+    """Yields the folders above the real ncu: the one on the PATH is often a link, or a script that names the real one."""
     found = shutil.which("ncu")
     if found is None:
         return
@@ -77,10 +77,10 @@ def _around_ncu() -> Iterator[Path]:
 
 
 def under(nsys: Path, report: Path) -> list[str]:
-    """What to put in front of a program's command line: kernels, API calls and NVTX between cudaProfilerStart and Stop.
+    """Returns the command to put before a program's: it records kernels, API calls and NVTX between cudaProfilerStart and Stop.
 
-    `report` is the path of the report without its suffix. Nothing is sampled: samples make a recording a thousand times larger.
-    CUDA graphs are recorded kernel by kernel, which slows their launches down a little, and node by node as they are captured.
+    `report` is the path of the report without its suffix. Nothing is sampled, since samples make a recording a thousand times
+    larger. CUDA graphs are recorded kernel by kernel, which slows their launches down a little.
     """
     return [
         str(nsys),
@@ -97,7 +97,7 @@ def under(nsys: Path, report: Path) -> list[str]:
 
 
 def recorded(done: Finished, report: Path) -> Path:
-    """The report that a command behind `under` has left. Raises `Unavailable`, with reason and remedy, if there is none."""
+    """Returns the report that a command behind `under` has left. Raises `Unavailable`, with reason and remedy, without one."""
     here = [report.with_name(report.name + suffix) for suffix in _SUFFIXES]
     found = next((place for place in here if place.is_file() and place.stat().st_size), None)
     if done.timed_out:
@@ -123,45 +123,23 @@ def recorded(done: Finished, report: Path) -> Path:
     raise Unavailable(f"nsys ended with code {done.code} and left no report: {_last(said)}")
 
 
-def exported(nsys: Path, report: Path, run: Run, *, seconds: float = EXPORT_S, env: Mapping[str, str] | None = None) -> Path:
-    """The SQLite file of a report, beside it. Raises `Unavailable` with the reason if there is none."""
+def exported(nsys: Path, report: Path, run: Run, *, env: Mapping[str, str] | None = None) -> Path:
+    """Makes the SQLite file of a report, beside it. Raises `Unavailable` with the reason if that fails."""
     target = report.with_suffix(".sqlite")
     command = [str(nsys), "export", "--type=sqlite", "--force-overwrite=true", f"--output={target}", str(report)]
-    done = run(command, seconds=seconds, cwd=report.parent, env=env, read=_folders(nsys), write=(report.parent,))
+    own = nsys.resolve().parent.parent     # its folder, and that of its importer beside it
+    done = run(command, seconds=EXPORT_S, cwd=report.parent, env=env, read=(own,), write=(report.parent,))
     if done.timed_out:
         raise Unavailable(f"nsys export was ended after {done.seconds:.0f} s, its time limit: profile fewer calls")
     if done.code == 0 and target.is_file() and target.stat().st_size:
         return target
-    if "mporter" in done.output or lacking():
+    if "mporter" in done.output or missing_packages():
         raise Unavailable(f"nsys cannot export its report: {_importing()}")
     raise Unavailable(f"nsys export failed with code {done.code}: {_last(done.output)}")
 
 
-def record(
-    program: Sequence[str],
-    folder: Path,
-    run: Run,
-    *,
-    seconds: float,
-    nsys: Path | None = None,
-    env: Mapping[str, str] | None = None,
-) -> Path:
-    """Run `program` under nsys and export what was recorded: the SQLite file, in `folder`. Raises `Unavailable` as above."""
-    nsys = nsys or find_nsys()
-    if nsys is None:
-        raise Unavailable("Nsight Systems (nsys) is not on this machine: install NVIDIA's nsight-systems")
-    report = folder / "report"
-    done = run([*under(nsys, report), *program], seconds=seconds, cwd=folder, env=env, read=_folders(nsys), write=(folder,))
-    return exported(nsys, recorded(done, report), run, env=env)
-
-
-def _folders(nsys: Path) -> tuple[Path, ...]:
-    """What nsys reads of its own: its folder and that of its importer beside it."""
-    return (nsys.resolve().parent.parent,)
-
-
-def lacking() -> list[str]:
-    """Packages with libraries that the importer needs and that this machine does not have."""
+def missing_packages() -> list[str]:
+    """Returns the Debian packages of those libraries that the importer needs and that this machine lacks."""
     packages = []
     for library, package in _LIBRARIES.items():
         try:
@@ -172,13 +150,13 @@ def lacking() -> list[str]:
 
 
 def _importing() -> str:
-    """Why the importer fails, with the remedy. nsys itself only says that it or what it depends on was not found."""
-    if packages := lacking():
+    """Returns why the importer fails, with the remedy; nsys only prints that it or a dependency was not found."""
+    if packages := missing_packages():
         return f"its importer needs {' and '.join(packages)}; install them (apt install {' '.join(packages)})"
     return "its importer (QdstrmImporter) is not beside it or does not start; install NVIDIA's whole nsight-systems package"
 
 
 def _last(output: str) -> str:
-    """The last line that says something."""
-    said = [line.strip() for line in output.splitlines() if not _QUIET.search(line)]
-    return said[-1][:300] if said else "it said nothing"
+    """Returns the last line that is no progress message."""
+    lines = [line.strip() for line in output.splitlines() if not _QUIET.search(line)]
+    return lines[-1][:300] if lines else "it said nothing"

@@ -1,9 +1,10 @@
 """Reads the SQLite file that `nsys export` makes of a recording, with SQL, into a `SystemProfile`.
 
-Tables are there only if something was recorded for them, and columns differ between versions: what is optional is looked for,
-what is needed and missing is said. The schema is documented in Nsight Systems' "SQLite Schema Reference"; files of 2024 to 2026
-have been looked at. It writes nothing and starts nothing. Where to look next: `tools/profile/timeline.py` (what becomes of the
-rows), `tools/profile/graph_captures.py` (nodes of CUDA graphs), `tools/profile/nsys_command.py` (who makes the file).
+A table exists only if something was recorded for it, and columns differ between versions: a missing optional one gives None, a
+missing needed one raises. The schema is Nsight Systems' "SQLite Schema Reference"; it fits files of 2024 to 2026. The file may
+have been damaged by the program: every value's type is checked. Nothing is written or started.
+Where to look next: `tools/profile/timeline.py` (makes the profile), `tools/profile/graph_captures.py` (nodes of CUDA graphs),
+`tools/profile/nsys_command.py` (makes the file).
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from typing import Any
 from stitchcuda.errors import Unavailable
 from stitchcuda.tools.build.kernel_names import base_name, classify, demangled
 from stitchcuda.tools.profile.graph_captures import Node, captures
-from stitchcuda.tools.profile.ranges import CALL_RANGE, REGION_PREFIX, TRACED_RANGE
+from stitchcuda.tools.profile.ranges import CALL_RANGE
 from stitchcuda.tools.profile.system_profile import Origin, SystemProfile
-from stitchcuda.tools.profile.timeline import ApiCall, DeviceWork, GraphCapture, Range, Recording, profile_of
+from stitchcuda.tools.profile.timeline import ApiCall, DeviceWork, GraphCapture, Range, Recording, profile_of, recording_of
 from stitchcuda.tools.profile.untrusted_file import open_foreign
 
 _MAGIC, _HEAD = b"SQLite format 3\0", 100  # what a file begins with, bytes of its header (sqlite.org/fileformat.html)
@@ -35,30 +36,22 @@ _WORRYING = re.compile(r"CUPTI_ERROR|No CUDA events|dropped|\blost\b|missing|mig
 _OF_CUDA = re.compile(r"CUDA|CUPTI|buffer|event")
 _API_VERSION = re.compile(r"_v\d+(?=_|$)")
 _DAMAGED = "is cut short or damaged: export the recording again"
-_ODD = (sqlite3.Error, TypeError, ValueError, AttributeError, OverflowError)  # what a file leads to whose values are none
-_WORDS = {"text", "value", "label"}        # columns; all others hold integers
+_ODD = (sqlite3.Error, TypeError, ValueError, AttributeError, OverflowError)  # what reading a damaged file may raise
+_WORDS = {"text", "value", "label"}        # columns that hold text; all others hold integers
 # CUpti_ActivityMemcpyKind, for files without ENUM_CUDA_MEMCPY_OPER
 _KINDS = {1: "Host-to-Device", 2: "Device-to-Host", 8: "Device-to-Device", 9: "Host-to-Host", 10: "Peer-to-Peer"}
 
 
-def read_export(
-    path: Path,
-    *,
-    own: Iterable[str] = (),
-    call: str = CALL_RANGE,
-    traced: str = TRACED_RANGE,
-    prefix: str = REGION_PREFIX,
-) -> SystemProfile:
-    """The profile of the calls in a recording, which are the NVTX ranges with the text `call`.
+def read_export(path: Path, *, own: Iterable[str] = ()) -> SystemProfile:
+    """Returns the profile of the calls in a recording: its ranges `CALL_RANGE` and `TRACED_RANGE` (`tools/profile/ranges.py`).
 
-    `traced` names ranges around further calls, in which there are ranges for regions; their text begins with `prefix`. Outside
-    of calls these tell where CUDA graphs were captured, and nothing else there counts. `own` are the program's kernels by full
-    name (`origin.built_kernels`) or by base name. Raises `Unavailable`, with what to do, for a file that is missing, damaged or
-    no export, and for one in which no kernel or no call was recorded.
+    Ranges of regions outside of these calls say where CUDA graphs were captured; nothing else there counts. `own`: the
+    program's kernels, by full or by base name. Raises `Unavailable`, with what to do, for a file that is missing, damaged or no
+    export, and for one in which no kernel or no call was recorded.
     """
     with _File(path) as file:
         try:
-            recording = _recording(file, call, traced, prefix, frozenset(own))
+            recording = _recording(file, frozenset(own))
             profile = profile_of(recording, notes=file.worries())
         except _ODD as error:
             raise Unavailable(f"{path} {_DAMAGED} ({str(error)[:200]})") from error
@@ -66,9 +59,10 @@ def read_export(
             raise Unavailable(f"{path}: no kernel was recorded{file.excuse()}; was it recorded with --trace=cuda on a GPU?")
         if not recording.calls:
             remedy = "put one around each call, and record with --trace=cuda,nvtx"
-            raise Unavailable(f'{path}: no range "{call}" was recorded: {remedy}')
+            raise Unavailable(f'{path}: no range "{CALL_RANGE}" was recorded: {remedy}')
         if not profile.kernels:
-            raise Unavailable(f'{path}: nothing was launched in any range "{call}", of which there are {len(recording.calls)}')
+            number = len(recording.calls)
+            raise Unavailable(f'{path}: nothing was launched in any range "{CALL_RANGE}", of which there are {number}')
     return profile
 
 
@@ -109,9 +103,9 @@ class _File:
         return set(columns) <= self._columns.get(table, set())
 
     def rows(self, table: str, *columns: str, optional: tuple[str, ...] = ()) -> Iterator[Any]:
-        """Rows of a table with `columns` and `optional`, None for an optional one that it lacks; nothing if it is not there.
+        """Yields a table's rows with `columns` and `optional`, None for an optional one that is missing; none without a table.
 
-        Raises ValueError for a value of another kind than its column's; None is of any.
+        Raises `Unavailable` for a missing column, ValueError for a value of another type than its column's, except None.
         """
         here = self._columns.get(table)
         if here is None:
@@ -130,10 +124,10 @@ class _File:
             yield row
 
     def worries(self) -> list[str]:
-        """What nsys itself warns of, as far as it bears on kernels."""
+        """Returns nsys' own warnings about lost or missing kernels."""
         rows = self.rows("DIAGNOSTIC_EVENT", "severity", "text")
-        said = dict.fromkeys(" ".join(text.split())[:200] for severity, text in rows if severity >= _WARNING)
-        return [f"nsys says: {text}" for text in said if _WORRYING.search(text) and _OF_CUDA.search(text)]
+        warnings = dict.fromkeys(" ".join(text.split())[:200] for severity, text in rows if severity >= _WARNING)
+        return [f"nsys says: {text}" for text in warnings if _WORRYING.search(text) and _OF_CUDA.search(text)]
 
     def excuse(self) -> str:
         return f" ({'; '.join(self.worries()[:2])})" if self.worries() else ""
@@ -142,25 +136,20 @@ class _File:
         return self._connection.execute(query)
 
 
-def _recording(file: _File, call: str, traced: str, prefix: str, own: frozenset[str]) -> Recording:
-    ranges, captured = list(_ranges(file)), _captured(file)
-    return Recording(
-        calls=[item for item in ranges if item.name == call],
-        traced=[item for item in ranges if item.name == traced],
-        regions=[item._replace(name=item.name.removeprefix(prefix)) for item in ranges if item.name.startswith(prefix)],
-        api=list(_api(file)),
-        work=[*_kernels(file, own, captured), *_graphs(file), *_copies(file, captured)],
-    )
+def _recording(file: _File, own: frozenset[str]) -> Recording:
+    captured = _captured(file)
+    work = [*_kernels(file, own, captured), *_graphs(file), *_copies(file, captured)]
+    return recording_of(list(_ranges(file)), list(_api(file)), work)
 
 
 def _in_order(table: str, start: int, end: int) -> None:
-    """Raises TypeError or ValueError for times that are none."""
+    """Raises TypeError or ValueError for times that cannot be."""
     if end < start:
         raise ValueError(f"something in {table} ends before it begins")
 
 
 def _ranges(file: _File) -> Iterator[Range]:
-    """Ranges that were pushed and popped. One that is still open has no end, and is none."""
+    """Yields the ranges that were pushed and popped; one that is still open has no end and is left out."""
     for start, end, kind, text, text_id, thread in file.rows(
         _NVTX, "start", "end", optional=("eventType", "text", "textId", "globalTid")
     ):
@@ -170,7 +159,7 @@ def _ranges(file: _File) -> Iterator[Range]:
 
 
 def _api(file: _File) -> Iterator[ApiCall]:
-    """Runtime and driver calls, which stand in one table."""
+    """Yields runtime and driver calls, which are in one table."""
     for start, end, name, correlation, thread in file.rows(
         _RUNTIME, "start", "end", "nameId", "correlationId", optional=("globalTid",)
     ):
@@ -180,8 +169,8 @@ def _api(file: _File) -> Iterator[ApiCall]:
 
 
 def _captured(file: _File) -> dict[Node, GraphCapture]:
-    """When nodes of CUDA graphs were captured. Where a column is missing nothing is known: without `originalGraphNodeId` the
-    time at which a clone was made would pass for that of its capture."""
+    """Returns when nodes of CUDA graphs were captured; {} if a column is missing: without `originalGraphNodeId` the time at
+    which a clone was made would be taken for that of its capture."""
     created: dict[Node, GraphCapture] = {}
     originals: dict[Node, Node] = {}
     columns = ("start", "nameId", "globalTid", "graphNodeId", "originalGraphNodeId")
@@ -195,7 +184,7 @@ def _captured(file: _File) -> dict[Node, GraphCapture]:
 
 
 def _kernels(file: _File, own: frozenset[str], captured: Mapping[Node, GraphCapture]) -> Iterator[DeviceWork]:
-    # An older file has names in nsys's own spelling only, with which full names do not compare.
+    # An older file has names in nsys's own spelling only, which differs from that of full names in `own`.
     loosely = own | {base_name(name) for name in own}
     kinds: dict[tuple[int, int | None], tuple[str, Origin]] = {}
     for start, end, device, stream, correlation, spelled, context, global_id, mangled, node, graph in file.rows(
@@ -218,7 +207,7 @@ def _kernels(file: _File, own: frozenset[str], captured: Mapping[Node, GraphCapt
 
 
 def _graphs(file: _File) -> Iterator[DeviceWork]:
-    """Launches of CUDA graphs that were recorded as wholes."""
+    """Yields launches of CUDA graphs that were recorded as a whole."""
     for start, end, device, stream, correlation, context, process, graph in file.rows(
         _GRAPH, "start", "end", "deviceId", "streamId", "correlationId", optional=("contextId", "globalPid", "graphId")
     ):

@@ -1,7 +1,8 @@
 """Makes what `stitchcuda profile` shows: where the time of a reference or a program goes, against the speed of light.
 
-One judge, one GPU, figures of one sitting; nothing is judged. The words and columns are `tools/profile/profile_text.py`'s and
-`tools/profile/profile_table.py`'s. Where to look next: `tools/profile/profiling.py` (how it is measured), `cli/app.py`.
+Reference and program are profiled on one GPU, one after the other; nothing is judged.
+Where to look next: `tools/profile/profiling.py` (how it is measured), `tools/profile/profile_text.py` (sentences),
+`tools/profile/profile_table.py` (tables), `cli/app.py` (the command).
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from stitchcuda.tools.profile.system_profile import SystemProfile, grouped
 
 
 class ProfileReport(Record):
-    """All of it; times in ms of one warm call, and `--json` prints it as it stands."""
+    """All figures of one `stitchcuda profile`, which `--json` prints; times are milliseconds of one warm call."""
 
-    name: str                              # of what was asked about
+    name: str                              # of the profiled reference or program
     device: DeviceFacts
     floor_ms: float | None                 # speed of light of the reference's graph; None: it could not be captured
     floor_binds: str = ""
@@ -31,15 +32,17 @@ class ProfileReport(Record):
 
     @property
     def asked(self) -> SystemProfile:
-        """The profile of what was asked about."""
+        """The profile of the program, or of the reference if there is no program."""
         return self.program or self.reference
 
 
 def profile(
     judge: Runner, graph: OpGraph, program: Path | None, *, name: str, device: DeviceFacts, precision: Precision, counters: bool
 ) -> ProfileReport:
-    """Profiles the judge's reference, which was captured as `graph`, and a program of it if there is one; with `counters` also
-    the longest kernels. `name` is shown. Raises `Unavailable` without a GPU and for a program that does not load.
+    """Profiles the judge's reference, which was captured as `graph`, and a program for it unless that is None.
+
+    `counters`: also reads hardware counters of the longest kernels. `name` is printed. Raises `Unavailable` without a GPU and
+    for a program that does not load.
     """
     before = profiling.system_profile(judge, None)
     after = profiling.system_profile(judge, program) if program else None
@@ -60,32 +63,32 @@ def profile(
 
 
 def text(report: ProfileReport) -> str:
-    """One screen of 100 columns."""
+    """Returns a report for a terminal of 100 columns."""
     shown, device = report.asked, report.device
-    said = [f"{report.name} on {device.name}, driver {device.driver}, torch {device.torch}: {profile_text.bottleneck(shown)}"]
-    said += profile_text.summary(shown)
+    lines = [f"{report.name} on {device.name}, driver {device.driver}, torch {device.torch}: {profile_text.bottleneck(shown)}"]
+    lines += profile_text.summary(shown)
     if report.floor_ms:
         time = shown.busy_ms if shown.busy_ms is not None else shown.span_ms
         ceilings = "measured" if device.measured else "nominal"
-        said.append(
+        lines.append(
             f"speed of light {profile_text.ms(report.floor_ms)} ({report.floor_binds}; ceilings {ceilings}): "
             f"the device is busy {time / report.floor_ms:.1f} times as long"
         )
-    said += report.notes
+    lines += report.notes
     if report.program is None:
-        said += ["", profile_table.table(shown)]
+        lines += ["", profile_table.table(shown)]
     else:
         before, after = grouped(report.reference), grouped(report.program)
-        said += ["", profile_table.comparison(before, after, names=("reference", "program"))]
+        lines += ["", profile_table.comparison(before, after, names=("reference", "program"))]
     for kernel in report.kernels.kernels:
-        said += ["", kernel_text.for_person(kernel)]
-    return "\n".join([*said, *report.kernels.notes, *_why(report)])
+        lines += ["", kernel_text.for_person(kernel)]
+    return "\n".join([*lines, *report.kernels.notes, *_reasons(report)])
 
 
-def _why(report: ProfileReport) -> list[str]:
-    """What could not be had, and why: never silently missing."""
-    said = [] if not report.kernels.skipped else ["", f"counters: none ({report.kernels.skipped})"]
+def _reasons(report: ProfileReport) -> list[str]:
+    """Says why there are no counters, and why a profile does not come from Nsight Systems."""
+    lines = [] if not report.kernels.skipped else ["", f"counters: none ({report.kernels.skipped})"]
     for what, shown in (("the reference", report.reference), ("the program", report.program)):
         if shown is not None and shown.why:
-            said += ["", f"{what} was seen through {profile_text.SOURCES[shown.source]}: {shown.why}"]
-    return said
+            lines += ["", f"{what} was seen through {profile_text.SOURCES[shown.source]}: {shown.why}"]
+    return lines

@@ -1,7 +1,7 @@
 """Prints a `SystemProfile` as a table, alone or before and after, by region and by kernel.
 
-Pure functions, plain text, no colours: it goes into terminals, logs and prompts alike. Where to look next:
-`tools/profile/profile_text.py` (the same in sentences), `tools/profile/system_profile.py`.
+Pure functions that return plain text without colours, for terminals, logs and prompts.
+Where to look next: `tools/profile/profile_text.py` (the same in sentences), `tools/profile/system_profile.py` (the record).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _UNDER_RANGES = "* in calls in which ranges mark the regions and slow the host d
 
 
 def table(profile: SystemProfile, *, rows: int = _ROWS) -> str:
-    """Regions, then kernels, longest first, `rows` of each at most. One call, times on the device unless it says host."""
+    """Returns a table of regions, then of kernels, longest first, at most `rows` of each. Times are of one call."""
     blocks = []
     if profile.regions:
         head = _row("region", ("device ms", "share", "launches", "host ms*"))
@@ -36,7 +36,7 @@ def table(profile: SystemProfile, *, rows: int = _ROWS) -> str:
 def comparison(
     before: SystemProfile, after: SystemProfile, *, names: tuple[str, str] = ("before", "after"), rows: int = _ROWS
 ) -> str:
-    """Two profiles side by side: the call as a whole, its regions, its kernels. Of both, what takes longest in either first."""
+    """Returns two profiles side by side: the call as a whole, then regions, then kernels, by the longer of both times."""
     first, second = (clipped(name, 9) for name in names)
     blocks = [[_row("one call", (first, second, "change", "")), *_figures(before, after)]]
     columns = (f"{first} ms", f"{second} ms", "change", "launches")
@@ -97,7 +97,7 @@ def _ms(value: float) -> str:
 
 
 def _figures(before: SystemProfile, after: SystemProfile) -> Iterable[str]:
-    """What is known of both and not zero in both."""
+    """Yields rows for the figures that both profiles have and that are not zero in both."""
 
     def host(profile: SystemProfile) -> float | None:
         return sum(call.ms for call in profile.host) if profile.host else None
@@ -131,7 +131,7 @@ def _by_region(profile: SystemProfile) -> dict[str, tuple[float, float]]:
 
 
 def _by_kernel(profile: SystemProfile) -> dict[str, tuple[float, float]]:
-    """By short name: what is called alike for people is one thing to them."""
+    """Adds up kernels by their short name, by which people tell them apart."""
     times: dict[str, tuple[float, float]] = {}
     for kernel in profile.kernels:
         took, launches = times.get(kernel.short, (0.0, 0.0))

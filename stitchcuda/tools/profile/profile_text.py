@@ -1,7 +1,7 @@
 """Describes a `SystemProfile` in words: what limits a call, in one sentence and in a few lines.
 
-Pure functions; what they say is in the profile. Where to look next: `tools/profile/system_profile.py`,
-`tools/profile/profile_table.py` (in columns).
+The sentence blames the host if the device is idle for `_IDLE` of the time, then copies, then a region or kernel. All are pure.
+Where to look next: `tools/profile/system_profile.py` (the record), `tools/profile/profile_table.py` (tables).
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from collections.abc import Mapping
 from stitchcuda.tools.profile.system_profile import NO_PLACE, KernelTime, Origin, SystemProfile
 
 SOURCES: Mapping[str, str] = {"nsys": "Nsight Systems", "cupti": "CUPTI", "events": "CUDA events"}
-_SHOWN = 5                                 # regions and kernels in the lines; the long tail says nothing
-_IDLE = 0.3                                # share of the span from which the host is to blame
-_MOVING = 0.3                              # share of the device time from which copies to and from the host are
-_SMALL = 0.15                              # share of the largest kernel or region below which there is no single place
+_SHOWN = 5                                 # regions and kernels in the lines
+_IDLE = 0.3                                # share of the span that the device is idle, from which on the host limits
+_MOVING = 0.3                              # share of the device time from which on copies to and from the host limit
+_SMALL = 0.15                              # share of the largest kernel or region below which no single place limits
 
 
 def bottleneck(profile: SystemProfile) -> str:
-    """What limits a call, in one sentence."""
+    """Says in one sentence what limits a call."""
     if profile.busy_ms is None:
         return f"not known: only the time of a call was measured, {ms(profile.span_ms)}"
     if not profile.kernels:
@@ -69,12 +69,12 @@ def _share(took: float, share: float) -> str:
 
 
 def summary(profile: SystemProfile) -> tuple[str, ...]:
-    """At most six lines on the call as a whole: who looked, device, kernels, host, waiting, copies."""
+    """Returns at most six lines on the call as a whole: profiler, device, kernels, host, waiting, copies."""
     return (_source(profile), *_device(profile), *_host(profile))
 
 
 def lines(profile: SystemProfile) -> tuple[str, ...]:
-    """What a person or a model should know of the profile: its summary, five regions, five kernels, notes."""
+    """Returns lines for people and models: the summary, five regions, five kernels, notes."""
     said = list(summary(profile))
     said += [
         f"region {region.name}: {_share(region.device_ms, region.share)}, {plural(region.launches, 'launch', 'launches')}"

@@ -1,7 +1,7 @@
 """Reads an Nsight Compute report in a sandboxed process, since a program's own code ran beside its writing.
 
-NVIDIA's reader is a native library that was not made for files of strangers; here it can crash or worse and harm nobody.
-Where to look next: `tools/profile/ncu_report.py`, which does the reading.
+NVIDIA's reader is a native library that was not made for untrusted files: in the sandbox it can crash without harm.
+Where to look next: `tools/profile/ncu_report.py` (which reads).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def read_apart(
     origins: Mapping[str, str] | None = None,
     root: Path | None = None,
 ) -> tuple[KernelProfile, ...]:
-    """What `ncu_report.read` gives and raises; `Unavailable` as well where the reader itself ends."""
+    """Returns and raises what `ncu_report.read` does; raises `Unavailable` as well if the reader crashes."""
     given = {"shares": dict(shares or {}), "origins": dict(origins or {}), "root": str(root) if root is not None else None}
     package = Path(stitchcuda.__file__).parent
     path = [str(package.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -60,7 +60,7 @@ def read_apart(
 
 
 def main(report: str, given: str) -> None:
-    """The process of its own."""
+    """Runs in the sandboxed process: prints the profiles as one line of JSON, or the reason why there are none."""
     asked = json.loads(given)
     root = Path(asked["root"]) if asked["root"] is not None else None
     try:

@@ -1,16 +1,19 @@
-"""The protocol by which profiling has a reference or a program called behind a profiler's command.
+"""Declares the protocol by which profilers have a reference or a program called in a process of its own.
 
-Where to look next: `tools/profile/profiling.py`, which asks; `verify/client.py`, whose `Judge` is one.
+Where to look next: `tools/profile/profiling.py` (uses it), `verify/client.py` (whose `Judge` implements it).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
 from stitchcuda.sandbox.command import Finished
 from stitchcuda.state import Target
+
+Launch = Callable[[Sequence[str], Mapping[str, str]], Finished]
+"""Runs a profiler's command line with these variables added to the environment, and waits for it."""
 
 
 class Runner(Protocol):

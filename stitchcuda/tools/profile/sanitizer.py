@@ -1,24 +1,23 @@
-"""Runs NVIDIA's compute-sanitizer on one command and says what it found: memory errors, races, unwritten reads, barriers.
+"""Runs NVIDIA's compute-sanitizer on one command and returns what it found: memory errors, races, unwritten reads, barriers.
 
-What it runs is given as a command, and how as a function. A tool that did not finish found nothing and says so in `skipped`.
-Where to look next: `tools/profile/sanitizer_log.py` (reads its text), `tools/profile/ncu_command.py` (the same for counters).
+A function runs the command: no sandbox is known here. If a tool cannot run, `skipped` says why.
+Where to look next: `tools/profile/sanitizer_log.py` (parses its text), `tools/profile/memory_errors.py` (what is an error).
 """
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from stitchcuda.sandbox.command import Finished, Run
+from stitchcuda.sandbox.command import Finished
 from stitchcuda.state import Record
 from stitchcuda.tools.profile import sanitizer_log
 from stitchcuda.tools.profile.ncu_command import find_tool
+from stitchcuda.tools.profile.runner import Launch
 from stitchcuda.tools.profile.sanitizer_log import SanitizerFinding, Tool
 
 TOOLS: tuple[Tool, ...] = ("memcheck", "racecheck", "initcheck", "synccheck")
-SECONDS = 600.0                            # a tool slows kernels down 10 to 100 times
 
 _PLACES = (
     "/usr/local/cuda/bin",
@@ -27,12 +26,12 @@ _PLACES = (
     "/usr/local/cuda-*/compute-sanitizer",
     "/usr/local/cuda*/extras/compute-sanitizer",
 )
-_PRINTED = 1000                            # reports; the same ones are merged afterwards
-# Of a kernel that is not looked at, initcheck does not see what it writes either: who reads it would read what nothing wrote.
+_PRINTED = 1000                            # reports that a tool may print; equal ones are merged afterwards
+# Tools that must see all kernels: initcheck would take what an unseen kernel writes for unwritten.
 _WHOLE = ("initcheck",)
-# Inside one large allocation of torch's memory pool memcheck sees no border between tensors. Without the pool nothing can be
-# allocated while a CUDA graph is recorded. CUDA's own pool (cudaMallocAsync) is no way out: what a graph allocates in it,
-# memcheck takes for out of bounds (2025.3).
+# Environments to try in this order, and what to note. Inside of torch's memory pool, one large allocation, memcheck sees no
+# border between tensors; without it nothing can be allocated while a CUDA graph is recorded. CUDA's own pool (cudaMallocAsync)
+# does not help: memcheck reports what a graph allocates in it as out of bounds (2025.3).
 _POOLS: tuple[tuple[dict[str, str], str], ...] = (
     ({"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}, ""),
     ({}, "the program records CUDA graphs: its tensors lay in torch's memory pool, in which no border between them is seen"),
@@ -53,25 +52,25 @@ _REMEDIES = (
 
 
 class Sanitized(Record):
-    """What one tool found in one run of the command."""
+    """The findings of one tool in one run of the command."""
 
     tool: Tool
-    skipped: str = ""                      # why nothing is known
-    findings: tuple[SanitizerFinding, ...] = ()     # the same ones merged, the most frequent first
-    errors: int | None = None              # as the tool counts them, or as the program prints in its manner
-    ended: bool = False                    # with a summary, all of it printed, in time and with exit code 0
-    note: str = ""                         # what a reader must know, such as that the program itself failed
-    pool: int = 0                          # which of the memory pools it needed: what to begin with the next time
+    skipped: str = ""                      # why the tool could not run
+    findings: tuple[SanitizerFinding, ...] = ()     # equal ones merged, the most frequent first
+    errors: int | None = None              # the number in the tool's summary; None without one
+    ended: bool = False                    # in time, with exit code 0, a summary, and all reports printed
+    note: str = ""                         # what limits the findings, such as that the program itself failed
+    pool: int = 0                          # which of `_POOLS` it needed: what to begin with the next time
     seconds: float = 0.0
 
     @property
     def clean(self) -> bool:
-        """It ran to its end and found nothing that is the program's doing."""
+        """Whether the tool finished and found no error or warning."""
         return not self.skipped and self.ended and all(finding.severity == "info" for finding in self.findings)
 
 
 def find_sanitizer() -> Path | None:
-    """compute-sanitizer on the PATH, else where NVIDIA's installers put it. Runs nothing."""
+    """Finds compute-sanitizer on the PATH, else where NVIDIA's installers put it. Runs nothing."""
     return find_tool("compute-sanitizer", _PLACES)
 
 
@@ -79,22 +78,17 @@ def sanitize(
     target: Sequence[str],
     tool: Tool = "memcheck",
     *,
-    run: Run,
+    run: Launch,
     sanitizer: Path | None = None,
     kernels: Sequence[str] = (),
-    seconds: float = SECONDS,
-    cwd: Path | None = None,
-    env: Mapping[str, str] | None = None,
-    read: Sequence[Path] = (),
-    write: Sequence[Path] = (),
     root: Path | None = None,
     pool: int = 0,
 ) -> Sanitized:
-    """Run `target` under one tool. Never raises for what the tool says.
+    """Runs `target` under one tool and returns its findings. Raises nothing if the tool fails.
 
-    `kernels`: function names (not mangled, no parameters) of which findings are told; () for all. Paths under `root` become
-    relative. torch's memory pool is switched off, and for a program that cannot do without one it is run again, with another
-    (`pool`).
+    `kernels`: function names (not mangled, no parameters) whose findings are returned; () for all. Paths under `root` become
+    relative. `pool`: which of `_POOLS` to begin with. torch's memory pool is switched off; a program that fails without one is
+    run again with it.
     """
     sanitizer = sanitizer or find_sanitizer()
     if sanitizer is None:
@@ -103,8 +97,7 @@ def sanitize(
     order = command(sanitizer, target, tool, kernels)
     for number in range(pool, len(_POOLS)):
         setting, pooled = _POOLS[number]
-        environment = {**(env if env is not None else os.environ), **setting}
-        finished = run(order, seconds=seconds, cwd=cwd, env=environment, read=read, write=write)
+        finished = run(order, setting)
         if finished.timed_out or not _IN_CAPTURE.search(finished.output):
             break
     findings = tuple(
@@ -129,7 +122,7 @@ def sanitize(
 
 
 def command(sanitizer: Path, target: Sequence[str], tool: Tool, kernels: Sequence[str] = ()) -> tuple[str, ...]:
-    """The call. Backtraces of the device say which kernel a device function was called from; those of the host say nothing."""
+    """Returns the command. Backtraces of the device show which kernel called a device function; the host's are left out."""
     return (
         str(sanitizer), "--tool", tool, "--target-processes", "all", "--show-backtrace", "device",
         "--print-limit", str(_PRINTED), "--error-exitcode", "0",

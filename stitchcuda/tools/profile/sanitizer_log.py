@@ -1,8 +1,8 @@
 """Parses what compute-sanitizer prints (CUDA 11 to 13); equal findings become one with a count.
 
-Text, not `--xml`: it says the same in every version, also when the run was cut off. Lines of the program itself, which come in
-between, are passed over; one that looks like the tool's gives a finding at worst. Where to look next:
-`tools/profile/sanitizer.py`.
+It parses text and not `--xml`, since a text that was cut off can still be read. Lines that the program prints in between are
+ignored; if one looks like the tool's, it gives a finding at worst.
+Where to look next: `tools/profile/sanitizer.py` (runs the tool).
 """
 
 from __future__ import annotations
@@ -29,8 +29,6 @@ _HAZARD = re.compile(r"^(?:(Error|Warning|Info|Fatal):\s*)?(?:\([^)]*\) )?Potent
                      rf"({_HEX}) in block \(({_XYZ})\)", re.IGNORECASE)  # fmt: skip
 _HAZARD_SIDE = re.compile(rf"^(?:Write|Read) Thread \(({_XYZ})\) at (.+)$")
 _API = re.compile(r"^Program hit (\w+)(?: \(error \d+\))?(?: due to \"([^\"]*)\")? on CUDA API call to (\w+)")
-_LEAK = re.compile(rf"^Leaked ({_COUNT}) bytes at ({_HEX})\b")
-_UNUSED = re.compile(rf"^Unused memory in allocation ({_HEX}) of size ({_COUNT})")
 _HOST = re.compile(r"^(?:Host API (?:uninitialized )?memory access|Uninitialized access at|Host API memory access error)")
 _OTHER = re.compile(r"^(?:(?:Error|Warning|Fatal):\s+)?(?:Illegal|Invalid|Missing|Malloc|Free|Double|Stream-ordered)\b")
 _AT = re.compile(r"^at (.+)$")
@@ -52,7 +50,7 @@ Point = tuple[int, int, int]
 
 
 class SanitizerFinding(Record):
-    """One thing that is wrong, seen `count` times; thread, block and address are those of the first time."""
+    """One fault, reported `count` times; thread, block and address are those of the first report."""
 
     tool: Tool
     kind: str                              # "out of bounds read", "race", "uninitialized read", "barrier", "API error", ...
@@ -62,7 +60,7 @@ class SanitizerFinding(Record):
     block: Point | None = None
     space: str = ""                        # global, shared, local
     address: int | None = None
-    size: int | None = None                # bytes of the access, allocation or leak
+    size: int | None = None                # bytes of the access
     file: str = ""                         # of the line that did it; "" without line information (nvcc -lineinfo)
     line: int | None = None
     text: str = ""                         # the tool's own words, in one sentence
@@ -82,7 +80,7 @@ class _Place(NamedTuple):
 
 
 def findings(log: str, tool: Tool, root: Path | None = None) -> tuple[SanitizerFinding, ...]:
-    """Everything that a log reports, the most frequent first."""
+    """Returns all findings in a log, the most frequent first. Paths under `root` become relative."""
     merged: dict[tuple[object, ...], SanitizerFinding] = {}
     for lines in _reports(log):
         found = _finding(lines, tool, root)
@@ -96,7 +94,7 @@ def findings(log: str, tool: Tool, root: Path | None = None) -> tuple[SanitizerF
 
 
 def errors(log: str) -> int | None:
-    """What the tool itself counted; None when it did not come to its summary. Several processes add up."""
+    """Returns the number of errors in the tool's summary, added up over processes; None without a summary."""
     counts = [int((found[1] or found[2]).replace(",", "")) for text in _own(log) if (found := _SUMMARY.match(text))]
     return sum(counts) if counts else None
 
@@ -106,7 +104,7 @@ def _own(log: str) -> list[str]:
 
 
 def _reports(log: str) -> Iterator[list[str]]:
-    """The lines of one report after the other: a headline, then what belongs to it."""
+    """Yields the lines of each report: a headline, then its details."""
     report: list[str] = []
     for text in (line.strip() for line in _own(log)):
         if _is_headline(text):
@@ -120,8 +118,8 @@ def _reports(log: str) -> Iterator[list[str]]:
 
 
 def _is_headline(text: str) -> bool:
-    heads = (_ACCESS, _BARRIER, _RACE, _HAZARD, _API, _LEAK, _UNUSED, _HOST, _OTHER)
-    return any(head.match(text) for head in heads) and not text.startswith("Uninitialized access at")
+    heads = (_ACCESS, _BARRIER, _RACE, _HAZARD, _API, _HOST, _OTHER)
+    return any(head.match(text) for head in heads) and not text.startswith("Uninitialized a")  # "access at": of a copy
 
 
 def _finding(lines: list[str], tool: Tool, root: Path | None) -> SanitizerFinding | None:
@@ -131,24 +129,24 @@ def _finding(lines: list[str], tool: Tool, root: Path | None) -> SanitizerFindin
     if found := _HAZARD.match(head):
         return _hazard(found, rest, tool, root)
     places = _places(rest, root)
-    # The call stack runs from the line that did it to the kernel; a line of the program says more than one of a header.
+    # The call stack goes from the faulty line up to the kernel; a line of a source is preferred to one of a header.
     spot = next((place for place in places if place.file.endswith(_SOURCES)), next((p for p in places if p.file), None))
     by = next((match for line in rest if (match := _BY.match(line))), None)
     at = next((match for line in rest if (match := _ADDRESS.match(line))), None)
     nearest = next((match.group(1) for line in rest if (match := _NEAREST.match(line))), "")
     why = (at.group(2) or "") if at else ""
-    kind, space, size, address = _kind(head, why)
+    kind, space, size = _kind(head, why)
     harmless = kind == "API error" and _PROBE in head
     words = ", ".join(part for part in (head.rstrip("."), why, nearest) if part)
     return SanitizerFinding(
         tool=tool,
         kind=kind,
-        severity="info" if harmless else "warning" if head.startswith("Warning") or kind == "unused memory" else "error",
+        severity="info" if harmless else "warning" if head.startswith("Warning") else "error",
         kernel=places[-1].function if places else "",
         thread=_point(by.group(1)) if by else None,
         block=_point(by.group(2)) if by else None,
         space=space,
-        address=int(at.group(1), 16) if at else address,
+        address=int(at.group(1), 16) if at else None,
         size=size,
         file=spot.file if spot else "",
         line=spot.line if spot else None,
@@ -156,30 +154,26 @@ def _finding(lines: list[str], tool: Tool, root: Path | None) -> SanitizerFindin
     )
 
 
-def _kind(head: str, why: str) -> tuple[str, str, int | None, int | None]:
-    """(kind, address space, bytes, address) of a headline."""
+def _kind(head: str, why: str) -> tuple[str, str, int | None]:
+    """(kind, address space, bytes) of a headline."""
     if found := _ACCESS.match(head):
         word, space, access, size = found.groups()
         reason = {"Uninitialized": "uninitialized", "Misaligned": "misaligned"}.get(word, "")
         reason = reason or ("misaligned" if "misaligned" in why else "out of bounds" if "bounds" in why else "invalid")
-        return f"{reason} {access}", (space or "").strip("_"), _number(size), None
+        return f"{reason} {access}", (space or "").strip("_"), _number(size)
     if _BARRIER.match(head):
-        return "barrier", "", None, None
-    if found := _API.match(head):
-        return "API error", "", None, None
-    if found := _LEAK.match(head):
-        return "leak", "global", _number(found.group(1)), int(found.group(2), 16)
-    if found := _UNUSED.match(head):
-        return "unused memory", "global", _number(found.group(2)), int(found.group(1), 16)
-    return ("uninitialized copy", "global", None, None) if _HOST.match(head) else ("other", "", None, None)
+        return "barrier", "", None
+    if _API.match(head):
+        return "API error", "", None
+    return ("uninitialized copy", "global", None) if _HOST.match(head) else ("other", "", None)
 
 
 def _race(found: re.Match[str], rest: list[str], tool: Tool, root: Path | None) -> SanitizerFinding:
     severity, access, text = found.groups()
     place = _place(text, root)
     others = [match for line in rest if (match := _OTHER_ACCESS.match(line))]
-    told = [f"{match.group(1).lower()} at {_spoken(_place(match.group(2), root))}" for match in others]
-    sides = list(dict.fromkeys(told))      # one line of an unrolled loop is many accesses
+    accesses = [f"{match.group(1).lower()} at {_spoken(_place(match.group(2), root))}" for match in others]
+    sides = list(dict.fromkeys(accesses))  # without repetitions: one line of an unrolled loop is many accesses
     return SanitizerFinding(
         tool=tool,
         kind="race",
@@ -213,7 +207,7 @@ def _hazard(found: re.Match[str], rest: list[str], tool: Tool, root: Path | None
 
 
 def _places(rest: list[str], root: Path | None) -> list[_Place]:
-    """Where it happened and the device functions that led there, innermost first."""
+    """Returns the place of the fault and those of the device functions that called it, innermost first."""
     places: list[_Place] = []
     for line in rest:
         if found := _AT.match(line) or _FRAME.match(line):
@@ -224,7 +218,7 @@ def _places(rest: list[str], root: Path | None) -> list[_Place]:
 
 
 def _place(text: str, root: Path | None) -> _Place:
-    """A function, its file and line, from any version's way to write them; a trailing "[0x520]" or "(name : 0x60)" is cut."""
+    """Parses a function, its file and line, in any version's format, without a trailing "[0x520]" or "(name : 0x60)"."""
     text = re.sub(r" \[0x[0-9a-f]+\]$", "", text.strip())
     text = text.partition(" (")[0] if re.search(r" : 0x[0-9a-f]+\)$", text) else text
     found = _OLD_PLACE.match(text) or _OLD_FRAME.match(text) or _NEW_PLACE.match(text)

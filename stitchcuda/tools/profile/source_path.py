@@ -1,17 +1,20 @@
 """Translates the path of a built copy back to the program's own source file.
 
-Where to look next: `tools/profile/ncu_report.py` and `tools/profile/sanitizer_log.py`, which read such paths.
+Where to look next: `tools/profile/ncu_report.py`, `tools/profile/sanitizer_log.py` (which read such paths).
 """
 
 from __future__ import annotations
 
 from pathlib import Path, PurePath
 
-_LONGEST = 4096                            # PATH_MAX: what is longer names no file, whoever printed it
+_LONGEST = 4096                            # PATH_MAX: a longer text names no file
 
 
 def own_path(file: str, root: Path | None) -> str:
-    """The path below `root`, a program's folder or file, whose end is the longest end of `file`; else `file` as it is."""
+    """Returns the existing path below `root` (a program's folder or file) that is the longest end of `file`, relative to it.
+
+    Example: "k/a.cu" for "/cache/1234/k/a.cu". Without one, `file` as it is, without `root` in front.
+    """
     if root is None or len(file) > _LONGEST:
         return file
     folder, parts = root.parent if root.is_file() else root, PurePath(file).parts

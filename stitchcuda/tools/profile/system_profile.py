@@ -1,9 +1,9 @@
-"""The record of what a program does with the device and the host in one call, filled in by every profiler.
+"""Defines the record of what one call does on the device and the host, which every profiler fills in.
 
-Nsight Systems fills in all of it, CUPTI inside the program less, events only the time of a call: what is not known is None or
-empty, never zero, and `why` says why there is no better source. It runs nothing, reads no file and says nothing to anybody.
-Where to look next: `tools/profile/nsys_export.py`, `tools/profile/timeline.py` (who fill it in),
-`tools/profile/profile_text.py`, `tools/profile/profile_table.py` (for readers).
+Nsight Systems fills in all of it, CUPTI less, events only the time of a call: what is unknown is None or empty, never zero, and
+`why` says why there is no better source. It runs nothing and reads no file.
+Where to look next: `tools/profile/nsys_export.py`, `tools/profile/timeline.py` (fill it in), `tools/profile/profile_text.py`,
+`tools/profile/profile_table.py` (describe it).
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ from stitchcuda.state import Record
 from stitchcuda.tools.profile.ranges import ROOT
 
 ELSEWHERE = "(elsewhere)"
-"""The region of what was launched in a call, but in no region's range."""
+"""The region of work that was launched in a call, but in no region's range."""
 GRAPH = "(CUDA graph)"
-"""The region of what a CUDA graph launched, if no region is known in which it was captured, and its launch is in none of its
-own: what was captured is launched at once."""
+"""The region of work in a CUDA graph that was neither captured nor launched in a known region."""
 NO_PLACE = (ELSEWHERE, ROOT, GRAPH)
 
 Source = Literal["nsys", "cupti", "events"]
@@ -77,7 +76,7 @@ class Gaps(Record):
 
 
 class SystemProfile(Record):
-    """Means of the profiled calls: all counts and times are of one call. `share`s and None: see the module."""
+    """Means over the profiled calls: all counts and times are of one call. None: not known."""
 
     source: Source
     why: str = ""                          # why no better source, one sentence
@@ -102,11 +101,11 @@ class SystemProfile(Record):
     notes: tuple[str, ...] = ()            # what to know before believing it
 
     def share_of(self, origin: Origin) -> float:
-        """Of all device time, 0 to 1."""
+        """Returns the share of all device time that work of this origin takes, 0 to 1."""
         return sum(kernel.share for kernel in self.kernels if kernel.origin == origin)
 
     def by_name(self) -> tuple[KernelTime, ...]:
-        """Kernels over all regions, longest first; `region` says "3 regions" where there is more than one."""
+        """Returns kernels added up over all regions, longest first; `region` is "3 regions" for a kernel in several."""
         groups: dict[tuple[str, Origin], list[KernelTime]] = {}
         for kernel in self.kernels:
             groups.setdefault((kernel.name, kernel.origin), []).append(kernel)
@@ -125,8 +124,8 @@ class SystemProfile(Record):
 
 
 def grouped(profile: SystemProfile, depth: int = 2) -> SystemProfile:
-    """The same with regions put together by the first `depth` words of their module's path, whatever was done in them: a
-    program's kernels do at once what several modules of its reference do."""
+    """Returns the profile with regions merged by the first `depth` words of their module's path, since a program's kernel may
+    do the work of several modules of its reference. List indices (`*`) are no words."""
     groups: dict[str, list[RegionTime]] = {}
     for region in profile.regions:
         path = region.name.partition(":")[0].split(".")
@@ -146,7 +145,7 @@ def grouped(profile: SystemProfile, depth: int = 2) -> SystemProfile:
 
 
 def short_name(kernel: str) -> str:
-    """`elementwise_kernel<MulFunctor>` for what fills four lines: no namespaces, one argument that tells it apart."""
+    """Shortens a kernel's name to its base and the telling template argument, as in `elementwise_kernel<MulFunctor>`."""
     plain = re.sub(r"\(anonymous namespace\)::|<unnamed>::", "", kernel).removeprefix("void ")
     head = re.split(r"[<(]", plain)[0]
     if " " in head.strip():                # a copy or another thing in words

@@ -1,9 +1,10 @@
 """Turns recorded events with their times into a `SystemProfile`: assigns each kernel and copy to its call and region.
 
-Work on the device belongs where it was launched: to the call during which any thread of the process launched it, and to the
-innermost region that this thread was in. What a CUDA graph launches belongs to the region in which it was captured, whenever
-that was. Times are nanoseconds of one clock. It knows no file format and asks no device.
-Where to look next: `tools/profile/nsys_export.py` (who reads recordings), `tools/profile/system_profile.py` (the record).
+Device work belongs to the call during which any thread of the process launched it, and to the innermost region of that thread
+at that time. Work of a CUDA graph belongs to the region in which it was captured, whenever that was. Times are nanoseconds of
+one clock. It knows no file format.
+Where to look next: `tools/profile/nsys_export.py`, `tools/profile/cupti_trace.py` (read recordings),
+`tools/profile/system_profile.py` (the record).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 from stitchcuda.tools.profile.innermost_range import InnermostRanges
+from stitchcuda.tools.profile.ranges import CALL_RANGE, REGION_PREFIX, TRACED_RANGE
 from stitchcuda.tools.profile.system_profile import (
     ELSEWHERE,
     GRAPH,
@@ -56,7 +58,7 @@ class ApiCall(NamedTuple):
 
 
 class GraphCapture(NamedTuple):
-    """When work was put into a CUDA graph, by a thread of the process that launches it."""
+    """When, and by which thread of its process, work was captured into a CUDA graph."""
 
     thread: int
     time: int
@@ -79,11 +81,11 @@ class DeviceWork(NamedTuple):
 
 
 class Recording(NamedTuple):
-    """All of one recording. Ranges of one thread are nested.
+    """The events of one recording. Ranges of one thread are nested.
 
-    `traced` are further calls, with the ranges of regions in them, which slow the host down: kernels and regions are told of
-    these, times and what the host does of `calls`. Without them all is told of `calls`. What was launched in neither is no part
-    of the profile; a region outside of them tells where a CUDA graph was captured.
+    `traced` are further calls, with ranges of regions, which slow the host down: kernels and regions are counted in these,
+    times and host calls in `calls`. Without `traced`, all is counted in `calls`. Work launched in neither is left out; a
+    region outside of them shows where a CUDA graph was captured.
     """
 
     calls: Sequence[Range]
@@ -91,6 +93,19 @@ class Recording(NamedTuple):
     regions: Sequence[Range]
     api: Sequence[ApiCall]
     work: Sequence[DeviceWork]
+
+
+def recording_of(ranges: Sequence[Range], api: Sequence[ApiCall], work: Sequence[DeviceWork]) -> Recording:
+    """Sorts ranges by their names, which are those of `tools/profile/ranges.py`; others are left out."""
+    return Recording(
+        calls=[item for item in ranges if item.name == CALL_RANGE],
+        traced=[item for item in ranges if item.name == TRACED_RANGE],
+        regions=[
+            item._replace(name=item.name.removeprefix(REGION_PREFIX)) for item in ranges if item.name.startswith(REGION_PREFIX)
+        ],
+        api=api,
+        work=work,
+    )
 
 
 class _Placed(NamedTuple):
@@ -105,21 +120,21 @@ class _Placed(NamedTuple):
 def profile_of(
     recording: Recording, *, source: Source = "nsys", why: str = "", notes: Sequence[str] = ()
 ) -> SystemProfile:
-    """The profile of the calls in a recording. With no calls, or no work in them, it is empty. `why`, `notes`: as recorded."""
+    """Returns the profile of the calls in a recording; it is empty without calls or without work in them."""
     calls = [*recording.calls, *recording.traced]
     timed = range(len(recording.calls))
-    told = range(len(timed), len(calls)) if recording.traced else timed
+    counted = range(len(timed), len(calls)) if recording.traced else timed
     within, inside = _covers(calls), _by_thread(recording.regions)
     placed, lost = _place(recording, within, inside)
-    work = [entry for call in told for entry in placed[call]]
+    work = [entry for call in counted for entry in placed[call]]
     api = [entry for entry in recording.api if within[entry.process].at(entry.start) in timed]
-    named = _named(work, _host_times([calls[call] for call in told], inside), max(1, len(told)))
+    named = _named(work, _host_times([calls[call] for call in counted], inside), max(1, len(counted)))
     facts: dict[str, Any] = {"source": source, "why": why, "notes": (*notes, *_doubts(work, lost))}
     return SystemProfile(**facts, **_timing([placed[call] for call in timed], api), **named)
 
 
 def _covers(calls: Sequence[Range]) -> defaultdict[int, InnermostRanges[int]]:
-    """By process: the number of the call that goes on at a time."""
+    """Returns, by process, the ranges of its calls, labelled with their numbers."""
     ranges = defaultdict(list)
     for number, call in enumerate(calls):
         ranges[call.process].append((call.start, call.end, number))
@@ -138,7 +153,7 @@ def _place(
     within: defaultdict[int, InnermostRanges[int]],
     inside: defaultdict[tuple[int, int], InnermostRanges[str]],
 ) -> tuple[defaultdict[int, list[_Placed]], int]:
-    """Work by call, and how much of it has no launch that was recorded. What ran before the first call is of none."""
+    """Returns work by call, and how much work since the first call has no recorded launch."""
     began = min((call.start for call in (*recording.calls, *recording.traced)), default=0)
     launches: dict[tuple[int, int], ApiCall] = {}
     for entry in sorted(recording.api, key=lambda call: call.start):
@@ -161,7 +176,7 @@ def _place(
 
 
 def _host_times(calls: Sequence[Range], inside: defaultdict[tuple[int, int], InnermostRanges[str]]) -> dict[str, int]:
-    """Nanoseconds that the calling threads spent in each region itself; the rest of the calls is elsewhere."""
+    """Returns the nanoseconds that the calling threads spent in each region itself; the rest is `ELSEWHERE`."""
     times = defaultdict[str, int](int)
     for call in calls:
         left = call.end - call.start
@@ -174,7 +189,7 @@ def _host_times(calls: Sequence[Range], inside: defaultdict[tuple[int, int], Inn
 
 
 def _named(work: Sequence[_Placed], host: dict[str, int], calls: int) -> dict[str, Any]:
-    """Kernels and regions of a profile."""
+    """Returns the fields `kernels` and `regions` of a profile."""
     total = sum(entry.work.end - entry.work.start for entry in work) or 1
     kernels, regions = defaultdict[tuple[str, Origin, str], list[int]](list), defaultdict[str, list[int]](list)
     for entry in work:
@@ -208,7 +223,7 @@ def _named(work: Sequence[_Placed], host: dict[str, int], calls: int) -> dict[st
 
 
 def _timing(calls: Sequence[Sequence[_Placed]], api: Sequence[ApiCall]) -> dict[str, Any]:
-    """Times, gaps, streams, copies and what the host did, means of `calls`."""
+    """Returns the fields for times, gaps, streams, copies and host calls, as means over `calls`."""
     many, placed = max(1, len(calls)), [entry for call in calls for entry in call]
     busy = span = elapsed = 0
     gaps: list[tuple[int, str]] = []

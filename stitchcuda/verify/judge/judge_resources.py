@@ -123,7 +123,7 @@ class JudgeResources:
             return
         gpu = self._shared.gpu
         assert gpu is not None             # set when the reference was started, which comes first
-        with gpu.taken(solely=alone, waited=worker.extend if worker else lambda seconds: None):
+        with gpu.hold(alone=alone, waited=worker.extend if worker else lambda seconds: None):
             yield
 
     def start_worker(self, program: str | Path, secret_inputs: SecretInputs) -> Born:

@@ -119,7 +119,7 @@ class BuilderWorker:
         beside: tuple[Path, ...] = ()
         if order.skip:
             folder = self._cache / "masked"
-            sources, kernels = masks.masked_files(sources, folder=folder, include_dirs=includes, within=home)
+            sources, kernels = masks.add_switches_to_files(sources, folder=folder, include_dirs=includes, within=home)
             beside = (home, folder)
         built = nvcc.library(
             sources,

@@ -227,7 +227,7 @@ def main() -> None:
     def alone() -> Iterator[None]:
         """Waits until no other process times on the GPU; the answers say when, so that the wait does not count."""
         say(waiting=True)
-        with gpu_lock.alone(gpu) if gpu else contextlib.nullcontext():
+        with gpu_lock.exclusive(gpu) if gpu else contextlib.nullcontext():
             say(waiting=False)
             yield
 

@@ -37,7 +37,7 @@ def test_a_gpu_that_the_toolkit_does_not_know_gets_ptx(kit: toolkit.Toolkit, tmp
     assert built.ok, built.log
     (note,) = digest_seal.notes()
     assert f"does not know {NEWER}: kernels are PTX" in note
-    if disassembly.find("cuobjdump"):
+    if disassembly.find_tools("cuobjdump"):
         (library,) = (tmp_path / "cache" / "libraries").rglob("*.so")
         assert sass.facts(library) == ()
 

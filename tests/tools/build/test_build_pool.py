@@ -94,7 +94,7 @@ def test_turns_are_shared_by_all_threads() -> None:
 
     def work() -> None:
         nonlocal inside, most
-        with compilers.turn():
+        with compilers.slot():
             with lock:
                 inside += 1
                 most = max(most, inside)
@@ -103,7 +103,7 @@ def test_turns_are_shared_by_all_threads() -> None:
                 inside -= 1
             both.wait(30)
 
-    with compilers.at_most(2), compilers.at_most(3):
+    with compilers.limit(2), compilers.limit(3):
         threads = [threading.Thread(target=work) for _ in range(6)]
         for thread in threads:
             thread.start()
@@ -116,7 +116,7 @@ def test_one_maker_of_a_file(tmp_path: Path) -> None:
     made, makers = tmp_path / "object.o", []
 
     def work() -> None:
-        with compilers.sole(made):
+        with compilers.file_lock(made):
             if not made.exists():
                 makers.append(threading.get_ident())
                 made.write_text("made")
@@ -132,9 +132,9 @@ def test_one_maker_of_a_file(tmp_path: Path) -> None:
 
 def test_a_small_machine_still_builds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compilers, "free_gib", lambda: 0.2)
-    assert compilers.bearable() == 1
+    assert compilers.default_jobs() == 1
     monkeypatch.setattr(compilers, "free_gib", lambda: 1000.0)
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(16)))
-    assert compilers.bearable() == 16
+    assert compilers.default_jobs() == 16
     monkeypatch.setattr(compilers, "free_gib", lambda: 6.5)
-    assert compilers.bearable() == 6
+    assert compilers.default_jobs() == 6

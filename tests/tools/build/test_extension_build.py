@@ -45,7 +45,7 @@ def in_sandbox(order: Sequence[str], folder: Path) -> command.Finished:
 
 
 def front(text: str, folder: Path) -> str:
-    assert torch_front.write([text], HEADERS, folder)
+    assert torch_front.write_front([text], HEADERS, folder)
     return (folder / "stitchcuda_torch_front.h").read_text()
 
 
@@ -69,11 +69,11 @@ def test_halves_beside_each_other_make_what_nvcc_makes(tmp_path: Path) -> None:
     flags = ("-std=c++17", "-gencode=arch=compute_90a,code=sm_90a", "-Xptxas", "-v", "-Xcompiler", "-fPIC")
     order = (str(KIT.nvcc), *flags, "-c", str(source))
     (scratch := tmp_path / "scratch").mkdir()
-    quick = passes.compiled(order, tmp_path / "scratch" / "made.o", scratch, in_sandbox)
+    quick = passes.compile_object(order, tmp_path / "scratch" / "made.o", scratch, in_sandbox)
     assert quick is not None
     assert quick.code == 0, quick.output
     plain = subprocess.run([*order, "-o", tmp_path / "plain.o"], capture_output=True, text=True, check=True)
-    assert compiler_log.usage(quick.output) == compiler_log.usage(plain.stdout + plain.stderr)
+    assert compiler_log.kernel_usage(quick.output) == compiler_log.kernel_usage(plain.stdout + plain.stderr)
     assert symbols(scratch / "made.o") == symbols(tmp_path / "plain.o")
 
 
@@ -83,7 +83,7 @@ def test_errors_of_the_halves_are_nvccs(tmp_path: Path) -> None:
     source.write_text("__global__ void put(float* x) { *x = nothing; }\n")
     order = (str(KIT.nvcc), "-gencode=arch=compute_90a,code=sm_90a", "-c", str(source))
     (scratch := tmp_path / "scratch").mkdir()
-    quick = passes.compiled(order, scratch / "made.o", scratch, in_sandbox)
+    quick = passes.compile_object(order, scratch / "made.o", scratch, in_sandbox)
     plain = subprocess.run([*order, "-o", tmp_path / "plain.o"], capture_output=True, text=True, check=False)
     assert quick is not None
     assert quick.code != 0
@@ -104,15 +104,15 @@ def test_a_dry_run_serves_all_files_of_one_name(tmp_path: Path) -> None:
         (folder / "same.cu").write_text(f"__global__ void {name}(float* x) {{ *x = 1.0f; }}\n")
         target = ("-gencode", "arch=compute_90a,code=sm_90a", "-DNO_OTHER_TEST_HAS_THIS")
         order = (str(KIT.nvcc), *target, "-c", str(folder / "same.cu"))
-        done = passes.compiled(order, scratch / "made.o", scratch, partial(run, tmp_path / name))
+        done = passes.compile_object(order, scratch / "made.o", scratch, partial(run, tmp_path / name))
         assert done is not None
         assert done.code == 0, done.output
         assert name.encode() in (scratch / "made.o").read_bytes()
-    assert orders == ["dry", "run", "run", "run", "run"]  # of each the halves, then the last pass
+    assert orders == ["dry", "run", "run"]
 
 
 def test_a_dry_run_of_another_shape_is_left_to_nvcc() -> None:
-    assert passes.parsed("#$ gcc -E -x c++ a.cu\n#$ something --new\n") is None
+    assert passes.parse_dry_run("#$ gcc -E -x c++ a.cu\n#$ something --new\n") is None
 
 
 def test_the_front_has_what_the_source_names(tmp_path: Path) -> None:
@@ -133,12 +133,12 @@ def test_the_front_has_what_the_source_names(tmp_path: Path) -> None:
     ],
 )
 def test_a_source_that_could_mean_more_is_not_given_the_front(tmp_path: Path, text: str) -> None:
-    assert not torch_front.write([f"{INCLUDE}{text}\n"], HEADERS, tmp_path / "front")
+    assert not torch_front.write_front([f"{INCLUDE}{text}\n"], HEADERS, tmp_path / "front")
 
 
 def test_own_macros_and_those_of_the_command_line_may_be_asked_for(tmp_path: Path) -> None:
     text = f"{INCLUDE}#define TILE 4\n#if TILE > 2 && WIDTH && defined(__CUDA_ARCH__)\n#endif\n// torch::nn\n"
-    assert torch_front.write([text], HEADERS, tmp_path / "front", {"WIDTH"})
+    assert torch_front.write_front([text], HEADERS, tmp_path / "front", {"WIDTH"})
 
 
 @pytest.mark.more

@@ -109,12 +109,12 @@ def test_another_version_is_another_key(tmp_path: Path, where: Places) -> None:
 def test_what_is_missing_is_one_sentence_before_the_compilers(where: Places) -> None:
     found = libraries.find({"cutlass/cutlass.h", "cublasLt.h"}, where)
     log = "gemm.cu:3:10: fatal error: cutlass/cutlass.h: No such file or directory"
-    first, second = libraries.explained(log, found, where).splitlines()
+    first, second = libraries.explain_missing(log, found, where).splitlines()
     assert first.startswith("CUTLASS is not on this machine (looked in the toolkit, Python's packages and ")
     assert first.endswith("pip install --no-deps nvidia-cutlass, or name its root in CUTLASS_PATH")
     assert second == log
     assert "pip install 'cuda-toolkit[cublas]==13.0.*'" in found.missing["cuBLAS"]
-    assert libraries.explained("gemm.cu(3): error: expected a ;", found, where) == "gemm.cu(3): error: expected a ;"
+    assert libraries.explain_missing("gemm.cu(3): error: expected a ;", found, where) == "gemm.cu(3): error: expected a ;"
 
 
 def test_an_older_toolkit_gets_its_own_packages(where: Places) -> None:
@@ -151,7 +151,7 @@ def test_a_program_without_libraries_is_built_as_before(where: Places) -> None:
     found = libraries.find({"cuda_runtime.h", "cuda_fp16.h", "tile.cuh", "tvm/ffi/function.h"}, where, ldflags=("-lm",))
     assert found == libraries.Libraries()
     if toolkit.find_toolkit() is not None:
-        assert libraries.bound(bindings.tvm(), found) == bindings.tvm()
+        assert libraries.extend(bindings.tvm(), found) == bindings.tvm()
 
 
 def test_a_builder_hears_of_the_users_own_places() -> None:
@@ -166,7 +166,7 @@ def test_a_builder_hears_of_the_users_own_places() -> None:
 def test_includes_are_read_without_comments(tmp_path: Path) -> None:
     text = '#include <cublasLt.h>\n// #include <cudnn.h>\n/*\n#include <cute/tensor.hpp>\n*/\n # include "b.cuh"\n'
     (tmp_path / "a.cu").write_text(text)
-    assert libraries.included([tmp_path / "a.cu"]) == {"cublasLt.h", "b.cuh"}
+    assert libraries.included_headers([tmp_path / "a.cu"]) == {"cublasLt.h", "b.cuh"}
 
 
 @NVCC

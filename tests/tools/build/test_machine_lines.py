@@ -25,7 +25,7 @@ def program(tmp_path: Path) -> Path:
     return tmp_path / "program"
 
 
-@pytest.mark.skipif(not disassembly.find("nvdisasm"), reason="no disassembler here")
+@pytest.mark.skipif(not disassembly.find_tools("nvdisasm"), reason="no disassembler here")
 def test_widths_of_loads_reach_the_engineer(program: Path, tmp_path: Path) -> None:
     built = nvcc.build(program, arch="sm_90a", cache=tmp_path / "cache", link=False, machine=True)
     assert built.ok, built.log
@@ -38,7 +38,7 @@ def test_widths_of_loads_reach_the_engineer(program: Path, tmp_path: Path) -> No
 
 
 def test_without_a_disassembler_it_is_said_why(program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(disassembly, "find", lambda name: [])
+    monkeypatch.setattr(disassembly, "find_tools", lambda name: [])
     built = nvcc.build(program, arch="sm_90a", cache=tmp_path / "cache", link=False, machine=True)
     assert built.ok, built.log
     assert [kernel.machine for kernel in built.kernels] == ["", ""]
@@ -57,7 +57,7 @@ def test_a_disassembler_that_prints_nonsense_costs_no_build(
     tool = tmp_path / "tool"
     tool.write_text(f"#!/bin/sh\n{script}\n")
     tool.chmod(0o755)
-    monkeypatch.setattr(disassembly, "find", lambda name: [tool])
+    monkeypatch.setattr(disassembly, "find_tools", lambda name: [tool])
     built = nvcc.build(program, arch="sm_90a", cache=tmp_path / "cache", link=link, machine=True)
     assert built.ok, built.log
     assert [kernel.machine for kernel in built.kernels] == ["", ""]

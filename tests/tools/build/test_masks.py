@@ -84,13 +84,13 @@ def compiled(folder: Path, text: str, *, kind: str = "-c", name: str = "masked.c
 
 
 def test_every_spelling_gets_a_switch_and_compiles(tmp_path: Path) -> None:
-    text, names = masks.masked(TRICKY, "t")
+    text, names = masks.add_switches(TRICKY, "t")
     assert names == (
         "WHOLE", "templated_in", "templated_in#2", "forward", "templated", "by_alias", "by_named", "bounded", "extern_c",
         "overloaded", "overloaded#2", "conditional", "conditional#2", "friendly", "apply_fn",
     )  # fmt: skip
     assert text.endswith("x); bounded<<<1,1>>>(nullptr);\n}\n")
-    assert text.partition("#line 2\n")[2].count("\n") == TRICKY.count("\n") - 1
+    assert text.partition("#line 1\n")[2].count("\n") == TRICKY.count("\n")
     made = compiled(tmp_path, text)
     found = {kernel_names.base_name(name) for name in kernel_names.in_library(made)}
     assert found == {
@@ -101,18 +101,18 @@ def test_every_spelling_gets_a_switch_and_compiles(tmp_path: Path) -> None:
 
 def test_more_than_64_kernels_and_none_at_all() -> None:
     many = "\n".join(f"__global__ void kernel_{i}(float* x) {{ x[0] = {i}; }}" for i in range(100))
-    text, names = masks.masked(many, "many")
+    text, names = masks.add_switches(many, "many")
     assert len(names) == 100
     assert "stitchcuda_skipped_many(99)" in text
     assert "stitchcuda_skip_many[100]" in text
-    assert masks.masked("int host() { return 0; }", "none") == ("int host() { return 0; }", ())
+    assert masks.add_switches("int host() { return 0; }", "none") == ("int host() { return 0; }", ())
 
 
 def test_headers_with_kernels_are_masked_too(tmp_path: Path) -> None:
     header = "#pragma once\n#define GLOBAL __global__\n__global__ inline void in_header(float* x) { x[0] = 1; }\n"
     source = '#include "sub/part.cuh"\n#include "plain.h"\nGLOBAL void in_source(float* x) { x[0] = ONE; }\n'
     programs.write(tmp_path, {"k/a.cu": source, "k/sub/part.cuh": header, "k/plain.h": "#define ONE 1\n", "k/b.cc": "int b;\n"})
-    (copy, other), names = masks.masked_files([tmp_path / "k/a.cu", tmp_path / "k/b.cc"], folder=tmp_path / "out")
+    (copy, other), names = masks.add_switches_to_files([tmp_path / "k/a.cu", tmp_path / "k/b.cc"], folder=tmp_path / "out")
     assert names == ("in_source", "in_header")
     assert other == tmp_path / "k/b.cc"
     text = copy.read_text()
@@ -134,7 +134,7 @@ def test_headers_in_a_circle_and_between_angles(tmp_path: Path) -> None:
                        "KERNEL in_c(float* x) { x[0] = 3; }\n",
         "k/inc/angled.cuh": "__global__ inline void in_angled(float* x) { x[0] = 4; }\n",
     })  # fmt: skip
-    (copy,), names = masks.masked_files(
+    (copy,), names = masks.add_switches_to_files(
         [tmp_path / "k/a.cu"], folder=tmp_path / "out", include_dirs=[tmp_path / "k/inc"], within=tmp_path / "k"
     )
     assert sorted(names) == ["in_angled", "in_b", "in_c", "in_source"]
@@ -152,7 +152,7 @@ def test_deep_and_branching_headers_are_read_once(tmp_path: Path) -> None:
             (tmp_path / f"{side}{number}.cuh").write_text(f"#pragma once\n{below}__global__ void {side}{number}() {{}}\n")
     (tmp_path / "k.cu").write_text('#include "a0.cuh"\n#include "missing.cuh"\n')
     started = time.process_time()
-    (copy,), names = masks.masked_files([tmp_path / "k.cu"], folder=tmp_path / "out")
+    (copy,), names = masks.add_switches_to_files([tmp_path / "k.cu"], folder=tmp_path / "out")
     assert time.process_time() - started < 5
     assert len(names) == 2 * levels - 1
     assert '#include "missing.cuh"' in copy.read_text()
@@ -162,11 +162,11 @@ def test_headers_outside_are_left_alone(tmp_path: Path) -> None:
     (tmp_path / "secret.cuh").write_text("__global__ void secret() {}\n")
     (tmp_path / "k").mkdir()
     (tmp_path / "k/a.cu").write_text(f'#include "../secret.cuh"\n#include "{tmp_path}/secret.cuh"\n__global__ void k() {{}}\n')
-    (copy,), names = masks.masked_files([tmp_path / "k/a.cu"], folder=tmp_path / "out")
+    (copy,), names = masks.add_switches_to_files([tmp_path / "k/a.cu"], folder=tmp_path / "out")
     assert names == ("k",)
     assert '#include "../secret.cuh"' in copy.read_text()
     with pytest.raises(BadInput, match=r"cannot read .*gone\.cu: No such file"):
-        masks.masked_files([tmp_path / "gone.cu"], folder=tmp_path / "out")
+        masks.add_switches_to_files([tmp_path / "gone.cu"], folder=tmp_path / "out")
 
 
 @pytest.mark.parametrize(("piece", "kernels"), [
@@ -178,7 +178,7 @@ def test_headers_outside_are_left_alone(tmp_path: Path) -> None:
 def test_its_time_grows_with_the_length_alone(piece: str, kernels: int) -> None:
     text = piece * (2**18 // len(piece))
     started = time.process_time()
-    assert len(masks.masked(text, "p")[1]) == kernels
+    assert len(masks.add_switches(text, "p")[1]) == kernels
     assert time.process_time() - started < 3
 
 
@@ -186,7 +186,7 @@ def test_macros_of_macros() -> None:
     """A chain of ten thousand names for `__global__`, the last first."""
     chain = "".join(f"#define K{number + 1} K{number}\n" for number in reversed(range(10_000)))
     started = time.process_time()
-    assert masks.masked(f"{chain}#define K0 __global__\nK10000 void k() {{}}\n", "p")[1] == ("k",)
+    assert masks.add_switches(f"{chain}#define K0 __global__\nK10000 void k() {{}}\n", "p")[1] == ("k",)
     assert time.process_time() - started < 3
 
 
@@ -206,34 +206,21 @@ def test_kernels_of_a_library_are_read_from_its_stubs_as_well(tmp_path: Path) ->
 def test_generated_kernels_compile_with_switches(name: str, tmp_path: Path) -> None:
     module, call = case(name)
     for stitch in stitched(captured(module, call)):
-        text, names = masks.masked(stitch.source.cuda, stitch.source.name)
+        text, names = masks.add_switches(stitch.source.cuda, stitch.source.name)
         assert len(names) == stitch.source.launches or not stitch.source.launches
         compiled(tmp_path, text, kind="-cubin", name=f"{stitch.source.name}.cu")
 
 
-def test_headers_of_the_system_stay_first(tmp_path: Path) -> None:
-    first = "// swish\n\n#include <cmath>  // erf\n  #include <cstdio>\n"
+def test_switches_come_before_all_that_is_the_program_s(tmp_path: Path) -> None:
+    first = "#define _GNU_SOURCE\n/* swish\n */ #include <cmath>  // erf\n"
     text = f"{first}#define N 2\n__global__ void own(float* x) {{ *x = N; }}\n"
-    said, names = masks.masked(text, "t", file=Path("/program/own.cu"))
+    said, names = masks.add_switches(text, "t", file=Path("/program/own.cu"))
     assert names == ("own",)
-    assert said.startswith(f"{first}#if defined(__CUDACC__)")
-    assert '\n#line 5 "/program/own.cu"\n#define N 2\n' in said
+    assert said.startswith("#if defined(__CUDACC__)")
+    assert f'\n#line 1 "/program/own.cu"\n{first}' in said
     compiled(tmp_path, said)
-
-
-@pytest.mark.parametrize(
-    "first",
-    ["#define _GNU_SOURCE\n", "/* all\n of it */ static const int M = 1;\n", '#include "own.cuh"\n', "#include <own.cuh>\n",
-     "// goes on \\\n#include <cmath>\n", "#ifdef N\n", "namespace {}\n"],
-)  # fmt: skip
-def test_switches_come_before_what_is_the_program_s(first: str) -> None:
-    text = f"{first}__global__ void own(float* x) {{ *x = 1; }}\n"
-    for before in ("", "#include <cstdio>\n"):
-        said, _ = masks.masked(before + text, "t", own=["own.cuh"])
-        assert said.startswith(f"{before}#if defined(__CUDACC__)")
-        assert f"#line {1 + before.count(chr(10))}\n{first}" in said
 
 
 def test_a_comment_that_ends_in_code_compiles_with_switches(tmp_path: Path) -> None:
     text = "#include <cmath>\n/* the kernel\n of it */ static const int N = 4;\n__global__ void own(float* x) { *x = N; }\n"
-    compiled(tmp_path, masks.masked(text, "t")[0])
+    compiled(tmp_path, masks.add_switches(text, "t")[0])

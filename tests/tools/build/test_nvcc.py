@@ -119,7 +119,7 @@ def test_warnings_are_left_out(tmp_path: Path) -> None:
         f"{tmp_path}/a.cu(3): warning #177-D: variable \"x\" was declared but never referenced\n  int x;\n      ^\n\n"
         f"{tmp_path}/a.cu(5): error: identifier \"y\" is undefined\n  y = 1;\n  ^\n\n1 error detected in the compilation.\n"
     )
-    assert compiler_log.trimmed(log, tmp_path) == 'a.cu(5): error: identifier "y" is undefined\n  y = 1;\n  ^'
+    assert compiler_log.trim(log, tmp_path) == 'a.cu(5): error: identifier "y" is undefined\n  y = 1;\n  ^'
 
 
 SMALL = "__global__ void fill(float* x) { *x = 1.0f; }\n"
@@ -152,7 +152,7 @@ def test_a_spoilt_entry_of_the_cache_is_built_again(tmp_path: Path) -> None:
     (entry,) = (tmp_path / "cache").rglob("*.json")
     for spoilt in (b"", b'{"ok": tr', b"[]", b'{"ok": true}', b'{"ok": "yes", "log": 3}', b"\xff\xfe", b"[" * 100_000):
         entry.write_bytes(spoilt)
-        assert nvcc._known(entry.with_suffix(".cubin")) is None
+        assert nvcc._cached(entry.with_suffix(".cubin")) is None
     assert cubin(program, tmp_path / "cache").ok
     assert cubin(program, tmp_path / "cache").cached
 
@@ -176,7 +176,7 @@ def test_a_note_that_follows_an_error_is_kept(tmp_path: Path) -> None:
 def test_notes_without_an_error_before_them_are_left_out(tmp_path: Path) -> None:
     lines = ("a.cu(3): warning: w", "a.cu(4): note: of it", "a.cu(5): error: e", "a.cu(6): note: one", "a.cu(7): note: two")
     log = "\n\n".join(lines)
-    assert compiler_log.trimmed(log, tmp_path) == "a.cu(5): error: e\na.cu(6): note: one"
+    assert compiler_log.trim(log, tmp_path) == "a.cu(5): error: e\na.cu(6): note: one"
 
 
 def test_ptxas_is_told_at_the_line_of_the_source(tmp_path: Path) -> None:
@@ -190,8 +190,8 @@ def test_ptxas_is_told_at_the_line_of_the_source(tmp_path: Path) -> None:
 
 def test_without_lines_in_the_ptx_its_text_is_shown(tmp_path: Path) -> None:
     log = "ptxas /s/k.ptx, line 2; error   : Unknown modifier '.bogus'\nptxas fatal   : Ptx assembly aborted due to errors\n"
-    said = compiler_log.placed(log, tmp_path / "k.cu", lambda: ".loc 1 9 9\n\twgmma.bogus %f1;\n")
-    assert compiler_log.trimmed(said, tmp_path) == "k.cu: error: ptxas: Unknown modifier '.bogus'\n    wgmma.bogus %f1;"
+    said = compiler_log.locate(log, tmp_path / "k.cu", lambda: ".loc 1 9 9\n\twgmma.bogus %f1;\n")
+    assert compiler_log.trim(said, tmp_path) == "k.cu: error: ptxas: Unknown modifier '.bogus'\n    wgmma.bogus %f1;"
 
 
 @pytest.mark.parametrize(
@@ -241,5 +241,5 @@ def test_cuda_is_keyed_by_the_compiler_that_nvcc_uses(tmp_path: Path, monkeypatc
     program = programs.write(tmp_path / "program", {"k.cu": SMALL})
     monkeypatch.setenv("CXX", "no-such-compiler")
     assert cubin(program, tmp_path / "cache").ok
-    monkeypatch.setattr(compilers, "host", {"gcc": "another version"}.__getitem__)
+    monkeypatch.setattr(compilers, "version_of", {"gcc": "another version"}.__getitem__)
     assert not cubin(program, tmp_path / "cache").cached

@@ -84,7 +84,7 @@ extern "C" __global__ void divided(const float* x, float* y) { y[threadIdx.x] = 
 """
 
 needs_both = pytest.mark.skipif(
-    toolkit.find_toolkit() is None or not disassembly.find("nvdisasm") or not disassembly.find("cuobjdump"),
+    toolkit.find_toolkit() is None or not disassembly.find_tools("nvdisasm") or not disassembly.find_tools("cuobjdump"),
     reason="needs nvcc, nvdisasm and cuobjdump",
 )
 
@@ -107,19 +107,19 @@ def kernels(cubin: Path) -> dict[str, SassFacts]:
 @needs_both
 def test_the_width_of_each_access_is_told(kernels: dict[str, SassFacts]) -> None:
     assert (kernels["wide"].global_loads, kernels["wide"].global_stores) == ({128: 1}, {128: 1})
-    assert "global loads 1 of 128 bits" in sass.line(kernels["wide"])
-    assert "no 128-bit" not in sass.line(kernels["wide"])
+    assert "global loads 1 of 128 bits" in sass.summarize(kernels["wide"])
+    assert "no 128-bit" not in sass.summarize(kernels["wide"])
     assert (kernels["narrow"].global_loads, kernels["narrow"].global_stores) == ({32: 1, 8: 1}, {32: 1})
-    assert "no 128-bit loads: global loads 1 of 32 bits, 1 of 8 bits; no 128-bit stores" in sass.line(kernels["narrow"])
+    assert "no 128-bit loads: global loads 1 of 32 bits, 1 of 8 bits; no 128-bit stores" in sass.summarize(kernels["narrow"])
 
 
 @needs_both
 def test_spills_are_local_memory(kernels: dict[str, SassFacts]) -> None:
     assert kernels["spilling"].local_loads > 0
     assert kernels["spilling"].local_stores > 0
-    assert "LOCAL MEMORY" in sass.line(kernels["spilling"])
+    assert "LOCAL MEMORY" in sass.summarize(kernels["spilling"])
     assert kernels["wide"].local_loads == 0
-    assert "LOCAL" not in sass.line(kernels["wide"])
+    assert "LOCAL" not in sass.summarize(kernels["wide"])
 
 
 @needs_both
@@ -134,7 +134,7 @@ def test_local_memory_shows_where_ptxas_reports_no_spill(cubin: Path, kernels: d
 def test_tensor_cores_of_either_kind(kernels: dict[str, SassFacts]) -> None:
     assert set(kernels["matrices"].tensor) == {"HMMA"}
     assert set(kernels["warpgroup"].tensor) == {"HGMMA"}
-    assert f"tensor cores: {kernels['matrices'].tensor['HMMA']} HMMA" in sass.line(kernels["matrices"])
+    assert f"tensor cores: {kernels['matrices'].tensor['HMMA']} HMMA" in sass.summarize(kernels["matrices"])
     assert all(not kernels[name].tensor for name in ("wide", "narrow", "rolled", "divided"))
 
 
@@ -142,7 +142,7 @@ def test_tensor_cores_of_either_kind(kernels: dict[str, SassFacts]) -> None:
 def test_doubles_that_crept_in(kernels: dict[str, SassFacts]) -> None:
     """A constant without its f makes the arithmetic double."""
     assert kernels["doubled"].fp64 >= 3
-    assert f"{kernels['doubled'].fp64} FP64" in sass.line(kernels["doubled"])
+    assert f"{kernels['doubled'].fp64} FP64" in sass.summarize(kernels["doubled"])
     assert kernels["divided"].fp64 == 0
 
 
@@ -163,7 +163,7 @@ def test_loops_show_whether_they_were_unrolled(kernels: dict[str, SassFacts]) ->
     assert (rolled.global_loads, rolled.arithmetic) == (1, 1)
     assert (unrolled.global_loads, unrolled.arithmetic) == (8, 8)
     assert unrolled.instructions > rolled.instructions
-    assert "8 global loads" in sass.line(kernels["unrolled"])
+    assert "8 global loads" in sass.summarize(kernels["unrolled"])
 
 
 @needs_both
@@ -237,7 +237,7 @@ def test_a_cubin_that_is_cut_short_is_said(cubin: Path, tmp_path: Path) -> None:
 
 def test_without_a_disassembler_the_remedy_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "some.so").write_bytes(b"\x7fELF")
-    monkeypatch.setattr(disassembly, "find", lambda name: [])
+    monkeypatch.setattr(disassembly, "find_tools", lambda name: [])
     with pytest.raises(Unavailable, match=r"no disassembler for some\.so.* pip install nvidia-cuda-nvdisasm"):
         sass.facts(tmp_path / "some.so")
 

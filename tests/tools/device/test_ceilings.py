@@ -12,8 +12,16 @@ import pytest
 
 from stitchcuda.errors import Unavailable
 from stitchcuda.tools.device import ceilings
-from stitchcuda.tools.device.ceilings import MeasuredCeilings, MeasuredHost, keep, kept, known, measure, sound
-from stitchcuda.tools.device.ceilings_worker import Sizes, measured
+from stitchcuda.tools.device.ceilings import (
+    MeasuredCeilings,
+    MeasuredHost,
+    ceilings_of,
+    measure,
+    plausible,
+    read_cached,
+    write_cached,
+)
+from stitchcuda.tools.device.ceilings_worker import Sizes, measure_all
 from stitchcuda.tools.device.data_sheets import sheet_of
 from stitchcuda.tools.device.device import device_facts
 from stitchcuda.tools.device.interval import Median, median_of
@@ -44,7 +52,7 @@ def test_the_interval_of_a_median_is_that_of_the_sign_test(count: int, low: int,
 
 def test_measuring_gives_every_figure() -> None:
     sizes = Sizes(copies=(2**18, 2**20), products=(32, 64), operators=50, call_s=0.02)
-    found = MeasuredCeilings(host=HOST, **json.loads(json.dumps(measured("cpu", sizes))))
+    found = MeasuredCeilings(host=HOST, **json.loads(json.dumps(measure_all("cpu", sizes))))
     assert {"float32", "tf32", "float64", "bfloat16"} <= found.tflops.keys()
     for rate in (found.bandwidth_gbs, found.operator_us, *found.tflops.values()):
         assert 0 < rate.low <= rate.value <= rate.high
@@ -59,18 +67,18 @@ def test_what_the_worker_says_is_the_measurement() -> None:
 @pytest.mark.parametrize("bandwidth", [300.0, 5100.0, 1e30])
 def test_a_bandwidth_that_cannot_be_is_refused(bandwidth: float) -> None:
     with pytest.raises(Unavailable, match="of the data sheet's 4800"):
-        sound(reached(bandwidth), sheet_of(GPU.name))
-    assert sound(reached(bandwidth), None).bandwidth_gbs.value == bandwidth, "without a data sheet there is nothing to say"
+        plausible(reached(bandwidth), sheet_of(GPU.name))
+    assert plausible(reached(bandwidth), None).bandwidth_gbs.value == bandwidth, "without a data sheet there is nothing to say"
 
 
 def test_a_busy_gpu_is_refused() -> None:
     wavering = reached().model_copy(update={"bandwidth_gbs": Median(value=3000.0, low=2500.0, high=4200.0, samples=40)})
     with pytest.raises(Unavailable, match="wavers by 57%"):
-        sound(wavering, sheet_of(GPU.name))
+        plausible(wavering, sheet_of(GPU.name))
 
 
 def test_a_rate_that_cannot_be_is_left_out_with_a_note() -> None:
-    found = sound(reached(bfloat16=770.0, float32=90.0), sheet_of(GPU.name))
+    found = plausible(reached(bfloat16=770.0, float32=90.0), sheet_of(GPU.name))
     assert list(found.tflops) == ["bfloat16"]
     assert "float32 rate" in found.notes[0]
 
@@ -90,47 +98,47 @@ def test_a_measurement_that_fails_says_why(code: str, reason: str) -> None:
 
 
 def test_what_is_kept_holds_until_gpu_driver_or_torch_change(tmp_path: Path) -> None:
-    assert kept(HOST, tmp_path) is None
-    assert keep(reached(), tmp_path) == ""
-    assert kept(HOST, tmp_path) == reached()
-    assert kept(HOST.model_copy(update={"driver": "590.1"}), tmp_path) is None
-    keep(reached(1e30), tmp_path)
-    assert kept(HOST, tmp_path) is None
+    assert read_cached(HOST, tmp_path) is None
+    assert write_cached(reached(), tmp_path) == ""
+    assert read_cached(HOST, tmp_path) == reached()
+    assert read_cached(HOST.model_copy(update={"driver": "590.1"}), tmp_path) is None
+    write_cached(reached(1e30), tmp_path)
+    assert read_cached(HOST, tmp_path) is None
     (path,) = (tmp_path / "ceilings").iterdir()
     path.write_text("torn")
-    assert kept(HOST, tmp_path) is None
+    assert read_cached(HOST, tmp_path) is None
 
 
 @pytest.mark.parametrize("figure", ["0", "-5", "1e999", "NaN", "Infinity"])
 @pytest.mark.parametrize("name", ["bandwidth_gbs", "operator_us", "float32"])
 def test_what_is_kept_and_cannot_be_is_measured_anew(tmp_path: Path, name: str, figure: str) -> None:
-    keep(reached(), tmp_path)
+    write_cached(reached(), tmp_path)
     (path,) = (tmp_path / "ceilings").iterdir()
     held = json.loads(path.read_text())
     part = held["tflops"] if name == "float32" else held
     part[name] = dict.fromkeys(("value", "low", "high"), "here") | {"samples": 9}
     path.write_text(json.dumps(held).replace('"here"', figure))
-    assert kept(HOST, tmp_path) is None
+    assert read_cached(HOST, tmp_path) is None
 
 
 @pytest.mark.parametrize("figure", [0.0, float("nan"), float("inf")])
 def test_a_figure_that_cannot_be_is_refused_without_a_data_sheet(figure: float) -> None:
     with pytest.raises(Unavailable, match="cannot be"):
-        sound(reached(figure), None)
+        plausible(reached(figure), None)
     with pytest.raises(Unavailable, match="operator's time"):
-        sound(reached().model_copy(update={"operator_us": steady(figure)}), None)
+        plausible(reached().model_copy(update={"operator_us": steady(figure)}), None)
 
 
 def test_without_a_home_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     homeless(monkeypatch)
-    assert kept(HOST) is None
-    assert "not kept: this user has no home" in keep(reached())
-    assert known(GPU, measuring=False)[0] is None
+    assert read_cached(HOST) is None
+    assert "not kept: this user has no home" in write_cached(reached())
+    assert ceilings_of(GPU, measuring=False)[0] is None
 
 
 def test_what_cannot_be_kept_is_said(tmp_path: Path) -> None:
     (tmp_path / "ceilings").write_text("a file where a folder should be")
-    assert "not kept" in keep(reached(), tmp_path)
+    assert "not kept" in write_cached(reached(), tmp_path)
 
 
 def test_facts_of_a_device_rest_on_what_was_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,7 +148,7 @@ def test_facts_of_a_device_rest_on_what_was_measured(tmp_path: Path, monkeypatch
     assert "python -m stitchcuda.tools.device.ceilings" in nominal.note
     assert "nominal" in nominal.note
     here = reached().model_copy(update={"host": ceilings.host_of(GPU)})
-    keep(here, tmp_path)
+    write_cached(here, tmp_path)
     facts = device_facts("cuda", cache=tmp_path)
     assert (facts.measured, facts.note, facts.bandwidth_gbs) == (True, "", 4280.0)
     assert facts.launch_us == pytest.approx(5.0)
@@ -158,7 +166,7 @@ def test_a_gpu_that_torch_cannot_use_leaves_nominal_figures_and_says_why(
     assert "torch finds no GPU" in facts.note
     assert "A100 80 GB SXM" in facts.note
     assert facts.bandwidth_gbs == pytest.approx(0.9 * 2039)
-    assert known(GPU, measuring=False, cache=tmp_path)[0] is None
+    assert ceilings_of(GPU, measuring=False, cache=tmp_path)[0] is None
 
 
 def test_a_gpu_without_a_data_sheet_is_a_guess_that_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

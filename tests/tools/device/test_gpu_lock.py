@@ -39,11 +39,11 @@ def waits(turn: Turn, device: str, release: Callable[[], object]) -> bool:
 @pytest.mark.parametrize(
     ("first", "second", "device", "expected"),
     [
-        (gpu_lock.alone, gpu_lock.alone, "a", True),
-        (gpu_lock.alone, gpu_lock.together, "a", True),
-        (gpu_lock.together, gpu_lock.alone, "a", True),
-        (gpu_lock.together, gpu_lock.together, "a", False),
-        (gpu_lock.alone, gpu_lock.alone, "b", False),
+        (gpu_lock.exclusive, gpu_lock.exclusive, "a", True),
+        (gpu_lock.exclusive, gpu_lock.shared, "a", True),
+        (gpu_lock.shared, gpu_lock.exclusive, "a", True),
+        (gpu_lock.shared, gpu_lock.shared, "a", False),
+        (gpu_lock.exclusive, gpu_lock.exclusive, "b", False),
     ],
 )
 def test_who_waits_for_whom(first: Turn, second: Turn, device: str, expected: bool) -> None:
@@ -53,13 +53,13 @@ def test_who_waits_for_whom(first: Turn, second: Turn, device: str, expected: bo
 
 
 def test_nobody_new_starts_while_a_timing_waits() -> None:
-    held = gpu_lock.together("a")
+    held = gpu_lock.shared("a")
     held.__enter__()
     begun, timed = threading.Event(), threading.Event()
 
     def timing() -> None:
         begun.set()
-        with gpu_lock.alone("a"):
+        with gpu_lock.exclusive("a"):
             timed.set()
 
     thread = threading.Thread(target=timing)
@@ -67,7 +67,7 @@ def test_nobody_new_starts_while_a_timing_waits() -> None:
     begun.wait(10)
     assert not timed.wait(0.3)
 
-    assert waits(gpu_lock.together, "a", lambda: held.__exit__(None, None, None))
+    assert waits(gpu_lock.shared, "a", lambda: held.__exit__(None, None, None))
     thread.join(10)
     assert timed.is_set()
 
@@ -76,9 +76,9 @@ def test_who_came_late_is_told_how_late() -> None:
     late: list[float] = []
 
     def together(device: str) -> AbstractContextManager[None]:
-        return gpu_lock.together(device, late.append)
+        return gpu_lock.shared(device, late.append)
 
-    held = gpu_lock.alone("a")
+    held = gpu_lock.exclusive("a")
     held.__enter__()
     assert waits(together, "a", lambda: held.__exit__(None, None, None))
     assert 0.2 < late[0] < 10
@@ -89,16 +89,16 @@ def test_threads_of_one_process_share_its_turn() -> None:
     turn, inside, enough = gpu_lock.GpuLock("a"), threading.Event(), threading.Event()
 
     def beside() -> None:
-        with turn.taken(solely=False):
+        with turn.hold(alone=False):
             inside.set()
             enough.wait(10)
 
     def other() -> None:
-        with gpu_lock.alone("a"):
+        with gpu_lock.exclusive("a"):
             timed.set()
 
     timed, thread = threading.Event(), threading.Thread(target=beside)
-    with turn.taken(solely=False):
+    with turn.hold(alone=False):
         somebody = threading.Thread(target=other)
         somebody.start()                   # from here on nobody new gets a turn
         assert not timed.wait(0.3)
@@ -113,6 +113,6 @@ def test_threads_of_one_process_share_its_turn() -> None:
 
 def test_a_turn_alone_holds_what_is_asked_inside() -> None:
     turn = gpu_lock.GpuLock("a")
-    with turn.taken(solely=True), turn.taken(solely=False):
-        assert waits(gpu_lock.together, "b", lambda: None) is False
-    assert waits(gpu_lock.alone, "a", lambda: None) is False
+    with turn.hold(alone=True), turn.hold(alone=False):
+        assert waits(gpu_lock.shared, "b", lambda: None) is False
+    assert waits(gpu_lock.exclusive, "a", lambda: None) is False

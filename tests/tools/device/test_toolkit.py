@@ -16,7 +16,7 @@ from stitchcuda.tools.build import nvcc
 from stitchcuda.tools.device import toolkit
 from stitchcuda.tools.device.device import resolve_target
 from stitchcuda.tools.device.nvidia_smi import first_gpu
-from stitchcuda.tools.device.probe_command import MOST, ask
+from stitchcuda.tools.device.probe_command import MOST, run_probe
 from tests.verify import programs
 
 WHEELS = importlib.util.find_spec("nvidia.cu13") is not None
@@ -132,16 +132,16 @@ def test_an_nvidia_smi_that_names_no_gpu(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_what_hangs_is_killed_with_what_it_started(tmp_path: Path) -> None:
     script = executable(tmp_path / "hangs", f"sleep 60 & echo $! > {tmp_path}/pid; read line; wait")
-    assert ask(script, seconds=0.3).why == "no answer within 0.3 s"
+    assert run_probe(script, seconds=0.3).why == "no answer within 0.3 s"
     child = Path("/proc") / (tmp_path / "pid").read_text().strip()
     while child.exists() and "sleep" in (child / "cmdline").read_text():
         time.sleep(0.01)
 
 
 def test_what_prints_without_end_is_no_answer(tmp_path: Path) -> None:
-    answer = ask(executable(tmp_path / "prints", "yes; exit 0"), seconds=60)
+    answer = run_probe(executable(tmp_path / "prints", "yes; exit 0"), seconds=60)
     assert (answer.ok, answer.text) == (False, "it prints without end")
-    assert len(ask("head", "-c", str(MOST - 1), "/dev/zero", seconds=60).out) == MOST - 1
+    assert len(run_probe("head", "-c", str(MOST - 1), "/dev/zero", seconds=60).out) == MOST - 1
 
 
 def executable(path: Path, script: str) -> Path:

@@ -17,7 +17,7 @@ from stitchcuda.sandbox.protections import WITHOUT
 from stitchcuda.tools.device import toolkit
 from stitchcuda.tools.doctor import doctor
 from stitchcuda.tools.doctor.doctor import Check, examine
-from stitchcuda.tools.doctor.finding import said, tried
+from stitchcuda.tools.doctor.finding import output_of, run_check
 from tests.tools.device.test_toolkit import executable, homeless
 
 NAMES = [
@@ -147,7 +147,7 @@ def test_a_machine_where_no_child_can_be_made(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_protection_that_does_not_exist(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(WITHOUT, "landlok")
-    (check,) = tried("sandbox", doctor._sandbox)
+    (check,) = run_check("sandbox", doctor._sandbox)
     assert (check.ok, check.detail) == (False, f"{WITHOUT} names landlok")
     assert check.remedy.startswith("name some of user, network,")
 
@@ -187,7 +187,8 @@ def test_an_nvcc_that_compiles_nothing(tmp_path: Path, version: str, body: str, 
 def test_what_to_do_for_the_simulator(
     monkeypatch: pytest.MonkeyPatch, importing: tuple[bool, str], detail: str, remedy: str
 ) -> None:
-    monkeypatch.setattr(doctor, "said", lambda *command, seconds: (False, "CompileError: x") if "-m" in command else importing)
+    failing = (False, "CompileError: x")
+    monkeypatch.setattr(doctor, "output_of", lambda *command, seconds: failing if "-m" in command else importing)
     check = doctor._simulator()
     assert (check.ok, check.detail, remedy in check.remedy) == (False, detail, True)
 
@@ -199,13 +200,13 @@ def test_a_check_that_fails_is_a_line() -> None:
     def refused() -> Check:
         raise Unavailable("no such thing here (really); make one")
 
-    (line,) = tried("one", unlucky)
+    (line,) = run_check("one", unlucky)
     assert (line.name, line.ok) == ("one", False)
     assert line.detail == "this could not be looked at: KeyError: 'where'"
     assert "--debug" in line.remedy
-    assert tried("two", refused) == [Check(name="two", ok=False, detail="no such thing here (really)", remedy="make one")]
+    assert run_check("two", refused) == [Check(name="two", ok=False, detail="no such thing here (really)", remedy="make one")]
 
 
 def test_a_command_that_does_not_answer(tmp_path: Path) -> None:
-    assert said(executable(tmp_path / "hangs", "exec sleep 60"), seconds=0.2) == (False, "no answer within 0.2 s")
-    assert said(tmp_path / "nothing") == (False, "it cannot be run (No such file or directory)")
+    assert output_of(executable(tmp_path / "hangs", "exec sleep 60"), seconds=0.2) == (False, "no answer within 0.2 s")
+    assert output_of(tmp_path / "nothing") == (False, "it cannot be run (No such file or directory)")

@@ -14,7 +14,7 @@ from stitchcuda import remedies
 from stitchcuda.tools.doctor import cuda as doctor_cuda
 from stitchcuda.tools.doctor.cuda import Driver
 from stitchcuda.tools.doctor.finding import Check
-from stitchcuda.tools.doctor.profilers import profilers
+from stitchcuda.tools.doctor.profilers import check_profilers
 from stitchcuda.tools.profile import nsys_command
 
 H200 = Driver(version="580.95.05", cuda=(13, 0), gpus=("NVIDIA H200, 143771 MiB",), capabilities=("9.0",))
@@ -60,9 +60,9 @@ def named(checks: list[Check], name: str) -> Check:
     return found
 
 
-def fits() -> list[Check]:
-    found, _ = doctor_cuda.look()
-    return doctor_cuda.fits(found)
+def check_versions() -> list[Check]:
+    found, _ = doctor_cuda.check_gpu()
+    return doctor_cuda.check_versions(found)
 
 
 def with_torch(folder: Path, cuda: str | None, body: str = "") -> list[Check]:
@@ -72,7 +72,7 @@ def with_torch(folder: Path, cuda: str | None, body: str = "") -> list[Check]:
     (folder / "torch/__init__.py").write_text(body)
     code = (
         "import json; from stitchcuda.tools.doctor import cuda as d; "
-        "print(json.dumps([c.model_dump() for c in d.fits(d.look()[0])]))"
+        "print(json.dumps([c.model_dump() for c in d.check_versions(d.check_gpu()[0])]))"
     )
     environment = os.environ | {"PYTHONPATH": str(folder)}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
@@ -81,7 +81,7 @@ def with_torch(folder: Path, cuda: str | None, body: str = "") -> list[Check]:
 
 def test_a_gpu_host(tools: Path, tmp_path: Path) -> None:
     driver(tools)
-    found, lines = doctor_cuda.look()
+    found, lines = doctor_cuda.check_gpu()
     assert found == H200
     assert [check.detail for check in lines] == ["580.95.05, runs CUDA up to 13.0", "NVIDIA H200, 143771 MiB"]
     torch = "import sys\nprint('computes on NVIDIA H200 of 1')\nsys.exit()\n"  # stands for one that computes
@@ -93,14 +93,14 @@ def test_a_gpu_host(tools: Path, tmp_path: Path) -> None:
 
 def test_the_other_spelling_of_the_drivers_cuda(tools: Path) -> None:
     driver(tools, "610.43.02", "CUDA UMD Version: 13.3")
-    found, _ = doctor_cuda.look()
+    found, _ = doctor_cuda.check_gpu()
     assert found is not None
     assert found.cuda == (13, 3)
 
 
 def test_a_driver_that_does_not_answer(tools: Path) -> None:
     executable(tools / "nvidia-smi", 'echo "NVIDIA-SMI has failed because it could not communicate with the driver."; exit 9')
-    found, lines = doctor_cuda.look()
+    found, lines = doctor_cuda.check_gpu()
     assert found is None
     assert not lines[0].ok
     assert "could not communicate" in lines[0].detail
@@ -109,8 +109,8 @@ def test_a_driver_that_does_not_answer(tools: Path) -> None:
 
 def test_without_a_gpu_there_is_nothing_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    found, lines = doctor_cuda.look()
-    checks = [*lines, *doctor_cuda.fits(found), *profilers(found)]
+    found, lines = doctor_cuda.check_gpu()
+    checks = [*lines, *doctor_cuda.check_versions(found), *check_profilers(found)]
     assert not {"counters", "driver and CUDA", "torch and gpu"} & {check.name for check in checks}
     for name in ("driver", "gpu", "nsys", "ncu", "compute-sanitizer"):
         check = named(checks, name)
@@ -119,7 +119,7 @@ def test_without_a_gpu_there_is_nothing_to_do(tmp_path: Path, monkeypatch: pytes
 
 def test_a_driver_too_old_for_the_toolkit(tools: Path) -> None:
     driver(tools, "550.54.15", "CUDA Version: 12.4")
-    check = named(fits(), "driver and CUDA")
+    check = named(check_versions(), "driver and CUDA")
     assert not check.ok
     assert "runs nothing of CUDA 13" in check.detail
     assert check.remedy.startswith("install driver 580 or newer")
@@ -142,7 +142,7 @@ def test_nvcc_and_torch_of_different_majors(tools: Path, tmp_path: Path) -> None
 
 def test_a_gpu_that_nvcc_does_not_know(tools: Path) -> None:
     driver(tools, capability="3.5")
-    check = named(fits(), "nvcc and gpu")
+    check = named(check_versions(), "nvcc and gpu")
     assert not check.ok
     assert "not for sm_35" in check.detail
 
@@ -194,7 +194,7 @@ def test_a_torch_that_cannot_use_the_gpu_says_why(tools: Path, tmp_path: Path) -
 )
 def test_who_may_read_counters(tmp_path: Path, params: str | None, capabilities: str, users: str, ok: bool, said: str) -> None:
     kernel = proc(tmp_path / "proc", params=params, capabilities=capabilities, users=users)
-    check = named(profilers(H200, kernel), "counters")
+    check = named(check_profilers(H200, kernel), "counters")
     assert (check.ok, said in check.detail) == (ok, True), check
     if not ok:
         assert "options nvidia NVreg_RestrictProfilingToAdminUsers=0" in check.remedy
@@ -204,13 +204,13 @@ def test_who_may_read_counters(tmp_path: Path, params: str | None, capabilities:
 def test_an_older_driver_wants_more_than_perfmon(tmp_path: Path) -> None:
     kernel = proc(tmp_path / "proc", params="RmProfilingAdminOnly: 1", capabilities=PERFMON)
     older = H200.model_copy(update={"version": "550.54.15"})
-    assert not named(profilers(older, kernel), "counters").ok
+    assert not named(check_profilers(older, kernel), "counters").ok
 
 
 def test_tools_that_are_missing_or_broken(tools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     executable(tools / "compute-sanitizer", "echo NVIDIA Compute Sanitizer; echo Version 2025.3.0.0 '(build 36037853)'")
     executable(tools / "ncu", "echo 'libcuda.so.1: cannot open shared object file' >&2; exit 127")
-    checks = profilers(H200)
+    checks = check_profilers(H200)
     assert named(checks, "compute-sanitizer").detail == f"2025.3.0.0 ({tools}/compute-sanitizer)"
     broken = named(checks, "ncu")
     assert (broken.ok, "cannot open shared object file" in broken.detail) == (False, True)
@@ -221,7 +221,7 @@ def test_tools_that_are_missing_or_broken(tools: Path, monkeypatch: pytest.Monke
 def test_tools_that_are_not_what_they_are_called(tools: Path, says: str) -> None:
     for name in ("nsys", "ncu", "compute-sanitizer"):
         executable(tools / name, f"echo {says}")
-    checks = profilers(H200)
+    checks = check_profilers(H200)
     for name, title in (("nsys", "Nsight Systems"), ("ncu", "Nsight Compute"), ("compute-sanitizer", "Compute Sanitizer")):
         check = named(checks, name)
         said = f"{tools}/{name} is not {title} or does not run: it says {says or 'nothing'}"
@@ -231,7 +231,7 @@ def test_tools_that_are_not_what_they_are_called(tools: Path, says: str) -> None
 
 def test_a_gpu_of_no_compute_capability(tools: Path) -> None:
     driver(tools, capability="[N/A]")
-    found, lines = doctor_cuda.look()
+    found, lines = doctor_cuda.check_gpu()
     assert (found, named(lines, "gpu").ok) == (None, False)
     assert named(lines, "gpu").detail == "no compute capability is told of NVIDIA H200 ([N/A])"
 
@@ -239,16 +239,16 @@ def test_a_gpu_of_no_compute_capability(tools: Path) -> None:
 def test_an_importer_that_lacks_a_library(tools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     executable(tools / "nsys", "echo NVIDIA Nsight Systems version 2025.3.2.474-253236389321v0")
     monkeypatch.setattr(nsys_command, "_LIBRARIES", {"libc.so.6": "libc6"})
-    check = named(profilers(H200), "nsys")
+    check = named(check_profilers(H200), "nsys")
     assert (check.ok, check.detail) == (True, f"2025.3.2.474 ({tools}/nsys)")
     monkeypatch.setattr(nsys_command, "_LIBRARIES", {"libfordoctor.so.7": "libfordoctor7", "libc.so.6": "libc6"})
-    check = named(profilers(H200), "nsys")
+    check = named(check_profilers(H200), "nsys")
     assert (check.ok, "its importer needs libfordoctor7: traces stay" in check.detail) == (False, True)
     assert check.remedy == "apt install libfordoctor7, or run install.sh of make gpu-bundle"
 
 
 @pytest.mark.gpu
 def test_this_gpu_is_used() -> None:
-    found, lines = doctor_cuda.look()
+    found, lines = doctor_cuda.check_gpu()
     assert found is not None, lines
-    assert named(doctor_cuda.fits(found), "torch and gpu").ok
+    assert named(doctor_cuda.check_versions(found), "torch and gpu").ok

@@ -172,15 +172,6 @@ def sampled(by_line: Mapping[int, int]) -> Launch:
     })  # fmt: skip
 
 
-@pytest.mark.parametrize("kept", [9, 40, 0.5, 0.99])
-def test_a_report_that_was_cut_off_is_not_taken_for_a_shorter_one(tmp_path: Path, kept: float) -> None:
-    whole = write(tmp_path / "r.ncu-rep", [Launch("_Z1aPf", TRIAD), Launch("_Z1bPf", TRIAD)]).read_bytes()
-    cut = tmp_path / "cut.ncu-rep"
-    cut.write_bytes(whole[: int(kept if kept >= 1 else kept * len(whole))])
-    with pytest.raises(Unavailable, match=r"cut short.*profile the kernels again"):
-        ncu_report.read(cut)
-
-
 @pytest.mark.parametrize("content", [b"", b"SQLite format 3\0", b"NV"])
 def test_a_file_of_another_kind_is_said_to_be_one(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "x.ncu-rep").write_bytes(content)

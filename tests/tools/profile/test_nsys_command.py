@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +14,7 @@ from stitchcuda.errors import Unavailable
 from stitchcuda.sandbox import command
 from stitchcuda.sandbox.command import Finished, unconfined
 from stitchcuda.tools.profile import nsys_command
-from stitchcuda.tools.profile.nsys_command import exported, find_nsys, record, recorded, under
+from stitchcuda.tools.profile.nsys_command import exported, find_nsys, recorded, under
 from stitchcuda.tools.profile.nsys_export import read_export
 from stitchcuda.tools.profile.ranges import CALL_RANGE
 from tests.tools.profile.nsys_files import Export
@@ -44,6 +46,13 @@ def fake(folder: Path, profile: str = REPORT, export: str = 'cp "$(dirname "$out
     place.write_text(NSYS.replace("PROFILE", profile).replace("EXPORT", export))
     place.chmod(0o755)
     return place
+
+
+def record(program: Sequence[str], folder: Path, run: Any, *, nsys: Path, seconds: float) -> Path:
+    """The SQLite file of a program's recording."""
+    report, own = folder / "report", nsys.resolve().parent.parent
+    done = run([*under(nsys, report), *program], seconds=seconds, cwd=folder, read=(own,), write=(folder,))
+    return exported(nsys, recorded(done, report), run)
 
 
 def sample(folder: Path) -> None:
@@ -182,9 +191,3 @@ def test_beside_the_real_ncu(machine: Path) -> None:
     assert find_nsys((machine / "opt",)) == nsys
     shutil.rmtree(machine / "elsewhere")
     assert find_nsys((machine / "opt",)) is None
-
-
-def test_without_nsys(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nsys_command, "find_nsys", lambda: None)
-    with pytest.raises(Unavailable, match=r"nsys\) is not on this machine: install NVIDIA's nsight-systems"):
-        record(["true"], machine, unconfined, seconds=60)

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from stitchcuda.sandbox import command
-from stitchcuda.tools.profile.nsys_command import find_nsys, record
+from stitchcuda.tools.profile.nsys_command import find_nsys
 from stitchcuda.tools.profile.nsys_export import read_export
 from stitchcuda.tools.profile.system_profile import ELSEWHERE
+from tests.tools.profile.test_nsys_command import record
 
 pytestmark = pytest.mark.gpu
 
@@ -27,11 +28,12 @@ def _run(readable: Path, line: Sequence[str], *, read: Sequence[Path] = (), **mo
 
 
 def test_a_program_with_a_copy_a_graph_and_two_streams(tmp_path: Path) -> None:
-    if find_nsys() is None:
+    nsys = find_nsys()
+    if nsys is None:
         pytest.skip("no nsys on this machine")
 
     run: Any = partial(_run, ROOT)
-    export = record([sys.executable, str(PROGRAM), "--program"], tmp_path, run, seconds=240)
+    export = record([sys.executable, str(PROGRAM), "--program"], tmp_path, run, nsys=nsys, seconds=240)
     profile = read_export(export)
     assert (profile.calls, profile.graph_launches) == (3, 1)
     assert (profile.streams or 0) >= 2

@@ -23,11 +23,10 @@ def test_it_gives_what_is_read_in_the_process_itself(tmp_path: Path) -> None:
     assert (apart[0].share, apart[0].origin, apart[0].registers) == (0.25, "own", 32)
 
 
-def test_a_report_that_was_cut_off_is_refused_with_the_same_sentence(tmp_path: Path) -> None:
-    whole = write(tmp_path / "r.ncu-rep", [Launch("_Z1kPf", {"gpu__time_duration.sum": 1.0})]).read_bytes()
-    (tmp_path / "cut.ncu-rep").write_bytes(whole[:-5])
-    with pytest.raises(Unavailable, match=r"cut\.ncu-rep is cut short: ncu did not finish writing it"):
-        report_reader.read_apart(tmp_path / "cut.ncu-rep")
+def test_another_file_is_refused_with_the_same_sentence(tmp_path: Path) -> None:
+    (tmp_path / "other.ncu-rep").write_text("no report")
+    with pytest.raises(Unavailable, match=r"other\.ncu-rep is no report of Nsight Compute; give the \.ncu-rep file"):
+        report_reader.read_apart(tmp_path / "other.ncu-rep")
 
 
 def test_a_reader_that_dies_is_an_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
