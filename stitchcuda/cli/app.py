@@ -219,7 +219,7 @@ def show(
         from stitchcuda.sessions.session import Session
 
         found = Session.open(session, place(workspace, checkpoint))
-        with found.still():
+        with found.read_once():
             if as_json:
                 print(found.outcome().model_dump_json())
                 return 0
@@ -359,7 +359,7 @@ def finish(session: Any, as_json: bool) -> int:
     """Prints what a session came to and returns its exit code."""
     from stitchcuda.cli.summary import summary
 
-    with session.still():
+    with session.read_once():
         outcome = session.outcome()
         print(outcome.model_dump_json() if as_json else summary(session))
     if outcome.accepted or outcome.status == "nothing_to_do":

@@ -38,7 +38,7 @@ class PostgresPlace:
     def opened(self) -> Iterator[BaseStore]:
         """The store; an error of the driver's or the server's becomes a sentence, and the connection is closed."""
         driver = self._database.driver()
-        with self._database.told():
+        with self._database.explain_errors():
             try:
                 if self._store is None:
                     self._connect()

@@ -21,7 +21,7 @@ from stitchcuda.sessions.outcome import Outcome
 from stitchcuda.sessions.outcome_text import gain, headline, next_commands
 from stitchcuda.sessions.session import Session
 from stitchcuda.state import Attempt, Evidence, Settings, State, TimingResult
-from stitchcuda.store import mended
+from stitchcuda.store import list_repairs
 
 Read = TypeVar("Read")
 DAMAGE = (StitchError, sqlite3.Error, OSError, ValueError, KeyError, TypeError, EOFError)
@@ -29,7 +29,7 @@ DAMAGE = (StitchError, sqlite3.Error, OSError, ValueError, KeyError, TypeError, 
 
 def findings_of(session: Session) -> Findings:
     """All that a report shows of a session as it stands now, running or parked ones included."""
-    with session.still():
+    with session.read_once():
         return _findings(session)
 
 
@@ -62,7 +62,7 @@ def _attempts(session: Session, state: State, lost: list[str]) -> Sequence[Attem
     walk = _read(session.attempts, nothing, "the whole record of attempts", lost)
     if len(lost) == before:
         return walk
-    whole = _read(lambda: session.home.store.whole(session.name).attempts, nothing, "the ledger", lost)
+    whole = _read(lambda: session.home.store.readable_records(session.name).attempts, nothing, "the ledger", lost)
     found = whole or state.get("recent", ())
     lost.append(f"{counted(len(found), 'attempt')} can be read, and {'is' if len(found) == 1 else 'are'} shown.")
     return found
@@ -109,7 +109,7 @@ def _card(
 
 def _mended(session: Session) -> tuple[str, ...]:
     nothing: tuple[str, ...] = ()
-    found = _read(lambda: mended(session.home.store, session.name), nothing, "its transcript", [])
+    found = _read(lambda: list_repairs(session.home.store, session.name), nothing, "its transcript", [])
     return tuple(f"was damaged, and mended: {text}" for text in found)
 
 
