@@ -1,11 +1,10 @@
-"""The main commands: optimize, resume, show, sessions, verify, profile and doctor.
-
-Every decision is made below it.
+"""Defines the main commands: optimize, resume, show, sessions, verify, profile and doctor. Every decision is made below it.
 
 `--json` prints exactly one JSON object on stdout; all else goes to stderr. Exit codes: 0 accepted or nothing to do, 1
-ended without (or refused), 2 bad input or unavailable, 3 parked, 130 interrupted, 143 by SIGTERM, 129 by SIGHUP. An error for
-people is one sentence; `--debug` adds the traceback. What a running session looks like is in `sessions/progress.py`; how it is
-told at the end in `cli/summary.py`; what all commands share in `cli/console.py`.
+ended without (or refused), 2 bad input or unavailable, 3 parked, 130 interrupted, 143 by SIGTERM, 129 by SIGHUP.
+
+Where to look next: `sessions/session.py` (what is called), `sessions/progress.py` (a running session on the screen),
+`cli/summary.py` (what is printed at the end), `cli/console.py` (options, errors, signals).
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ import typer
 from stitchcuda.cli import docs, memory
 from stitchcuda.cli import report as report_commands
 from stitchcuda.cli import sessions as session_commands
-from stitchcuda.cli.console import FORM, AsJson, Debug, Kept, Place, complain, place, print_table, run
+from stitchcuda.cli.console import FORM, AsJson, Checkpoint, Debug, Place, complain, place, print_table, run
 from stitchcuda.cli.model_flags import choose_model, model_options, models_by_role
 from stitchcuda.errors import BadInput, StitchError, Unavailable
 from stitchcuda.state import Approval, Policy, Precision
@@ -68,7 +67,7 @@ def optimize(
     goal: Annotated[float | None, typer.Option("--goal", help="Stop at this speed-up, such as 1.5.")] = None,
     session: Annotated[str | None, typer.Option("--session", help="Names the session.")] = None,
     workspace: Place = None,
-    checkpoint: Kept = None,
+    checkpoint: Checkpoint = None,
     from_scratch: Annotated[
         bool, typer.Option("--from-scratch", help="A chat model starts from nothing, not from the built-in engineer's program.")
     ] = False,
@@ -98,31 +97,14 @@ def optimize(
         if not is_there(reference, "reference") or reference.is_dir():
             raise BadInput(f"there is no file {reference}: give the path of a Python file with Model and get_inputs()")
         with watch(plain=quiet or as_json) as view:
-            view.say(f"device: {told_device(device, predict_for)}; engineer: {why}")
+            view.say(f"device: {describe_device(device, predict_for)}; engineer: {why}")
             done = sessions.optimize(
-                reference,
-                model=chosen,
-                roles=roles,
-                options=model_options(option or []),
-                base_url=base_url,
-                from_scratch=from_scratch,
-                candidates=candidates,
-                approve=cast(list[Approval], approve or []),
-                device=device,
-                predict_for=predict_for,
-                goal=goal,
-                session=session,
-                workspace=place(workspace, checkpoint, create=True),
-                budget_usd=budget_usd,
-                max_tokens=max_tokens,
-                max_gpu_s=max_gpu_s,
-                max_attempts=max_attempts,
-                max_minutes=max_minutes,
-                policy=policy,
-                precision=precision,
-                on_event=view,
-                progress=False,
-            )
+                reference, model=chosen, roles=roles, options=model_options(option or []), base_url=base_url,
+                from_scratch=from_scratch, candidates=candidates, approve=cast(list[Approval], approve or []), device=device,
+                predict_for=predict_for, goal=goal, session=session, workspace=place(workspace, checkpoint, create=True),
+                budget_usd=budget_usd, max_tokens=max_tokens, max_gpu_s=max_gpu_s, max_attempts=max_attempts,
+                max_minutes=max_minutes, policy=policy, precision=precision, on_event=view, progress=False,
+            )  # fmt: skip
         return finish(done, as_json)
 
     run(work, debug, as_json)
@@ -135,7 +117,7 @@ def resume(
         str | None, typer.Option("--device", help="Go on with auto, cuda or sim, or elsewhere: only read replies.")
     ] = None,
     workspace: Place = None,
-    checkpoint: Kept = None,
+    checkpoint: Checkpoint = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for whoever runs it; take over when that ends or dies.")] = False,
     accept: Annotated[bool, typer.Option("--accept", help="Go on with the plan or drafts that wait for your word.")] = False,
     edit: Annotated[
@@ -165,26 +147,16 @@ def resume(
             answer = typed(waiting, accept=accept, edited=edit or (), comment=comment)
         with watch(plain=quiet or as_json) as view:
             done = sessions.resume(
-                session,
-                answer=answer,
-                workspace=home,
-                wait=wait,
-                device=device,
-                budget_usd=budget_usd,
-                max_tokens=max_tokens,
-                max_gpu_s=max_gpu_s,
-                max_attempts=max_attempts,
-                max_minutes=max_minutes,
-                on_event=view,
-                progress=False,
-            )
+                session, answer=answer, workspace=home, wait=wait, device=device, budget_usd=budget_usd, max_tokens=max_tokens,
+                max_gpu_s=max_gpu_s, max_attempts=max_attempts, max_minutes=max_minutes, on_event=view, progress=False,
+            )  # fmt: skip
         return finish(done, as_json)
 
     run(work, debug, as_json)
 
 
 @app.command()
-def sessions(workspace: Place = None, checkpoint: Kept = None, as_json: AsJson = False, debug: Debug = False) -> None:
+def sessions(workspace: Place = None, checkpoint: Checkpoint = None, as_json: AsJson = False, debug: Debug = False) -> None:
     """Lists the workspace's sessions."""
 
     def work() -> int:
@@ -193,8 +165,7 @@ def sessions(workspace: Place = None, checkpoint: Kept = None, as_json: AsJson =
 
         found, damaged = outcomes(place(workspace, checkpoint))
         if as_json:
-            listed = [outcome.model_dump(mode="json") for _, outcome in found]
-            print(json.dumps({"sessions": listed, "damaged": damaged}))
+            print(json.dumps({"sessions": [outcome.model_dump(mode="json") for _, outcome in found], "damaged": damaged}))
             return 0
         for table in sessions_tables(found, damaged):
             print_table(table)
@@ -207,7 +178,7 @@ def sessions(workspace: Place = None, checkpoint: Kept = None, as_json: AsJson =
 def show(
     session: Name,
     workspace: Place = None,
-    checkpoint: Kept = None,
+    checkpoint: Checkpoint = None,
     everything: Annotated[bool, typer.Option("--all", help="Every task and attempt, not the latest alone.")] = False,
     as_json: AsJson = False,
     debug: Debug = False,
@@ -322,7 +293,7 @@ def doctor(workspace: Place = None, as_json: AsJson = False, debug: Debug = Fals
 
 
 def is_there(path: Path, what: str) -> bool:
-    """Whether there is such a file or folder. Raises `BadInput` for what cannot be looked at, and for pipes and devices."""
+    """Whether the file or folder exists. Raises `BadInput` if that cannot be found out, and for pipes and devices."""
     try:
         there = path.exists()
         plain = path.is_file() or path.is_dir()
@@ -334,15 +305,15 @@ def is_there(path: Path, what: str) -> bool:
 
 
 def is_program(path: Path) -> bool:
-    """Whether this is a program and no reference: a folder, or a file that defines ModelNew."""
+    """Whether the path is a program, not a reference: a folder, or a file that defines ModelNew. Raises `BadInput`."""
     try:
         return path.is_dir() or "class ModelNew" in path.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
         raise BadInput(f"the file {path} cannot be read ({error.strerror}): give one that can") from error
 
 
-def told_device(device: str, predict_for: str | None = None) -> str:
-    """What programs will run on here, and why. Raises BadInput or Unavailable for a device that cannot be had."""
+def describe_device(device: str, predict_for: str | None = None) -> str:
+    """What programs will run on, in words for people. Raises BadInput or Unavailable for a device that cannot be used."""
     from stitchcuda.tools.device.device import device_facts, resolve_target
     from stitchcuda.tools.device.nvidia_smi import first_gpu
 
@@ -356,7 +327,7 @@ def told_device(device: str, predict_for: str | None = None) -> str:
 
 
 def finish(session: Any, as_json: bool) -> int:
-    """Prints what a session came to and returns its exit code."""
+    """Prints a session's result and returns the exit code."""
     from stitchcuda.cli.summary import summary
 
     with session.read_once():
@@ -374,11 +345,11 @@ def main() -> None:
     try:
         sys.exit(app(standalone_mode=False))
     except Exception as error:
-        # typer brings its own copy of click or uses the installed one: both tell a usage error by this method.
-        told = getattr(error, "format_message", None)
-        if told is None:
+        # typer has its own copy of click or uses the installed one: usage errors of both have this method.
+        format_message = getattr(error, "format_message", None)
+        if format_message is None:
             raise
-        text = str(told()).strip()
+        text = str(format_message()).strip()
         if text.startswith("Usage:"):      # no command at all: the help is the answer
             print(text, file=sys.stderr)
         else:

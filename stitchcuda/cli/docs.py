@@ -1,7 +1,8 @@
 """`stitchcuda docs`: builds and searches the documentation index, adds and removes documents, lists sources.
 
-Parses, calls, prints; what is indexed and how it is found is decided in `rag/`. `--json` prints one JSON object on stdout.
-`cli/app.py` mounts `app`; what its commands share with the others is in `cli/console.py`.
+What is indexed and how it is found is decided in the room `rag/`. `--json` prints one JSON object on stdout.
+
+Where to look next: `rag/building.py`, `rag/additions.py`, `rag/lookup.py` (what the commands call), `cli/console.py` (options).
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer(**FORM, help="Finds what CUDA's, cuBLASLt's and cuDNN's headers, manuals and our playbook say.")
 
-_SHOWN = 1100                              # characters of an entry in a terminal
-_WIDTH = 100
+_SHOWN = 1100                              # most characters of an entry that are printed
+_WIDTH = 100                               # columns to which an entry is wrapped
 _MODES = ("hybrid", "words", "meaning")
 _INTERRUPTED = "interrupted: what is done is kept, the index before is in use"
 
@@ -51,10 +52,10 @@ def build(
 
         if words and model:
             raise BadInput("--words makes no vectors, so --model has no use: give one of them")
-        with _told() as tell:
+        with _show_progress() as tell:
             built = building.build(model=None if words else _model(model), tell=tell)
         assert built is not None
-        _tell_built(built, words, as_json)
+        _print_built(built, words, as_json)
         return 0
 
     run(work, debug, as_json, interrupted=_INTERRUPTED)
@@ -80,9 +81,9 @@ def add(
         there = os.path.abspath(os.path.expanduser(source))
         named = there if not loaders.is_url(source) and (os.path.lexists(there) or not loader) else source
         documents, notes = loaders.load(named, loader)
-        with _told() as tell:
+        with _show_progress() as tell:
             built = additions.add_documents(documents, source=named, library=library, version=version, notes=notes, tell=tell)
-        _tell_built(built, False, as_json)
+        _print_built(built, False, as_json)
         return 0
 
     run(work, debug, as_json, interrupted=_INTERRUPTED)
@@ -99,9 +100,9 @@ def remove(
     def work() -> int:
         from stitchcuda.rag import additions
 
-        with _told() as tell:
+        with _show_progress() as tell:
             built = additions.remove(source, tell)
-        _tell_built(built, False, as_json)
+        _print_built(built, False, as_json)
         return 0
 
     run(work, debug, as_json, interrupted=_INTERRUPTED)
@@ -124,13 +125,13 @@ def search(
             raise BadInput(f"--mode {mode!r} is none: take {', '.join(_MODES)}")
         from stitchcuda.rag import lookup
 
-        asked = " ".join(query)
+        question = " ".join(query)
         docs, notes = lookup.open_or_make(_note)
         for note in notes:
             _note(note)
         with closing(docs):
-            found = docs.search(asked, k, libraries=library or (), version=version, mode=mode)  # type: ignore[arg-type]
-            notes = [*(f"{note}, then run: stitchcuda docs build" for note in docs.lacking(asked)), *found.notes]
+            found = docs.search(question, k, libraries=library or (), version=version, mode=mode)  # type: ignore[arg-type]
+            notes = [*(f"{note}, then run: stitchcuda docs build" for note in docs.lacking(question)), *found.notes]
         for note in notes:
             _note(note)
         if as_json:
@@ -138,7 +139,7 @@ def search(
         elif found.hits:
             print("\n\n".join(_entry(number, hit) for number, hit in enumerate(found.hits, 1)))
         else:
-            print(f"nothing fits {asked[:80]!r}: try other words, or `stitchcuda docs sources` for what is indexed")
+            print(f"nothing fits {question[:80]!r}: try other words, or `stitchcuda docs sources` for what is indexed")
         return 0 if found.hits else 1
 
     run(work, debug, as_json)
@@ -185,7 +186,7 @@ def _note(sentence: str) -> None:
 
 
 def _model(named: str | None) -> str:
-    """The model that is named, a folder wherever we are; else the one that the index has, else the carried one."""
+    """The model to make vectors with: the one named (a folder as an absolute path), else the index's, else the one we carry."""
     from stitchcuda.rag import building, embedding
 
     if named:
@@ -193,11 +194,9 @@ def _model(named: str | None) -> str:
     return building.known_model() or embedding.CARRIED
 
 
-
-
 @contextmanager
-def _told() -> Iterator[Callable[[BuildProgress], None]]:
-    """Progress on stderr: a bar in a terminal, lines elsewhere."""
+def _show_progress() -> Iterator[Callable[[BuildProgress], None]]:
+    """Gives a function that shows the progress of a build on stderr: as a bar in a terminal, as lines elsewhere."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bars
@@ -218,7 +217,7 @@ def _told() -> Iterator[Callable[[BuildProgress], None]]:
         yield tell
 
 
-def _tell_built(built: Built, words: bool, as_json: bool) -> None:
+def _print_built(built: Built, words: bool, as_json: bool) -> None:
     if as_json:
         print(json.dumps(_facts(built)))
         return

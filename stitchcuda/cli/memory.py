@@ -1,7 +1,8 @@
-"""`stitchcuda memory`: lists lessons of earlier sessions, exports and merges them.
+"""`stitchcuda memory`: lists lessons of earlier sessions, exports, imports and merges them.
 
-Parses, calls, prints; what a memory is and how files are merged is decided in `memory/`. `--json` prints one JSON object on
-stdout. `cli/app.py` mounts `app`; what its commands share with the others is in `cli/console.py`.
+What a lesson is and how files are merged is decided in the room `memory/`. `--json` prints one JSON object on stdout.
+
+Where to look next: `memory/__init__.py` (`Memory`), `memory/exchange.py` (the files), `cli/console.py` (options, errors).
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ def list_(workspace: Place = None, as_json: AsJson = False, debug: Debug = False
         with memory_of(workspace, reading=True) as memory:
             experiences = memory.lessons()
             if as_json:
-                print(json.dumps({"memory": memory.where, "lessons": [facts(experience) for experience in experiences]}))
+                print(json.dumps({"memory": memory.where, "lessons": [_facts(experience) for experience in experiences]}))
             elif not experiences:
                 print(f"no lessons yet in {memory.where}")
             else:
-                print_table(table(experiences))
+                print_table(_table(experiences))
 
     run(work, debug, as_json)
 
@@ -105,7 +106,7 @@ def merge(
 
 
 def memory_of(workspace: Path | None, *, reading: bool = False) -> AbstractContextManager[Memory]:
-    """The workspace's memory. Who only reads and names a workspace means a folder that is there."""
+    """Opens the workspace's memory. Raises BadInput if it is only read and the workspace that was named does not exist."""
     from stitchcuda.memory import location, open_memory
     from stitchcuda.store import Workspace
 
@@ -115,7 +116,7 @@ def memory_of(workspace: Path | None, *, reading: bool = False) -> AbstractConte
     return open_memory(folder)
 
 
-def table(experiences: tuple[Experience, ...]) -> Table:
+def _table(experiences: tuple[Experience, ...]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
@@ -135,8 +136,8 @@ def table(experiences: tuple[Experience, ...]) -> Table:
     return made
 
 
-def facts(experience: Experience) -> dict[str, Any]:
-    """An experience for `--json`: its figures, and all its lessons."""
+def _facts(experience: Experience) -> dict[str, Any]:
+    """The JSON object of an experience: its figures, and all its lessons."""
     interval = experience.interval_ms
     return {
         "key": experience.key,

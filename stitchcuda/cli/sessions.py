@@ -1,8 +1,7 @@
-"""The commands for existing sessions: diff, fork, replay, rm, export, import.
+"""The commands for existing sessions: diff, fork, replay, rm, export, import. Everything is decided in the room `sessions/`.
 
-Parses, calls, prints.
-
-Everything is decided in `keeping/`. `optimize`, `resume`, `sessions` and `show` are in `cli/app.py`.
+Where to look next: `sessions/compare.py`, `sessions/fork.py`, `sessions/replay.py`, `sessions/remove.py`, `sessions/archive.py`
+(what the commands do), `cli/app.py` (`optimize`, `resume`, `sessions`, `show`).
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from stitchcuda.cli.console import AsJson, Debug, Kept, Place, place, print_table, run
+from stitchcuda.cli.console import AsJson, Checkpoint, Debug, Place, place, print_table, run
 from stitchcuda.counts import counted
 
 Name = Annotated[str, typer.Argument(metavar="SESSION", help="The session's name (see: stitchcuda sessions).")]
@@ -21,7 +20,7 @@ To = Annotated[str | None, typer.Option("--to", metavar="NAME", help="Names the 
 
 
 def add_to(app: typer.Typer) -> None:
-    """Makes the commands known."""
+    """Adds the commands to the command line."""
     for command in (diff, fork, replay):
         app.command()(command)
     app.command("rm")(remove)
@@ -33,7 +32,7 @@ def diff(
     a: Annotated[str, typer.Argument(metavar="A", help="A session, or SESSION@N: as it was after attempt N; 0: the start.")],
     b: Annotated[str, typer.Argument(metavar="B", help="Another one.")],
     workspace: Place = None,
-    checkpoint: Kept = None,
+    checkpoint: Checkpoint = None,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
@@ -68,7 +67,7 @@ def fork(
     budget_usd: Annotated[float | None, typer.Option("--budget-usd", min=0, help="Another budget.")] = None,
     max_attempts: Annotated[int | None, typer.Option("--max-attempts", min=1, help="Most programs to try.")] = None,
     workspace: Place = None,
-    checkpoint: Kept = None,
+    checkpoint: Checkpoint = None,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
@@ -77,8 +76,8 @@ def fork(
     def work() -> int:
         from stitchcuda.sessions.fork import fork as forked
 
-        asked = {"model": model, "base_url": base_url, "goal": goal, "budget_usd": budget_usd, "max_attempts": max_attempts}
-        changes: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
+        given = {"model": model, "base_url": base_url, "goal": goal, "budget_usd": budget_usd, "max_attempts": max_attempts}
+        changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
         home = place(workspace, checkpoint)
         made = forked(session, at, to=to, workspace=home, settings=changes)
         if as_json:
@@ -96,7 +95,7 @@ def replay(
     to: To = None,
     device: Annotated[str | None, typer.Option("--device", help="Run the tools on auto, cuda or sim.")] = None,
     workspace: Place = None,
-    checkpoint: Kept = None,
+    checkpoint: Checkpoint = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="One line per event, also in a terminal.")] = False,
     as_json: AsJson = False,
     debug: Debug = False,
@@ -122,7 +121,7 @@ def replay(
 def remove(
     sessions: Annotated[list[str], typer.Argument(metavar="SESSION...", help="Sessions to remove.")],
     workspace: Place = None,
-    checkpoint: Kept = None,
+    checkpoint: Checkpoint = None,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
@@ -149,7 +148,7 @@ def export(
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Default: SESSION.stitch.tar.gz here.")
     ] = None,
     workspace: Place = None,
-    checkpoint: Kept = None,
+    checkpoint: Checkpoint = None,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
@@ -172,7 +171,7 @@ def import_(
     archive: Annotated[Path, typer.Argument(metavar="FILE", help="What `stitchcuda export` has written.")],
     to: To = None,
     workspace: Place = None,
-    checkpoint: Kept = None,
+    checkpoint: Checkpoint = None,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
@@ -186,8 +185,8 @@ def import_(
         settings = made.record.settings
         models = dict.fromkeys((settings.model, *(model for models in settings.roles.values() for model in models)))
         where = f" at {settings.base_url}" if settings.base_url else ""
-        told = f"{made.name}: {made.status}, {counted(len(made.attempts()), 'attempt')}; asks {', '.join(models)}{where}"
-        print(told, file=sys.stderr if as_json else sys.stdout)
+        text = f"{made.name}: {made.status}, {counted(len(made.attempts()), 'attempt')}; asks {', '.join(models)}{where}"
+        print(text, file=sys.stderr if as_json else sys.stdout)
         print(made.outcome().model_dump_json() if as_json else f"next:    stitchcuda show {made.name}{home.option}")
         return 0
 

@@ -1,7 +1,8 @@
 """Makes the figures of attempts and tasks: best time, predicted against measured savings, shares of work by origin.
 
-Pure functions of findings. What nothing timed is called a prediction, in the figure itself. Where to look next:
-`report/profile_figures.py` (kernels), `report/figure.py` (the record).
+A time that was not measured is called a prediction, in the figure itself.
+
+Where to look next: `report/profile_figures.py` (figures of kernels), `report/figure.py` (the record), `report/findings.py`.
 """
 
 from __future__ import annotations
@@ -10,14 +11,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from stitchcuda.counts import counted
-from stitchcuda.report.figure import ORIGINS, Figure, attempts_axis, axis, bars, height, ms, names_axis, places
+from stitchcuda.report.figure import ORIGINS, Figure, attempts_axis, axis, bars, height, ms, names_axis, unique_labels
 from stitchcuda.report.findings import AttemptFindings, Findings, TaskFate
 from stitchcuda.report.untrusted_text import label
 from stitchcuda.state import CheckResult, Result
 from stitchcuda.tools.profile.system_profile import Origin
 
-_TASKS = 25                                # bars of tasks in the figure; the table has all
-_KEPT = 12                                 # programs in the figure of shares
+_TASKS = 25                                # most tasks in the figure of savings; its table has all
+_KEPT = 12                                 # most kept programs in the figure of shares
 _MARKS: dict[Result, tuple[str, str, str]] = {
     "kept": ("kept", "@own", "circle"),
     "correct": ("correct, not kept", "@vendor", "circle-open"),
@@ -32,7 +33,7 @@ NOTHING_TIMED = "nothing was timed here, so every time is a prediction by the co
 
 
 def best_time(found: Findings) -> Figure:
-    """Milliseconds of a call of the best program after each attempt: timed where anything was, else predicted."""
+    """The figure of the best program's time in ms after each attempt: timed if any attempt was, else predicted."""
     prediction = not found.timed
     name = "predicted time of a call over attempts" if prediction else "best time of a call over attempts"
     if not found.attempts or found.baseline is None:
@@ -80,7 +81,7 @@ def best_time(found: Findings) -> Figure:
 
 
 def levels_of(found: Findings) -> list[float]:
-    """The best program's ms after each attempt, the reference's first; predicted where nothing was timed."""
+    """The reference's time in ms, then the best program's after each attempt; predicted if no attempt was timed."""
     assert found.baseline is not None
     if not found.timed:
         start = found.baseline.predicted_ms
@@ -94,16 +95,16 @@ def levels_of(found: Findings) -> list[float]:
 
 
 def savings(found: Findings) -> Figure:
-    """What each task was predicted, or claimed by a chat model, to save beside what it saved."""
+    """The figure of the time that each task was predicted, or claimed by a chat model, to save, beside what it saved."""
     title = "predicted against measured saving of each task"
     tried = [fate for fate in found.tasks if fate.attempts]
     if not tried:
         return Figure(id="savings", title=title, empty="No task has been tried yet.")
     shown = sorted(tried, key=lambda fate: -_largest(fate))[:_TASKS]
-    names = places(f"{fate.task.id} {fate.task.title}" for fate in shown)
+    names = unique_labels(f"{fate.task.id} {fate.task.title}" for fate in shown)
     measured = [(name, fate) for name, fate in zip(names, shown, strict=True) if fate.measured_ms is not None]
     predicted = [fate.task.predicted_ms for fate in shown]
-    traces = [bars("predicted", "@prediction", names, predicted, [_promised(fate) for fate in shown])]
+    traces = [bars("predicted", "@prediction", names, predicted, [_prediction(fate) for fate in shown])]
     if measured:
         traces.append(
             bars(
@@ -147,7 +148,8 @@ def savings(found: Findings) -> Figure:
 
 
 def shares(found: Findings) -> Figure:
-    """Who does the work, as far as own kernels have taken it over: of device time on a GPU, of bytes on the simulator."""
+    """The figure of shares by origin (own kernels, vendor libraries, framework): of device time on a GPU, else of bytes
+    moved."""
     title = "shares of work by origin"
     rows: list[tuple[str, dict[str, float]]] = []
     reference = next((seen.profile for seen in found.seen if seen.title == "reference"), None)
@@ -167,13 +169,13 @@ def shares(found: Findings) -> Figure:
         return Figure(id="shares", title=title, empty="No program was kept whose work could be told apart.")
     on_gpu = any(check.tier in ("measured", "timed") for _, check in kept)
     work = "device time" if on_gpu else "bytes moved, on the simulator"
-    names = places(name for name, _ in rows)
+    names = unique_labels(name for name, _ in rows)
     traces = [
         bars(
-            said, f"@{origin}", names, [100 * parts.get(origin, 0.0) for _, parts in rows],
-            [f"{said}: {100 * parts.get(origin, 0.0):.1f} %" for _, parts in rows],
+            origin_name, f"@{origin}", names, [100 * parts.get(origin, 0.0) for _, parts in rows],
+            [f"{origin_name}: {100 * parts.get(origin, 0.0):.1f} %" for _, parts in rows],
         )
-        for origin, said in ORIGINS.items()
+        for origin, origin_name in ORIGINS.items()
         if any(parts.get(origin) for _, parts in rows)
     ]  # fmt: skip
     notes = ["What is missing to 100 % are copies and what no tool has put down to anybody."]
@@ -202,7 +204,7 @@ def _shares(check: CheckResult) -> dict[str, float]:
 
 
 def _marks(attempts: Sequence[AttemptFindings], levels: Sequence[float], prediction: bool) -> list[dict[str, Any]]:
-    """A mark for each attempt, by what came of it."""
+    """A mark for each attempt, by its result."""
     traces: list[dict[str, Any]] = []
     for result, (name, colour, symbol) in _MARKS.items():
         own = [attempt for attempt in attempts if attempt.result == result]
@@ -219,7 +221,7 @@ def _marks(attempts: Sequence[AttemptFindings], levels: Sequence[float], predict
 
 
 def _lines(found: Findings, end: int) -> list[dict[str, Any]]:
-    """What there is to beat, and what cannot be beaten."""
+    """Two levels: the best baseline, if it is not eager, and the speed of light."""
     assert found.baseline is not None
     best = found.baselines.best if found.baselines else None
     ceilings = "measured" if found.baseline.device.measured else "nominal"
@@ -237,14 +239,12 @@ def _lines(found: Findings, end: int) -> list[dict[str, Any]]:
 
 def _row(fate: TaskFate) -> tuple[str, ...]:
     interval = f"{ms(fate.low_ms)} to {ms(fate.high_ms)}" if fate.low_ms is not None else "-"
-    saving = _promised(fate).removeprefix("predicted ")
-    return (
-        fate.task.id, fate.task.title, fate.fate, saving, ms(fate.measured_ms), interval, fate.floor or "-",
-    )  # fmt: skip
+    saving = _prediction(fate).removeprefix("predicted ")
+    return fate.task.id, fate.task.title, fate.fate, saving, ms(fate.measured_ms), interval, fate.floor or "-"
 
 
-def _promised(fate: TaskFate) -> str:
-    """What a task is said to save: "predicted 0.1 ms" by the cost model, "claims 0.1 ms" by a chat model."""
+def _prediction(fate: TaskFate) -> str:
+    """The expected saving of a task: "predicted 0.1 ms" by the cost model, or "claims 0.1 ms" by a chat model."""
     return f"{'claims' if fate.claimed else 'predicted'} {ms(fate.task.predicted_ms)}"
 
 

@@ -19,7 +19,7 @@ import pytest
 import typer
 from rich.console import Console
 
-from stitchcuda.cli.app import told_device
+from stitchcuda.cli.app import describe_device
 from stitchcuda.cli.console import print_table, run
 from stitchcuda.cli.model_flags import DEFAULT_CHAT_MODEL, choose_model
 from stitchcuda.cli.summary import checks_table, sessions_tables
@@ -427,9 +427,9 @@ def test_no_sessions_are_an_empty_table() -> None:
 def test_why_there_is_no_gpu_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     executable(tmp_path / "nvidia-smi", "echo No devices were found; exit 6")
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    assert told_device("auto").startswith("simulator (nvidia-smi finds none (No devices were found): ")
-    assert told_device("sim").startswith("simulator (as asked: ")
-    assert told_device("sim", "l4").endswith("speed-ups are predictions for NVIDIA L4)")
+    assert describe_device("auto").startswith("simulator (nvidia-smi finds none (No devices were found): ")
+    assert describe_device("sim").startswith("simulator (as asked: ")
+    assert describe_device("sim", "l4").endswith("speed-ups are predictions for NVIDIA L4)")
 
 
 def test_without_a_home_there_is_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
