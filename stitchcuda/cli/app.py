@@ -20,7 +20,7 @@ import typer
 from stitchcuda.cli import docs, memory
 from stitchcuda.cli import report as report_commands
 from stitchcuda.cli import sessions as session_commands
-from stitchcuda.cli.console import FORM, AsJson, Checkpoint, Debug, Place, complain, place, print_table, run
+from stitchcuda.cli.console import FORM, AsJson, Checkpoint, Debug, Place, complain, place, print_table, report_errors
 from stitchcuda.cli.model_flags import choose_model, model_options, models_by_role
 from stitchcuda.errors import BadInput, StitchError, Unavailable
 from stitchcuda.state import Approval, Policy, Precision
@@ -46,6 +46,7 @@ PrecisionOption = Annotated[Precision, typer.Option("--precision", help="What th
 
 
 @app.command()
+@report_errors()
 def optimize(
     reference: Reference,
     model: Annotated[
@@ -82,35 +83,30 @@ def optimize(
     max_minutes: Minutes = None,
     policy: PolicyOption = "stitched",
     precision: PrecisionOption = "reference",
-    as_json: AsJson = False,
-    quiet: Quiet = False,
-    debug: Debug = False,
-) -> None:
+    as_json: AsJson = False, quiet: Quiet = False, debug: Debug = False,
+) -> int:  # fmt: skip
     """Plans, writes and verifies CUDA for a PyTorch program, task by task."""
+    from stitchcuda.sessions import session as sessions
+    from stitchcuda.sessions.progress import watch
 
-    def work() -> int:
-        from stitchcuda.sessions import session as sessions
-        from stitchcuda.sessions.progress import watch
-
-        named, roles = models_by_role(model or [])
-        chosen, why = choose_model(named, base_url)
-        if not is_there(reference, "reference") or reference.is_dir():
-            raise BadInput(f"there is no file {reference}: give the path of a Python file with Model and get_inputs()")
-        with watch(plain=quiet or as_json) as view:
-            view.say(f"device: {describe_device(device, predict_for)}; engineer: {why}")
-            done = sessions.optimize(
-                reference, model=chosen, roles=roles, options=model_options(option or []), base_url=base_url,
-                from_scratch=from_scratch, candidates=candidates, approve=cast(list[Approval], approve or []), device=device,
-                predict_for=predict_for, goal=goal, session=session, workspace=place(workspace, checkpoint, create=True),
-                budget_usd=budget_usd, max_tokens=max_tokens, max_gpu_s=max_gpu_s, max_attempts=max_attempts,
-                max_minutes=max_minutes, policy=policy, precision=precision, on_event=view, progress=False,
-            )  # fmt: skip
-        return finish(done, as_json)
-
-    run(work, debug, as_json)
+    named, roles = models_by_role(model or [])
+    chosen, why = choose_model(named, base_url)
+    if not is_there(reference, "reference") or reference.is_dir():
+        raise BadInput(f"there is no file {reference}: give the path of a Python file with Model and get_inputs()")
+    with watch(plain=quiet or as_json) as view:
+        view.say(f"device: {describe_device(device, predict_for)}; engineer: {why}")
+        done = sessions.optimize(
+            reference, model=chosen, roles=roles, options=model_options(option or []), base_url=base_url,
+            from_scratch=from_scratch, candidates=candidates, approve=cast(list[Approval], approve or []), device=device,
+            predict_for=predict_for, goal=goal, session=session, workspace=place(workspace, checkpoint, create=True),
+            budget_usd=budget_usd, max_tokens=max_tokens, max_gpu_s=max_gpu_s, max_attempts=max_attempts,
+            max_minutes=max_minutes, policy=policy, precision=precision, on_event=view, progress=False,
+        )  # fmt: skip
+    return finish(done, as_json)
 
 
 @app.command()
+@report_errors()
 def resume(
     session: Name,
     device: Annotated[
@@ -129,167 +125,140 @@ def resume(
     max_gpu_s: GpuSeconds = None,
     max_attempts: Annotated[int | None, _ATTEMPTS] = None,
     max_minutes: Minutes = None,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
-    debug: Debug = False,
-) -> None:
+    as_json: AsJson = False, quiet: Quiet = False, debug: Debug = False,
+) -> int:  # fmt: skip
     """Goes on with a session where it stopped, with other budgets if they are given, and with your word if it waits for one."""
+    from stitchcuda.graph.approval import typed
+    from stitchcuda.sessions import session as sessions
+    from stitchcuda.sessions.progress import watch
 
-    def work() -> int:
-        from stitchcuda.graph.approval import typed
-        from stitchcuda.sessions import session as sessions
-        from stitchcuda.sessions.progress import watch
-
-        home = place(workspace, checkpoint)
-        answer = None
-        if accept or edit or comment:
-            waiting = sessions.Session.open(session, home).waiting
-            answer = typed(waiting, accept=accept, edited=edit or (), comment=comment)
-        with watch(plain=quiet or as_json) as view:
-            done = sessions.resume(
-                session, answer=answer, workspace=home, wait=wait, device=device, budget_usd=budget_usd, max_tokens=max_tokens,
-                max_gpu_s=max_gpu_s, max_attempts=max_attempts, max_minutes=max_minutes, on_event=view, progress=False,
-            )  # fmt: skip
-        return finish(done, as_json)
-
-    run(work, debug, as_json)
+    home = place(workspace, checkpoint)
+    answer = None
+    if accept or edit or comment:
+        waiting = sessions.Session.open(session, home).waiting
+        answer = typed(waiting, accept=accept, edited=edit or (), comment=comment)
+    with watch(plain=quiet or as_json) as view:
+        done = sessions.resume(
+            session, answer=answer, workspace=home, wait=wait, device=device, budget_usd=budget_usd, max_tokens=max_tokens,
+            max_gpu_s=max_gpu_s, max_attempts=max_attempts, max_minutes=max_minutes, on_event=view, progress=False,
+        )  # fmt: skip
+    return finish(done, as_json)
 
 
 @app.command()
+@report_errors()
 def sessions(workspace: Place = None, checkpoint: Checkpoint = None, as_json: AsJson = False, debug: Debug = False) -> None:
     """Lists the workspace's sessions."""
+    from stitchcuda.cli.summary import sessions_tables
+    from stitchcuda.sessions.session import outcomes
 
-    def work() -> int:
-        from stitchcuda.cli.summary import sessions_tables
-        from stitchcuda.sessions.session import outcomes
-
-        found, damaged = outcomes(place(workspace, checkpoint))
-        if as_json:
-            print(json.dumps({"sessions": [outcome.model_dump(mode="json") for _, outcome in found], "damaged": damaged}))
-            return 0
-        for table in sessions_tables(found, damaged):
-            print_table(table)
-        return 0
-
-    run(work, debug, as_json)
+    found, damaged = outcomes(place(workspace, checkpoint))
+    if as_json:
+        print(json.dumps({"sessions": [outcome.model_dump(mode="json") for _, outcome in found], "damaged": damaged}))
+        return
+    for table in sessions_tables(found, damaged):
+        print_table(table)
 
 
 @app.command()
+@report_errors()
 def show(
     session: Name,
     workspace: Place = None,
     checkpoint: Checkpoint = None,
     everything: Annotated[bool, typer.Option("--all", help="Every task and attempt, not the latest alone.")] = False,
-    as_json: AsJson = False,
-    debug: Debug = False,
-) -> None:
+    as_json: AsJson = False, debug: Debug = False,
+) -> None:  # fmt: skip
     """Shows a session's tasks, attempts, routes and errors."""
+    from stitchcuda.cli.summary import session_tables, summary
+    from stitchcuda.sessions.session import Session
 
-    def work() -> int:
-        from stitchcuda.cli.summary import session_tables, summary
-        from stitchcuda.sessions.session import Session
-
-        found = Session.open(session, place(workspace, checkpoint))
-        with found.read_once():
-            if as_json:
-                print(found.outcome().model_dump_json())
-                return 0
-            for table in session_tables(found, everything=everything):
-                print_table(table)
-            print(summary(found))
-        return 0
-
-    run(work, debug, as_json)
+    found = Session.open(session, place(workspace, checkpoint))
+    with found.read_once():
+        if as_json:
+            print(found.outcome().model_dump_json())
+            return
+        for table in session_tables(found, everything=everything):
+            print_table(table)
+        print(summary(found))
 
 
 @app.command()
+@report_errors(interrupted="interrupted: nothing was judged")
 def verify(
     program: Annotated[Path, typer.Argument(metavar="PROGRAM", help="A program's folder, or a file with ModelNew.")],
     reference: Annotated[Path, typer.Option("--reference", help="The PyTorch program that it must agree with.")],
     device: Device = "auto",
     policy: PolicyOption = "stitched",
     precision: PrecisionOption = "reference",
-    as_json: AsJson = False,
-    debug: Debug = False,
-) -> None:
+    as_json: AsJson = False, debug: Debug = False,
+) -> int:  # fmt: skip
     """Judges a program against its reference. Exit code 0: accepted, 1: refused, 2: could not judge."""
+    from stitchcuda.cli.summary import verdict_lines
+    from stitchcuda.tools.device.device import resolve_target
+    from stitchcuda.verify.api import verify as judge
 
-    def work() -> int:
-        from stitchcuda.cli.summary import verdict_lines
-        from stitchcuda.tools.device.device import resolve_target
-        from stitchcuda.verify.api import verify as judge
-
-        for path, what in ((program, "program"), (reference, "reference")):
-            if not is_there(path, what):
-                form = "a file or a program's folder" if what == "program" else "its file"
-                raise BadInput(f"there is no {what} {path}: give the path of {form}")
-        target = resolve_target(device)
-        verdict = judge(program, reference, target=target, policy=policy, precision=precision)
-        if as_json:
-            print(verdict.model_dump_json())
-        else:
-            print("\n".join(verdict_lines(verdict)))
-        return 0 if verdict.accepted else 1
-
-    run(work, debug, as_json, interrupted="interrupted: nothing was judged")
+    for path, what in ((program, "program"), (reference, "reference")):
+        if not is_there(path, what):
+            form = "a file or a program's folder" if what == "program" else "its file"
+            raise BadInput(f"there is no {what} {path}: give the path of {form}")
+    target = resolve_target(device)
+    verdict = judge(program, reference, target=target, policy=policy, precision=precision)
+    if as_json:
+        print(verdict.model_dump_json())
+    else:
+        print("\n".join(verdict_lines(verdict)))
+    return 0 if verdict.accepted else 1
 
 
 @app.command()
+@report_errors(interrupted="interrupted: nothing was profiled")
 def profile(
     subject: Annotated[Path, typer.Argument(metavar="REF_OR_PROGRAM", help="A reference, or a program (file or folder).")],
     reference: Annotated[Path | None, typer.Option("--reference", help="The reference of a program: both are shown.")] = None,
     counters: Annotated[bool, typer.Option("--counters", help="Also read hardware counters of the longest kernels.")] = False,
     device: Device = "auto",
     precision: PrecisionOption = "reference",
-    as_json: AsJson = False,
-    debug: Debug = False,
-) -> None:
+    as_json: AsJson = False, debug: Debug = False,
+) -> None:  # fmt: skip
     """Shows where the time of a call goes: regions, kernels, gaps, host. Needs a GPU."""
+    from stitchcuda.compiler.capture.op_graph import OpGraph
+    from stitchcuda.state import Settings
+    from stitchcuda.tools.device.device import device_facts, resolve_target
+    from stitchcuda.tools.profile import profile_report
+    from stitchcuda.verify.api import builds
+    from stitchcuda.verify.client import Judge
 
-    def work() -> int:
-        from stitchcuda.compiler.capture.op_graph import OpGraph
-        from stitchcuda.state import Settings
-        from stitchcuda.tools.device.device import device_facts, resolve_target
-        from stitchcuda.tools.profile import profile_report
-        from stitchcuda.verify.api import builds
-        from stitchcuda.verify.client import Judge
-
-        for path in filter(None, (subject, reference)):
-            if not is_there(path, "file"):
-                raise BadInput(f"there is no {path}: give the path of a reference, or of a program and --reference")
-        if reference is None and is_program(subject):
-            raise BadInput(f"{subject} is a program: add --reference REF, the file that it was made from")
-        if resolve_target(device) != "cuda":
-            raise Unavailable("a profile needs an NVIDIA GPU; the simulator has no time to show")
-        program = subject if reference else None
-        settings, facts = Settings(target="cuda", precision=precision), device_facts("cuda", measure=True)
-        with Judge(reference or subject, settings, cache=builds(), arch=facts.arch) as judge:
-            graph = OpGraph.model_validate_json(judge.baseline().capture)
-            report = profile_report.profile(
-                judge, graph, program, name=subject.name, device=facts, precision=precision, counters=counters
-            )
-        print(report.model_dump_json() if as_json else profile_report.text(report))
-        return 0
-
-    run(work, debug, as_json, interrupted="interrupted: nothing was profiled")
+    for path in filter(None, (subject, reference)):
+        if not is_there(path, "file"):
+            raise BadInput(f"there is no {path}: give the path of a reference, or of a program and --reference")
+    if reference is None and is_program(subject):
+        raise BadInput(f"{subject} is a program: add --reference REF, the file that it was made from")
+    if resolve_target(device) != "cuda":
+        raise Unavailable("a profile needs an NVIDIA GPU; the simulator has no time to show")
+    program = subject if reference else None
+    settings, facts = Settings(target="cuda", precision=precision), device_facts("cuda", measure=True)
+    with Judge(reference or subject, settings, cache=builds(), arch=facts.arch) as judge:
+        graph = OpGraph.model_validate_json(judge.baseline().capture)
+        report = profile_report.profile(
+            judge, graph, program, name=subject.name, device=facts, precision=precision, counters=counters
+        )
+    print(report.model_dump_json() if as_json else profile_report.text(report))
 
 
 @app.command()
-def doctor(workspace: Place = None, as_json: AsJson = False, debug: Debug = False) -> None:
+@report_errors()
+def doctor(workspace: Place = None, as_json: AsJson = False, debug: Debug = False) -> int:
     """Says what this machine can do, and what to do about the rest. Exit code 2 when something needed is missing."""
+    from stitchcuda.cli.summary import checks_table
+    from stitchcuda.tools.doctor.doctor import REQUIRED, examine
 
-    def work() -> int:
-        from stitchcuda.cli.summary import checks_table
-        from stitchcuda.tools.doctor.doctor import REQUIRED, examine
-
-        checks = examine(workspace)
-        if as_json:
-            print(json.dumps({"checks": [check.model_dump() for check in checks]}))
-        else:
-            print_table(checks_table(checks))
-        return 0 if all(check.ok for check in checks if check.name in REQUIRED) else 2
-
-    run(work, debug, as_json)
+    checks = examine(workspace)
+    if as_json:
+        print(json.dumps({"checks": [check.model_dump() for check in checks]}))
+    else:
+        print_table(checks_table(checks))
+    return 0 if all(check.ok for check in checks if check.name in REQUIRED) else 2
 
 
 def is_there(path: Path, what: str) -> bool:

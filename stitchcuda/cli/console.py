@@ -20,8 +20,9 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TextIO, cast
+from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TextIO, cast
 
 import typer
 
@@ -30,6 +31,7 @@ from stitchcuda.errors import StitchError
 if TYPE_CHECKING:
     from stitchcuda.store import Workspace
 
+P = ParamSpec("P")
 FORM: dict[str, Any] = {
     "no_args_is_help": True,
     "add_completion": False,
@@ -49,12 +51,24 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object on s
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error, and more log lines.")]
 
 
-def run(work: Callable[[], int | None], debug: bool, as_json: bool = False, *, interrupted: str = "interrupted") -> None:
-    """Runs a command and exits with the code that `work` returns, or with that of its error.
+def report_errors(*, interrupted: str = "interrupted") -> Callable[[Callable[P, int | None]], Callable[P, None]]:
+    """Decorates a command with the options `debug` and perhaps `as_json`; it exits with the code that it returns (None: 0).
 
     An error becomes one sentence on stderr, and with `as_json` also {"error": …} on stdout. `interrupted` is the sentence after
     Ctrl-C, unless the KeyboardInterrupt has one.
     """
+    def decorate(act: Callable[P, int | None]) -> Callable[P, None]:
+        @wraps(act)
+        def perform(*args: P.args, **options: P.kwargs) -> None:
+            debug, as_json = bool(options.get("debug")), bool(options.get("as_json"))
+            _run(lambda: act(*args, **options), debug, as_json, interrupted)
+
+        return perform
+
+    return decorate
+
+
+def _run(work: Callable[[], int | None], debug: bool, as_json: bool, interrupted: str) -> None:
     logging.basicConfig(level=logging.DEBUG if debug else logging.WARNING, format="%(message)s", stream=sys.stderr)
     for noisy in ("httpx", "httpx2", "httpcore", "openai", "urllib3"):
         logging.getLogger(noisy).setLevel(logging.WARNING)

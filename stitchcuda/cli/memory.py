@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from stitchcuda.cli.console import FORM, AsJson, Debug, Place, print_table, run
+from stitchcuda.cli.console import FORM, AsJson, Debug, Place, print_table, report_errors
 from stitchcuda.counts import counted
 from stitchcuda.errors import BadInput
 
@@ -28,81 +28,66 @@ app = typer.Typer(**FORM, help="Lists, exports, imports and merges what earlier 
 
 
 @app.command("list")
+@report_errors()
 def list_(workspace: Place = None, as_json: AsJson = False, debug: Debug = False) -> None:
     """Shows what was learnt, the weightiest first."""
-
-    def work() -> None:
-        with memory_of(workspace, reading=True) as memory:
-            experiences = memory.lessons()
-            if as_json:
-                print(json.dumps({"memory": memory.where, "lessons": [_facts(experience) for experience in experiences]}))
-            elif not experiences:
-                print(f"no lessons yet in {memory.where}")
-            else:
-                print_table(_table(experiences))
-
-    run(work, debug, as_json)
+    with memory_of(workspace, reading=True) as memory:
+        experiences = memory.lessons()
+        if as_json:
+            print(json.dumps({"memory": memory.where, "lessons": [_facts(experience) for experience in experiences]}))
+        elif not experiences:
+            print(f"no lessons yet in {memory.where}")
+        else:
+            print_table(_table(experiences))
 
 
 @app.command("export")
+@report_errors()
 def export(
     file: Annotated[Path | None, typer.Argument(metavar="[FILE]", help="A new file. Default: standard output.")] = None,
-    workspace: Place = None,
-    debug: Debug = False,
-) -> None:
+    workspace: Place = None, debug: Debug = False,
+) -> None:  # fmt: skip
     """Writes all lessons as JSON lines."""
-
-    def work() -> None:
-        with memory_of(workspace, reading=True) as memory:
-            if file is None:
-                sys.stdout.write(memory.exported())
-                return
-            if file.exists():
-                raise BadInput(f"{file} exists already: name a new file, or put two together with `stitchcuda memory merge`")
-            print(f"{counted(memory.export(file), 'lesson')} of {memory.where} written to {file}")
-
-    run(work, debug)
+    with memory_of(workspace, reading=True) as memory:
+        if file is None:
+            sys.stdout.write(memory.exported())
+            return
+        if file.exists():
+            raise BadInput(f"{file} exists already: name a new file, or put two together with `stitchcuda memory merge`")
+        print(f"{counted(memory.export(file), 'lesson')} of {memory.where} written to {file}")
 
 
 @app.command("import")
+@report_errors()
 def import_(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="What `stitchcuda memory export` wrote.")],
-    workspace: Place = None,
-    as_json: AsJson = False,
-    debug: Debug = False,
-) -> None:
+    workspace: Place = None, as_json: AsJson = False, debug: Debug = False,
+) -> None:  # fmt: skip
     """Adds the lessons of an export file to the workspace's memory."""
-
-    def work() -> None:
-        with memory_of(workspace) as memory:
-            done = memory.import_(file)
-            if as_json:
-                print(json.dumps({"memory": memory.where, **done.model_dump()}))
-            else:
-                print(f"{counted(done.added, 'lesson')} added to {memory.where}; {done.known} of {file} were there already")
-
-    run(work, debug, as_json)
+    with memory_of(workspace) as memory:
+        done = memory.import_(file)
+        if as_json:
+            print(json.dumps({"memory": memory.where, **done.model_dump()}))
+        else:
+            print(f"{counted(done.added, 'lesson')} added to {memory.where}; {done.known} of {file} were there already")
 
 
 @app.command("merge")
+@report_errors()
 def merge(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="What `stitchcuda memory export` wrote.")],
     out: Annotated[Path, typer.Option("--out", help="A new file, or one of those that are merged.")],
     debug: Debug = False,
-) -> None:
+) -> None:  # fmt: skip
     """Puts export files together: all lessons of all of them, each once."""
+    from stitchcuda.memory import exchange
+    from stitchcuda.memory.lesson import each_once
 
-    def work() -> None:
-        from stitchcuda.memory import exchange
-        from stitchcuda.memory.lesson import each_once
-
-        if out.exists() and out.resolve() not in [file.resolve() for file in files]:
-            raise BadInput(f"{out} exists already: name a new file, or merge it too")
-        lessons = each_once(lesson for file in files for lesson in exchange.read(file))
-        exchange.write(out, exchange.text(lessons))
-        print(f"{counted(len(lessons), 'lesson')} written to {out}")
-
-    run(work, debug)
+    if out.exists() and out.resolve() not in [file.resolve() for file in files]:
+        raise BadInput(f"{out} exists already: name a new file, or merge it too")
+    lessons = each_once(lesson for file in files for lesson in exchange.read(file))
+    exchange.write(out, exchange.text(lessons))
+    print(f"{counted(len(lessons), 'lesson')} written to {out}")
 
 
 def memory_of(workspace: Path | None, *, reading: bool = False) -> AbstractContextManager[Memory]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stitchcuda.cli.console import AsJson, Checkpoint, Debug, Place, place, run
+from stitchcuda.cli.console import AsJson, Checkpoint, Debug, Place, place, report_errors
 from stitchcuda.errors import BadInput, Unavailable
 
 if TYPE_CHECKING:
@@ -26,25 +26,19 @@ Output = Annotated[
 ]
 
 
+@report_errors()
 def report(
     session: Annotated[str, typer.Argument(metavar="SESSION", help="The session's name (see: stitchcuda sessions).")],
     other: Annotated[str | None, typer.Argument(metavar="[OTHER]", help="Another session: both are set side by side.")] = None,
     open_: Annotated[bool, typer.Option("--open", help="Also show it in the browser.")] = False,
     output: Output = None,
-    workspace: Place = None,
-    checkpoint: Checkpoint = None,
-    as_json: AsJson = False,
-    debug: Debug = False,
-) -> None:
+    workspace: Place = None, checkpoint: Checkpoint = None, as_json: AsJson = False, debug: Debug = False,
+) -> None:  # fmt: skip
     """Writes a session's report, or a comparison of two, as one HTML file that opens offline."""
-
-    def work() -> None:
-        path = write_report(session, other, output, place(workspace, checkpoint))
-        print(json.dumps({"report": str(path)}) if as_json else path)
-        if open_:
-            open_in_browser(path)
-
-    run(work, debug, as_json)
+    path = write_report(session, other, output, place(workspace, checkpoint))
+    print(json.dumps({"report": str(path)}) if as_json else path)
+    if open_:
+        open_in_browser(path)
 
 
 def write_report(session: str, other: str | None, output: Path | None, workspace: Workspace) -> Path:

@@ -20,7 +20,7 @@ import typer
 from rich.console import Console
 
 from stitchcuda.cli.app import describe_device
-from stitchcuda.cli.console import print_table, run
+from stitchcuda.cli.console import print_table, report_errors
 from stitchcuda.cli.model_flags import DEFAULT_CHAT_MODEL, choose_model
 from stitchcuda.cli.summary import checks_table, sessions_tables
 from stitchcuda.errors import BadInput, Unavailable
@@ -304,7 +304,7 @@ def test_what_nohup_ignores_stays_ignored() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         with pytest.raises(typer.Exit) as ended:
-            run(lambda: os.kill(os.getpid(), signal.SIGHUP), debug=False)
+            report_errors()(lambda: os.kill(os.getpid(), signal.SIGHUP))()
         assert ended.value.exit_code == 0
     finally:
         signal.signal(signal.SIGHUP, before)
