@@ -95,20 +95,13 @@ def best_times(first: Findings, other: Findings) -> Figure:
         notes.append("They are sessions of different references.")
     if first.device and other.device and first.device.key != other.device.key:
         notes.append(f"Not of one machine, so not to be compared: {first.device.key} and {other.device.key}.")
+    last = max(len(found.attempts) for found in both)
     return Figure(
-        id="best",
-        title=title,
+        id="best", title=title, traces=tuple(traces),
         says="; ".join(f"{found.card.session}: {_ends(levels_of(found))}" for found in both) + ".",
-        traces=tuple(traces),
-        layout={
-            "height": 420,
-            "xaxis": attempts_axis(max(len(found.attempts) for found in both)),
-            "yaxis": axis("ms of a call", rangemode="tozero"),
-        },
-        columns=("session", "after attempt", "kind", "ms of a call"),
-        rows=tuple(rows),
-        notes=tuple(notes),
-    )
+        layout={"height": 420, "xaxis": attempts_axis(last), "yaxis": axis("ms of a call", rangemode="tozero")},
+        columns=("session", "after attempt", "kind", "ms of a call"), rows=tuple(rows), notes=tuple(notes),
+    )  # fmt: skip
 
 
 def program_changes(first: Findings, other: Findings, store: Store) -> Changes:

@@ -61,23 +61,17 @@ def best_time(found: Findings) -> Figure:
     )  # fmt: skip
     if after < found.baseline.floor_ms:
         notes = (*notes, BELOW)
+    yaxis = axis("predicted ms of a call" if prediction else "ms of a call", rangemode="tozero")
     return Figure(
-        id="best",
-        title=name,
-        says=says,
-        traces=tuple(traces),
-        layout={
-            "height": 420,
-            "xaxis": attempts_axis(len(found.attempts)),
-            "yaxis": axis("predicted ms of a call" if prediction else "ms of a call", rangemode="tozero"),
-        },
+        id="best", title=name, says=says, traces=tuple(traces),
+        layout={"height": 420, "xaxis": attempts_axis(len(found.attempts)), "yaxis": yaxis},
         columns=("attempt", "task", "result", "ms of a call", f"{what}, ms"),
         rows=tuple(
             (str(attempt.number), attempt.attempt.task, attempt.result, _number(attempt.attempt.program_ms), _number(level))
             for attempt, level in zip(found.attempts, levels[1:], strict=True)
         ),
         notes=notes,
-    )
+    )  # fmt: skip
 
 
 def levels_of(found: Findings) -> list[float]:
@@ -106,20 +100,14 @@ def savings(found: Findings) -> Figure:
     predicted = [fate.task.predicted_ms for fate in shown]
     traces = [bars("predicted", "@prediction", names, predicted, [_prediction(fate) for fate in shown])]
     if measured:
-        traces.append(
-            bars(
-                "measured",
-                "@own",
-                [name for name, _ in measured],
-                [fate.measured_ms or 0.0 for _, fate in measured],
-                [f"measured {ms(fate.measured_ms)}{_interval(fate)}" for _, fate in measured],
-                error_x={
-                    "type": "data", "symmetric": False, "color": "@ink", "thickness": 1.5, "width": 4,
-                    "array": [_beside(fate.high_ms, fate.measured_ms) for _, fate in measured],
-                    "arrayminus": [_beside(fate.measured_ms, fate.low_ms) for _, fate in measured],
-                },
-            )
-        )
+        whiskers = {
+            "type": "data", "symmetric": False, "color": "@ink", "thickness": 1.5, "width": 4,
+            "array": [_distance(fate.high_ms, fate.measured_ms) for _, fate in measured],
+            "arrayminus": [_distance(fate.measured_ms, fate.low_ms) for _, fate in measured],
+        }  # fmt: skip
+        texts = [f"measured {ms(fate.measured_ms)}{_interval(fate)}" for _, fate in measured]
+        values = [fate.measured_ms or 0.0 for _, fate in measured]
+        traces.append(bars("measured", "@own", [name for name, _ in measured], values, texts, error_x=whiskers))
     notes = [f"Measured: none; {NOTHING_TIMED}."] if not measured else []
     if len(tried) > len(shown):
         notes.append(f"The {len(shown)} largest of {len(tried)} tasks are drawn; the table has all.")
@@ -131,20 +119,15 @@ def savings(found: Findings) -> Figure:
     says = f"Tried: {counted(len(tried), 'task')}"
     says += f"; measured {ms(saved)} for those kept." if measured else "."
     return Figure(
-        id="savings",
-        title=title,
-        says=says,
-        traces=tuple(traces),
+        id="savings", title=title, says=says, traces=tuple(traces),
         layout={
-            "height": height(len(shown), row=44 if measured else 32),
-            "barmode": "group",
-            "yaxis": names_axis(names),
+            "height": height(len(shown), row=44 if measured else 32), "barmode": "group", "yaxis": names_axis(names),
             "xaxis": axis("ms saved" if measured else "ms saved (prediction)"),
         },
         columns=("task", "title", "fate", "predicted", "measured", "95 % interval", "floor of its regions"),
         rows=tuple(_row(fate) for fate in tried),
         notes=tuple(notes),
-    )
+    )  # fmt: skip
 
 
 def shares(found: Findings) -> Figure:
@@ -188,15 +171,13 @@ def shares(found: Findings) -> Figure:
         says=f"Own kernels hold {own:.0%} of {work} in the last program.",
         traces=tuple(traces),
         layout={
-            "height": height(len(rows)),
-            "barmode": "stack",
-            "yaxis": names_axis(names),
+            "height": height(len(rows)), "barmode": "stack", "yaxis": names_axis(names),
             "xaxis": axis(f"percent of {work}", range=[0, 100]),
         },
         columns=("program", *ORIGINS.values()),
         rows=tuple((name, *(f"{100 * parts.get(origin, 0.0):.1f} %" for origin in ORIGINS)) for name, parts in rows),
         notes=tuple(notes),
-    )
+    )  # fmt: skip
 
 
 def _shares(check: CheckResult) -> dict[str, float]:
@@ -256,7 +237,7 @@ def _interval(fate: TaskFate) -> str:
     return f" ({ms(fate.low_ms)} to {ms(fate.high_ms)})" if fate.low_ms is not None else ""
 
 
-def _beside(high: float | None, low: float | None) -> float:
+def _distance(high: float | None, low: float | None) -> float:
     return max(0.0, high - low) if high is not None and low is not None else 0.0
 
 

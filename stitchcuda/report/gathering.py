@@ -59,15 +59,9 @@ def sentence(error: Exception, place: str = "") -> str:
 
 
 def gather(
-    card: Card,
-    state: State,
-    attempts: Sequence[Attempt],
-    predicted: Sequence[float],
-    store: Store,
-    *,
-    place: str = "",
-    lost: Sequence[str] = (),
-) -> Findings:
+    card: Card, state: State, attempts: Sequence[Attempt], predicted: Sequence[float], store: Store, *, place: str,
+    lost: Sequence[str],
+) -> Findings:  # fmt: skip
     """A report's content. `predicted`: times in ms of the best program after each attempt, by the cost model; `place`: the
     workspace's folder; `lost`: sentences on what could not be read before."""
     reader = _Reader(store, place)
@@ -83,21 +77,14 @@ def gather(
     baseline, final = state.get("baseline"), state.get("final")
     precision = state["settings"].precision if "settings" in state else "reference"
     return Findings(
-        card=card,
-        device=baseline.device if baseline else None,
-        baseline=baseline,
+        card=card, device=baseline.device if baseline else None, baseline=baseline, final=final, attempts=tried,
         baselines=reader.record(BaselineTimes, state.get("baselines"), "the baselines' times"),
-        final=final,
         tasks=_fates(reader, tasks, claimed, state, tried, precision),
-        attempts=tried,
         seen=_profiles(reader, state, tried),
         counters=_counters(reader, state, tried),
-        plans=tuple(plan for plan in plans if plan),
-        first=state.get("first"),
-        program=state.get("program"),
-        citations=_citations(tried),
-        lost=tuple(dict.fromkeys(reader.lost)),
-    )
+        plans=tuple(plan for plan in plans if plan), first=state.get("first"), program=state.get("program"),
+        citations=_citations(tried), lost=tuple(dict.fromkeys(reader.lost)),
+    )  # fmt: skip
 
 
 def _tried(
@@ -109,26 +96,17 @@ def _tried(
     except (StitchError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         reader.lose("what it changed", error)
     return AttemptFindings(
-        number=number,
-        attempt=attempt,
-        title=titles.get(attempt.task, ""),
-        result=attempt.result,
+        number=number, attempt=attempt, title=titles.get(attempt.task, ""), result=attempt.result,
         evidence=reader.record(Evidence, attempt.evidence, "its evidence"),
         review=reader.record(Review, attempt.review, "its review"),
-        files=files,
-        predicted_ms=predicted,
-        lost=tuple(reader.lost),
-    )
+        files=files, predicted_ms=predicted, lost=tuple(reader.lost),
+    )  # fmt: skip
 
 
 def _fates(
-    reader: _Reader,
-    tasks: Mapping[str, Task],
-    claimed: Collection[str],
-    state: State,
-    tried: Sequence[AttemptFindings],
+    reader: _Reader, tasks: Mapping[str, Task], claimed: Collection[str], state: State, tried: Sequence[AttemptFindings],
     precision: Precision,
-) -> tuple[TaskFate, ...]:
+) -> tuple[TaskFate, ...]:  # fmt: skip
     """All tasks of all plans: first those that were tried, in that order."""
     baseline = state.get("baseline")
     floors = {}
@@ -145,16 +123,12 @@ def _fates(
         own_floors = [floors[region] for region in task.regions if region in floors]
         binds = " and ".join(dict.fromkeys(floor.binds for floor in own_floors))
         kept, done = name in state.get("tasks_kept", ()), name in state.get("tasks_done", ())
-        fates.append(
-            TaskFate(
-                task=task,
-                claimed=name in claimed,
-                fate="kept" if kept else "not kept" if done else "open",
-                attempts=tuple(entry.number for entry in own),
-                floor=f"{sum(floor.ms for floor in own_floors):.4f} ms, {binds}" if own_floors else "",
-                **_measured(own, kept),
-            )
-        )
+        fates.append(TaskFate(
+            task=task, claimed=name in claimed, fate="kept" if kept else "not kept" if done else "open",
+            attempts=tuple(entry.number for entry in own),
+            floor=f"{sum(floor.ms for floor in own_floors):.4f} ms, {binds}" if own_floors else "",
+            **_measured(own, kept),
+        ))  # fmt: skip
     return tuple(fates)
 
 

@@ -48,14 +48,11 @@ class Written(Record):
 
 def session_page(found: Findings) -> bytes:
     """The report of one session, as HTML."""
-    drawn = (
-        figures.best_time(found),
-        figures.savings(found),
-        profile_figures.timeline(found),
-        profile_figures.roofline(found),
-        profile_figures.peaks(found),
-        figures.shares(found),
-    )
+    makers = (
+        figures.best_time, figures.savings, profile_figures.timeline, profile_figures.roofline, profile_figures.peaks,
+        figures.shares,
+    )  # fmt: skip
+    drawn = [make(found) for make in makers]
     content = {
         "found": found, "card": found.card, "bars": (make_bars(found),),
         "path": path_of(found.attempts, begun=found.baseline is not None, ended=found.card.status in ("done", "nothing_to_do")),

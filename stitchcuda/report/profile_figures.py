@@ -43,41 +43,29 @@ def timeline(found: Findings) -> Figure:
     for origin, origin_name in ORIGINS.items():
         own = [segment for segment in segments if segment[1] == origin]
         if own:
-            traces.append(
-                bars(
-                    origin_name,
-                    f"@{origin}",
-                    [name for name, *_ in own],
-                    [took for *_, took in own],
-                    hovertext=[f"{label(what, 76)}: {ms(took)}" for *_, what, _, took in own],
-                    hovertemplate="%{hovertext}<extra></extra>",
-                    text=[label(what, 28) if origin != "idle" else "" for *_, what, _, took in own],
-                    textposition="inside",
-                    insidetextanchor="middle",
-                    insidetextfont={"color": "@paper"},
-                    base=[start for *_, start, _ in own],
-                    marker={"color": f"@{origin}", "line": {"color": "@paper", "width": 1}},
-                )
-            )
+            traces.append(bars(
+                origin_name, f"@{origin}", [name for name, *_ in own], [took for *_, took in own],
+                base=[start for *_, start, _ in own],
+                hovertext=[f"{label(what, 76)}: {ms(took)}" for *_, what, _, took in own],
+                hovertemplate="%{hovertext}<extra></extra>",
+                text=[label(what, 28) if origin != "idle" else "" for *_, what, _, took in own],
+                textposition="inside", insidetextanchor="middle", insidetextfont={"color": "@paper"},
+                marker={"color": f"@{origin}", "line": {"color": "@paper", "width": 1}},
+            ))  # fmt: skip
     spans = [shown.profile.span_ms for shown in seen if shown.profile]
     says = f"First to last work on the device: {ms(spans[0])} ({seen[0].title})"
     says += f", then {ms(spans[-1])} ({seen[-1].title})." if len(seen) > 1 else "."
     kernels = [(shown.title, kernel) for shown in seen if shown.profile for kernel in shown.profile.by_name()]
     return Figure(
-        id="timeline",
-        title=_TIMELINE,
-        says=says,
-        traces=tuple(traces),
+        id="timeline", title=_TIMELINE, says=says, traces=tuple(traces),
         layout={
-            "height": height(len(seen), row=46),
-            "barmode": "overlay",
-            "yaxis": names_axis(names),
+            "height": height(len(seen), row=46), "barmode": "overlay", "yaxis": names_axis(names),
             "xaxis": axis("ms of one call", rangemode="tozero"),
         },
         columns=("program", "kernel", "whose", "launches", "on the device", "share"),
         rows=tuple(_row(title, kernel) for title, kernel in kernels[:_ROWS]),
         notes=(_NO_ORDER, *reasons, *_sources(seen), *_note_cut(len(kernels))),
-    )
+    )  # fmt: skip
 
 
 def roofline(found: Findings) -> Figure:
@@ -106,14 +94,11 @@ def roofline(found: Findings) -> Figure:
         says=f"{counted(len(placed), 'kernel')} below the ceilings of {found.device.name}; the table has the figures.",
         traces=(*_ceilings(found.device, low, high), *(_point(kernel) for kernel in placed)),
         layout={
-            "height": 440,
-            "xaxis": axis("flop per byte of device memory", type="log", dtick=1),
+            "height": 440, "xaxis": axis("flop per byte of device memory", type="log", dtick=1),
             "yaxis": axis("Tflop/s", type="log", dtick=1),
         },
-        columns=columns,
-        rows=rows,
-        notes=tuple(notes),
-    )
+        columns=columns, rows=rows, notes=tuple(notes),
+    )  # fmt: skip
 
 
 def peaks(found: Findings) -> Figure:
@@ -141,9 +126,7 @@ def peaks(found: Findings) -> Figure:
             if any(values)
         ),
         layout={
-            "height": height(len(kernels), row=52),
-            "barmode": "group",
-            "yaxis": names_axis(names),
+            "height": height(len(kernels), row=52), "barmode": "group", "yaxis": names_axis(names),
             "xaxis": axis("percent of peak", range=[0, 100]),
         },
         columns=("kernel", *(unit for unit, *_ in units), "occupancy", "bound by", "limited by"),

@@ -79,24 +79,16 @@ def _card(session: Session, state: State, attempts: Sequence[Attempt], outcome: 
     if stop and status != "nothing_to_do":  # whose headline it is
         facts.append(("ended" if status == "done" else "stands at", stop))
     return Card(
-        session=session.name,
-        reference=record.reference_name,
-        created=record.created[:16].replace("T", " "),
-        status=status,
+        session=session.name, reference=record.reference_name, created=record.created[:16].replace("T", " "), status=status,
         headline=headline(outcome) if outcome else f"{status}; not all of the session can be read",
-        ratio=ratio,
-        speedup=outcome.speedup if outcome and ratio else None,
-        interval=interval(timing) if ratio else "",
+        ratio=ratio, speedup=outcome.speedup if outcome and ratio else None, interval=interval(timing) if ratio else "",
         predicted_ms=predicted.program_ms if predicted else None,
-        terms=f"precision {settings.precision}, policy {settings.policy}",
-        gain=gain,
-        tier=tier,
-        facts=tuple(facts),
+        terms=f"precision {settings.precision}, policy {settings.policy}", gain=gain, tier=tier, facts=tuple(facts),
         settings=(("reference", f"{record.reference_name}, {record.reference[:12]}"), *_settings(settings, state)),
         missing=tuple(why.replace(f"{session.home.root}/", "") for why in outcome.missing) if outcome else (),
         next=tuple(next_commands(session, outcome)) if outcome and not lost else (),
         notes=(*state.get("notes", ()), *_repairs(session)),
-    )
+    )  # fmt: skip
 
 
 def _repairs(session: Session) -> tuple[str, ...]:

@@ -29,7 +29,7 @@ from pydantic import ValidationError
 from stitchcuda.errors import BadInput, Damaged, Unavailable
 from stitchcuda.sessions.remove import find_referenced
 from stitchcuda.sessions.repair import CheckedArtefacts, find_missing, keep_intact
-from stitchcuda.sessions.session import Place, Session
+from stitchcuda.sessions.session import Place, Session, new_session
 from stitchcuda.state import Attempt, Call
 from stitchcuda.store import FolderStore, SessionRecord, Workspace, write_atomically
 from stitchcuda.store.checkpoints import Checkpoints, copy_checkpoints, open_checkpoints
@@ -106,20 +106,12 @@ def import_(path: Path, *, to: str | None = None, workspace: Place = None) -> Se
             for digest in sorted(digest for digest, _ in archived.artefacts()):
                 home.store.put(archived.get(digest))
             named = {"name": to, "origin": record.root} if to else {}
-            made = Session(home, home.create(record.model_copy(update=named)))
-            try:
-                with home.store.owning(made.name):
-                    for attempt in Lines(folder / "ledger.jsonl", Attempt, "attempt").records().values():
-                        home.store.append(made.name, attempt)
-                    for call in Lines(folder / "transcript.jsonl", Call, "call").records().values():
-                        home.store.record(made.name, call)
-                    with Checkpoints(folder) as saver, open_checkpoints(home, made.name) as copy:
-                        copy_checkpoints(saver, record.name, copy, made.name)
-                    for file in (folder / "files").iterdir():
-                        write_atomically(made.folder / file.name, file.read_bytes())
-            except BaseException:
-                home.discard(made.name)
-                raise
+            attempts, calls = _read_records(folder)
+            with new_session(home, record.model_copy(update=named), attempts.values(), calls.values()) as made:
+                with Checkpoints(folder) as saver, open_checkpoints(home, made.name) as copy:
+                    copy_checkpoints(saver, record.name, copy, made.name)
+                for file in (folder / "files").iterdir():
+                    write_atomically(made.folder / file.name, file.read_bytes())
     return made
 
 
@@ -127,6 +119,11 @@ def _add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
     entry = tarfile.TarInfo(name)
     entry.size, entry.mode = len(data), 0o644
     tar.addfile(entry, io.BytesIO(data))
+
+
+def _read_records(folder: Path) -> tuple[Mapping[str, Attempt], Mapping[str, Call]]:
+    ledger, transcript = Lines(folder / "ledger.jsonl", Attempt, "attempt"), Lines(folder / "transcript.jsonl", Call, "call")
+    return ledger.records(), transcript.records()
 
 
 def _unpack(path: Path, folder: Path) -> SessionRecord:
@@ -145,8 +142,7 @@ def _unpack(path: Path, folder: Path) -> SessionRecord:
         record = SessionRecord.model_validate_json((folder / "session.json").read_bytes())
         if not _REFERENCE.fullmatch(record.reference_name):
             raise _Foreign(f"its reference cannot be named {record.reference_name!r}")
-        attempts = Lines(folder / "ledger.jsonl", Attempt, "attempt").records()
-        calls = Lines(folder / "transcript.jsonl", Call, "call").records()
+        attempts, calls = _read_records(folder)
         _check_tables(folder / FILE)
         if missing := _find_missing(folder, record, attempts, calls, CheckedArtefacts(FolderStore(folder))):
             raise Damaged(missing)

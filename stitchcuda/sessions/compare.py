@@ -47,13 +47,10 @@ def compare(a: str, b: str, *, workspace: Place = None) -> Comparison:
     here, there = (side.session.record.settings.model_dump() for side in (first, other))
     settings = {name: (str(value), str(there[name])) for name, value in here.items() if value != there[name]}
     return Comparison(
-        a=first.summary(),
-        b=other.summary(),
+        a=first.summary(), b=other.summary(), settings=settings, parts=_first_difference(first.walk, other.walk),
         reference=first.session.record.reference == other.session.record.reference,
-        settings=settings,
-        parts=_first_difference(first.walk, other.walk),
         files=_differences(first.files(), other.files(), a, b),
-    )
+    )  # fmt: skip
 
 
 class _Side:
@@ -83,7 +80,7 @@ class _Side:
     def files(self) -> dict[str, bytes]:
         return get_tree(self.session.home.store, self.program) if self.program else {}
 
-    def side(self) -> ComparedSession:
+    def summary(self) -> ComparedSession:
         kept = tuple(dict.fromkeys(attempt.task for attempt in self.walk if attempt.kept))
         if self.now:
             outcome = self.session.outcome()

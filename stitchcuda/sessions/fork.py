@@ -15,7 +15,7 @@ from stitchcuda.engineers.selection import check_models
 from stitchcuda.errors import BadInput
 from stitchcuda.graph.graph import build_graph, thread
 from stitchcuda.graph.opening import checked_settings, with_mailboxes
-from stitchcuda.sessions.session import Place, Session
+from stitchcuda.sessions.session import Place, Session, new_session
 from stitchcuda.state import Attempt, Call, State
 from stitchcuda.store import Workspace
 from stitchcuda.store.checkpoints import continue_ids_after, copy_checkpoints, open_checkpoints
@@ -23,13 +23,9 @@ from stitchcuda.store.session_snapshot import with_tuples
 
 
 def fork(
-    name: str,
-    at: int | str | None = None,
-    *,
-    to: str | None = None,
-    workspace: Place = None,
+    name: str, at: int | str | None = None, *, to: str | None = None, workspace: Place = None,
     settings: dict[str, Any] | None = None,
-) -> Session:
+) -> Session:  # fmt: skip
     """Makes the new session and returns it. It has not run yet: `resume` it.
 
     `at` is an attempt's number in the record (1 is the first), the beginning of its id, or 0 for the start; by default the
@@ -48,21 +44,12 @@ def fork(
         place, values = _state_at(source, walk[number - 1]) if number else ("", None)
         calls = calls_until(tuple(home.store.calls(name).values()), walk[:number])
         home.record(name)                  # raises if the session was removed while it was read
-        made = Session(home, home.create(record))
-        try:
-            with home.store.owning(made.name):
-                for attempt in walk[:number]:
-                    home.store.append(made.name, attempt)
-                for call in calls:
-                    home.store.record(made.name, call)
-                if values is not None:
-                    with open_checkpoints(home, name, reading=True) as theirs, open_checkpoints(home, made.name) as saver:
-                        copy_checkpoints(theirs, name, saver, made.name, before=place)
-                        continue_ids_after(place)
-                        build_graph(saver).update_state(thread(made.name), _state_for(values, made), as_node="verifier")
-        except BaseException:
-            home.discard(made.name)
-            raise
+        with new_session(home, record, walk[:number], calls) as made:
+            if values is not None:
+                with open_checkpoints(home, name, reading=True) as theirs, open_checkpoints(home, made.name) as saver:
+                    copy_checkpoints(theirs, name, saver, made.name, before=place)
+                    continue_ids_after(place)
+                    build_graph(saver).update_state(thread(made.name), _state_for(values, made), as_node="verifier")
     return made
 
 

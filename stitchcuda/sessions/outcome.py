@@ -70,24 +70,17 @@ def outcome_of(
     predicted, unpredicted = _predicted(home, state, attempts)
     evidence = (Evidence.model_validate_json(home.store.get(attempt.evidence)) for attempt in attempts)
     return Outcome(
-        session=name,
-        status=status,
-        accepted=status == "done" and sound and bool(state.get("tasks_kept")),
-        tier=tier,
-        attempts=state.get("attempts", 0),
-        tasks_done=len(state.get("tasks_done", ())),
-        tasks_total=state.get("tasks_total", 0),
-        baseline_ms=baseline_ms,
+        session=name, status=status, accepted=status == "done" and sound and bool(state.get("tasks_kept")), tier=tier,
+        attempts=state.get("attempts", 0), tasks_done=len(state.get("tasks_done", ())),
+        tasks_total=state.get("tasks_total", 0), baseline_ms=baseline_ms,
         best_ms=timing.program_ms if timing else baseline_ms / speedup if baseline_ms and speedup else None,
         speedup=speedup if tier in ("measured", "timed") else None,
         predicted_speedup=predicted.speedup if predicted else None,
         program=str(program) if program else None,
         report=str(home.root / report) if report and (home.root / report).is_file() else None,
-        usage=state.get("usage", Usage()),
-        stop_reason=why or state.get("stop_reason"),
-        prediction=predicted,
+        usage=state.get("usage", Usage()), stop_reason=why or state.get("stop_reason"), prediction=predicted,
         missing=(*missing([final] if final else evidence), *unpredicted),
-    )
+    )  # fmt: skip
 
 
 def _predicted(home: Workspace, state: State, attempts: Sequence[Attempt]) -> tuple[Prediction | None, tuple[str, ...]]:

@@ -15,7 +15,7 @@ from stitchcuda.engineers.recorded_chat import Unrecorded
 from stitchcuda.engineers.selection import Engineers, engineers_for
 from stitchcuda.errors import StitchError
 from stitchcuda.nodes.context import Event, SessionTools
-from stitchcuda.sessions.session import Place, Session
+from stitchcuda.sessions.session import Place, Session, new_session
 from stitchcuda.state import Attempt, Record
 from stitchcuda.store import Workspace
 from stitchcuda.store.store import REPAIR
@@ -32,15 +32,9 @@ class Replayed(Record):
 
 
 def replay(
-    name: str,
-    *,
-    to: str | None = None,
-    device: str | None = None,
-    engineer: Engineers | None = None,
-    tools: SessionTools | None = None,
-    workspace: Place = None,
-    on_event: Callable[[Event], None] | None = None,
-) -> Replayed:
+    name: str, *, to: str | None = None, device: str | None = None, engineer: Engineers | None = None,
+    tools: SessionTools | None = None, workspace: Place = None, on_event: Callable[[Event], None] | None = None,
+) -> Replayed:  # fmt: skip
     """Runs the session again as `to` (default: `NAME-replay-` and a number).
 
     `engineer` replaces the recorded replies, `tools` those of this machine. Raises what `Session.run` raises.
@@ -50,11 +44,8 @@ def replay(
     record = source.record.anew(to or f"{name}-replay-", source.record.settings)
     with home.store.adding():
         before, final, calls = source.attempts(), source.state(), home.store.calls(name)
-        made = Session(home, home.create(record))
-        with home.store.owning(made.name):
-            for call in calls.values():
-                if not call.id.startswith(REPAIR):
-                    home.store.record(made.name, call)
+        with new_session(home, record, (), [call for call in calls.values() if not call.id.startswith(REPAIR)]) as made:
+            pass
     if engineer is None:
         engineer = engineers_for(record.settings, store=home.store, session=made.name, root=home.root, recorded=True)
 

@@ -124,16 +124,11 @@ def session_facts(state: State, context: Context) -> dict[str, Any]:
     tasks = {task.id: task for plan in plans for task in plan.tasks if task.id in done}
     tasks |= {task.id: task for task in plans[-1].tasks} if plans else {}
     return {
-        "tasks": tuple(tasks.values()),
-        "done": done,
-        "kept": state.get("tasks_kept", ()),
-        "attempts": state.get("attempts", 0),
+        "tasks": tuple(tasks.values()), "done": done, "kept": state.get("tasks_kept", ()),
         "stage": state.get("stage") or ("start" if context.engineers.starter else "model"),
-        "started": state.get("started", 0),
-        "best": state.get("best"),
-        "recent": state.get("recent", ()),
-        "usage": state.get("usage", Usage()),
-    }
+        "attempts": state.get("attempts", 0), "started": state.get("started", 0), "best": state.get("best"),
+        "recent": state.get("recent", ()), "usage": state.get("usage", Usage()),
+    }  # fmt: skip
 
 
 def _drive(graph: Graph, start: _Start, context: Context, session: dict[str, Any]) -> None:

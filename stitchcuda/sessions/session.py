@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from stitchcuda.counts import counted
 from stitchcuda.errors import BadInput, Damaged, SessionBusy, SessionLost, StitchError
 from stitchcuda.sessions.outcome import Outcome, ended, outcome_of
-from stitchcuda.state import Approval, Attempt, Plan, Policy, Precision, Role, Settings, State, Status, lineage
+from stitchcuda.state import Approval, Attempt, Call, Plan, Policy, Precision, Role, Settings, State, Status, lineage
 from stitchcuda.store import SessionRecord, Workspace, materialise
 from stitchcuda.store.checkpoints import Checkpoints, open_checkpoints
 from stitchcuda.store.serializer import disk_trouble
@@ -107,21 +107,11 @@ def optimize(
 
 
 def resume(
-    name: str,
-    *,
-    workspace: Place = None,
-    device: str | None = None,
-    answer: Any = None,
-    budget_usd: float | None = None,
-    max_tokens: int | None = None,
-    max_gpu_s: float | None = None,
-    max_attempts: int | None = None,
-    max_minutes: float | None = None,
-    wait: bool = False,
-    engineer: Engineer | None = None,
-    on_event: Listener | None = None,
-    progress: bool | None = None,
-) -> Session:
+    name: str, *, workspace: Place = None, device: str | None = None, answer: Any = None, wait: bool = False,
+    budget_usd: float | None = None, max_tokens: int | None = None, max_gpu_s: float | None = None,
+    max_attempts: int | None = None, max_minutes: float | None = None,
+    engineer: Engineer | None = None, on_event: Listener | None = None, progress: bool | None = None,
+) -> Session:  # fmt: skip
     """Goes on with a session where it stopped and returns it; one that is done is returned as it is.
 
     `wait`: if another process runs the session, wait until that process ends or gives no sign of life, then take it over.
@@ -194,6 +184,24 @@ def outcomes(workspace: Place = None) -> tuple[list[tuple[Session, Outcome]], di
         except StitchError as error:
             damaged[session.name] = str(error)
     return found, damaged
+
+
+@contextmanager
+def new_session(
+    home: Workspace, record: SessionRecord, attempts: Iterable[Attempt], calls: Iterable[Call]
+) -> Iterator[Session]:
+    """Adds a session with these attempts and calls, and owns it inside. It is removed again if an error is raised inside."""
+    made = Session(home, home.create(record))
+    try:
+        with home.store.owning(made.name):
+            for attempt in attempts:
+                home.store.append(made.name, attempt)
+            for call in calls:
+                home.store.record(made.name, call)
+            yield made
+    except BaseException:
+        home.discard(made.name)
+        raise
 
 
 class Session:
@@ -299,14 +307,9 @@ class Session:
             return outcome_of(self.home, self.name, self.state(), self.attempts(), self.program, *self._status())
 
     def run(
-        self,
-        *,
-        device: str | None = None,
-        engineer: Engineer | Engineers | None = None,
-        tools: SessionTools | None = None,
-        on_event: Listener | None = None,
-        answer: Any = None,
-    ) -> Session:
+        self, *, device: str | None = None, engineer: Engineer | Engineers | None = None, tools: SessionTools | None = None,
+        on_event: Listener | None = None, answer: Any = None,
+    ) -> Session:  # fmt: skip
         """Runs the graph from the newest checkpoint until it ends or waits, and returns the session itself.
 
         `device` and `engineer` replace those of the session's record, `tools` those of this machine. `answer` is for all

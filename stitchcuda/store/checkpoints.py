@@ -103,7 +103,12 @@ class Checkpoints(SqliteSaver):
         connection = sqlite3.connect(self._read_from() if reading else self.path, check_same_thread=False, timeout=30)
         super().__init__(connection, serde=serializer())
         try:
-            self._set_up()
+            with explain_damage(self.path), self.cursor() as cursor:
+                cursor.execute("PRAGMA synchronous=NORMAL")
+                cursor.execute(
+                    "CREATE TABLE IF NOT EXISTS milestones (thread_id TEXT NOT NULL, attempt TEXT NOT NULL, "
+                    "checkpoint_id TEXT NOT NULL, PRIMARY KEY (thread_id, attempt))"
+                )
         except BaseException:
             self.__exit__(None, None, None)
             raise
@@ -121,14 +126,6 @@ class Checkpoints(SqliteSaver):
                 if (file := Path(f"{self.path}{part}")).exists():
                     shutil.copyfile(file, Path(self._copy.name, file.name))
         return Path(self._copy.name, FILE)
-
-    def _set_up(self) -> None:
-        with explain_damage(self.path), self.cursor() as cursor:
-            cursor.execute("PRAGMA synchronous=NORMAL")
-            cursor.execute(
-                "CREATE TABLE IF NOT EXISTS milestones (thread_id TEXT NOT NULL, attempt TEXT NOT NULL, "
-                "checkpoint_id TEXT NOT NULL, PRIMARY KEY (thread_id, attempt))"
-            )
 
     def __enter__(self) -> Checkpoints:
         return self
