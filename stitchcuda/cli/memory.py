@@ -110,28 +110,19 @@ def _table(experiences: tuple[Experience, ...]) -> Table:
     made = Table("situation", "what was done", "weight", "predicted", "measured", "lessons", box=None)
     for experience in experiences:
         cells = (
-            lesson_text.place(experience),
-            lesson_text.way(experience),
-            f"{experience.weight:.2f}",
-            lesson_text.milliseconds(experience.predicted_ms),
-            lesson_text.measured(experience),
-            lesson_text.record(experience),
-        )
+            lesson_text.place(experience), lesson_text.way(experience), f"{experience.weight:.2f}",
+            lesson_text.milliseconds(experience.predicted_ms), lesson_text.measured(experience), lesson_text.record(experience),
+        )  # fmt: skip
         made.add_row(*map(Text, cells))    # plain text: what models wrote may look like rich's markup
     return made
 
 
 def _facts(experience: Experience) -> dict[str, Any]:
     """The JSON object of an experience: its figures, and all its lessons."""
-    interval = experience.interval_ms
+    low_ms, high_ms = experience.interval_ms or (None, None)
     return {
-        "key": experience.key,
-        "weight": experience.weight,
-        "tried": len(experience.lessons),
-        "accepted": experience.accepted,
-        "predicted_ms": experience.predicted_ms,
-        "saving_ms": experience.saving_ms,
-        "saving_low_ms": interval[0] if interval else None,
-        "saving_high_ms": interval[1] if interval else None,
+        "key": experience.key, "weight": experience.weight, "tried": len(experience.lessons), "accepted": experience.accepted,
+        "predicted_ms": experience.predicted_ms, "saving_ms": experience.saving_ms, "saving_low_ms": low_ms,
+        "saving_high_ms": high_ms,
         "lessons": [{"id": lesson.id, **lesson.model_dump(mode="json")} for lesson in experience.lessons],
-    }
+    }  # fmt: skip

@@ -74,13 +74,8 @@ def _change(store: Store, path: str, old: Digest | None, new: Digest | None) -> 
     if texts[0] is None or texts[1] is None:
         return known.model_copy(update={"note": "binary: not shown"})
     lines = tuple(unified(texts[0], texts[1]))
-    return known.model_copy(
-        update={
-            "lines": lines,
-            "added": sum(line.startswith("+") for line in lines),
-            "removed": sum(line.startswith("-") for line in lines),
-        }
-    )
+    added, removed = (sum(line.startswith(sign) for line in lines) for sign in "+-")
+    return known.model_copy(update={"lines": lines, "added": added, "removed": removed})
 
 
 @lru_cache(maxsize=512)

@@ -121,14 +121,11 @@ class Progress:
     def _call(self, call: Call) -> str:
         """Adds a call of a model at once; when its node ends, the session's own sum replaces this one."""
         usage = self.usage
-        self.usage = usage.model_copy(
-            update={
-                "calls": usage.calls + 1,
-                "input_tokens": usage.input_tokens + call.input_tokens,
-                "output_tokens": usage.output_tokens + call.output_tokens,
-                "usd": None if usage.usd is None or call.usd is None else usage.usd + call.usd,
-            }
-        )
+        self.usage = usage.model_copy(update={
+            "calls": usage.calls + 1, "input_tokens": usage.input_tokens + call.input_tokens,
+            "output_tokens": usage.output_tokens + call.output_tokens,
+            "usd": None if usage.usd is None or call.usd is None else usage.usd + call.usd,
+        })  # fmt: skip
         role = call.id.partition("-")[0]
         money = "" if call.usd is None else f", ${call.usd:.3f}"
         failed = f": {call.outcome}" if call.outcome else ""

@@ -36,16 +36,10 @@ from stitchcuda.store.session_snapshot import read_snapshot
 
 
 def run(
-    home: Workspace,
-    record: SessionRecord,
-    waiting: Sequence[Question],
-    *,
-    device: str | None,
-    engineer: Engineer | Engineers | None,
-    tools: SessionTools | None,
-    on_event: Callable[[dict[str, Any]], None] | None,
+    home: Workspace, record: SessionRecord, waiting: Sequence[Question], *, device: str | None,
+    engineer: Engineer | Engineers | None, tools: SessionTools | None, on_event: Callable[[dict[str, Any]], None] | None,
     answer: Any,
-) -> None:
+) -> None:  # fmt: skip
     """Runs a session (see `Session.run`). `waiting`: the questions that `answer` may be to."""
     command = commanded(waiting, answer) if answer is not None else None
     name = record.name

@@ -41,32 +41,16 @@ _RESUME = "`stitchcuda resume`"
 
 
 def optimize(
-    reference: Any,
-    example_inputs: Any = None,
-    *,
-    model: str = "builtin",
-    roles: Mapping[Role, Sequence[str]] | None = None,
-    options: Mapping[str, bool | int | float | str] | None = None,
-    base_url: str | None = None,
-    device: str = "auto",
-    predict_for: str | None = None,
-    goal: float | None = None,
-    session: str | None = None,
-    workspace: Place = None,
-    from_scratch: bool = False,
-    candidates: int = 1,
-    approve: Sequence[Approval] = (),
-    budget_usd: float = 5.0,
-    max_tokens: int | None = None,
-    max_gpu_s: float | None = None,
-    max_attempts: int = 30,
-    max_minutes: float | None = None,
-    policy: Policy = "stitched",
-    precision: Precision = "reference",
-    engineer: Engineer | None = None,
-    on_event: Listener | None = None,
-    progress: bool | None = None,
-) -> Session:
+    reference: Any, example_inputs: Any = None, *,
+    session: str | None = None, workspace: Place = None, device: str = "auto", predict_for: str | None = None,
+    policy: Policy = "stitched", precision: Precision = "reference", goal: float | None = None,
+    model: str = "builtin", roles: Mapping[Role, Sequence[str]] | None = None, base_url: str | None = None,
+    options: Mapping[str, bool | int | float | str] | None = None, engineer: Engineer | None = None,
+    from_scratch: bool = False, candidates: int = 1, approve: Sequence[Approval] = (),
+    budget_usd: float = 5.0, max_tokens: int | None = None, max_gpu_s: float | None = None,
+    max_attempts: int = 30, max_minutes: float | None = None,
+    on_event: Listener | None = None, progress: bool | None = None,
+) -> Session:  # fmt: skip
     """Runs a new session to its end and returns it.
 
     `reference` is the path of a KernelBench-style file, or an `nn.Module` with `example_inputs`: a tuple of positional

@@ -140,13 +140,9 @@ class Checkpoints(SqliteSaver):
             return super().get_tuple(config)
 
     def list(
-        self,
-        config: RunnableConfig | None,
-        *,
-        filter: dict[str, Any] | None = None,
-        before: RunnableConfig | None = None,
+        self, config: RunnableConfig | None, *, filter: dict[str, Any] | None = None, before: RunnableConfig | None = None,
         limit: int | None = None,
-    ) -> Iterator[CheckpointTuple]:
+    ) -> Iterator[CheckpointTuple]:  # fmt: skip
         with explain_damage(self.path):
             yield from super().list(config, filter=filter, before=before, limit=limit)
 

@@ -74,12 +74,10 @@ class Lines(Generic[R]):
         found: dict[str, R] = {}
         damage = []
         for number, line in enumerate(self._lines(), 1):
-            try:
-                record = self._parsed(line, number)
-            except Damaged:
-                damage.append(self._damaged_at(number))
-                continue
-            found.setdefault(record.id, record)
+            if (record := self._parsed(line)) is None:
+                damage.append(f"{self.path} is damaged at line {number}")
+            else:
+                found.setdefault(record.id, record)
         return tuple(found.values()), tuple(damage)
 
     def replace(self, records: Iterable[R]) -> None:
@@ -97,24 +95,21 @@ class Lines(Generic[R]):
     def _read(self) -> dict[str, R]:
         size = self.path.stat().st_size if self.path.exists() else 0
         if size != self._size:  # never read, or another process has appended since
-            found: dict[str, R] = {}
-            for number, line in enumerate(self._lines(), 1):
-                record = self._parsed(line, number)
-                found.setdefault(record.id, record)
-            self._size, self._known = size, found
+            records, damage = self.readable()
+            if damage:
+                raise Damaged(f"{damage[0]}: restore it from a copy, or resume without it")
+            self._size, self._known = size, {record.id: record for record in records}
         return self._known
 
-    def _parsed(self, line: bytes, number: int) -> R:
+    def _parsed(self, line: bytes) -> R | None:
+        """The record in a line; None if the line is damaged."""
         try:
             entry = json.loads(line)
             if hashlib.sha256(entry[self._field].encode()).hexdigest() == entry["sha256"]:
                 return cast(R, self._kind.model_validate_json(entry[self._field]))
         except (ValueError, KeyError, TypeError, AttributeError):
-            pass                           # raised below, with the line's number
-        raise Damaged(f"{self._damaged_at(number)}: restore it from a copy, or resume without it")
-
-    def _damaged_at(self, number: int) -> str:
-        return f"{self.path} is damaged at line {number}"
+            pass
+        return None
 
     def _lines(self) -> list[bytes]:
         """The complete lines. The file is read at once, since another process may be writing."""

@@ -85,22 +85,16 @@ class PostgresCheckpoints(PostgresSaver):
 
         return self._write(thread, act)
 
-    def put_writes(
-        self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
-    ) -> None:
+    def put_writes(self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = "") -> None:
         def act(cursor: Any) -> None:
             super(PostgresCheckpoints, self).put_writes(config, writes, task_id, task_path)
 
         self._write(str(config["configurable"]["thread_id"]), act)
 
     def list(
-        self,
-        config: RunnableConfig | None,
-        *,
-        filter: dict[str, Any] | None = None,
-        before: RunnableConfig | None = None,
+        self, config: RunnableConfig | None, *, filter: dict[str, Any] | None = None, before: RunnableConfig | None = None,
         limit: int | None = None,
-    ) -> Iterator[CheckpointTuple]:
+    ) -> Iterator[CheckpointTuple]:  # fmt: skip
         with explain_damage(self._store):
             if not self._connection.do(self._use):
                 return
