@@ -67,8 +67,7 @@ def optimize(
     ] = None,
     goal: Annotated[float | None, typer.Option("--goal", help="Stop at this speed-up, such as 1.5.")] = None,
     session: Annotated[str | None, typer.Option("--session", help="Names the session.")] = None,
-    workspace: Place = None,
-    checkpoint: Checkpoint = None,
+    workspace: Place = None, checkpoint: Checkpoint = None,
     from_scratch: Annotated[
         bool, typer.Option("--from-scratch", help="A chat model starts from nothing, not from the built-in engineer's program.")
     ] = False,
@@ -77,12 +76,9 @@ def optimize(
         list[str] | None, typer.Option("--approve", metavar="plan|code", help="Park until you have seen it; again for both.")
     ] = None,
     budget_usd: Annotated[float, _USD] = 5.0,
-    max_tokens: Tokens = None,
-    max_gpu_s: GpuSeconds = None,
+    max_tokens: Tokens = None, max_gpu_s: GpuSeconds = None,
     max_attempts: Annotated[int, _ATTEMPTS] = 30,
-    max_minutes: Minutes = None,
-    policy: PolicyOption = "stitched",
-    precision: PrecisionOption = "reference",
+    max_minutes: Minutes = None, policy: PolicyOption = "stitched", precision: PrecisionOption = "reference",
     as_json: AsJson = False, quiet: Quiet = False, debug: Debug = False,
 ) -> int:  # fmt: skip
     """Plans, writes and verifies CUDA for a PyTorch program, task by task."""
@@ -112,8 +108,7 @@ def resume(
     device: Annotated[
         str | None, typer.Option("--device", help="Go on with auto, cuda or sim, or elsewhere: only read replies.")
     ] = None,
-    workspace: Place = None,
-    checkpoint: Checkpoint = None,
+    workspace: Place = None, checkpoint: Checkpoint = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for whoever runs it; take over when that ends or dies.")] = False,
     accept: Annotated[bool, typer.Option("--accept", help="Go on with the plan or drafts that wait for your word.")] = False,
     edit: Annotated[
@@ -121,8 +116,7 @@ def resume(
     ] = None,
     comment: Annotated[str | None, typer.Option("--comment", help="Ask for another plan, with this for the planner.")] = None,
     budget_usd: Annotated[float | None, _USD] = None,
-    max_tokens: Tokens = None,
-    max_gpu_s: GpuSeconds = None,
+    max_tokens: Tokens = None, max_gpu_s: GpuSeconds = None,
     max_attempts: Annotated[int | None, _ATTEMPTS] = None,
     max_minutes: Minutes = None,
     as_json: AsJson = False, quiet: Quiet = False, debug: Debug = False,
@@ -164,8 +158,7 @@ def sessions(workspace: Place = None, checkpoint: Checkpoint = None, as_json: As
 @report_errors()
 def show(
     session: Name,
-    workspace: Place = None,
-    checkpoint: Checkpoint = None,
+    workspace: Place = None, checkpoint: Checkpoint = None,
     everything: Annotated[bool, typer.Option("--all", help="Every task and attempt, not the latest alone.")] = False,
     as_json: AsJson = False, debug: Debug = False,
 ) -> None:  # fmt: skip
@@ -188,9 +181,7 @@ def show(
 def verify(
     program: Annotated[Path, typer.Argument(metavar="PROGRAM", help="A program's folder, or a file with ModelNew.")],
     reference: Annotated[Path, typer.Option("--reference", help="The PyTorch program that it must agree with.")],
-    device: Device = "auto",
-    policy: PolicyOption = "stitched",
-    precision: PrecisionOption = "reference",
+    device: Device = "auto", policy: PolicyOption = "stitched", precision: PrecisionOption = "reference",
     as_json: AsJson = False, debug: Debug = False,
 ) -> int:  # fmt: skip
     """Judges a program against its reference. Exit code 0: accepted, 1: refused, 2: could not judge."""

@@ -81,8 +81,7 @@ def replay(
     session: Name,
     to: To = None,
     device: Annotated[str | None, typer.Option("--device", help="Run the tools on auto, cuda or sim.")] = None,
-    workspace: Place = None,
-    checkpoint: Checkpoint = None,
+    workspace: Place = None, checkpoint: Checkpoint = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="One line per event, also in a terminal.")] = False,
     as_json: AsJson = False, debug: Debug = False,
 ) -> int:  # fmt: skip
