@@ -4,8 +4,7 @@
 the traceback and changes nothing else. SIGTERM and SIGHUP stop a command as Ctrl-C does, with exit codes of their own (143 and
 129; Ctrl-C has 130).
 
-Where to look next: `cli/app.py` (the main commands), `errors.py` (exit codes of errors), `__main__.py` (signals during
-loading).
+Where to look next: `cli/app.py` (the main commands), `errors.py` (exit codes), `__main__.py` (signals during loading).
 """
 
 from __future__ import annotations

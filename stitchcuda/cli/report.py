@@ -2,8 +2,7 @@
 
 What is shown is decided in the room `report/`. `--json` prints one JSON object on stdout.
 
-Where to look next: `report/report_facts.py` (what is read), `report/page.py` (what is written), `cli/console.py` (options,
-errors).
+Where to look next: `report/report_facts.py` (what is read), `report/page.py` (what is written), `cli/console.py` (options).
 """
 
 from __future__ import annotations

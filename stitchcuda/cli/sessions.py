@@ -1,7 +1,6 @@
 """The commands for existing sessions: diff, fork, replay, rm, export, import. Everything is decided in the room `sessions/`.
 
-Where to look next: `sessions/compare.py`, `sessions/fork.py`, `sessions/replay.py`, `sessions/remove.py`, `sessions/archive.py`
-(what the commands do), `cli/app.py` (`optimize`, `resume`, `sessions`, `show`).
+Where to look next: `sessions/fork.py`, `sessions/archive.py` and their like, `cli/app.py` (`optimize`, `resume`, `show`).
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 A speed-up is shown for the tiers measured and timed only; anything else is called a prediction. Nothing here computes a result.
 
-Where to look next: `sessions/outcome_text.py` (the sentences), `sessions/outcome.py` (the figures), `cli/app.py` (who prints
-them).
+Where to look next: `sessions/outcome_text.py` (the sentences), `sessions/outcome.py` (the figures), `cli/app.py`.
 """
 
 from __future__ import annotations

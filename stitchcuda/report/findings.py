@@ -1,7 +1,6 @@
 """Defines the records of everything that a report shows of a session. Nothing is read or decided here.
 
-Where to look next: `report/gathering.py` (who fills them in), `report/report_facts.py` (the card's text), `report/page.py`
-(who shows them).
+Where to look next: `report/gathering.py`, `report/report_facts.py` (who fills them in), `report/page.py` (who shows them).
 """
 
 from __future__ import annotations

@@ -3,8 +3,7 @@
 Text from models and compilers is escaped by the templates. Only the page's own scripts run, whose hashes its content security
 policy names; nothing is loaded from anywhere. Diffs and logs are trimmed until the page fits `LARGEST`. It reads no session.
 
-Where to look next: `report/findings.py` (what comes in), `report/templates/report.html.j2`, `report/trimming.py` (what is left
-out), `report/untrusted_text.py`.
+Where to look next: `report/findings.py` (what comes in), `report/templates/report.html.j2`, `report/trimming.py`.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 If a program was not profiled, its figure says why.
 
-Where to look next: `report/figures.py` (figures of attempts and tasks), `tools/profile/system_profile.py`,
-`tools/profile/kernel_profile.py` (the profiles).
+Where to look next: `report/figures.py` (attempts, tasks), `tools/profile/system_profile.py` (where the profiles come from).
 """
 
 from __future__ import annotations

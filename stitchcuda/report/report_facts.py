@@ -2,8 +2,7 @@
 
 What is damaged becomes a sentence in the findings; the rest is still shown.
 
-Where to look next: `report/gathering.py` (attempts, tasks, profiles), `sessions/outcome_text.py` (the sentences),
-`nodes/report_text.py` (the facts), `cli/report.py` (the command).
+Where to look next: `report/gathering.py` (the rest), `sessions/outcome_text.py`, `nodes/report_text.py` (the sentences).
 """
 
 from __future__ import annotations

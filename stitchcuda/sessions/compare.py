@@ -2,8 +2,7 @@
 
 A side is a session, or `SESSION@N` for its state after attempt N (0: the start). Nothing is changed.
 
-Where to look next: `sessions/outcome.py` (a session's result), `report/comparison.py` (the HTML page), `cli/sessions.py`
-(`diff`).
+Where to look next: `sessions/outcome.py` (the result of each), `report/comparison.py` (the HTML page).
 """
 
 from __future__ import annotations

@@ -3,8 +3,7 @@
 A session is checkpointed after every node, so a crash, Ctrl-C or a move to another machine loses nothing but the node under
 way. This module decides nothing about programs.
 
-Where to look next: `sessions/running.py` (how a session is run), `graph/graph.py` (the wiring), `sessions/outcome.py`
-(results).
+Where to look next: `sessions/running.py` (how a session is run), `graph/graph.py` (the wiring), `sessions/outcome.py`.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 It never decides anything about attempts and knows no graph.
 
-Where to look next: `store/workspace.py` (one workspace), `store/store.py` (what the two stores have in common),
-`store/session_record.py` (what a session was asked to do).
+Where to look next: `store/workspace.py` (one workspace), `store/store.py` (what the two stores have in common).
 """
 
 from stitchcuda.store.files import write_atomically, writing

@@ -4,8 +4,7 @@ The saver writes the whole state at every step, so without thinning 500 attempts
 steps since the last verdict are kept. Write-ahead logging with synchronous=NORMAL: a killed process loses no committed step,
 and after a power cut the ledger, which is fsynced first, still knows every attempt.
 
-Where to look next: `store/serializer.py` (how a value is written), `store/postgres_checkpoints.py` (the same in a database),
-`store/session_snapshot.py` (what is read from the newest checkpoint).
+Where to look next: `store/serializer.py` (values), `store/postgres_checkpoints.py`, `store/session_snapshot.py` (who reads).
 """
 
 from __future__ import annotations

@@ -3,8 +3,7 @@
 A record counts once its line is complete: a line torn by a crash is cut off by the next writer. The first record with an id
 stays. The file is read again when another process has added to it. It knows nothing of what the records mean.
 
-Where to look next: `store/folder_store.py` (who uses it), `state.py` (`Attempt`, `Call`), `store/postgres_store.py` (as a
-table).
+Where to look next: `store/folder_store.py` (who uses it), `store/postgres_store.py` (the same as a table).
 """
 
 from __future__ import annotations

@@ -5,8 +5,7 @@ belongs to a session is written in a transaction that checks the token first, so
 Tables are made by whoever writes first; reading makes none. psycopg is an extra (`postgres`). Checkpoints are in the same
 database.
 
-Where to look next: `store/store.py` (what the methods promise), `store/lease.py` (ownership), `store/database.py` (connections,
-errors), `store/postgres_checkpoints.py` (checkpoints).
+Where to look next: `store/store.py` (what the methods promise), `store/lease.py` (ownership), `store/database.py`.
 """
 
 from __future__ import annotations

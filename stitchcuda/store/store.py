@@ -3,8 +3,7 @@
 An artefact is any bytes, named by their SHA-256 (its digest). A ledger is a session's list of attempts, a transcript its list
 of calls to models; both are append-only, and the first record with an id stays. Nothing here knows what a session means.
 
-Where to look next: `store/folder_store.py`, `store/postgres_store.py` (the two stores), `store/lines.py` (the ledger as a
-file).
+Where to look next: `store/folder_store.py`, `store/postgres_store.py` (the two stores), `store/lines.py` (ledgers as files).
 """
 
 from __future__ import annotations

@@ -9,8 +9,7 @@ All else that a session rests on is in its store: the same folder, or PostgreSQL
 WORKSPACE/shared/NUMBER, and everything in it can be written again. No path is absolute, so a copy on another machine goes on
 from where it was. This module never decides anything about attempts and knows no graph.
 
-Where to look next: `store/folder_store.py`, `store/postgres_store.py` (the stores), `sessions/session.py` (who creates
-sessions).
+Where to look next: `store/folder_store.py`, `store/postgres_store.py` (the stores), `sessions/session.py` (the sessions).
 """
 
 from __future__ import annotations
