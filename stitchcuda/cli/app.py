@@ -3,8 +3,7 @@
 `--json` prints exactly one JSON object on stdout; all else goes to stderr. Exit codes: 0 accepted or nothing to do, 1
 ended without (or refused), 2 bad input or unavailable, 3 parked, 130 interrupted, 143 by SIGTERM, 129 by SIGHUP.
 
-Where to look next: `sessions/session.py` (what is called), `sessions/progress.py` (a running session on the screen),
-`cli/summary.py` (what is printed at the end), `cli/console.py` (options, errors, signals).
+Where to look next: `sessions/session.py` (what is called), `cli/summary.py` (what is printed), `cli/console.py` (options).
 """
 
 from __future__ import annotations

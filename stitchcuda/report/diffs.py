@@ -46,7 +46,7 @@ def changes(store: Store, base: Digest | None, program: Digest) -> tuple[FileCha
 
 def unified(old: Sequence[str], new: Sequence[str]) -> Iterator[str]:
     """The lines of a unified diff without its two head lines; nothing for equal texts."""
-    for group in _Matcher(None, old, new).get_grouped_opcodes(AROUND):
+    for group in _Grouping(_spans(old, new)).get_grouped_opcodes(AROUND):
         first, last = group[0], group[-1]
         yield f"@@ -{_range(first[1], last[2])} +{_range(first[3], last[4])} @@"
         for kind, old_from, old_to, new_from, new_to in group:
@@ -94,11 +94,15 @@ def _rank(path: str) -> tuple[int, str]:
     return 9 if path == "program.json" else _ORDER.get(suffix, 3), path
 
 
-class _Matcher(SequenceMatcher[str]):
-    """difflib's matcher for long files with small changes: equal lines at both ends are not compared again."""
+class _Grouping(SequenceMatcher[str]):
+    """difflib's way to group changes with the lines around them, for spans that are known already."""
+
+    def __init__(self, spans: list[Span]) -> None:
+        super().__init__()
+        self._known = spans
 
     def get_opcodes(self) -> list[Any]:
-        return _spans(self.a, self.b)
+        return self._known
 
 
 def _spans(old: Sequence[str], new: Sequence[str]) -> list[Span]:

@@ -2,8 +2,7 @@
 
 It is fed with the session's events, dicts with a `kind`. Nothing here changes or decides anything.
 
-Where to look next: `nodes/context.py` (what events there are), `sessions/running.py` (the first one), `cli/summary.py` (the
-end).
+Where to look next: `nodes/context.py` (what events there are), `sessions/running.py` (the first event).
 """
 
 from __future__ import annotations

@@ -7,8 +7,7 @@
 
 Ownership is a lock of this machine's kernel, which drops it when the process dies.
 
-Where to look next: `store/store.py` (what the methods promise), `store/lines.py` (the ledger's format),
-`store/postgres_store.py` (the store for several machines).
+Where to look next: `store/store.py` (what the methods promise), `store/lines.py` (the format of ledgers).
 """
 
 from __future__ import annotations
