@@ -8,7 +8,7 @@ Where to look next: `report/figures.py`, `report/profile_figures.py` (the figure
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pydantic import Field
@@ -21,7 +21,6 @@ ORIGINS = {
     "graph": "CUDA graphs, not seen into", "idle": "device idle",
 }  # fmt: skip
 """The origins of device time, each with its name for people. A colour of the page is named after each."""
-Axis = Mapping[str, Any]
 
 
 class Figure(Record):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from stitchcuda.report.findings import AttemptFindings
 from stitchcuda.state import Record
@@ -42,14 +43,14 @@ class Path(Record):
 
 def path_of(attempts: Sequence[AttemptFindings], *, begun: bool, ended: bool) -> Path:
     """The path of these attempts through the graph. `begun`: there is a baseline; `ended`: there is a report."""
-    times = Counter(_taken(attempts, begun, ended))
+    times = Counter(_edges_taken(attempts, begun, ended))
     return Path(
         edges=tuple((start, end, condition, f"{times[start, end]}×") for (start, end), condition in _EDGES.items()),
         steps=tuple(_steps(attempts)),
     )
 
 
-def _taken(attempts: Sequence[AttemptFindings], begun: bool, ended: bool) -> Iterator[tuple[str, str]]:
+def _edges_taken(attempts: Sequence[AttemptFindings], begun: bool, ended: bool) -> Iterator[tuple[str, str]]:
     if begun:
         yield "baseline", "planner"
     version = None
@@ -62,18 +63,10 @@ def _taken(attempts: Sequence[AttemptFindings], begun: bool, ended: bool) -> Ite
             yield "planner", "search_docs"
         elif not attempts[place - 1].attempt.beside:
             yield "verifier", "search_docs"
-        yield "search_docs", "coder"
-        yield "coder", "nvcc_build"
-        if found.result == "not built":
-            yield "nvcc_build", "verifier"
-            continue
-        yield "nvcc_build", "check"
-        if found.result == "wrong":
-            yield "check", "verifier"
-            continue
-        yield "check", "nsys_profile"
-        yield "nsys_profile", "ncu_profile"
-        yield "ncu_profile", "verifier"
+        nodes = ["search_docs", "coder", "nvcc_build"]
+        if found.result != "not built":
+            nodes += ["check"] if found.result == "wrong" else ["check", "nsys_profile", "ncu_profile"]
+        yield from pairwise([*nodes, "verifier"])
     if ended:
         yield "verifier", "report"
 
