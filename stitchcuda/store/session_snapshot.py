@@ -37,8 +37,10 @@ class SessionSnapshot(NamedTuple):
     error: str = ""                        # message of a node that failed in the step under way
 
     def waits_for(self, root: Path) -> str:
-        """What the session waits for, in words for people; "" if it waits for nothing. `root`: the workspace's folder."""
-        return " and ".join(dict.fromkeys(describe_wait(interrupt.value, root) for interrupt in self.interrupts))
+        """What the session waits for, in words for people; "" if it waits for nothing. `root`: the workspace's folder now."""
+        values = [interrupt.value for interrupt in self.interrupts]
+        waits = (value.get("waiting_for") or str(ReplyPending(str(root / value["request"]))) for value in values)
+        return " and ".join(dict.fromkeys(waits))
 
 
 def read_snapshot(saver: BaseCheckpointSaver[Any], session: str, checkpoint: str = "") -> SessionSnapshot:
@@ -88,8 +90,3 @@ def _as_declared(key: str, value: Any) -> Any:
 @cache
 def _kinds() -> dict[str, TypeAdapter[Any]]:
     return {key: TypeAdapter(kind) for key, kind in get_type_hints(State).items()}
-
-
-def describe_wait(value: Mapping[str, str], root: Path) -> str:
-    """What an interrupt waits for, in words for people; paths are made with the workspace's present folder, `root`."""
-    return value.get("waiting_for") or str(ReplyPending(str(root / value["request"])))
