@@ -44,6 +44,7 @@ EXPANDS = 100                              # an archive may unpack to so many ti
 _NAMES = re.compile(
     r"session\.json|ledger\.jsonl|transcript\.jsonl|checkpoints\.sqlite|artefacts/[0-9a-f]{64}|files/report\.(md|html)"
 )
+_LARGE = "it is far larger unpacked than packed"
 _REFERENCE = re.compile(r"[^\W.][^/\x00-\x1f]{0,100}\.(py|pkl)")
 
 
@@ -136,7 +137,7 @@ def _unpack(path: Path, folder: Path) -> SessionRecord:
             bounded: Any = _Bounded(squeezed, most)
             with tarfile.open(fileobj=bounded, mode="r|") as tar:
                 for entry in tar:
-                    _unpack_file(tar, entry, folder)
+                    most -= _unpack_file(tar, entry, folder, most)
             while bounded.read(1 << 20):   # to the end, where gzip checks its own checksum
                 pass
         record = SessionRecord.model_validate_json((folder / "session.json").read_bytes())
@@ -202,12 +203,13 @@ class _Bounded:
         data = self._file.read(size)
         self._left -= len(data)
         if self._left < 0:
-            raise _Foreign("it is far larger unpacked than packed")
+            raise _Foreign(_LARGE)
         return data
 
 
-def _unpack_file(tar: tarfile.TarFile, entry: tarfile.TarInfo, folder: Path) -> None:
-    """Writes one file of the archive below `folder`. Sparse files are refused: they grow when they are unpacked."""
+def _unpack_file(tar: tarfile.TarFile, entry: tarfile.TarInfo, folder: Path, most: int) -> int:
+    """Writes one file of the archive, of at most `most` bytes, below `folder`; returns its size. Sparse files are refused: they
+    hold any number of bytes in a few, and what is written is counted in case tarfile does not notice one."""
     if not entry.isreg() or entry.issparse() or not _NAMES.fullmatch(entry.name):
         raise _Foreign(f"{entry.name!r} does not belong into one")
     target = folder.joinpath(*PurePosixPath(entry.name).parts)
@@ -219,12 +221,17 @@ def _unpack_file(tar: tarfile.TarFile, entry: tarfile.TarInfo, folder: Path) -> 
     found = hashlib.sha256()
     data = tar.extractfile(entry)
     assert data is not None
+    size = 0
     with target.open("wb") as file:
         while piece := data.read(1 << 20):
+            size += len(piece)
+            if size > most:
+                raise _Foreign(_LARGE)
             found.update(piece)
             file.write(piece)
     if entry.name.startswith("artefacts/") and found.hexdigest() != (digest := PurePosixPath(entry.name).name):
         raise _Foreign(f"the artefact {digest} is not what its name says; export it again")
+    return size
 
 
 def _check_tables(path: Path) -> None:
