@@ -92,7 +92,7 @@ def test_one_owner_at_a_time(home: Workspace) -> None:
 def test_a_database_is_written_to_by_owners_alone(database: str, tmp_path: Path) -> None:
     home = Workspace(tmp_path, checkpoint=database)
     made = home.create(record(home))
-    with pytest.raises(AssertionError, match="nobody's leave"):
+    with pytest.raises(AssertionError, match="a process that does not own it"):
         home.store.append(made.name, attempt(0))
     home.close()
 
