@@ -1,7 +1,9 @@
 """StitchCUDA turns a PyTorch program into a faster, verified, end-to-end GPU program.
 
-The public API is the four names below. They are imported on first use, so that a worker process which only runs a program
-never pays for langgraph.
+The public API is the four names below. They are imported on first use, so that a worker process, which only runs a program,
+does not import langgraph.
+
+Where to look next: `sessions/session.py` (`optimize`, `Session`), `verify/api.py` (`verify`), `graph/graph.py` (`build_graph`).
 """
 
 from __future__ import annotations

@@ -1,5 +1,9 @@
-"""`stitchcuda` and `python -m stitchcuda`: the command line, with Ctrl-C, SIGTERM and SIGHUP understood while it is still being
-loaded (`cli/console.py` takes over from there), and with a closed stdout or stderr."""
+"""Starts the command line, as `stitchcuda` or `python -m stitchcuda`.
+
+It handles Ctrl-C, SIGTERM and SIGHUP while modules are still being loaded, and a closed stdout or stderr.
+
+Where to look next: `cli/app.py` (the commands), `cli/console.py` (signals while a command runs).
+"""
 
 import json
 import os
@@ -13,7 +17,7 @@ BEFORE = "interrupted before anything was started"
 
 def main() -> None:
     for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:     # what is printed there is to go nowhere, not to the other one
+        if getattr(sys, name) is None:     # it was closed: what is printed there is dropped
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
     stops: list[int] = []
 
@@ -31,7 +35,7 @@ def main() -> None:
         run()
     except KeyboardInterrupt:
         code = 128 + (stops[0] if stops else signal.SIGINT)
-        with suppress(OSError):            # a terminal that was closed
+        with suppress(OSError):            # the terminal may be closed
             print(f"stitchcuda: {BEFORE}", file=sys.stderr)
             if "--json" in sys.argv:
                 print(json.dumps({"error": BEFORE}))
@@ -48,8 +52,8 @@ def main() -> None:
             print(f"stitchcuda: the output cannot be written ({error.strerror}): send it to another place", file=sys.stderr)
     else:
         return
-    # Python forgets our exit code and ends itself by SIGINT when the interrupt fell into an exec() of text, as in the making
-    # of a dataclass while modules are loaded. A shell shows 130 either way; who started us should see it too.
+    # If the interrupt fell into an exec() of text, as when a dataclass is made while modules are loaded, Python would ignore
+    # our exit code and end itself by SIGINT. The parent process should see 130 too, as a shell does.
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError):
             stream.flush()

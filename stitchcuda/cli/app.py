@@ -1,11 +1,9 @@
-"""The main commands: optimize, resume, show, sessions, verify, profile and doctor.
-
-Every decision is made below it.
+"""Defines the main commands: optimize, resume, show, sessions, verify, profile and doctor. Every decision is made below it.
 
 `--json` prints exactly one JSON object on stdout; all else goes to stderr. Exit codes: 0 accepted or nothing to do, 1
-ended without (or refused), 2 bad input or unavailable, 3 parked, 130 interrupted, 143 by SIGTERM, 129 by SIGHUP. An error for
-people is one sentence; `--debug` adds the traceback. What a running session looks like is in `sessions/progress.py`; how it is
-told at the end in `cli/summary.py`; what all commands share in `cli/console.py`.
+ended without (or refused), 2 bad input or unavailable, 3 parked, 130 interrupted, 143 by SIGTERM, 129 by SIGHUP.
+
+Where to look next: `sessions/session.py` (what is called), `cli/summary.py` (what is printed), `cli/console.py` (options).
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ import typer
 from stitchcuda.cli import docs, memory
 from stitchcuda.cli import report as report_commands
 from stitchcuda.cli import sessions as session_commands
-from stitchcuda.cli.console import FORM, AsJson, Debug, Kept, Place, complain, place, print_table, run
+from stitchcuda.cli.console import FORM, AsJson, Checkpoint, Debug, Place, complain, place, print_table, report_errors
 from stitchcuda.cli.model_flags import choose_model, model_options, models_by_role
 from stitchcuda.errors import BadInput, StitchError, Unavailable
 from stitchcuda.state import Approval, Policy, Precision
@@ -47,6 +45,7 @@ PrecisionOption = Annotated[Precision, typer.Option("--precision", help="What th
 
 
 @app.command()
+@report_errors()
 def optimize(
     reference: Reference,
     model: Annotated[
@@ -67,8 +66,7 @@ def optimize(
     ] = None,
     goal: Annotated[float | None, typer.Option("--goal", help="Stop at this speed-up, such as 1.5.")] = None,
     session: Annotated[str | None, typer.Option("--session", help="Names the session.")] = None,
-    workspace: Place = None,
-    checkpoint: Kept = None,
+    workspace: Place = None, checkpoint: Checkpoint = None,
     from_scratch: Annotated[
         bool, typer.Option("--from-scratch", help="A chat model starts from nothing, not from the built-in engineer's program.")
     ] = False,
@@ -77,65 +75,39 @@ def optimize(
         list[str] | None, typer.Option("--approve", metavar="plan|code", help="Park until you have seen it; again for both.")
     ] = None,
     budget_usd: Annotated[float, _USD] = 5.0,
-    max_tokens: Tokens = None,
-    max_gpu_s: GpuSeconds = None,
+    max_tokens: Tokens = None, max_gpu_s: GpuSeconds = None,
     max_attempts: Annotated[int, _ATTEMPTS] = 30,
-    max_minutes: Minutes = None,
-    policy: PolicyOption = "stitched",
-    precision: PrecisionOption = "reference",
-    as_json: AsJson = False,
-    quiet: Quiet = False,
-    debug: Debug = False,
-) -> None:
+    max_minutes: Minutes = None, policy: PolicyOption = "stitched", precision: PrecisionOption = "reference",
+    as_json: AsJson = False, quiet: Quiet = False, debug: Debug = False,
+) -> int:  # fmt: skip
     """Plans, writes and verifies CUDA for a PyTorch program, task by task."""
+    from stitchcuda.sessions import session as sessions
+    from stitchcuda.sessions.progress import watch
 
-    def work() -> int:
-        from stitchcuda.sessions import session as sessions
-        from stitchcuda.sessions.progress import watch
-
-        named, roles = models_by_role(model or [])
-        chosen, why = choose_model(named, base_url)
-        if not is_there(reference, "reference") or reference.is_dir():
-            raise BadInput(f"there is no file {reference}: give the path of a Python file with Model and get_inputs()")
-        with watch(plain=quiet or as_json) as view:
-            view.say(f"device: {told_device(device, predict_for)}; engineer: {why}")
-            done = sessions.optimize(
-                reference,
-                model=chosen,
-                roles=roles,
-                options=model_options(option or []),
-                base_url=base_url,
-                from_scratch=from_scratch,
-                candidates=candidates,
-                approve=cast(list[Approval], approve or []),
-                device=device,
-                predict_for=predict_for,
-                goal=goal,
-                session=session,
-                workspace=place(workspace, checkpoint, create=True),
-                budget_usd=budget_usd,
-                max_tokens=max_tokens,
-                max_gpu_s=max_gpu_s,
-                max_attempts=max_attempts,
-                max_minutes=max_minutes,
-                policy=policy,
-                precision=precision,
-                on_event=view,
-                progress=False,
-            )
-        return finish(done, as_json)
-
-    run(work, debug, as_json)
+    named, roles = models_by_role(model or [])
+    chosen, why = choose_model(named, base_url)
+    if not is_there(reference, "reference") or reference.is_dir():
+        raise BadInput(f"there is no file {reference}: give the path of a Python file with Model and get_inputs()")
+    with watch(plain=quiet or as_json) as view:
+        view.say(f"device: {describe_device(device, predict_for)}; engineer: {why}")
+        done = sessions.optimize(
+            reference, model=chosen, roles=roles, options=model_options(option or []), base_url=base_url,
+            from_scratch=from_scratch, candidates=candidates, approve=cast(list[Approval], approve or []), device=device,
+            predict_for=predict_for, goal=goal, session=session, workspace=place(workspace, checkpoint, create=True),
+            budget_usd=budget_usd, max_tokens=max_tokens, max_gpu_s=max_gpu_s, max_attempts=max_attempts,
+            max_minutes=max_minutes, policy=policy, precision=precision, on_event=view, progress=False,
+        )  # fmt: skip
+    return finish(done, as_json)
 
 
 @app.command()
+@report_errors()
 def resume(
     session: Name,
     device: Annotated[
         str | None, typer.Option("--device", help="Go on with auto, cuda or sim, or elsewhere: only read replies.")
     ] = None,
-    workspace: Place = None,
-    checkpoint: Kept = None,
+    workspace: Place = None, checkpoint: Checkpoint = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for whoever runs it; take over when that ends or dies.")] = False,
     accept: Annotated[bool, typer.Option("--accept", help="Go on with the plan or drafts that wait for your word.")] = False,
     edit: Annotated[
@@ -143,186 +115,144 @@ def resume(
     ] = None,
     comment: Annotated[str | None, typer.Option("--comment", help="Ask for another plan, with this for the planner.")] = None,
     budget_usd: Annotated[float | None, _USD] = None,
-    max_tokens: Tokens = None,
-    max_gpu_s: GpuSeconds = None,
+    max_tokens: Tokens = None, max_gpu_s: GpuSeconds = None,
     max_attempts: Annotated[int | None, _ATTEMPTS] = None,
     max_minutes: Minutes = None,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
-    debug: Debug = False,
-) -> None:
+    as_json: AsJson = False, quiet: Quiet = False, debug: Debug = False,
+) -> int:  # fmt: skip
     """Goes on with a session where it stopped, with other budgets if they are given, and with your word if it waits for one."""
+    from stitchcuda.graph.approval import answers_from_options
+    from stitchcuda.sessions import session as sessions
+    from stitchcuda.sessions.progress import watch
 
-    def work() -> int:
-        from stitchcuda.graph.approval import answers_from_options
-        from stitchcuda.sessions import session as sessions
-        from stitchcuda.sessions.progress import watch
-
-        home = place(workspace, checkpoint)
-        answer = None
-        if accept or edit or comment:
-            waiting = sessions.Session.open(session, home).waiting
-            answer = answers_from_options(waiting, accept=accept, edited=edit or (), comment=comment)
-        with watch(plain=quiet or as_json) as view:
-            done = sessions.resume(
-                session,
-                answer=answer,
-                workspace=home,
-                wait=wait,
-                device=device,
-                budget_usd=budget_usd,
-                max_tokens=max_tokens,
-                max_gpu_s=max_gpu_s,
-                max_attempts=max_attempts,
-                max_minutes=max_minutes,
-                on_event=view,
-                progress=False,
-            )
-        return finish(done, as_json)
-
-    run(work, debug, as_json)
+    home = place(workspace, checkpoint)
+    answer = None
+    if accept or edit or comment:
+        waiting = sessions.Session.open(session, home).waiting
+        answer = answers_from_options(waiting, accept=accept, edited=edit or (), comment=comment)
+    with watch(plain=quiet or as_json) as view:
+        done = sessions.resume(
+            session, answer=answer, workspace=home, wait=wait, device=device, budget_usd=budget_usd, max_tokens=max_tokens,
+            max_gpu_s=max_gpu_s, max_attempts=max_attempts, max_minutes=max_minutes, on_event=view, progress=False,
+        )  # fmt: skip
+    return finish(done, as_json)
 
 
 @app.command()
-def sessions(workspace: Place = None, checkpoint: Kept = None, as_json: AsJson = False, debug: Debug = False) -> None:
+@report_errors()
+def sessions(workspace: Place = None, checkpoint: Checkpoint = None, as_json: AsJson = False, debug: Debug = False) -> None:
     """Lists the workspace's sessions."""
+    from stitchcuda.cli.summary import sessions_tables
+    from stitchcuda.sessions.session import outcomes
 
-    def work() -> int:
-        from stitchcuda.cli.summary import sessions_tables
-        from stitchcuda.sessions.session import outcomes
-
-        found, damaged = outcomes(place(workspace, checkpoint))
-        if as_json:
-            listed = [outcome.model_dump(mode="json") for _, outcome in found]
-            print(json.dumps({"sessions": listed, "damaged": damaged}))
-            return 0
-        for table in sessions_tables(found, damaged):
-            print_table(table)
-        return 0
-
-    run(work, debug, as_json)
+    found, damaged = outcomes(place(workspace, checkpoint))
+    if as_json:
+        print(json.dumps({"sessions": [outcome.model_dump(mode="json") for _, outcome in found], "damaged": damaged}))
+        return
+    for table in sessions_tables(found, damaged):
+        print_table(table)
 
 
 @app.command()
+@report_errors()
 def show(
     session: Name,
-    workspace: Place = None,
-    checkpoint: Kept = None,
+    workspace: Place = None, checkpoint: Checkpoint = None,
     everything: Annotated[bool, typer.Option("--all", help="Every task and attempt, not the latest alone.")] = False,
-    as_json: AsJson = False,
-    debug: Debug = False,
-) -> None:
+    as_json: AsJson = False, debug: Debug = False,
+) -> None:  # fmt: skip
     """Shows a session's tasks, attempts, routes and errors."""
+    from stitchcuda.cli.summary import session_tables, summary
+    from stitchcuda.sessions.session import Session
 
-    def work() -> int:
-        from stitchcuda.cli.summary import session_tables, summary
-        from stitchcuda.sessions.session import Session
-
-        found = Session.open(session, place(workspace, checkpoint))
-        with found.still():
-            if as_json:
-                print(found.outcome().model_dump_json())
-                return 0
-            for table in session_tables(found, everything=everything):
-                print_table(table)
-            print(summary(found))
-        return 0
-
-    run(work, debug, as_json)
+    found = Session.open(session, place(workspace, checkpoint))
+    with found.read_once():
+        if as_json:
+            print(found.outcome().model_dump_json())
+            return
+        for table in session_tables(found, everything=everything):
+            print_table(table)
+        print(summary(found))
 
 
 @app.command()
+@report_errors(interrupted="interrupted: nothing was judged")
 def verify(
     program: Annotated[Path, typer.Argument(metavar="PROGRAM", help="A program's folder, or a file with ModelNew.")],
     reference: Annotated[Path, typer.Option("--reference", help="The PyTorch program that it must agree with.")],
-    device: Device = "auto",
-    policy: PolicyOption = "stitched",
-    precision: PrecisionOption = "reference",
-    as_json: AsJson = False,
-    debug: Debug = False,
-) -> None:
+    device: Device = "auto", policy: PolicyOption = "stitched", precision: PrecisionOption = "reference",
+    as_json: AsJson = False, debug: Debug = False,
+) -> int:  # fmt: skip
     """Judges a program against its reference. Exit code 0: accepted, 1: refused, 2: could not judge."""
+    from stitchcuda.cli.summary import verdict_lines
+    from stitchcuda.tools.device.device import resolve_target
+    from stitchcuda.verify.api import verify as judge
 
-    def work() -> int:
-        from stitchcuda.cli.summary import verdict_lines
-        from stitchcuda.tools.device.device import resolve_target
-        from stitchcuda.verify.api import verify as judge
-
-        for path, what in ((program, "program"), (reference, "reference")):
-            if not is_there(path, what):
-                form = "a file or a program's folder" if what == "program" else "its file"
-                raise BadInput(f"there is no {what} {path}: give the path of {form}")
-        target = resolve_target(device)
-        verdict = judge(program, reference, target=target, policy=policy, precision=precision)
-        if as_json:
-            print(verdict.model_dump_json())
-        else:
-            print("\n".join(verdict_lines(verdict)))
-        return 0 if verdict.accepted else 1
-
-    run(work, debug, as_json, interrupted="interrupted: nothing was judged")
+    for path, what in ((program, "program"), (reference, "reference")):
+        if not is_there(path, what):
+            form = "a file or a program's folder" if what == "program" else "its file"
+            raise BadInput(f"there is no {what} {path}: give the path of {form}")
+    target = resolve_target(device)
+    verdict = judge(program, reference, target=target, policy=policy, precision=precision)
+    if as_json:
+        print(verdict.model_dump_json())
+    else:
+        print("\n".join(verdict_lines(verdict)))
+    return 0 if verdict.accepted else 1
 
 
 @app.command()
+@report_errors(interrupted="interrupted: nothing was profiled")
 def profile(
     subject: Annotated[Path, typer.Argument(metavar="REF_OR_PROGRAM", help="A reference, or a program (file or folder).")],
     reference: Annotated[Path | None, typer.Option("--reference", help="The reference of a program: both are shown.")] = None,
     counters: Annotated[bool, typer.Option("--counters", help="Also read hardware counters of the longest kernels.")] = False,
     device: Device = "auto",
     precision: PrecisionOption = "reference",
-    as_json: AsJson = False,
-    debug: Debug = False,
-) -> None:
+    as_json: AsJson = False, debug: Debug = False,
+) -> None:  # fmt: skip
     """Shows where the time of a call goes: regions, kernels, gaps, host. Needs a GPU."""
+    from stitchcuda.compiler.capture.op_graph import OpGraph
+    from stitchcuda.state import Settings
+    from stitchcuda.tools.device.device import device_facts, resolve_target
+    from stitchcuda.tools.profile import profile_report
+    from stitchcuda.verify.api import builds_folder
+    from stitchcuda.verify.client import Judge
 
-    def work() -> int:
-        from stitchcuda.compiler.capture.op_graph import OpGraph
-        from stitchcuda.state import Settings
-        from stitchcuda.tools.device.device import device_facts, resolve_target
-        from stitchcuda.tools.profile import profile_report
-        from stitchcuda.verify.api import builds_folder
-        from stitchcuda.verify.client import Judge
-
-        for path in filter(None, (subject, reference)):
-            if not is_there(path, "file"):
-                raise BadInput(f"there is no {path}: give the path of a reference, or of a program and --reference")
-        if reference is None and is_program(subject):
-            raise BadInput(f"{subject} is a program: add --reference REF, the file that it was made from")
-        if resolve_target(device) != "cuda":
-            raise Unavailable("a profile needs an NVIDIA GPU; the simulator has no time to show")
-        program = subject if reference else None
-        settings, facts = Settings(target="cuda", precision=precision), device_facts("cuda", measure=True)
-        with Judge(reference or subject, settings, cache=builds_folder(), arch=facts.arch) as judge:
-            graph = OpGraph.model_validate_json(judge.baseline().capture)
-            report = profile_report.profile(
-                judge, graph, program, name=subject.name, device=facts, precision=precision, counters=counters
-            )
-        print(report.model_dump_json() if as_json else profile_report.text(report))
-        return 0
-
-    run(work, debug, as_json, interrupted="interrupted: nothing was profiled")
+    for path in filter(None, (subject, reference)):
+        if not is_there(path, "file"):
+            raise BadInput(f"there is no {path}: give the path of a reference, or of a program and --reference")
+    if reference is None and is_program(subject):
+        raise BadInput(f"{subject} is a program: add --reference REF, the file that it was made from")
+    if resolve_target(device) != "cuda":
+        raise Unavailable("a profile needs an NVIDIA GPU; the simulator has no time to show")
+    program = subject if reference else None
+    settings, facts = Settings(target="cuda", precision=precision), device_facts("cuda", measure=True)
+    with Judge(reference or subject, settings, cache=builds_folder(), arch=facts.arch) as judge:
+        graph = OpGraph.model_validate_json(judge.baseline().capture)
+        report = profile_report.profile(
+            judge, graph, program, name=subject.name, device=facts, precision=precision, counters=counters
+        )
+    print(report.model_dump_json() if as_json else profile_report.text(report))
 
 
 @app.command()
-def doctor(workspace: Place = None, as_json: AsJson = False, debug: Debug = False) -> None:
+@report_errors()
+def doctor(workspace: Place = None, as_json: AsJson = False, debug: Debug = False) -> int:
     """Says what this machine can do, and what to do about the rest. Exit code 2 when something needed is missing."""
+    from stitchcuda.cli.summary import checks_table
+    from stitchcuda.tools.doctor.doctor import REQUIRED, examine
 
-    def work() -> int:
-        from stitchcuda.cli.summary import checks_table
-        from stitchcuda.tools.doctor.doctor import REQUIRED, examine
-
-        checks = examine(workspace)
-        if as_json:
-            print(json.dumps({"checks": [check.model_dump() for check in checks]}))
-        else:
-            print_table(checks_table(checks))
-        return 0 if all(check.ok for check in checks if check.name in REQUIRED) else 2
-
-    run(work, debug, as_json)
+    checks = examine(workspace)
+    if as_json:
+        print(json.dumps({"checks": [check.model_dump() for check in checks]}))
+    else:
+        print_table(checks_table(checks))
+    return 0 if all(check.ok for check in checks if check.name in REQUIRED) else 2
 
 
 def is_there(path: Path, what: str) -> bool:
-    """Whether there is such a file or folder. Raises `BadInput` for what cannot be looked at, and for pipes and devices."""
+    """Whether the file or folder exists. Raises `BadInput` if that cannot be found out, and for pipes and devices."""
     try:
         there = path.exists()
         plain = path.is_file() or path.is_dir()
@@ -334,15 +264,15 @@ def is_there(path: Path, what: str) -> bool:
 
 
 def is_program(path: Path) -> bool:
-    """Whether this is a program and no reference: a folder, or a file that defines ModelNew."""
+    """Whether the path is a program, not a reference: a folder, or a file that defines ModelNew. Raises `BadInput`."""
     try:
         return path.is_dir() or "class ModelNew" in path.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
         raise BadInput(f"the file {path} cannot be read ({error.strerror}): give one that can") from error
 
 
-def told_device(device: str, predict_for: str | None = None) -> str:
-    """What programs will run on here, and why. Raises BadInput or Unavailable for a device that cannot be had."""
+def describe_device(device: str, predict_for: str | None = None) -> str:
+    """What programs will run on, in words for people. Raises BadInput or Unavailable for a device that cannot be used."""
     from stitchcuda.tools.device.device import device_facts, resolve_target
     from stitchcuda.tools.device.nvidia_smi import first_gpu
 
@@ -356,10 +286,10 @@ def told_device(device: str, predict_for: str | None = None) -> str:
 
 
 def finish(session: Any, as_json: bool) -> int:
-    """Prints what a session came to and returns its exit code."""
+    """Prints a session's result and returns the exit code."""
     from stitchcuda.cli.summary import summary
 
-    with session.still():
+    with session.read_once():
         outcome = session.outcome()
         print(outcome.model_dump_json() if as_json else summary(session))
     if outcome.accepted or outcome.status == "nothing_to_do":
@@ -374,11 +304,11 @@ def main() -> None:
     try:
         sys.exit(app(standalone_mode=False))
     except Exception as error:
-        # typer brings its own copy of click or uses the installed one: both tell a usage error by this method.
-        told = getattr(error, "format_message", None)
-        if told is None:
+        # typer has its own copy of click or uses the installed one: usage errors of both have this method.
+        format_message = getattr(error, "format_message", None)
+        if format_message is None:
             raise
-        text = str(told()).strip()
+        text = str(format_message()).strip()
         if text.startswith("Usage:"):      # no command at all: the help is the answer
             print(text, file=sys.stderr)
         else:

@@ -1,7 +1,8 @@
 """`stitchcuda docs`: builds and searches the documentation index, adds and removes documents, lists sources.
 
-Parses, calls, prints; what is indexed and how it is found is decided in `rag/`. `--json` prints one JSON object on stdout.
-`cli/app.py` mounts `app`; what its commands share with the others is in `cli/console.py`.
+What is indexed and how it is found is decided in the room `rag/`. `--json` prints one JSON object on stdout.
+
+Where to look next: `rag/building.py`, `rag/additions.py`, `rag/lookup.py` (what the commands call), `cli/console.py` (options).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from stitchcuda.cli.console import FORM, AsJson, Debug, print_table, run
+from stitchcuda.cli.console import FORM, AsJson, Debug, print_table, report_errors
 from stitchcuda.counts import counted
 from stitchcuda.errors import BadInput
 
@@ -29,38 +30,34 @@ if TYPE_CHECKING:
 
 app = typer.Typer(**FORM, help="Finds what CUDA's, cuBLASLt's and cuDNN's headers, manuals and our playbook say.")
 
-_SHOWN = 1100                              # characters of an entry in a terminal
-_WIDTH = 100
+_SHOWN = 1100                              # most characters of an entry that are printed
+_WIDTH = 100                               # columns to which an entry is wrapped
 _MODES = ("hybrid", "words", "meaning")
 _INTERRUPTED = "interrupted: what is done is kept, the index before is in use"
 
 
 @app.command()
+@report_errors(interrupted=_INTERRUPTED)
 def build(
     words: Annotated[bool, typer.Option("--words", help="Names and words only: no vectors, so no search by meaning.")] = False,
     model: Annotated[
         str | None, typer.Option("--model", help="A sentence-transformers model or folder. Default: the carried one.")
     ] = None,
-    as_json: AsJson = False,
-    debug: Debug = False,
-) -> None:
+    as_json: AsJson = False, debug: Debug = False,
+) -> None:  # fmt: skip
     """Brings the index up to date; what did not change is not read again."""
+    from stitchcuda.rag import building
 
-    def work() -> int:
-        from stitchcuda.rag import building
-
-        if words and model:
-            raise BadInput("--words makes no vectors, so --model has no use: give one of them")
-        with _told() as tell:
-            built = building.build(model=None if words else _model(model), tell=tell)
-        assert built is not None
-        _tell_built(built, words, as_json)
-        return 0
-
-    run(work, debug, as_json, interrupted=_INTERRUPTED)
+    if words and model:
+        raise BadInput("--words makes no vectors, so --model has no use: give one of them")
+    with _show_progress() as tell:
+        built = building.build(model=None if words else _model(model), tell=tell)
+    assert built is not None
+    _print_built(built, words, as_json)
 
 
 @app.command()
+@report_errors(interrupted=_INTERRUPTED)
 def add(
     source: Annotated[str, typer.Argument(metavar="PATH_OR_URL", help="A file, a folder, or a page of the web.")],
     loader: Annotated[
@@ -69,115 +66,96 @@ def add(
     ] = "",
     library: Annotated[str, typer.Option("--library", help="Whose documentation it is, such as cuDNN.")] = "notes",
     version: Annotated[str, typer.Option("--version", help="Of that library.")] = "",
-    as_json: AsJson = False,
-    debug: Debug = False,
-) -> None:
+    as_json: AsJson = False, debug: Debug = False,
+) -> None:  # fmt: skip
     """Reads HTML, PDF, Markdown or text into the index; what was added from there before is replaced."""
+    from stitchcuda.rag import additions, loaders
 
-    def work() -> int:
-        from stitchcuda.rag import additions, loaders
-
-        there = os.path.abspath(os.path.expanduser(source))
-        named = there if not loaders.is_url(source) and (os.path.lexists(there) or not loader) else source
-        documents, notes = loaders.load(named, loader)
-        with _told() as tell:
-            built = additions.add_documents(documents, source=named, library=library, version=version, notes=notes, tell=tell)
-        _tell_built(built, False, as_json)
-        return 0
-
-    run(work, debug, as_json, interrupted=_INTERRUPTED)
+    there = os.path.abspath(os.path.expanduser(source))
+    named = there if not loaders.is_url(source) and (os.path.lexists(there) or not loader) else source
+    documents, notes = loaders.load(named, loader)
+    with _show_progress() as tell:
+        built = additions.add_documents(documents, source=named, library=library, version=version, notes=notes, tell=tell)
+    _print_built(built, False, as_json)
 
 
 @app.command()
+@report_errors(interrupted=_INTERRUPTED)
 def remove(
     source: Annotated[str, typer.Argument(metavar="SOURCE", help="As it was added: see docs sources.")],
-    as_json: AsJson = False,
-    debug: Debug = False,
-) -> None:
+    as_json: AsJson = False, debug: Debug = False,
+) -> None:  # fmt: skip
     """Takes out of the index what was added."""
+    from stitchcuda.rag import additions
 
-    def work() -> int:
-        from stitchcuda.rag import additions
-
-        with _told() as tell:
-            built = additions.remove(source, tell)
-        _tell_built(built, False, as_json)
-        return 0
-
-    run(work, debug, as_json, interrupted=_INTERRUPTED)
+    with _show_progress() as tell:
+        built = additions.remove(source, tell)
+    _print_built(built, False, as_json)
 
 
 @app.command()
+@report_errors()
 def search(
     query: Annotated[list[str], typer.Argument(metavar="QUERY", help="A name such as cublasLtMatmul, or words.")],
     k: Annotated[int, typer.Option("-k", help="Most results.")] = 5,
     library: Annotated[list[str] | None, typer.Option("--library", help="Libraries that begin so, such as cublas.")] = None,
     version: Annotated[str, typer.Option("--version", help="Only of versions that begin so, such as 13.")] = "",
     mode: Annotated[str, typer.Option("--mode", help="hybrid, words or meaning.")] = "hybrid",
-    as_json: AsJson = False,
-    debug: Debug = False,
-) -> None:
+    as_json: AsJson = False, debug: Debug = False,
+) -> int:  # fmt: skip
     """Shows the entries that answer best, with where they stand."""
+    if mode not in _MODES:
+        raise BadInput(f"--mode {mode!r} is none: take {', '.join(_MODES)}")
+    from stitchcuda.rag import lookup
 
-    def work() -> int:
-        if mode not in _MODES:
-            raise BadInput(f"--mode {mode!r} is none: take {', '.join(_MODES)}")
-        from stitchcuda.rag import lookup
-
-        asked = " ".join(query)
-        docs, notes = lookup.open_or_make(_note)
-        for note in notes:
-            _note(note)
-        with closing(docs):
-            found = docs.search(asked, k, libraries=library or (), version=version, mode=mode)  # type: ignore[arg-type]
-            notes = [*(f"{note}, then run: stitchcuda docs build" for note in docs.lacking(asked)), *found.notes]
-        for note in notes:
-            _note(note)
-        if as_json:
-            print(json.dumps({"results": [_result(hit) for hit in found.hits], "notes": notes}))
-        elif found.hits:
-            print("\n\n".join(_entry(number, hit) for number, hit in enumerate(found.hits, 1)))
-        else:
-            print(f"nothing fits {asked[:80]!r}: try other words, or `stitchcuda docs sources` for what is indexed")
-        return 0 if found.hits else 1
-
-    run(work, debug, as_json)
+    question = " ".join(query)
+    docs, notes = lookup.open_or_make(_note)
+    for note in notes:
+        _note(note)
+    with closing(docs):
+        found = docs.search(question, k, libraries=library or (), version=version, mode=mode)  # type: ignore[arg-type]
+        notes = [*(f"{note}, then run: stitchcuda docs build" for note in docs.lacking(question)), *found.notes]
+    for note in notes:
+        _note(note)
+    if as_json:
+        print(json.dumps({"results": [_result(hit) for hit in found.hits], "notes": notes}))
+    elif found.hits:
+        print("\n\n".join(_entry(number, hit) for number, hit in enumerate(found.hits, 1)))
+    else:
+        print(f"nothing fits {question[:80]!r}: try other words, or `stitchcuda docs sources` for what is indexed")
+    return 0 if found.hits else 1
 
 
 @app.command()
+@report_errors()
 def sources(
-    as_json: AsJson = False,
-    debug: Debug = False,
-) -> None:
+    as_json: AsJson = False, debug: Debug = False,
+) -> None:  # fmt: skip
     """Lists what is indexed, with versions, and what is not here and how to get it."""
+    from stitchcuda.rag import index_store
+    from stitchcuda.rag.embedding import no_vectors
+    from stitchcuda.rag.sources import discover
 
-    def work() -> None:
-        from stitchcuda.rag import index_store
-        from stitchcuda.rag.embedding import no_vectors
-        from stitchcuda.rag.sources import discover
-
-        here = discover()
-        index = next(iter(index_store.indexes(here.place)), None)
-        manifest = index_store.manifest_of(index) if index else None
-        meaning = index_store.meaning_of(index) if index else None
-        parts = [part.model_dump() for part in manifest.parts] if manifest else []
-        if as_json:
-            print(json.dumps({
-                "index": str(index or ""), "created": manifest.created if manifest else "",
-                "model": meaning.model if meaning else "", "sources": parts, "missing": here.missing,
-            }))  # fmt: skip
-            return
-        if manifest is None:
-            print("no index yet: `stitchcuda docs build` makes one of", ", ".join(source.name for source in here.found))
-        else:
-            print_table(_table(parts))
-            by = f"vectors by {meaning.model}" if meaning else f"no vectors: {no_vectors()}"
-            print(f"{counted(manifest.chunks, 'entry')}, made {manifest.created[:16].replace('T', ' ')}; {by}")
-        for name, why in here.missing.items():
-            print(f"not here: {name}: {why}")
-        print("your own: stitchcuda docs add PATH_OR_URL, and stitchcuda docs remove SOURCE")
-
-    run(work, debug, as_json)
+    here = discover()
+    index = next(iter(index_store.indexes(here.place)), None)
+    manifest = index_store.manifest_of(index) if index else None
+    meaning = index_store.meaning_of(index) if index else None
+    parts = [part.model_dump() for part in manifest.parts] if manifest else []
+    if as_json:
+        print(json.dumps({
+            "index": str(index or ""), "created": manifest.created if manifest else "",
+            "model": meaning.model if meaning else "", "sources": parts, "missing": here.missing,
+        }))  # fmt: skip
+        return
+    if manifest is None:
+        print("no index yet: `stitchcuda docs build` makes one of", ", ".join(source.name for source in here.found))
+    else:
+        print_table(_table(parts))
+        by = f"vectors by {meaning.model}" if meaning else f"no vectors: {no_vectors()}"
+        print(f"{counted(manifest.chunks, 'entry')}, made {manifest.created[:16].replace('T', ' ')}; {by}")
+    for name, why in here.missing.items():
+        print(f"not here: {name}: {why}")
+    print("your own: stitchcuda docs add PATH_OR_URL, and stitchcuda docs remove SOURCE")
 
 
 def _note(sentence: str) -> None:
@@ -185,7 +163,7 @@ def _note(sentence: str) -> None:
 
 
 def _model(named: str | None) -> str:
-    """The model that is named, a folder wherever we are; else the one that the index has, else the carried one."""
+    """The model to make vectors with: the one named (a folder as an absolute path), else the index's, else the one we carry."""
     from stitchcuda.rag import building, embedding
 
     if named:
@@ -193,11 +171,9 @@ def _model(named: str | None) -> str:
     return building.known_model() or embedding.CARRIED
 
 
-
-
 @contextmanager
-def _told() -> Iterator[Callable[[BuildProgress], None]]:
-    """Progress on stderr: a bar in a terminal, lines elsewhere."""
+def _show_progress() -> Iterator[Callable[[BuildProgress], None]]:
+    """Gives a function that shows the progress of a build on stderr: as a bar in a terminal, as lines elsewhere."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bars
@@ -218,7 +194,7 @@ def _told() -> Iterator[Callable[[BuildProgress], None]]:
         yield tell
 
 
-def _tell_built(built: Built, words: bool, as_json: bool) -> None:
+def _print_built(built: Built, words: bool, as_json: bool) -> None:
     if as_json:
         print(json.dumps(_facts(built)))
         return

@@ -1,7 +1,8 @@
-"""`stitchcuda memory`: lists lessons of earlier sessions, exports and merges them.
+"""`stitchcuda memory`: lists lessons of earlier sessions, exports, imports and merges them.
 
-Parses, calls, prints; what a memory is and how files are merged is decided in `memory/`. `--json` prints one JSON object on
-stdout. `cli/app.py` mounts `app`; what its commands share with the others is in `cli/console.py`.
+What a lesson is and how files are merged is decided in the room `memory/`. `--json` prints one JSON object on stdout.
+
+Where to look next: `memory/__init__.py` (`Memory`), `memory/exchange.py` (the files), `cli/console.py` (options, errors).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from stitchcuda.cli.console import FORM, AsJson, Debug, Place, print_table, run
+from stitchcuda.cli.console import FORM, AsJson, Debug, Place, print_table, report_errors
 from stitchcuda.counts import counted
 from stitchcuda.errors import BadInput
 
@@ -27,85 +28,70 @@ app = typer.Typer(**FORM, help="Lists, exports, imports and merges what earlier 
 
 
 @app.command("list")
+@report_errors()
 def list_(workspace: Place = None, as_json: AsJson = False, debug: Debug = False) -> None:
     """Shows what was learnt, the weightiest first."""
-
-    def work() -> None:
-        with memory_of(workspace, reading=True) as memory:
-            experiences = memory.lessons()
-            if as_json:
-                print(json.dumps({"memory": memory.where, "lessons": [facts(experience) for experience in experiences]}))
-            elif not experiences:
-                print(f"no lessons yet in {memory.where}")
-            else:
-                print_table(table(experiences))
-
-    run(work, debug, as_json)
+    with memory_of(workspace, reading=True) as memory:
+        experiences = memory.lessons()
+        if as_json:
+            print(json.dumps({"memory": memory.where, "lessons": [_facts(experience) for experience in experiences]}))
+        elif not experiences:
+            print(f"no lessons yet in {memory.where}")
+        else:
+            print_table(_table(experiences))
 
 
 @app.command("export")
+@report_errors()
 def export(
     file: Annotated[Path | None, typer.Argument(metavar="[FILE]", help="A new file. Default: standard output.")] = None,
-    workspace: Place = None,
-    debug: Debug = False,
-) -> None:
+    workspace: Place = None, debug: Debug = False,
+) -> None:  # fmt: skip
     """Writes all lessons as JSON lines."""
-
-    def work() -> None:
-        with memory_of(workspace, reading=True) as memory:
-            if file is None:
-                sys.stdout.write(memory.export_text())
-                return
-            if file.exists():
-                raise BadInput(f"{file} exists already: name a new file, or put two together with `stitchcuda memory merge`")
-            print(f"{counted(memory.export(file), 'lesson')} of {memory.where} written to {file}")
-
-    run(work, debug)
+    with memory_of(workspace, reading=True) as memory:
+        if file is None:
+            sys.stdout.write(memory.export_text())
+            return
+        if file.exists():
+            raise BadInput(f"{file} exists already: name a new file, or put two together with `stitchcuda memory merge`")
+        print(f"{counted(memory.export(file), 'lesson')} of {memory.where} written to {file}")
 
 
 @app.command("import")
+@report_errors()
 def import_(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="What `stitchcuda memory export` wrote.")],
-    workspace: Place = None,
-    as_json: AsJson = False,
-    debug: Debug = False,
-) -> None:
+    workspace: Place = None, as_json: AsJson = False, debug: Debug = False,
+) -> None:  # fmt: skip
     """Adds the lessons of an export file to the workspace's memory."""
-
-    def work() -> None:
-        with memory_of(workspace) as memory:
-            done = memory.import_(file)
-            if as_json:
-                print(json.dumps({"memory": memory.where, **done.model_dump()}))
-            else:
-                print(f"{counted(done.added, 'lesson')} added to {memory.where}; {done.known} of {file} were there already")
-
-    run(work, debug, as_json)
+    with memory_of(workspace) as memory:
+        done = memory.import_(file)
+        if as_json:
+            print(json.dumps({"memory": memory.where, **done.model_dump()}))
+        else:
+            print(f"{counted(done.added, 'lesson')} added to {memory.where}; {done.known} of {file} were there already")
 
 
 @app.command("merge")
+@report_errors()
 def merge(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="What `stitchcuda memory export` wrote.")],
     out: Annotated[Path, typer.Option("--out", help="A new file, or one of those that are merged.")],
     debug: Debug = False,
-) -> None:
+) -> None:  # fmt: skip
     """Puts export files together: all lessons of all of them, each once."""
+    from stitchcuda.memory import exchange
+    from stitchcuda.memory.lesson import unique_lessons
 
-    def work() -> None:
-        from stitchcuda.memory import exchange
-        from stitchcuda.memory.lesson import unique_lessons
-
-        if out.exists() and out.resolve() not in [file.resolve() for file in files]:
-            raise BadInput(f"{out} exists already: name a new file, or merge it too")
-        lessons = unique_lessons(lesson for file in files for lesson in exchange.read(file))
-        exchange.write(out, exchange.text(lessons))
-        print(f"{counted(len(lessons), 'lesson')} written to {out}")
-
-    run(work, debug)
+    if out.exists() and out.resolve() not in [file.resolve() for file in files]:
+        raise BadInput(f"{out} exists already: name a new file, or merge it too")
+    lessons = unique_lessons(lesson for file in files for lesson in exchange.read(file))
+    exchange.write(out, exchange.text(lessons))
+    print(f"{counted(len(lessons), 'lesson')} written to {out}")
 
 
 def memory_of(workspace: Path | None, *, reading: bool = False) -> AbstractContextManager[Memory]:
-    """The workspace's memory. Who only reads and names a workspace means a folder that is there."""
+    """Opens the workspace's memory. Raises BadInput if it is only read and the workspace that was named does not exist."""
     from stitchcuda.memory import location, open_memory
     from stitchcuda.store import Workspace
 
@@ -115,7 +101,7 @@ def memory_of(workspace: Path | None, *, reading: bool = False) -> AbstractConte
     return open_memory(folder)
 
 
-def table(experiences: tuple[Experience, ...]) -> Table:
+def _table(experiences: tuple[Experience, ...]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
@@ -124,28 +110,20 @@ def table(experiences: tuple[Experience, ...]) -> Table:
     made = Table("situation", "what was done", "weight", "predicted", "measured", "lessons", box=None)
     for experience in experiences:
         cells = (
-            lesson_text.situation_text(experience),
-            lesson_text.strategy_text(experience),
-            f"{experience.weight:.2f}",
-            lesson_text.milliseconds(experience.predicted_ms),
-            lesson_text.measured_text(experience),
+            lesson_text.situation_text(experience), lesson_text.strategy_text(experience), f"{experience.weight:.2f}",
+            lesson_text.milliseconds(experience.predicted_ms), lesson_text.measured_text(experience),
             lesson_text.outcome_text(experience),
-        )
+        )  # fmt: skip
         made.add_row(*map(Text, cells))    # plain text: what models wrote may look like rich's markup
     return made
 
 
-def facts(experience: Experience) -> dict[str, Any]:
-    """An experience for `--json`: its figures, and all its lessons."""
-    interval = experience.interval_ms
+def _facts(experience: Experience) -> dict[str, Any]:
+    """The JSON object of an experience: its figures, and all its lessons."""
+    low_ms, high_ms = experience.interval_ms or (None, None)
     return {
-        "key": experience.key,
-        "weight": experience.weight,
-        "tried": len(experience.lessons),
-        "accepted": experience.accepted,
-        "predicted_ms": experience.predicted_ms,
-        "saving_ms": experience.saving_ms,
-        "saving_low_ms": interval[0] if interval else None,
-        "saving_high_ms": interval[1] if interval else None,
+        "key": experience.key, "weight": experience.weight, "tried": len(experience.lessons), "accepted": experience.accepted,
+        "predicted_ms": experience.predicted_ms, "saving_ms": experience.saving_ms, "saving_low_ms": low_ms,
+        "saving_high_ms": high_ms,
         "lessons": [{"id": lesson.id, **lesson.model_dump(mode="json")} for lesson in experience.lessons],
-    }
+    }  # fmt: skip

@@ -1,6 +1,9 @@
-"""Parses `--model` and `--model-option`, and chooses the model where none is named.
+"""Parses `--model` and `--model-option`, and chooses the model if none is named.
 
-It asks no model and imports no provider; what becomes of the names is in `engineers/selection.py`.
+Without `--model` a chat model is chosen only if OPENAI_API_KEY or `--base-url` is set. It calls no model and imports no
+provider.
+
+Where to look next: `engineers/selection.py` (what is made of the names), `cli/app.py` (the options).
 """
 
 from __future__ import annotations
@@ -17,7 +20,10 @@ DEFAULT_CHAT_MODEL = "gpt-5"
 
 
 def models_by_role(given: list[str]) -> tuple[str | None, dict[Role, list[str]]]:
-    """`--model` as it was given: the one for all roles, and ROLE=MODEL for some; a coder may have several."""
+    """Splits the values of `--model` into NAME for all roles, and ROLE=NAME for single ones; a role may have several.
+
+    Raises BadInput for two names without a role, and for roles without such a name.
+    """
     everybody: str | None = None
     roles: dict[Role, list[str]] = {}
     for text in given:
@@ -34,7 +40,7 @@ def models_by_role(given: list[str]) -> tuple[str | None, dict[Role, list[str]]]
 
 
 def model_options(given: list[str]) -> dict[str, bool | int | float | str]:
-    """KEY=VALUE with the value read as JSON where it is JSON, else as text."""
+    """Parses KEY=VALUE options; a value is read as JSON if it is a boolean, number or string of JSON, else as text."""
     options: dict[str, bool | int | float | str] = {}
     for text in given:
         key, separator, value = text.partition("=")
@@ -49,7 +55,7 @@ def model_options(given: list[str]) -> dict[str, bool | int | float | str]:
 
 
 def choose_model(model: str | None, base_url: str | None) -> tuple[str, str]:
-    """The engineer to use and the announcement of it. A chat model is chosen without being asked for only with a key."""
+    """The model to use, and a text that says which and why. Raises BadInput for `base_url` without any model's name."""
     key = bool(os.environ.get("OPENAI_API_KEY", "").strip())
     named = os.environ.get("STITCHCUDA_MODEL", "").strip().removeprefix("openai:")
     if model is not None:

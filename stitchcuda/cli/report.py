@@ -1,7 +1,8 @@
 """`stitchcuda report`: writes a session's HTML report, or the page that compares two sessions.
 
-Parses, calls, writes, prints; what is shown is decided in `report/` and gathered in `report/report_facts.py`. `--json` prints
-one JSON object on stdout. `cli/app.py` mounts `report`.
+What is shown is decided in the room `report/`. `--json` prints one JSON object on stdout.
+
+Where to look next: `report/report_facts.py` (what is read), `report/page.py` (what is written), `cli/console.py` (options).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from stitchcuda.cli.console import AsJson, Debug, Kept, Place, place, run
+from stitchcuda.cli.console import AsJson, Checkpoint, Debug, Place, place, report_errors
 from stitchcuda.errors import BadInput, Unavailable
 
 if TYPE_CHECKING:
@@ -24,29 +25,27 @@ Output = Annotated[
 ]
 
 
+@report_errors()
 def report(
     session: Annotated[str, typer.Argument(metavar="SESSION", help="The session's name (see: stitchcuda sessions).")],
     other: Annotated[str | None, typer.Argument(metavar="[OTHER]", help="Another session: both are set side by side.")] = None,
     open_: Annotated[bool, typer.Option("--open", help="Also show it in the browser.")] = False,
     output: Output = None,
-    workspace: Place = None,
-    checkpoint: Kept = None,
-    as_json: AsJson = False,
-    debug: Debug = False,
-) -> None:
+    workspace: Place = None, checkpoint: Checkpoint = None, as_json: AsJson = False, debug: Debug = False,
+) -> None:  # fmt: skip
     """Writes a session's report, or a comparison of two, as one HTML file that opens offline."""
-
-    def work() -> None:
-        path = written(session, other, output, place(workspace, checkpoint))
-        print(json.dumps({"report": str(path)}) if as_json else path)
-        if open_:
-            show(path)
-
-    run(work, debug, as_json)
+    path = write_report(session, other, output, place(workspace, checkpoint))
+    print(json.dumps({"report": str(path)}) if as_json else path)
+    if open_:
+        open_in_browser(path)
 
 
-def written(session: str, other: str | None, output: Path | None, workspace: Workspace) -> Path:
-    """Writes the page and returns its absolute path. Raises BadInput for a session or a place that cannot be."""
+def write_report(session: str, other: str | None, output: Path | None, workspace: Workspace) -> Path:
+    """Writes the report of `session`, or its comparison with `other`, and returns the file's absolute path.
+
+    `output`: by default a file in the session's folder. Raises BadInput for an unknown session or a path that cannot be
+    written.
+    """
     from stitchcuda.report.page import comparison_page, session_page
     from stitchcuda.report.report_facts import findings_of
     from stitchcuda.sessions.session import Session
@@ -67,12 +66,12 @@ def written(session: str, other: str | None, output: Path | None, workspace: Wor
     except (BadInput, Unavailable) as error:
         why = str(error).partition(": ")[0]
         raise type(error)(f"{why}: name another file with --output") from error
-    path.chmod(0o644)                      # a temporary file is its owner's alone; a report is to be shown around
+    path.chmod(0o644)                      # the default is its owner only; a report is to be shown to others
     return path
 
 
-def show(path: Path) -> None:
-    """Opens the file in the browser; where there is none, says so: the file is written all the same."""
+def open_in_browser(path: Path) -> None:
+    """Opens the file in the browser, or prints that there is none."""
     import webbrowser
 
     if not webbrowser.open(path.as_uri()):

@@ -1,7 +1,8 @@
-"""Prints what a session, a verdict and a machine came to: tables, and a few lines at the end.
+"""Makes the tables and lines that show a session, a comparison, a verdict and the checks of `doctor` in a terminal.
 
-A speed-up is printed for the tiers measured and timed only; anything else is called a prediction. Nothing here computes a
-result: the figures are the session's own.
+A speed-up is shown for the tiers measured and timed only; anything else is called a prediction. Nothing here computes a result.
+
+Where to look next: `sessions/outcome_text.py` (the sentences), `sessions/outcome.py` (the figures), `cli/app.py`.
 """
 
 from __future__ import annotations
@@ -32,17 +33,17 @@ if TYPE_CHECKING:
     from stitchcuda.tools.doctor.doctor import Check
     from stitchcuda.verify.api import Verdict
 
-SHOWN = 60                                 # tasks and attempts, where nobody asks for all
+SHOWN = 60                                 # most tasks and attempts that are shown without --all
 _REGIONS = TypeAdapter(tuple[Region, ...])
 
 
 def summary(session: Session) -> str:
-    """A few lines: what was done, what it rests on, what to run next."""
+    """A session's result in a few lines: what was done, what that rests on, what to run next."""
     outcome, state = session.outcome(), session.state()
     baseline, final = state.get("baseline"), state.get("final")
     device = baseline.device.name if baseline else "this device"
     lines = [f"{headline(outcome)}: {gain(outcome, device)}" if outcome.accepted else headline(outcome)]
-    lines += _kept(session)
+    lines += _kept_tasks(session)
     if final is not None and final.check is not None:
         lines.append(f"rests on: {verdict_grounds(final, final.check, session.settings.precision)}")
     kept = [attempt for attempt in session.attempts() if attempt.kept]
@@ -58,7 +59,7 @@ def summary(session: Session) -> str:
     return "\n".join(lines)
 
 
-def _kept(session: Session) -> list[str]:
+def _kept_tasks(session: Session) -> list[str]:
     """One line for each task in the program, in the order in which they were stitched."""
     kept = session.state().get("tasks_kept", ())
     attempts = {attempt.task: attempt for attempt in session.attempts() if attempt.kept}
@@ -75,7 +76,7 @@ def _kept(session: Session) -> list[str]:
 
 
 class _Listing:
-    """A table whose first column is always whole: what there is no room for is left out, the least telling columns first."""
+    """A table that leaves out columns in a narrow terminal, in the order of `leave_out`. No cell is cut or wrapped."""
 
     def __init__(self, columns: Sequence[str], leave_out: Sequence[str]) -> None:
         self.rows: list[Sequence[str]] = []
@@ -94,29 +95,23 @@ class _Listing:
         yield from console.render(table, options.update_width(max(options.max_width, width)))
 
     def _width(self, shown: Sequence[str]) -> int:
-        """With a blank on either side of each cell."""
+        """The table's width, with a blank on either side of each cell."""
         cells = zip(*(self._columns, *self.rows), strict=True)
         return sum(2 + max(map(cell_len, column)) for column in cells if column[0] in shown)
 
 
 def sessions_tables(sessions: Iterable[tuple[Session, Outcome]], damaged: Mapping[str, str]) -> list[RenderableType]:
-    """One line for each; what is damaged is said below, and hides no other. Names are what is to be typed next: they are never
-    cut or wrapped, however narrow the terminal."""
+    """A table with one line per session, then a sentence for each damaged one. Names are never cut or wrapped, however narrow
+    the terminal, since a user copies them."""
     listing = _Listing(
         ("session", "status", "accepted", "tier", "tasks", "attempts", "speed-up", "model", "started"),
         leave_out=("started", "model", "accepted", "tier", "attempts", "tasks", "speed-up", "status"),
     )
     for session, outcome in sessions:
         listing.rows.append([
-            session.name,
-            outcome.status,
-            "yes" if outcome.accepted else "no",
-            outcome.tier or "-",
-            f"{outcome.tasks_done}/{outcome.tasks_total}",
-            str(outcome.attempts),
-            outcome.ratio or "-",
-            session.record.settings.model,
-            session.record.created[:16].replace("T", " "),
+            session.name, outcome.status, "yes" if outcome.accepted else "no", outcome.tier or "-",
+            f"{outcome.tasks_done}/{outcome.tasks_total}", str(outcome.attempts), outcome.ratio or "-",
+            session.record.settings.model, session.record.created[:16].replace("T", " "),
         ])  # fmt: skip
     listing.rows += [(name, "damaged", *["-"] * 7) for name in sorted(damaged)]
     wrong = [Text(f"{name}: {text}", overflow="ignore") for name, text in sorted(damaged.items())]
@@ -124,29 +119,30 @@ def sessions_tables(sessions: Iterable[tuple[Session, Outcome]], damaged: Mappin
 
 
 def session_tables(session: Session, *, everything: bool = False) -> list[Table]:
-    """The plan with each task's fate, and the attempts with their routes and errors; the latest, unless `everything`."""
+    """Tables of the plan's tasks, of the attempts, of cited documentation and of open questions. Without `everything` only the
+    latest `SHOWN` tasks and attempts."""
     state, attempts, plan = session.state(), session.attempts(), session.plan
     baseline = state.get("baseline")
     device = baseline.device if baseline else None
     rests_on = f"; floors by {'measured' if device.measured else 'nominal'} figures of {device.name}" if device else ""
     done, planned = state.get("tasks_done", ()), plan.tasks if plan else ()
     first = 0 if everything else len(attempts[:-SHOWN])
-    gone = [task.id for task in planned if task.id in set(done)][: 0 if everything else -SHOWN]
-    shown = [task for task in planned if task.id not in gone]
+    earlier = [task.id for task in planned if task.id in set(done)][: 0 if everything else -SHOWN]
+    shown = [task for task in planned if task.id not in earlier]
     saving = "claimed" if plan and plan.claimed else "predicted"
     tasks = _tasks(shown, _floors(session), state.get("tasks_kept", ()), done, saving)
-    tasks.title = Text(f"tasks{rests_on}{_earlier(len(gone))}", style="table.title")
+    tasks.title = Text(f"tasks{rests_on}{_note_earlier(len(earlier))}", style="table.title")
     tried = _attempts(attempts, first)
-    tried.title = f"attempts{_earlier(first)}"
+    tried.title = f"attempts{_note_earlier(first)}"
     return [tasks, tried, *_documentation(session, attempts[first:]), *map(_waiting, session.waiting)]
 
 
-def _earlier(number: int) -> str:
+def _note_earlier(number: int) -> str:
     return f"; {number:,} earlier ones are shown by --all" if number else ""
 
 
 def _floors(session: Session) -> dict[str, Floor]:
-    """Speed of light by region; none before the baseline."""
+    """The speed of light of each region; {} before the baseline."""
     baseline = session.state().get("baseline")
     if baseline is None:
         return {}
@@ -155,15 +151,15 @@ def _floors(session: Session) -> dict[str, Floor]:
 
 
 def _tasks(
-    planned: Sequence[Task], lights: Mapping[str, Floor], kept: Sequence[str], done: Sequence[str], saving: str
+    planned: Sequence[Task], floors: Mapping[str, Floor], kept: Sequence[str], done: Sequence[str], saving: str
 ) -> Table:
     table = Table("task", "title", saving, "floor", "status", "why", box=None, title_justify="left")
     for task in planned:
         status = "kept" if task.id in kept else "not kept" if task.id in done else "open"
-        own = [lights[name] for name in task.regions if name in lights]
-        binds = dict.fromkeys(light.binds for light in own)
-        floor = f"{milliseconds(sum(light.ms for light in own))}, {' and '.join(binds)}" if own else "-"
-        _add(table, task.id, task.title, milliseconds(task.predicted_ms), floor, status, task.why)
+        own = [floors[name] for name in task.regions if name in floors]
+        binds = dict.fromkeys(floor.binds for floor in own)
+        bound = f"{milliseconds(sum(floor.ms for floor in own))}, {' and '.join(binds)}" if own else "-"
+        _add(table, task.id, task.title, milliseconds(task.predicted_ms), bound, status, task.why)
     return table
 
 
@@ -172,21 +168,14 @@ def _attempts(attempts: Sequence[Attempt], first: int) -> Table:
     for number, attempt in enumerate(attempts[first:], first + 1):
         because = "; ".join(text for text in (attempt.diagnosis, attempt.route_reason) if text)
         _add(
-            table,
-            str(number),
-            attempt.id[:8],
-            f"{attempt.task} #{attempt.ordinal}",
-            attempt.result,
-            attempt.tier or "-",
-            milliseconds(attempt.saving_ms),
-            attempt.route,
-            because,
-        )
+            table, str(number), attempt.id[:8], f"{attempt.task} #{attempt.ordinal}", attempt.result, attempt.tier or "-",
+            milliseconds(attempt.saving_ms), attempt.route, because,
+        )  # fmt: skip
     return table
 
 
 def _documentation(session: Session, attempts: Sequence[Attempt]) -> list[Table]:
-    """What the reviews cite; none where they cite nothing."""
+    """A table of what the reviews cite; [] if they cite nothing."""
     table = Table("attempt", "task", "cites", box=None, title="documentation", title_justify="left")
     for attempt in attempts:
         review = Review.model_validate_json(session.home.store.get(attempt.review))
@@ -197,7 +186,7 @@ def _documentation(session: Session, attempts: Sequence[Attempt]) -> list[Table]
 
 
 def _waiting(question: Question) -> Table:
-    """What a person is asked: a plan's tasks, or the files of a draft that are new."""
+    """A table of what a person is asked to approve: a plan's tasks, or the files of a draft."""
     about = question.about
     if question.kind == "plan":
         saving = "predicted" if about["engineer"] == "builtin" else "claimed"
@@ -213,7 +202,7 @@ def _waiting(question: Question) -> Table:
 
 
 def comparison_table(found: Comparison) -> Table:
-    """Two sessions side by side, and what was asked differently."""
+    """A table of two sessions side by side, with the settings that differ."""
     sides = Table("", found.a.name, found.b.name, box=None)
     rows: list[tuple[str, Callable[[ComparedSession], str]]] = [
         ("attempts", lambda side: str(side.attempts)),
@@ -223,15 +212,15 @@ def comparison_table(found: Comparison) -> Table:
         ("predicted", lambda side: f"{side.predicted_speedup:.2f}×" if side.predicted_speedup else "-"),
         ("program", lambda side: (side.program or "-")[:12]),
     ]
-    for name, told in rows:
-        _add(sides, name, told(found.a), told(found.b))
+    for name, describe in rows:
+        _add(sides, name, describe(found.a), describe(found.b))
     for name, (first, other) in found.settings.items():
         _add(sides, name, first, other)
     return sides
 
 
 def comparison_line(found: Comparison) -> str:
-    """In what two sessions are the same, and in what they are not."""
+    """One line on what two sessions have in common: reference, attempts, program."""
     alike = "the records are the same" if found.parts is None else f"the records part at attempt {found.parts}"
     same = "the same reference" if found.reference else "made from different references"
     differ = f"{counted(len(found.files), 'file')} of the programs {'differs' if len(found.files) == 1 else 'differ'}"
@@ -247,12 +236,12 @@ def checks_table(checks: Iterable[Check]) -> Table:
 
 
 def _add(table: Table, *cells: str) -> None:
-    """A row of plain text: what others wrote may hold what rich takes for its markup."""
+    """Adds a row of plain text: text from models may look like rich's markup."""
     table.add_row(*map(Text, cells))
 
 
 def verdict_lines(verdict: Verdict) -> list[str]:
-    """A verdict for people: accepted or why not, and what it rests on."""
+    """A verdict as lines: accepted or why not, and what it rests on."""
     label = f", {verdict.label}" if verdict.label else ""
     lines = [f"{'accepted' if verdict.accepted else 'refused'}, tier {verdict.tier}{label}"]
     lines += [f"  - {reason}" for reason in verdict.reasons]

@@ -23,6 +23,6 @@ def mirror(context: Context, node: str, state: State, build: Callable[[Any], Any
     """Writes `state`, after `node`, to the session's checkpoints. `build` returns the graph over a saver."""
     if node not in NODES:
         return
-    with context.workspace.told(), open_checkpoints(context.workspace, context.name) as saver:
+    with open_checkpoints(context.workspace, context.name) as saver:
         after = cast(State, state | {"session": context.name, "drafts": None})
         build(saver).update_state({"configurable": {"thread_id": context.name}}, after, as_node=node)

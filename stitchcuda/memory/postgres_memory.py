@@ -40,7 +40,7 @@ class PostgresPlace:
     def open_store(self) -> Iterator[BaseStore]:
         """Yields the store. An error of driver or server becomes a `StitchError`, and the connection is closed."""
         driver = self._database.driver()
-        with self._database.told():
+        with self._database.explain_errors():
             try:
                 if self._store is None:
                     self._connect()

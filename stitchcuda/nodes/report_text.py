@@ -15,7 +15,7 @@ from stitchcuda.nodes.attempt_figures import list_skipped_tools
 from stitchcuda.nodes.final_check import starting_program
 from stitchcuda.nodes.prediction import Prediction, predict_program
 from stitchcuda.state import Attempt, Baseline, CheckResult, Evidence, Settings, State, Tier, TimingResult, Usage
-from stitchcuda.store import mended
+from stitchcuda.store import list_repairs
 from stitchcuda.verify.reference import baselines
 from stitchcuda.verify.reference.baselines import BaselineTimes
 
@@ -61,7 +61,7 @@ def report_markdown(state: State, context: Context, history: tuple[Attempt, ...]
     notes = state.get("notes", ())
     if notes:
         lines += ["## Notes", "", *(f"- {note}" for note in notes), ""]
-    if damage := mended(context.workspace.store, context.name):
+    if damage := list_repairs(context.workspace.store, context.name):
         lines += ["## What was damaged, and mended", "", *(f"- {text}" for text in damage), ""]
     return "\n".join(lines)
 

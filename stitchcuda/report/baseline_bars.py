@@ -1,7 +1,9 @@
-"""Draws the program's time beside its baselines as bars; the prediction's figures where nothing was timed.
+"""Makes the bars that show the program beside its baselines: speed-ups over eager, or predicted times if nothing was timed.
 
-Everything timed is told as times over eager, each in turns with eager in its own process, so bars of different processes can be
-compared; milliseconds of different processes could not. Where to look next: `report/figures.py` (figures over attempts).
+Each baseline was timed in turns with eager in a process of its own. So speed-ups over eager can be compared between processes;
+milliseconds could not.
+
+Where to look next: `report/figures.py` (figures over attempts), `verify/reference/baselines.py` (the times).
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ _NAMES = {"eager": "eager", "graph": "CUDA graph", "compile": "torch.compile", "
 
 
 class Bar(Record):
-    """One bar; `percent` is of the longest."""
+    """One bar. `percent`: its length in percent of the longest; `ours`: it is the program's."""
 
     name: str
     text: str
@@ -21,8 +23,8 @@ class Bar(Record):
     ours: bool = False
 
 
-def standing(found: Findings) -> tuple[Bar, ...]:
-    """Bars for the card; none where nothing is claimed."""
+def make_bars(found: Findings) -> tuple[Bar, ...]:
+    """The bars of a session's card; none if it claims no speed-up and no prediction."""
     card = found.card
     if card.speedup is not None:
         times = found.baselines.times if found.baselines else ()

@@ -1,7 +1,9 @@
 """Makes the page that compares two sessions: settings, tasks, best times, and a diff of their programs.
 
-Pure functions of findings, but for the programs' files, which are read from the stores. It says of neither session that it is
-better: times of different devices are not compared, and tasks of different references are not matched.
+It says of neither session that it is better: times of different devices are not compared, and tasks of different references are
+not matched. It reads the programs' files from the store, all else from findings.
+
+Where to look next: `report/page.py` (who writes the page), `sessions/compare.py` (the same for the command line).
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ _COLOURS = ("@own", "@vendor")
 
 
 class Setting(Record):
-    """One setting of both."""
+    """One setting with its value in either session."""
 
     name: str
     first: str
@@ -30,36 +32,36 @@ class Setting(Record):
 
 
 class Pair(Record):
-    """A task as either session had it; None where it had no such task."""
+    """A task in either session; None if the session had no such task."""
 
     id: str
-    title: str                             # "" where each has a title of its own
+    title: str                             # "" if the sessions gave it different titles
     first: TaskFate | None
     other: TaskFate | None
 
 
 class Changes(Record):
-    """From the first session's program to the second's, or why that cannot be shown."""
+    """The changes from the first session's program to the second's, or `why` they cannot be shown."""
 
     files: tuple[FileChange, ...] = ()
     why: str = ""
 
 
 def settings(first: Findings, other: Findings) -> tuple[Setting, ...]:
-    """Those that differ; one that a session does not know is empty."""
+    """The settings that differ; a value that a session does not have is ""."""
     left, right = dict(first.card.settings), dict(other.card.settings)
     pairs = {name: (left.get(name, ""), right.get(name, "")) for name in {**left, **right}}
     return tuple(Setting(name=name, first=a, other=b) for name, (a, b) in pairs.items() if a != b)
 
 
 def same_reference(first: Findings, other: Findings) -> bool:
-    """Whether both are sessions of the same source, by its digest; a file may have been renamed."""
+    """Whether both are sessions of the same reference, by its digest: its file may have been renamed."""
     digests = [dict(found.card.settings).get("reference", "").rpartition(", ")[2] for found in (first, other)]
     return digests[0] == digests[1]
 
 
 def tasks(first: Findings, other: Findings) -> tuple[Pair, ...]:
-    """Of one reference, by id. Ids number the regions of a reference, so those of different references are not matched."""
+    """The tasks of both, matched by id; () for different references, since ids number the regions of one reference."""
     if not same_reference(first, other):
         return ()
     left, right = _by_id(first), _by_id(other)
@@ -68,7 +70,7 @@ def tasks(first: Findings, other: Findings) -> tuple[Pair, ...]:
 
 
 def best_times(first: Findings, other: Findings) -> Figure:
-    """The best program's ms over attempts, of both."""
+    """The figure of the best program's time in ms after each attempt, for both sessions."""
     title = "best time of a call over attempts, both sessions"
     both = [found for found in (first, other) if found.attempts and found.baseline]
     if not both:
@@ -93,24 +95,17 @@ def best_times(first: Findings, other: Findings) -> Figure:
         notes.append("They are sessions of different references.")
     if first.device and other.device and first.device.key != other.device.key:
         notes.append(f"Not of one machine, so not to be compared: {first.device.key} and {other.device.key}.")
+    last = max(len(found.attempts) for found in both)
     return Figure(
-        id="best",
-        title=title,
+        id="best", title=title, traces=tuple(traces),
         says="; ".join(f"{found.card.session}: {_ends(levels_of(found))}" for found in both) + ".",
-        traces=tuple(traces),
-        layout={
-            "height": 420,
-            "xaxis": attempts_axis(max(len(found.attempts) for found in both)),
-            "yaxis": axis("ms of a call", rangemode="tozero"),
-        },
-        columns=("session", "after attempt", "kind", "ms of a call"),
-        rows=tuple(rows),
-        notes=tuple(notes),
-    )
+        layout={"height": 420, "xaxis": attempts_axis(last), "yaxis": axis("ms of a call", rangemode="tozero")},
+        columns=("session", "after attempt", "kind", "ms of a call"), rows=tuple(rows), notes=tuple(notes),
+    )  # fmt: skip
 
 
 def program_changes(first: Findings, other: Findings, store: Store) -> Changes:
-    """What turns the first session's best program into the second's."""
+    """The changes that turn the first session's best program into the second's."""
     if not first.program or not other.program:
         return Changes(why="One of the sessions has no program yet.")
     try:

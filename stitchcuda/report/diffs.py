@@ -1,7 +1,9 @@
 """Computes what an attempt has changed: the diff of its program against the one that it started from.
 
-Files are compared by digest first, so only what differs is read. It trims nothing (see `report/trimming.py`) and writes
-nothing.
+Files are compared by digest first, so only those that differ are read. A change of more than `_MOST_LINES` lines is shown as a
+replacement of all of them. Nothing is trimmed here.
+
+Where to look next: `report/trimming.py` (how much of a diff is shown), `report/gathering.py` (who calls this).
 """
 
 from __future__ import annotations
@@ -10,13 +12,13 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from functools import lru_cache
-from typing import Literal
+from typing import Any, Literal
 
 from stitchcuda.state import Digest, Record
 from stitchcuda.store import Store
 
 AROUND = 3                                 # unchanged lines shown before and after a change
-_MOST_LINES = 4000                         # of a changed part: comparing takes their square; longer ones are replaced
+_MOST_LINES = 4000                         # most lines of a change that are compared: the time grows with their square
 _ORDER = {".cu": 0, ".cuh": 0, ".py": 1, ".cc": 2, ".cpp": 2, ".h": 2}
 Span = tuple[str, int, int, int, int]
 
@@ -29,13 +31,14 @@ class FileChange(Record):
     added: int = 0
     removed: int = 0
     lines: tuple[str, ...] = ()
-    left_out: int = 0                      # lines that are not shown for want of room
+    left_out: int = 0                      # number of lines that are not shown for want of room
     note: str = ""                         # why there are no lines
-    digest: Digest = ""                    # of the file as it is now, of a removed one as it was
+    digest: Digest = ""                    # of the new file; of the old one if it was removed
 
 
 def changes(store: Store, base: Digest | None, program: Digest) -> tuple[FileChange, ...]:
-    """Changed files, kernels first; without a base all files are new. Raises Unavailable where a program is not there."""
+    """The files in which `program` differs from `base`, kernels first; without a base all are new. Raises Damaged if a program
+    cannot be read."""
     before, after = (_manifest(store, digest) if digest else {} for digest in (base, program))
     paths = [path for path in {**after, **before} if before.get(path) != after.get(path)]
     return tuple(_change(store, path, before.get(path), after.get(path)) for path in sorted(paths, key=_rank))
@@ -43,7 +46,7 @@ def changes(store: Store, base: Digest | None, program: Digest) -> tuple[FileCha
 
 def unified(old: Sequence[str], new: Sequence[str]) -> Iterator[str]:
     """The lines of a unified diff without its two head lines; nothing for equal texts."""
-    for group in _groups(_spans(old, new)):
+    for group in _Grouping(_spans(old, new)).get_grouped_opcodes(AROUND):
         first, last = group[0], group[-1]
         yield f"@@ -{_range(first[1], last[2])} +{_range(first[3], last[4])} @@"
         for kind, old_from, old_to, new_from, new_to in group:
@@ -55,7 +58,7 @@ def unified(old: Sequence[str], new: Sequence[str]) -> Iterator[str]:
 
 
 def _range(start: int, end: int) -> str:
-    """As `diff -u` has it: of no lines, the line before them."""
+    """"FIRST,COUNT" as in `diff -u`: for no lines, FIRST is the line before them."""
     return f"{start + (end > start)},{end - start}"
 
 
@@ -71,18 +74,13 @@ def _change(store: Store, path: str, old: Digest | None, new: Digest | None) -> 
     if texts[0] is None or texts[1] is None:
         return known.model_copy(update={"note": "binary: not shown"})
     lines = tuple(unified(texts[0], texts[1]))
-    return known.model_copy(
-        update={
-            "lines": lines,
-            "added": sum(line.startswith("+") for line in lines),
-            "removed": sum(line.startswith("-") for line in lines),
-        }
-    )
+    added, removed = (sum(line.startswith(sign) for line in lines) for sign in "+-")
+    return known.model_copy(update={"lines": lines, "added": added, "removed": removed})
 
 
 @lru_cache(maxsize=512)
 def _lines(data: bytes) -> tuple[str, ...] | None:
-    """None for what is no text."""
+    """The lines of a file; None if it is not text."""
     if b"\x00" in data[:8192]:
         return None
     try:
@@ -96,8 +94,19 @@ def _rank(path: str) -> tuple[int, str]:
     return 9 if path == "program.json" else _ORDER.get(suffix, 3), path
 
 
+class _Grouping(SequenceMatcher[str]):
+    """difflib's way to group changes with the lines around them, for spans that are known already."""
+
+    def __init__(self, spans: list[Span]) -> None:
+        super().__init__()
+        self._known = spans
+
+    def get_opcodes(self) -> list[Any]:
+        return self._known
+
+
 def _spans(old: Sequence[str], new: Sequence[str]) -> list[Span]:
-    """What is equal and what is not, in order. Equal ends are taken off first: most changes are small."""
+    """The equal and unequal parts of two texts, in order, as difflib's opcodes."""
     head = 0
     while head < min(len(old), len(new)) and old[head] == new[head]:
         head += 1
@@ -114,24 +123,3 @@ def _spans(old: Sequence[str], new: Sequence[str]) -> list[Span]:
     first: list[Span] = [("equal", 0, head, 0, head)] if head else []
     last: list[Span] = [("equal", len(old) - tail, len(old), len(new) - tail, len(new))] if tail else []
     return [*first, *moved, *last]
-
-
-def _groups(spans: Sequence[Span]) -> Iterator[list[Span]]:
-    """Changes with a few equal lines around them; a long equal part ends a group and opens the next."""
-    group: list[Span] = []
-    for kind, a, b, c, d in spans:
-        if kind != "equal":
-            group.append((kind, a, b, c, d))
-            continue
-        if group and b - a > 2 * AROUND:
-            yield [*group, (kind, a, a + AROUND, c, c + AROUND)]
-            group = []
-        if group:
-            group.append((kind, a, b, c, d))
-        else:
-            cut = max(0, b - a - AROUND)
-            group = [(kind, a + cut, b, c + cut, d)]
-    if any(kind != "equal" for kind, *_ in group):
-        kind, a, b, c, d = group[-1]
-        keep = min(AROUND, b - a) if kind == "equal" else b - a
-        yield [*group[:-1], (kind, a, a + keep, c, c + keep) if kind == "equal" else group[-1]]

@@ -1,12 +1,14 @@
-"""The record of a figure: plotly traces and layout as plain data, the same numbers as a table, and a caption.
+"""Defines the record of a figure: plotly traces and layout as plain data, the same numbers as a table, and a caption.
 
-Colours are named by what they stand for ("@own"): the page's style knows them, for light and for dark. Text of others goes
-through `foreign.label` before it gets in here, since plots understand a little HTML. A figure without data says why in `empty`.
+Colours are named by what they stand for ("@own"): `templates/page.css` defines them, for light and for dark. Text from models
+and programs must go through `untrusted_text.label` first, since plotly interprets a little HTML.
+
+Where to look next: `report/figures.py`, `report/profile_figures.py` (the figures), `report/page.py` (the page).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pydantic import Field
@@ -18,12 +20,11 @@ ORIGINS = {
     "own": "own kernels", "vendor": "vendor libraries", "framework": "framework operators", "copy": "copies",
     "graph": "CUDA graphs, not seen into", "idle": "device idle",
 }  # fmt: skip
-"""What device time goes to, and how people are told so. The colours are called the same."""
-Axis = Mapping[str, Any]
+"""The origins of device time, each with its name for people. A colour of the page is named after each."""
 
 
 class Figure(Record):
-    """One figure. `says` is its content in a sentence, for who cannot see it."""
+    """One figure. `says` is its content in a sentence, for a reader who cannot see it."""
 
     id: str
     title: str
@@ -33,11 +34,11 @@ class Figure(Record):
     layout: dict[str, Any] = Field(default_factory=dict)
     columns: tuple[str, ...] = ()
     rows: tuple[tuple[str, ...], ...] = ()
-    notes: tuple[str, ...] = ()            # what to know before believing it
+    notes: tuple[str, ...] = ()            # what a reader must know to interpret it
 
     @property
     def drawing(self) -> dict[str, Any]:
-        """What the page's script is given."""
+        """The data for the page's script, which draws the figure."""
         return {"data": self.traces, "layout": self.layout, "says": self.says}
 
 
@@ -52,16 +53,14 @@ def attempts_axis(last: int) -> dict[str, Any]:
 
 
 def names_axis(names: Sequence[str]) -> dict[str, Any]:
-    """The axis of `bars`, from top to bottom. Names stay names, also those that look like numbers or dates."""
-    return axis(
-        "", type="category", categoryorder="array", categoryarray=list(names), autorange="reversed", automargin=True
-    )
+    """The axis of `bars`, from top to bottom. Names that look like numbers or dates stay names."""
+    return axis("", type="category", categoryorder="array", categoryarray=list(names), autorange="reversed", automargin=True)
 
 
 def bars(
     name: str, colour: str, names: Sequence[str], values: Sequence[float], texts: Sequence[str] = (), **more: Any
 ) -> dict[str, Any]:
-    """Horizontal bars; `names` are places on the axis as `places` made them."""
+    """The plotly trace of horizontal bars. `names`: axis labels made by `unique_labels`; `texts`: what hovering shows."""
     trace: dict[str, Any] = {
         "type": "bar", "orientation": "h", "name": name, "y": list(names), "x": list(values), "marker": {"color": colour},
         "hovertemplate": "%{text}<extra></extra>" if texts else "%{x:.4g}<extra>" + name + "</extra>",
@@ -69,8 +68,8 @@ def bars(
     return trace | ({"text": list(texts), "textposition": "none"} if texts else {}) | more
 
 
-def places(names: Iterable[str], width: int = 36) -> list[str]:
-    """Names as places on an axis: escaped, and no two alike, since what is called alike would share a place."""
+def unique_labels(names: Iterable[str], width: int = 36) -> list[str]:
+    """Escaped labels for an axis, at most `width` characters each. Equal ones are numbered, since they would share a place."""
     seen: dict[str, int] = {}
     found = []
     for name in names:
@@ -80,13 +79,13 @@ def places(names: Iterable[str], width: int = 36) -> list[str]:
     return found
 
 
-def height(rows: int, *, row: int = 30, frame: int = 130) -> int:
-    """Pixels of a figure with so many rows of bars."""
-    return max(240, frame + row * rows)
+def height(rows: int, *, row: int = 30) -> int:
+    """The height in pixels of a figure with so many rows of bars, of `row` pixels each."""
+    return max(240, 130 + row * rows)
 
 
 def ms(value: float | None) -> str:
-    """"0.0353 ms" with three digits that count; "-" for none."""
+    """A time with three significant digits, as "0.0353 ms" or "4.56 µs"; "-" for None."""
     if value is None:
         return "-"
     return f"{value:.3g} ms" if abs(value) >= 0.01 or value == 0 else f"{1000 * value:.3g} µs"

@@ -1,7 +1,8 @@
 """Makes the figures of attempts and tasks: best time, predicted against measured savings, shares of work by origin.
 
-Pure functions of findings. What nothing timed is called a prediction, in the figure itself. Where to look next:
-`report/profile_figures.py` (kernels), `report/figure.py` (the record).
+A time that was not measured is called a prediction, in the figure itself.
+
+Where to look next: `report/profile_figures.py` (figures of kernels), `report/figure.py` (the record), `report/findings.py`.
 """
 
 from __future__ import annotations
@@ -10,14 +11,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from stitchcuda.counts import counted
-from stitchcuda.report.figure import ORIGINS, Figure, attempts_axis, axis, bars, height, ms, names_axis, places
+from stitchcuda.report.figure import ORIGINS, Figure, attempts_axis, axis, bars, height, ms, names_axis, unique_labels
 from stitchcuda.report.findings import AttemptFindings, Findings, TaskFate
 from stitchcuda.report.untrusted_text import label
 from stitchcuda.state import CheckResult, Result
 from stitchcuda.tools.profile.system_profile import Origin
 
-_TASKS = 25                                # bars of tasks in the figure; the table has all
-_KEPT = 12                                 # programs in the figure of shares
+_TASKS = 25                                # most tasks in the figure of savings; its table has all
+_KEPT = 12                                 # most kept programs in the figure of shares
 _MARKS: dict[Result, tuple[str, str, str]] = {
     "kept": ("kept", "@own", "circle"),
     "correct": ("correct, not kept", "@vendor", "circle-open"),
@@ -32,7 +33,7 @@ NOTHING_TIMED = "nothing was timed here, so every time is a prediction by the co
 
 
 def best_time(found: Findings) -> Figure:
-    """Milliseconds of a call of the best program after each attempt: timed where anything was, else predicted."""
+    """The figure of the best program's time in ms after each attempt: timed if any attempt was, else predicted."""
     prediction = not found.timed
     name = "predicted time of a call over attempts" if prediction else "best time of a call over attempts"
     if not found.attempts or found.baseline is None:
@@ -60,27 +61,21 @@ def best_time(found: Findings) -> Figure:
     )  # fmt: skip
     if after < found.baseline.floor_ms:
         notes = (*notes, BELOW)
+    yaxis = axis("predicted ms of a call" if prediction else "ms of a call", rangemode="tozero")
     return Figure(
-        id="best",
-        title=name,
-        says=says,
-        traces=tuple(traces),
-        layout={
-            "height": 420,
-            "xaxis": attempts_axis(len(found.attempts)),
-            "yaxis": axis("predicted ms of a call" if prediction else "ms of a call", rangemode="tozero"),
-        },
+        id="best", title=name, says=says, traces=tuple(traces),
+        layout={"height": 420, "xaxis": attempts_axis(len(found.attempts)), "yaxis": yaxis},
         columns=("attempt", "task", "result", "ms of a call", f"{what}, ms"),
         rows=tuple(
             (str(attempt.number), attempt.attempt.task, attempt.result, _number(attempt.attempt.program_ms), _number(level))
             for attempt, level in zip(found.attempts, levels[1:], strict=True)
         ),
         notes=notes,
-    )
+    )  # fmt: skip
 
 
 def levels_of(found: Findings) -> list[float]:
-    """The best program's ms after each attempt, the reference's first; predicted where nothing was timed."""
+    """The reference's time in ms, then the best program's after each attempt; predicted if no attempt was timed."""
     assert found.baseline is not None
     if not found.timed:
         start = found.baseline.predicted_ms
@@ -94,31 +89,25 @@ def levels_of(found: Findings) -> list[float]:
 
 
 def savings(found: Findings) -> Figure:
-    """What each task was predicted, or claimed by a chat model, to save beside what it saved."""
+    """The figure of the time that each task was predicted, or claimed by a chat model, to save, beside what it saved."""
     title = "predicted against measured saving of each task"
     tried = [fate for fate in found.tasks if fate.attempts]
     if not tried:
         return Figure(id="savings", title=title, empty="No task has been tried yet.")
     shown = sorted(tried, key=lambda fate: -_largest(fate))[:_TASKS]
-    names = places(f"{fate.task.id} {fate.task.title}" for fate in shown)
+    names = unique_labels(f"{fate.task.id} {fate.task.title}" for fate in shown)
     measured = [(name, fate) for name, fate in zip(names, shown, strict=True) if fate.measured_ms is not None]
     predicted = [fate.task.predicted_ms for fate in shown]
-    traces = [bars("predicted", "@prediction", names, predicted, [_promised(fate) for fate in shown])]
+    traces = [bars("predicted", "@prediction", names, predicted, [_prediction(fate) for fate in shown])]
     if measured:
-        traces.append(
-            bars(
-                "measured",
-                "@own",
-                [name for name, _ in measured],
-                [fate.measured_ms or 0.0 for _, fate in measured],
-                [f"measured {ms(fate.measured_ms)}{_interval(fate)}" for _, fate in measured],
-                error_x={
-                    "type": "data", "symmetric": False, "color": "@ink", "thickness": 1.5, "width": 4,
-                    "array": [_beside(fate.high_ms, fate.measured_ms) for _, fate in measured],
-                    "arrayminus": [_beside(fate.measured_ms, fate.low_ms) for _, fate in measured],
-                },
-            )
-        )
+        whiskers = {
+            "type": "data", "symmetric": False, "color": "@ink", "thickness": 1.5, "width": 4,
+            "array": [_distance(fate.high_ms, fate.measured_ms) for _, fate in measured],
+            "arrayminus": [_distance(fate.measured_ms, fate.low_ms) for _, fate in measured],
+        }  # fmt: skip
+        texts = [f"measured {ms(fate.measured_ms)}{_interval(fate)}" for _, fate in measured]
+        values = [fate.measured_ms or 0.0 for _, fate in measured]
+        traces.append(bars("measured", "@own", [name for name, _ in measured], values, texts, error_x=whiskers))
     notes = [f"Measured: none; {NOTHING_TIMED}."] if not measured else []
     if len(tried) > len(shown):
         notes.append(f"The {len(shown)} largest of {len(tried)} tasks are drawn; the table has all.")
@@ -130,24 +119,20 @@ def savings(found: Findings) -> Figure:
     says = f"Tried: {counted(len(tried), 'task')}"
     says += f"; measured {ms(saved)} for those kept." if measured else "."
     return Figure(
-        id="savings",
-        title=title,
-        says=says,
-        traces=tuple(traces),
+        id="savings", title=title, says=says, traces=tuple(traces),
         layout={
-            "height": height(len(shown), row=44 if measured else 32),
-            "barmode": "group",
-            "yaxis": names_axis(names),
+            "height": height(len(shown), row=44 if measured else 32), "barmode": "group", "yaxis": names_axis(names),
             "xaxis": axis("ms saved" if measured else "ms saved (prediction)"),
         },
         columns=("task", "title", "fate", "predicted", "measured", "95 % interval", "floor of its regions"),
         rows=tuple(_row(fate) for fate in tried),
         notes=tuple(notes),
-    )
+    )  # fmt: skip
 
 
 def shares(found: Findings) -> Figure:
-    """Who does the work, as far as own kernels have taken it over: of device time on a GPU, of bytes on the simulator."""
+    """The figure of shares by origin (own kernels, vendor libraries, framework): of device time on a GPU, else of bytes
+    moved."""
     title = "shares of work by origin"
     rows: list[tuple[str, dict[str, float]]] = []
     reference = next((seen.profile for seen in found.seen if seen.title == "reference"), None)
@@ -167,13 +152,13 @@ def shares(found: Findings) -> Figure:
         return Figure(id="shares", title=title, empty="No program was kept whose work could be told apart.")
     on_gpu = any(check.tier in ("measured", "timed") for _, check in kept)
     work = "device time" if on_gpu else "bytes moved, on the simulator"
-    names = places(name for name, _ in rows)
+    names = unique_labels(name for name, _ in rows)
     traces = [
         bars(
-            said, f"@{origin}", names, [100 * parts.get(origin, 0.0) for _, parts in rows],
-            [f"{said}: {100 * parts.get(origin, 0.0):.1f} %" for _, parts in rows],
+            origin_name, f"@{origin}", names, [100 * parts.get(origin, 0.0) for _, parts in rows],
+            [f"{origin_name}: {100 * parts.get(origin, 0.0):.1f} %" for _, parts in rows],
         )
-        for origin, said in ORIGINS.items()
+        for origin, origin_name in ORIGINS.items()
         if any(parts.get(origin) for _, parts in rows)
     ]  # fmt: skip
     notes = ["What is missing to 100 % are copies and what no tool has put down to anybody."]
@@ -186,15 +171,13 @@ def shares(found: Findings) -> Figure:
         says=f"Own kernels hold {own:.0%} of {work} in the last program.",
         traces=tuple(traces),
         layout={
-            "height": height(len(rows)),
-            "barmode": "stack",
-            "yaxis": names_axis(names),
+            "height": height(len(rows)), "barmode": "stack", "yaxis": names_axis(names),
             "xaxis": axis(f"percent of {work}", range=[0, 100]),
         },
         columns=("program", *ORIGINS.values()),
         rows=tuple((name, *(f"{100 * parts.get(origin, 0.0):.1f} %" for origin in ORIGINS)) for name, parts in rows),
         notes=tuple(notes),
-    )
+    )  # fmt: skip
 
 
 def _shares(check: CheckResult) -> dict[str, float]:
@@ -202,7 +185,7 @@ def _shares(check: CheckResult) -> dict[str, float]:
 
 
 def _marks(attempts: Sequence[AttemptFindings], levels: Sequence[float], prediction: bool) -> list[dict[str, Any]]:
-    """A mark for each attempt, by what came of it."""
+    """A mark for each attempt, by its result."""
     traces: list[dict[str, Any]] = []
     for result, (name, colour, symbol) in _MARKS.items():
         own = [attempt for attempt in attempts if attempt.result == result]
@@ -219,7 +202,7 @@ def _marks(attempts: Sequence[AttemptFindings], levels: Sequence[float], predict
 
 
 def _lines(found: Findings, end: int) -> list[dict[str, Any]]:
-    """What there is to beat, and what cannot be beaten."""
+    """Two levels: the best baseline, if it is not eager, and the speed of light."""
     assert found.baseline is not None
     best = found.baselines.best if found.baselines else None
     ceilings = "measured" if found.baseline.device.measured else "nominal"
@@ -237,14 +220,12 @@ def _lines(found: Findings, end: int) -> list[dict[str, Any]]:
 
 def _row(fate: TaskFate) -> tuple[str, ...]:
     interval = f"{ms(fate.low_ms)} to {ms(fate.high_ms)}" if fate.low_ms is not None else "-"
-    saving = _promised(fate).removeprefix("predicted ")
-    return (
-        fate.task.id, fate.task.title, fate.fate, saving, ms(fate.measured_ms), interval, fate.floor or "-",
-    )  # fmt: skip
+    saving = _prediction(fate).removeprefix("predicted ")
+    return fate.task.id, fate.task.title, fate.fate, saving, ms(fate.measured_ms), interval, fate.floor or "-"
 
 
-def _promised(fate: TaskFate) -> str:
-    """What a task is said to save: "predicted 0.1 ms" by the cost model, "claims 0.1 ms" by a chat model."""
+def _prediction(fate: TaskFate) -> str:
+    """The expected saving of a task: "predicted 0.1 ms" by the cost model, or "claims 0.1 ms" by a chat model."""
     return f"{'claims' if fate.claimed else 'predicted'} {ms(fate.task.predicted_ms)}"
 
 
@@ -256,7 +237,7 @@ def _interval(fate: TaskFate) -> str:
     return f" ({ms(fate.low_ms)} to {ms(fate.high_ms)})" if fate.low_ms is not None else ""
 
 
-def _beside(high: float | None, low: float | None) -> float:
+def _distance(high: float | None, low: float | None) -> float:
     return max(0.0, high - low) if high is not None and low is not None else 0.0
 
 

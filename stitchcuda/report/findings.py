@@ -1,9 +1,6 @@
-"""The records of everything that a report shows of a session.
+"""Defines the records of everything that a report shows of a session. Nothing is read or decided here.
 
-Nothing is read or decided here.
-
-Where to look next: `report/gathering.py` (who fills them in), `report/report_facts.py` (the card's words), `report/page.py`
-(who shows them).
+Where to look next: `report/gathering.py`, `report/report_facts.py` (who fills them in), `report/page.py` (who shows them).
 """
 
 from __future__ import annotations
@@ -18,65 +15,65 @@ from stitchcuda.verify.reference.baselines import BaselineTimes
 
 
 class Card(Record):
-    """What a session came to, in the words of its summary."""
+    """The result of a session, in the words of its summary."""
 
     session: str
     reference: str                         # its file's name
     created: str = ""
-    status: str = "unknown"                # state.Status; unknown where nothing says
+    status: str = "unknown"                # state.Status; "unknown" if it cannot be read
     headline: str = ""
-    ratio: str = ""                        # "6.23×", or "predicted 1.34×"; "" where none is claimed
-    speedup: float | None = None           # of tiers measured and timed
-    interval: str = ""                     # of a speed-up
-    predicted_ms: float | None = None      # of a call of the program, by the cost model
-    terms: str = ""                        # precision and policy, which belong beside every speed-up
-    gain: str = ""                         # the same in a sentence, with what it rests on
+    ratio: str = ""                        # "6.23×", or "predicted 1.34×"; "" if nothing is claimed
+    speedup: float | None = None           # for the tiers measured and timed only
+    interval: str = ""                     # 95 % interval of the speed-up
+    predicted_ms: float | None = None      # time of a call of the program, by the cost model
+    terms: str = ""                        # precision and policy, which are shown beside every speed-up
+    gain: str = ""                         # the speed-up or prediction in a sentence, with what it rests on
     tier: Tier | None = None
-    facts: tuple[tuple[str, str], ...] = ()  # a label and a text each
+    facts: tuple[tuple[str, str], ...] = ()  # pairs of label and text
     settings: tuple[tuple[str, str], ...] = ()
-    missing: tuple[str, ...] = ()          # tools that did not look, and why
-    next: tuple[str, ...] = ()             # commands to go on with
+    missing: tuple[str, ...] = ()          # "TOOL: why" for each tool that did not look
+    next: tuple[str, ...] = ()             # commands that a user may want to run
     notes: tuple[str, ...] = ()
 
 
 class AttemptFindings(Record):
-    """One attempt with what can be read of it."""
+    """One attempt with the artefacts of it that can be read."""
 
     number: int                            # from 1, in the order of the record
     attempt: Attempt
-    title: str                             # of its task
+    title: str                             # title of its task
     result: Result
     evidence: Evidence | None = None
     review: Review | None = None
-    files: tuple[FileChange, ...] = ()     # against the program that it started from
-    predicted_ms: float | None = None      # of the best program after it, by the cost model
-    lost: tuple[str, ...] = ()
+    files: tuple[FileChange, ...] = ()     # changes against the program that it started from
+    predicted_ms: float | None = None      # time of the best program after it, by the cost model
+    lost: tuple[str, ...] = ()             # a sentence for each artefact that cannot be read
 
 
 class TaskFate(Record):
-    """One task of any of the plans."""
+    """One task of any of the plans, and what became of it."""
 
     task: Task
-    claimed: bool = False                  # its predicted saving is not the cost model's but the claim of whoever planned it
+    claimed: bool = False                  # its predicted saving is a claim of the chat model that planned it
     fate: Literal["kept", "not kept", "open"]
-    attempts: tuple[int, ...] = ()         # their numbers
-    measured_ms: float | None = None       # saved by its kept attempts, timed against the program before each
-    low_ms: float | None = None            # 95 % interval, those of several attempts added up
+    attempts: tuple[int, ...] = ()         # numbers of its attempts
+    measured_ms: float | None = None       # time saved by its kept attempts, each timed against the program before it
+    low_ms: float | None = None            # 95 % interval; those of several attempts are added up
     high_ms: float | None = None
-    floor: str = ""                        # speed of light of its regions, and what binds it
+    floor: str = ""                        # speed of light of its regions, and the resource that bounds it
 
 
 class TimeProfile(Record):
-    """Where the time of one program goes, or why nobody knows."""
+    """Where the time of one program goes, or `why` there is no profile."""
 
-    title: str
+    title: str                             # "reference", "attempt N: TASK" or "final program"
     profile: SystemProfile | None = None
-    lines: tuple[str, ...] = ()            # what the state keeps of it
-    why: str = ""                          # there is no profile
+    lines: tuple[str, ...] = ()            # the profile's summary, which is stored with the evidence
+    why: str = ""
 
 
 class Counters(Record):
-    """What hardware counters say of one program's kernels, or why nothing."""
+    """The hardware counters of one program's kernels, or `why` there are none."""
 
     title: str = ""
     counted: CountedKernels | None = None
@@ -84,7 +81,7 @@ class Counters(Record):
 
 
 class Findings(Record):
-    """A report's content."""
+    """Everything that a report shows."""
 
     card: Card
     device: DeviceFacts | None = None
@@ -93,14 +90,15 @@ class Findings(Record):
     final: Evidence | None = None
     tasks: tuple[TaskFate, ...] = ()
     attempts: tuple[AttemptFindings, ...] = ()
-    seen: tuple[TimeProfile, ...] = ()            # the reference, programs that were kept, the last verification
+    seen: tuple[TimeProfile, ...] = ()     # profiles of the reference, of kept attempts and of the final program
     counters: Counters = Counters()
     plans: tuple[Plan, ...] = ()
     first: Digest | None = None            # the program with nothing stitched
-    program: Digest | None = None          # the best one
-    citations: tuple[tuple[str, tuple[int, ...]], ...] = ()  # with the numbers of the attempts whose reviews cite them
-    lost: tuple[str, ...] = ()             # what cannot be shown, a sentence each
+    program: Digest | None = None          # the best program
+    citations: tuple[tuple[str, tuple[int, ...]], ...] = ()  # each with the numbers of the attempts whose reviews cite it
+    lost: tuple[str, ...] = ()             # a sentence for each thing that cannot be shown
 
     @property
     def timed(self) -> bool:
+        """Whether any attempt was timed; if not, every time is a prediction."""
         return any(attempt.attempt.program_ms is not None for attempt in self.attempts)

@@ -1,10 +1,9 @@
-"""Gathers everything that a report shows from a session's state, attempts and artefacts.
+"""Gathers everything that a report shows from a session's state, attempts and artefacts. Nothing is changed.
 
-Pure reading.
+What is missing or damaged becomes a sentence in `lost`, never an error: a report shows what can be read. Nothing but sums and
+floors (speed of light of regions) is computed here.
 
-What is missing or damaged becomes a sentence in `lost`, never an error: a report is made of what is there. Nothing is added to
-what the session has found but sums and floors. Where to look next: `report/report_facts.py` (who calls this),
-`report/findings.py` (the records).
+Where to look next: `report/report_facts.py` (who calls this), `report/findings.py` (the records).
 """
 
 from __future__ import annotations
@@ -19,19 +18,7 @@ from stitchcuda.errors import StitchError
 from stitchcuda.rag.excerpts import is_citation
 from stitchcuda.report.diffs import FileChange, changes
 from stitchcuda.report.findings import AttemptFindings, Card, Counters, Findings, TaskFate, TimeProfile
-from stitchcuda.state import (
-    Attempt,
-    Digest,
-    Evidence,
-    Plan,
-    Precision,
-    ProfileResult,
-    Record,
-    Region,
-    Review,
-    State,
-    Task,
-)
+from stitchcuda.state import Attempt, Digest, Evidence, Plan, Precision, ProfileResult, Record, Region, Review, State, Task
 from stitchcuda.store import Store
 from stitchcuda.tools.profile.profiling import CountedKernels
 from stitchcuda.tools.profile.system_profile import SystemProfile
@@ -42,14 +29,18 @@ _REGIONS = TypeAdapter(tuple[Region, ...])
 
 
 class _Reader:
-    """Artefacts of one report; what cannot be read is kept as a sentence."""
+    """Reads artefacts, and collects a sentence for each that cannot be read in `lost`.
+
+    `place`: the workspace's folder, which is left out of the sentences, since a report is shown to others.
+    """
 
     def __init__(self, store: Store, place: str = "") -> None:
         self.store = store
-        self.place = place                 # of the workspace: left out of sentences, for a report is shown around
+        self.place = place
         self.lost: list[str] = []
 
     def record(self, kind: type[Loaded], digest: Digest | None, what: str) -> Loaded | None:
+        """The record in an artefact; None if there is no digest or it cannot be read. `what` it is called in a sentence."""
         try:
             return kind.model_validate_json(self.store.get(digest)) if digest else None
         except (StitchError, OSError, ValueError) as error:
@@ -61,24 +52,18 @@ class _Reader:
 
 
 def sentence(error: Exception, place: str = "") -> str:
-    """Why something cannot be read, in one line with its full stop; paths below `place` as they are from there."""
+    """Why something cannot be read, in one line that ends with a full stop. Paths are relative to the folder `place`."""
     known = str(error) if isinstance(error, StitchError) else f"it is damaged ({type(error).__name__})"
     line = " ".join((known.replace(f"{place}/", "") if place else known).split())
     return line if line.endswith(("?", ".")) else f"{line}."
 
 
 def gather(
-    card: Card,
-    state: State,
-    attempts: Sequence[Attempt],
-    predicted: Sequence[float],
-    store: Store,
-    *,
-    place: str = "",
-    lost: Sequence[str] = (),
-) -> Findings:
-    """A report's content. `predicted` are the milliseconds of the best program after each attempt, by the cost model; `place`
-    is the workspace's folder, `lost` what could not be read before."""
+    card: Card, state: State, attempts: Sequence[Attempt], predicted: Sequence[float], store: Store, *, place: str,
+    lost: Sequence[str],
+) -> Findings:  # fmt: skip
+    """A report's content. `predicted`: times in ms of the best program after each attempt, by the cost model; `place`: the
+    workspace's folder; `lost`: sentences on what could not be read before."""
     reader = _Reader(store, place)
     reader.lost.extend(lost)
     plans = [reader.record(Plan, digest, f"plan {number}") for number, digest in enumerate(state.get("plans", ()), 1)]
@@ -92,21 +77,14 @@ def gather(
     baseline, final = state.get("baseline"), state.get("final")
     precision = state["settings"].precision if "settings" in state else "reference"
     return Findings(
-        card=card,
-        device=baseline.device if baseline else None,
-        baseline=baseline,
+        card=card, device=baseline.device if baseline else None, baseline=baseline, final=final, attempts=tried,
         baselines=reader.record(BaselineTimes, state.get("baselines"), "the baselines' times"),
-        final=final,
         tasks=_fates(reader, tasks, claimed, state, tried, precision),
-        attempts=tried,
-        seen=_seen(reader, state, tried),
+        seen=_profiles(reader, state, tried),
         counters=_counters(reader, state, tried),
-        plans=tuple(plan for plan in plans if plan),
-        first=state.get("first"),
-        program=state.get("program"),
-        citations=_citations(tried),
-        lost=tuple(dict.fromkeys(reader.lost)),
-    )
+        plans=tuple(plan for plan in plans if plan), first=state.get("first"), program=state.get("program"),
+        citations=_citations(tried), lost=tuple(dict.fromkeys(reader.lost)),
+    )  # fmt: skip
 
 
 def _tried(
@@ -118,32 +96,23 @@ def _tried(
     except (StitchError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         reader.lose("what it changed", error)
     return AttemptFindings(
-        number=number,
-        attempt=attempt,
-        title=titles.get(attempt.task, ""),
-        result=attempt.result,
+        number=number, attempt=attempt, title=titles.get(attempt.task, ""), result=attempt.result,
         evidence=reader.record(Evidence, attempt.evidence, "its evidence"),
         review=reader.record(Review, attempt.review, "its review"),
-        files=files,
-        predicted_ms=predicted,
-        lost=tuple(reader.lost),
-    )
+        files=files, predicted_ms=predicted, lost=tuple(reader.lost),
+    )  # fmt: skip
 
 
 def _fates(
-    reader: _Reader,
-    tasks: Mapping[str, Task],
-    claimed: Collection[str],
-    state: State,
-    tried: Sequence[AttemptFindings],
+    reader: _Reader, tasks: Mapping[str, Task], claimed: Collection[str], state: State, tried: Sequence[AttemptFindings],
     precision: Precision,
-) -> tuple[TaskFate, ...]:
-    """All tasks of all plans, those that were tried first and in that order."""
+) -> tuple[TaskFate, ...]:  # fmt: skip
+    """All tasks of all plans: first those that were tried, in that order."""
     baseline = state.get("baseline")
-    lights = {}
+    floors = {}
     if baseline:
         try:
-            lights = region_floors(_REGIONS.validate_json(reader.store.get(baseline.regions)), baseline.device, precision)
+            floors = region_floors(_REGIONS.validate_json(reader.store.get(baseline.regions)), baseline.device, precision)
         except (StitchError, OSError, ValueError) as error:
             reader.lose("the floors of the tasks", error)
     order = dict.fromkeys([entry.attempt.task for entry in tried] + list(tasks))
@@ -151,24 +120,21 @@ def _fates(
     for name in order:
         own = [entry for entry in tried if entry.attempt.task == name]
         task = tasks.get(name) or Task(id=name, kind="region", title="", predicted_ms=own[0].attempt.predicted_ms)
-        light = [lights[region] for region in task.regions if region in lights]
-        binds = " and ".join(dict.fromkeys(entry.binds for entry in light))
+        own_floors = [floors[region] for region in task.regions if region in floors]
+        binds = " and ".join(dict.fromkeys(floor.binds for floor in own_floors))
         kept, done = name in state.get("tasks_kept", ()), name in state.get("tasks_done", ())
-        fates.append(
-            TaskFate(
-                task=task,
-                claimed=name in claimed,
-                fate="kept" if kept else "not kept" if done else "open",
-                attempts=tuple(entry.number for entry in own),
-                floor=f"{sum(entry.ms for entry in light):.4f} ms, {binds}" if light else "",
-                **_measured(own, kept),
-            )
-        )
+        fates.append(TaskFate(
+            task=task, claimed=name in claimed, fate="kept" if kept else "not kept" if done else "open",
+            attempts=tuple(entry.number for entry in own),
+            floor=f"{sum(floor.ms for floor in own_floors):.4f} ms, {binds}" if own_floors else "",
+            **_measured(own, kept),
+        ))  # fmt: skip
     return tuple(fates)
 
 
 def _measured(own: Sequence[AttemptFindings], kept: bool) -> dict[str, float | None]:
-    """What a task saved: by its kept attempts one after the other, or by the best of those that were not kept."""
+    """The time that a task saved: the sum over its kept attempts, or that of its best attempt if none was kept. Fields of
+    `TaskFate`; {} if none was timed."""
     timed = [entry for entry in own if entry.attempt.saving_ms is not None]
     chosen = [entry for entry in timed if entry.attempt.kept] if kept else []
     if not chosen and timed:
@@ -184,16 +150,16 @@ def _measured(own: Sequence[AttemptFindings], kept: bool) -> dict[str, float | N
     }
 
 
-def _seen(reader: _Reader, state: State, tried: Sequence[AttemptFindings]) -> tuple[TimeProfile, ...]:
+def _profiles(reader: _Reader, state: State, tried: Sequence[AttemptFindings]) -> tuple[TimeProfile, ...]:
     baseline, final = state.get("baseline"), state.get("final")
     found: list[tuple[str, ProfileResult | None]] = [("reference", baseline.system if baseline else None)]
     found += [(_titled(entry), entry.evidence.system) for entry in tried if entry.result == "kept" and entry.evidence]
     if final:
         found.append(("final program", final.system))
-    return tuple(_profiled(reader, title, result) for title, result in found)
+    return tuple(_profile(reader, title, result) for title, result in found)
 
 
-def _profiled(reader: _Reader, title: str, result: ProfileResult | None) -> TimeProfile:
+def _profile(reader: _Reader, title: str, result: ProfileResult | None) -> TimeProfile:
     if result is None or result.skipped:
         return TimeProfile(title=title, why=result.skipped if result else "it was not profiled")
     what = f"the whole profile of the {title}"
@@ -204,7 +170,7 @@ def _profiled(reader: _Reader, title: str, result: ProfileResult | None) -> Time
 
 
 def _counters(reader: _Reader, state: State, tried: Sequence[AttemptFindings]) -> Counters:
-    """Of the last verification, or of the newest kept attempt that has some; else why there are none."""
+    """The counters of the final program, or of the newest kept attempt that has some; else why there are none."""
     final = state.get("final")
     found = [("final program", final.kernels)] if final and final.kernels else []
     newest = [entry for entry in reversed(tried) if entry.result == "kept" and entry.evidence]
@@ -224,7 +190,7 @@ def _titled(found: AttemptFindings) -> str:
 
 
 def _citations(tried: Sequence[AttemptFindings]) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    """What reviews cite of documentation, most cited first."""
+    """The documentation that reviews cite, most cited first, each with the numbers of the attempts."""
     found: dict[str, list[int]] = {}
     for entry in tried:
         for citation in dict.fromkeys(entry.review.citations if entry.review else ()):

@@ -1,8 +1,9 @@
 """Renders a report as one self-contained HTML file from findings and templates.
 
-What models and compilers wrote is escaped by the templates, and nothing in the page runs but its own script, whose hash its
-policy names; nothing is loaded from anywhere. Long texts are trimmed to the room there is, and say so. It reads no session and
-opens no browser. Where to look next: `report/findings.py`, `templates/`, `report/untrusted_text.py`.
+Text from models and compilers is escaped by the templates. Only the page's own scripts run, whose hashes its content security
+policy names; nothing is loaded from anywhere. Diffs and logs are trimmed until the page fits `LARGEST`. It reads no session.
+
+Where to look next: `report/findings.py` (what comes in), `report/templates/report.html.j2`, `report/trimming.py`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from stitchcuda.report import comparison, figures, profile_figures
-from stitchcuda.report.baseline_bars import standing
+from stitchcuda.report.baseline_bars import make_bars
 from stitchcuda.report.figure import Figure, ms
 from stitchcuda.report.findings import AttemptFindings, Findings
 from stitchcuda.report.route_path import path_of
@@ -30,32 +31,29 @@ from stitchcuda.report.untrusted_text import clipped, plain
 from stitchcuda.state import Digest, Record
 from stitchcuda.store import Store
 
-LARGEST = 2_950_000                        # bytes of a page, as far as trimming diffs and logs can make it
+LARGEST = 2_950_000                        # bytes of a page, if trimming diffs and logs can achieve it
 _LEAST = 250_000                           # bytes for diffs and logs, however large the rest is
-_LOG = 3                                   # a log gets this part of its attempt's room, or what the diff leaves
+_LOG = 3                                   # a log gets 1/3 of its attempt's room, or what the diff leaves if that is more
 _URL = re.compile(r"https://[^\s()<>\"']+")
 _TEMPLATES = Path(__file__).parent / "templates"
 
 
 class Written(Record):
-    """The long texts of an attempt, as far as there is room."""
+    """The long texts of an attempt, trimmed."""
 
     files: tuple[Any, ...]
     log: Excerpt
 
 
 def session_page(found: Findings) -> bytes:
-    """The report of one session."""
-    drawn = (
-        figures.best_time(found),
-        figures.savings(found),
-        profile_figures.timeline(found),
-        profile_figures.roofline(found),
-        profile_figures.peaks(found),
-        figures.shares(found),
-    )
+    """The report of one session, as HTML."""
+    makers = (
+        figures.best_time, figures.savings, profile_figures.timeline, profile_figures.roofline, profile_figures.peaks,
+        figures.shares,
+    )  # fmt: skip
+    drawn = [make(found) for make in makers]
     content = {
-        "found": found, "card": found.card, "bars": (standing(found),),
+        "found": found, "card": found.card, "bars": (make_bars(found),),
         "path": path_of(found.attempts, begun=found.baseline is not None, ended=found.card.status in ("done", "nothing_to_do")),
     }  # fmt: skip
     bare = _page("report.html.j2", drawn, texts=_texts(found.attempts, 0), **content)
@@ -63,13 +61,13 @@ def session_page(found: Findings) -> bytes:
 
 
 def comparison_page(first: Findings, other: Findings, store: Store) -> bytes:
-    """Two sessions of one workspace side by side."""
+    """The page that compares two sessions, as HTML; `store` has their programs."""
     changed = comparison.program_changes(first, other, store)
     drawn = (comparison.best_times(first, other),)
     content = {
-        "one": first, "other": other, "bars": (standing(first), standing(other)), "settings": comparison.settings(first, other),
-        "matched": comparison.same_reference(first, other), "tasks": comparison.tasks(first, other),
-        "why": changed.why, "program": other.program,
+        "one": first, "other": other, "bars": (make_bars(first), make_bars(other)),
+        "settings": comparison.settings(first, other), "matched": comparison.same_reference(first, other),
+        "tasks": comparison.tasks(first, other), "why": changed.why, "program": other.program,
     }  # fmt: skip
     bare = _page("comparison.html.j2", drawn, files=trimmed(changed.files, 0), **content)
     room = max(_LEAST, LARGEST - len(bare))
@@ -78,13 +76,14 @@ def comparison_page(first: Findings, other: Findings, store: Store) -> bytes:
 
 @cache
 def _plotly() -> tuple[str, str]:
-    """plotly.js packed for a page (gzip in base64), and the hash by which the page's policy knows it."""
+    """plotly.js for a page (gzip in base64), and its hash for the page's content security policy."""
     source = get_plotlyjs().encode()
     return base64.b64encode(gzip.compress(source, 9, mtime=0)).decode(), _hash(source)
 
 
 def _texts(attempts: Sequence[AttemptFindings], room: int) -> Mapping[int, Written]:
-    """Diffs and logs by the attempt's number. Small ones stay whole; large ones share the room that is left."""
+    """Diffs and logs by the attempt's number, in `room` bytes. Small ones stay whole; large ones share the room that is
+    left."""
     logs = {attempt.number: attempt.evidence.build.log if attempt.evidence else "" for attempt in attempts}
     diffs = {attempt.number: sum(size(file.lines) + FILE for file in attempt.files) for attempt in attempts}
     sizes = {number: diffs[number] + size(log.splitlines()) for number, log in logs.items()}
@@ -97,13 +96,13 @@ def _texts(attempts: Sequence[AttemptFindings], room: int) -> Mapping[int, Writt
 
 
 def _page(template: str, drawn: Sequence[Figure], **content: Any) -> bytes:
-    script, (packed, known) = (_TEMPLATES / "page.js").read_text(), _plotly()
+    script, (packed, packed_hash) = (_TEMPLATES / "page.js").read_text(), _plotly()
     text = _environment().get_template(template).render(
         figures={figure.id: figure for figure in drawn},
         drawings={figure.id: figure.drawing for figure in drawn if figure.traces},
         style=Markup((_TEMPLATES / "page.css").read_text()),
         script=Markup(script),
-        hashes=(_hash(script.encode()), known),
+        hashes=(_hash(script.encode()), packed_hash),
         plotly=packed,
         **content,
     )  # fmt: skip
@@ -125,7 +124,7 @@ def _hash(data: bytes) -> str:
 
 
 def _place(digest: Digest) -> str:
-    """Where an artefact lies in a workspace's folder."""
+    """The path of an artefact in a workspace's folder."""
     return f"artefacts/{digest[:2]}/{digest[2:]}"
 
 

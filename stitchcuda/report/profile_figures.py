@@ -1,7 +1,8 @@
 """Makes the figures of profiles: where the time of a call goes, and how close kernels come to the device's limits.
 
-Pure functions of findings; where nobody looked, the figure says why. Where to look next: `report/figures.py` (attempts and
-tasks).
+If a program was not profiled, its figure says why.
+
+Where to look next: `report/figures.py` (attempts, tasks), `tools/profile/system_profile.py` (where the profiles come from).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from stitchcuda.counts import counted
-from stitchcuda.report.figure import ORIGINS, Figure, axis, bars, height, ms, names_axis, places
+from stitchcuda.report.figure import ORIGINS, Figure, axis, bars, height, ms, names_axis, unique_labels
 from stitchcuda.report.findings import Findings, TimeProfile
 from stitchcuda.report.untrusted_text import clipped, label
 from stitchcuda.state import DeviceFacts
@@ -18,10 +19,10 @@ from stitchcuda.tools.build.kernel_names import base_name
 from stitchcuda.tools.profile.kernel_profile import KernelProfile
 from stitchcuda.tools.profile.system_profile import KernelTime, SystemProfile
 
-_PROGRAMS = 6                              # rows of the timeline, the reference and the last one among them
-_SEGMENTS = 24                             # kernels of a row that are told apart
-_ROWS = 200                                # of the timeline's table
-_KERNELS = 8                               # kernels of the roofline
+_PROGRAMS = 6                              # most rows of the timeline: the reference and the latest programs
+_SEGMENTS = 24                             # most kernels of a row that have a segment of their own
+_ROWS = 200                                # most rows of the timeline's table
+_KERNELS = 8                               # most kernels of the roofline
 _TIMELINE = "where the time of one call goes, before and after"
 _NO_ORDER = (
     "Kernels stand in the order of their time, not of their launch: a profile keeps sums. Times under a profiler are longer "
@@ -30,56 +31,44 @@ _NO_ORDER = (
 
 
 def timeline(found: Findings) -> Figure:
-    """One row for each program that was profiled: its kernels end to end, then the time in which the device was idle."""
-    seen = _chosen([shown for shown in found.seen if shown.profile])
-    gone = [_why(shown) for shown in found.seen if shown.why and shown.title in ("reference", "final program")]
+    """The figure with one row per profiled program: its kernels end to end, then the time in which the device was idle."""
+    seen = _first_and_latest([shown for shown in found.seen if shown.profile])
+    reasons = [_why(shown) for shown in found.seen if shown.why and shown.title in ("reference", "final program")]
     if not seen:
-        return Figure(id="timeline", title=_TIMELINE, empty=" ".join(dict.fromkeys(gone)) or "No program was profiled yet.")
-    names = places(shown.title for shown in seen)
+        return Figure(id="timeline", title=_TIMELINE, empty=" ".join(dict.fromkeys(reasons)) or "No program was profiled yet.")
+    names = unique_labels(shown.title for shown in seen)
     segments = [(name, *part) for name, shown in zip(names, seen, strict=True) for part in _segments(shown.profile)]
     traces = []
-    for origin, said in ORIGINS.items():
+    for origin, origin_name in ORIGINS.items():
         own = [segment for segment in segments if segment[1] == origin]
         if own:
-            traces.append(
-                bars(
-                    said,
-                    f"@{origin}",
-                    [name for name, *_ in own],
-                    [took for *_, took in own],
-                    hovertext=[f"{label(what, 76)}: {ms(took)}" for *_, what, _, took in own],
-                    hovertemplate="%{hovertext}<extra></extra>",
-                    text=[label(what, 28) if origin != "idle" else "" for *_, what, _, took in own],
-                    textposition="inside",
-                    insidetextanchor="middle",
-                    insidetextfont={"color": "@paper"},
-                    base=[start for *_, start, _ in own],
-                    marker={"color": f"@{origin}", "line": {"color": "@paper", "width": 1}},
-                )
-            )
+            traces.append(bars(
+                origin_name, f"@{origin}", [name for name, *_ in own], [took for *_, took in own],
+                base=[start for *_, start, _ in own],
+                hovertext=[f"{label(what, 76)}: {ms(took)}" for *_, what, _, took in own],
+                hovertemplate="%{hovertext}<extra></extra>",
+                text=[label(what, 28) if origin != "idle" else "" for *_, what, _, took in own],
+                textposition="inside", insidetextanchor="middle", insidetextfont={"color": "@paper"},
+                marker={"color": f"@{origin}", "line": {"color": "@paper", "width": 1}},
+            ))  # fmt: skip
     spans = [shown.profile.span_ms for shown in seen if shown.profile]
     says = f"First to last work on the device: {ms(spans[0])} ({seen[0].title})"
     says += f", then {ms(spans[-1])} ({seen[-1].title})." if len(seen) > 1 else "."
     kernels = [(shown.title, kernel) for shown in seen if shown.profile for kernel in shown.profile.by_name()]
     return Figure(
-        id="timeline",
-        title=_TIMELINE,
-        says=says,
-        traces=tuple(traces),
+        id="timeline", title=_TIMELINE, says=says, traces=tuple(traces),
         layout={
-            "height": height(len(seen), row=46),
-            "barmode": "overlay",
-            "yaxis": names_axis(names),
+            "height": height(len(seen), row=46), "barmode": "overlay", "yaxis": names_axis(names),
             "xaxis": axis("ms of one call", rangemode="tozero"),
         },
         columns=("program", "kernel", "whose", "launches", "on the device", "share"),
         rows=tuple(_row(title, kernel) for title, kernel in kernels[:_ROWS]),
-        notes=(_NO_ORDER, *gone, *_sources(seen), *_cut(len(kernels))),
-    )
+        notes=(_NO_ORDER, *reasons, *_sources(seen), *_note_cut(len(kernels))),
+    )  # fmt: skip
 
 
 def roofline(found: Findings) -> Figure:
-    """Arithmetic rate against flop per byte of the kernels that take the time, below the device's ceilings."""
+    """The figure of arithmetic rate against flop per byte of the longest kernels, below the device's ceilings."""
     title = "roofline of the longest kernels"
     kernels, why = _counted(found)
     placed = [kernel for kernel in kernels if kernel.roofline.intensity and kernel.roofline.flops]
@@ -104,27 +93,22 @@ def roofline(found: Findings) -> Figure:
         says=f"{counted(len(placed), 'kernel')} below the ceilings of {found.device.name}; the table has the figures.",
         traces=(*_ceilings(found.device, low, high), *(_point(kernel) for kernel in placed)),
         layout={
-            "height": 440,
-            "xaxis": axis("flop per byte of device memory", type="log", dtick=1),
+            "height": 440, "xaxis": axis("flop per byte of device memory", type="log", dtick=1),
             "yaxis": axis("Tflop/s", type="log", dtick=1),
         },
-        columns=columns,
-        rows=rows,
-        notes=tuple(notes),
-    )
+        columns=columns, rows=rows, notes=tuple(notes),
+    )  # fmt: skip
 
 
 def peaks(found: Findings) -> Figure:
-    """How busy the memory system, the multiprocessors and the tensor cores were, as percent of what each can do."""
+    """The figure of the throughput of memory system, multiprocessors and tensor cores, in percent of peak, by kernel."""
     title = "shares of peak of the longest kernels"
     kernels, why = _counted(found)
-    kernels = [
-        kernel for kernel in kernels
-        if kernel.roofline.memory_percent is not None or kernel.roofline.sm_percent is not None
-    ]
+    lines = [(kernel, kernel.roofline) for kernel in kernels]
+    kernels = [kernel for kernel, line in lines if line.memory_percent is not None or line.sm_percent is not None]
     if not kernels:
         return Figure(id="peaks", title=title, empty=why or "The two throughputs were not measured.")
-    names = places(base_name(kernel.name) for kernel in kernels)
+    names = unique_labels(base_name(kernel.name) for kernel in kernels)
     units = (
         ("memory system", "@vendor", [kernel.roofline.memory_percent for kernel in kernels]),
         ("multiprocessors", "@own", [kernel.roofline.sm_percent for kernel in kernels]),
@@ -141,9 +125,7 @@ def peaks(found: Findings) -> Figure:
             if any(values)
         ),
         layout={
-            "height": height(len(kernels), row=52),
-            "barmode": "group",
-            "yaxis": names_axis(names),
+            "height": height(len(kernels), row=52), "barmode": "group", "yaxis": names_axis(names),
             "xaxis": axis("percent of peak", range=[0, 100]),
         },
         columns=("kernel", *(unit for unit, *_ in units), "occupancy", "bound by", "limited by"),
@@ -159,12 +141,11 @@ def peaks(found: Findings) -> Figure:
     )  # fmt: skip
 
 
-def _chosen(seen: Sequence[TimeProfile]) -> list[TimeProfile]:
-    """The first and the latest."""
+def _first_and_latest(seen: Sequence[TimeProfile]) -> list[TimeProfile]:
     return list(seen) if len(seen) <= _PROGRAMS else [seen[0], *seen[1 - _PROGRAMS :]]
 
 
-def _cut(rows: int) -> list[str]:
+def _note_cut(rows: int) -> list[str]:
     return [f"The table has the first {_ROWS} of {rows} kernels."] if rows > _ROWS else []
 
 
@@ -173,7 +154,7 @@ def _why(seen: TimeProfile) -> str:
 
 
 def _segments(profile: SystemProfile | None) -> list[tuple[str, str, float, float]]:
-    """Origin, name, start and length of each part of a row."""
+    """Origin, name, start and length in ms of each segment of a row."""
     if profile is None:
         return []
     kernels = profile.by_name()
@@ -215,18 +196,18 @@ def _counted(found: Findings) -> tuple[list[KernelProfile], str]:
 
 
 def _bandwidth(device: DeviceFacts) -> float:
-    """Tbyte/s: times flop per byte it is Tflop/s."""
+    """Memory bandwidth in Tbyte/s: times flop per byte it gives Tflop/s."""
     return device.bandwidth_gbs / 1e3
 
 
 def _ridges(device: DeviceFacts) -> list[float]:
-    """Flop per byte at which arithmetic becomes the limit, of each dtype."""
+    """For each dtype, the flop per byte from which arithmetic is the limit."""
     bandwidth = _bandwidth(device)
     return [rate / bandwidth for rate in device.tflops.values() if rate > 0] if bandwidth else []
 
 
 def _ceilings(device: DeviceFacts, low: float, high: float) -> list[dict[str, Any]]:
-    """The device's bandwidth, up to the rate of each dtype."""
+    """A trace per dtype: the device's bandwidth, up to the dtype's arithmetic rate."""
     bandwidth, traces = _bandwidth(device), []
     dashes = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
     for place, (dtype, rate) in enumerate(sorted(device.tflops.items(), key=lambda item: item[1])):

@@ -1,7 +1,8 @@
-"""Reads a session into the findings of a report: its headline, facts and settings; damage becomes a sentence.
+"""Reads a session into the findings of a report: its headline, facts and settings. Nothing is changed.
 
-Reading only, and of whatever is there: what is damaged becomes a sentence in the findings. Where to look next:
-`report/gathering.py` (the rest), `sessions/outcome_text.py` (whose words these are), `cli/report.py` (who asks).
+What is damaged becomes a sentence in the findings; the rest is still shown.
+
+Where to look next: `report/gathering.py` (the rest), `sessions/outcome_text.py`, `nodes/report_text.py` (the sentences).
 """
 
 from __future__ import annotations
@@ -21,60 +22,50 @@ from stitchcuda.sessions.outcome import Outcome
 from stitchcuda.sessions.outcome_text import gain, headline, next_commands
 from stitchcuda.sessions.session import Session
 from stitchcuda.state import Attempt, Evidence, Settings, State, TimingResult
-from stitchcuda.store import mended
+from stitchcuda.store import list_repairs
 
 Read = TypeVar("Read")
 DAMAGE = (StitchError, sqlite3.Error, OSError, ValueError, KeyError, TypeError, EOFError)
 
 
 def findings_of(session: Session) -> Findings:
-    """All that a report shows of a session as it stands now, running or parked ones included."""
-    with session.still():
-        return _findings(session)
-
-
-def _findings(session: Session) -> Findings:
+    """Everything that a report shows of a session, as it is now: it may be running, parked or damaged."""
     lost: list[str] = []
-    state = _read(session.state, State(), "the checkpoints", lost)
-    attempts = _attempts(session, state, lost)
-    outcome = _read(session.outcome, None, "what the session came to", []) if not lost else None
-    card = _card(session, state, attempts, outcome, lost)
     nothing: list[Prediction] = []
-    predicted = _read(lambda: predict_history(session.home.store, state, attempts), nothing, "what predictions rest on", lost)
-    place = str(session.home.root)
-    lost = [text.replace(f"{place}/", "") for text in lost]
-    after = [found.program_ms for found in predicted]
-    return gather(card, state, attempts, after, session.home.store, place=place, lost=lost)
+    store, place = session.home.store, str(session.home.root)
+    with session.read_once():
+        state = _read(session.state, State(), "the checkpoints", lost)
+        attempts = _attempts(session, state, lost)
+        outcome = _read(session.outcome, None, "what the session came to", []) if not lost else None
+        card = _card(session, state, attempts, outcome, lost)
+        predicted = _read(lambda: predict_history(store, state, attempts), nothing, "what predictions rest on", lost)
+        lost = [text.replace(f"{place}/", "") for text in lost]
+        return gather(card, state, attempts, [found.program_ms for found in predicted], store, place=place, lost=lost)
 
 
-def _read(look: Callable[[], Read], otherwise: Read, what: str, lost: list[str]) -> Read:
+def _read(read: Callable[[], Read], otherwise: Read, what: str, lost: list[str]) -> Read:
+    """Returns `read()`; if that fails by damage, `otherwise`, and adds a sentence to `lost`."""
     try:
-        return look()
+        return read()
     except DAMAGE as error:
         lost.append(f"{what} cannot be read: {sentence(error)}")
         return otherwise
 
 
 def _attempts(session: Session, state: State, lost: list[str]) -> Sequence[Attempt]:
-    """The whole record; where it is damaged what is whole of it, else what the checkpoints have."""
+    """All attempts; if the ledger is damaged, those that can be read in it, else the latest ones, from the checkpoint."""
     before = len(lost)
     nothing: tuple[Attempt, ...] = ()
     walk = _read(session.attempts, nothing, "the whole record of attempts", lost)
     if len(lost) == before:
         return walk
-    whole = _read(lambda: session.home.store.whole(session.name).attempts, nothing, "the ledger", lost)
+    whole = _read(lambda: session.home.store.readable_records(session.name).attempts, nothing, "the ledger", lost)
     found = whole or state.get("recent", ())
     lost.append(f"{counted(len(found), 'attempt')} can be read, and {'is' if len(found) == 1 else 'are'} shown.")
     return found
 
 
-def _card(
-    session: Session,
-    state: State,
-    attempts: Sequence[Attempt],
-    outcome: Outcome | None,
-    lost: list[str],
-) -> Card:
+def _card(session: Session, state: State, attempts: Sequence[Attempt], outcome: Outcome | None, lost: list[str]) -> Card:
     record, final, best = session.record, state.get("final"), state.get("best")
     settings = _read(lambda: session.settings, record.settings, "its settings", [])
     tier = outcome.tier if outcome else final.tier if final else best.tier if best else None
@@ -84,47 +75,40 @@ def _card(
     predicted = outcome.prediction if outcome else None
     facts = summed_up(state, settings, attempts, tier, timing, predicted)
     stop = outcome.stop_reason if outcome else state.get("stop_reason")
-    if stop and status != "nothing_to_do":  # there it is the headline
+    if stop and status != "nothing_to_do":  # whose headline it is
         facts.append(("ended" if status == "done" else "stands at", stop))
     return Card(
-        session=session.name,
-        reference=record.reference_name,
-        created=record.created[:16].replace("T", " "),
-        status=status,
+        session=session.name, reference=record.reference_name, created=record.created[:16].replace("T", " "), status=status,
         headline=headline(outcome) if outcome else f"{status}; not all of the session can be read",
-        ratio=ratio,
-        speedup=outcome.speedup if outcome and ratio else None,
-        interval=speedup_interval(timing) if ratio else "",
+        ratio=ratio, speedup=outcome.speedup if outcome and ratio else None, interval=speedup_interval(timing) if ratio else "",
         predicted_ms=predicted.program_ms if predicted else None,
-        terms=f"precision {settings.precision}, policy {settings.policy}",
-        gain=gain,
-        tier=tier,
-        facts=tuple(facts),
+        terms=f"precision {settings.precision}, policy {settings.policy}", gain=gain, tier=tier, facts=tuple(facts),
         settings=(("reference", f"{record.reference_name}, {record.reference[:12]}"), *_settings(settings, state)),
         missing=tuple(why.replace(f"{session.home.root}/", "") for why in outcome.missing) if outcome else (),
         next=tuple(next_commands(session, outcome)) if outcome and not lost else (),
-        notes=(*state.get("notes", ()), *_mended(session)),
-    )
+        notes=(*state.get("notes", ()), *_repairs(session)),
+    )  # fmt: skip
 
 
-def _mended(session: Session) -> tuple[str, ...]:
+def _repairs(session: Session) -> tuple[str, ...]:
     nothing: tuple[str, ...] = ()
-    found = _read(lambda: mended(session.home.store, session.name), nothing, "its transcript", [])
+    found = _read(lambda: list_repairs(session.home.store, session.name), nothing, "its transcript", [])
     return tuple(f"was damaged, and mended: {text}" for text in found)
 
 
 def _claim(outcome: Outcome | None, state: State) -> tuple[str, str]:
-    """What may be said of the gain, as a figure and as a sentence; no figure where nothing is kept or the end is a refusal."""
+    """The speed-up that may be claimed, as a figure and as a sentence; no figure if no task was kept or the program was
+    refused."""
     if outcome is None or not state.get("tasks_kept") or (outcome.status == "done" and not outcome.accepted):
         return "", "no speed-up is claimed"
     baseline = state.get("baseline")
-    said = gain(outcome, baseline.device.name if baseline else "this device")
+    text = gain(outcome, baseline.device.name if baseline else "this device")
     so_far = "" if outcome.status == "done" else ", so far"
-    return outcome.ratio, said + so_far if outcome.ratio else said
+    return outcome.ratio, text + so_far if outcome.ratio else text
 
 
 def _timing(session: Session, best: Attempt | None) -> TimingResult | None:
-    """How the best attempt was timed; None where it was not, or nobody can read it any more."""
+    """The timing of the best attempt; None if it was not timed, or cannot be read."""
     if best is None:
         return None
     found = _read(lambda: Evidence.model_validate_json(session.home.store.get(best.evidence)), None, "its evidence", [])
@@ -132,19 +116,19 @@ def _timing(session: Session, best: Attempt | None) -> TimingResult | None:
 
 
 def _settings(settings: Settings, state: State) -> tuple[tuple[str, str], ...]:
-    """What the session was asked to do and on what, as texts that can be compared."""
+    """The settings and the device, as pairs of name and text that can be compared."""
     baseline = state.get("baseline")
     device = baseline.device if baseline else None
-    asked = {name: _told(value) for name, value in settings.model_dump(mode="json").items()}
+    texts = {name: _as_text(value) for name, value in settings.model_dump(mode="json").items()}
     where = {"GPU": device.name, "driver": device.driver, "torch": device.torch} if device else {}
-    return tuple((name.replace("_", " "), text) for name, text in {**asked, **where}.items())
+    return tuple((name.replace("_", " "), text) for name, text in {**texts, **where}.items())
 
 
-def _told(value: object) -> str:
+def _as_text(value: object) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{name}={_told(each)}" for name, each in value.items()) or "none"
+        return ", ".join(f"{name}={_as_text(item)}" for name, item in value.items()) or "none"
     if isinstance(value, list | tuple):
-        return ", ".join(map(_told, value)) or "none"
+        return ", ".join(map(_as_text, value)) or "none"
     if value is None:
         return "none"
     return ("yes" if value else "no") if isinstance(value, bool) else str(value)

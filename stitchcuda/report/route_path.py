@@ -1,18 +1,21 @@
 """Counts how often a session took each edge of the graph, and lists its steps in order.
 
-Steps that ended without a draft are in no record and are not counted. Nothing is decided here: the graph is wired in
-`graph/graph.py`.
+The edges are derived from the attempts: what each came to tells which nodes it passed. Steps that ended without a draft are in
+no record and are not counted.
+
+Where to look next: `graph/graph.py` (the wiring, which `_EDGES` repeats), `graph/routes.py` (which route is taken).
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from stitchcuda.report.findings import AttemptFindings
 from stitchcuda.state import Record
 
-_EDGES = {                                 # in the order of the wiring, with what each is called; "" for the only way on
+_EDGES = {                                 # in the order of the wiring, with the edge's condition; "" if it has none
     ("baseline", "planner"): "", ("planner", "search_docs"): "", ("search_docs", "coder"): "", ("coder", "nvcc_build"): "",
     ("nvcc_build", "check"): "built", ("nvcc_build", "verifier"): "fail", ("check", "nsys_profile"): "correct",
     ("check", "verifier"): "fail", ("nsys_profile", "ncu_profile"): "", ("ncu_profile", "verifier"): "",
@@ -21,7 +24,7 @@ _EDGES = {                                 # in the order of the wiring, with wh
 
 
 class RouteStep(Record):
-    """One attempt on the way; `plan` is a new plan's version where one was made before it."""
+    """One attempt. `plan`: version of the plan, if a new one was made before this attempt."""
 
     number: int
     task: str
@@ -32,22 +35,22 @@ class RouteStep(Record):
 
 
 class Path(Record):
-    """The edges as rows of a table (from, to, when, how often), and the steps."""
+    """The edges as rows of a table (from, to, condition, how often), and the steps."""
 
     edges: tuple[tuple[str, str, str, str], ...]
     steps: tuple[RouteStep, ...]
 
 
 def path_of(attempts: Sequence[AttemptFindings], *, begun: bool, ended: bool) -> Path:
-    """`begun`: there is a baseline; `ended`: there is a report."""
-    times = Counter(_taken(attempts, begun, ended))
+    """The path of these attempts through the graph. `begun`: there is a baseline; `ended`: there is a report."""
+    times = Counter(_edges_taken(attempts, begun, ended))
     return Path(
-        edges=tuple((start, end, said, f"{times[start, end]}×") for (start, end), said in _EDGES.items()),
+        edges=tuple((start, end, condition, f"{times[start, end]}×") for (start, end), condition in _EDGES.items()),
         steps=tuple(_steps(attempts)),
     )
 
 
-def _taken(attempts: Sequence[AttemptFindings], begun: bool, ended: bool) -> Iterator[tuple[str, str]]:
+def _edges_taken(attempts: Sequence[AttemptFindings], begun: bool, ended: bool) -> Iterator[tuple[str, str]]:
     if begun:
         yield "baseline", "planner"
     version = None
@@ -60,18 +63,10 @@ def _taken(attempts: Sequence[AttemptFindings], begun: bool, ended: bool) -> Ite
             yield "planner", "search_docs"
         elif not attempts[place - 1].attempt.beside:
             yield "verifier", "search_docs"
-        yield "search_docs", "coder"
-        yield "coder", "nvcc_build"
-        if found.result == "not built":
-            yield "nvcc_build", "verifier"
-            continue
-        yield "nvcc_build", "check"
-        if found.result == "wrong":
-            yield "check", "verifier"
-            continue
-        yield "check", "nsys_profile"
-        yield "nsys_profile", "ncu_profile"
-        yield "ncu_profile", "verifier"
+        nodes = ["search_docs", "coder", "nvcc_build"]
+        if found.result != "not built":
+            nodes += ["check"] if found.result == "wrong" else ["check", "nsys_profile", "ncu_profile"]
+        yield from pairwise([*nodes, "verifier"])
     if ended:
         yield "verifier", "report"
 

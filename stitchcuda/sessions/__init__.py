@@ -1,5 +1,6 @@
-"""Everything done with sessions: run, resume, fork, replay, compare, remove, archive and repair.
+"""Runs, resumes, forks, replays, compares, removes, archives and repairs sessions: one module for each.
 
-One module for each. They use a session's record, ledger, transcript and checkpoints as `sessions/session.py` and the workspace
-offer them, and know nothing of CUDA. The commands are in `cli/sessions.py`.
+They use a session's record, ledger, transcript and checkpoints, and know nothing of CUDA.
+
+Where to look next: `sessions/session.py` (`optimize`, `resume`, `Session`), `cli/sessions.py` (the commands).
 """

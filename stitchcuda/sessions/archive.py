@@ -2,8 +2,11 @@
 
     session.json  ledger.jsonl  transcript.jsonl  checkpoints.sqlite  artefacts/SHA-256  files/report.md
 
-A gzipped tar file. Everything in it is checked before anything is added: names, digests, checksums, how much it is in all,
-and that nothing which the session rests on is missing. It holds what models were told and answered, and no key.
+The file is a gzipped tar. Before anything is added to a workspace all of it is checked: names, digests, checksums, total size
+(at most `MOST` bytes, or `EXPANDS` times the file's size), and that nothing which the session rests on is missing. It holds the
+requests to models and their replies, but no API key.
+
+Where to look next: `sessions/repair.py` (`CheckedArtefacts`, what a session rests on), `sessions/remove.py` (which artefacts).
 """
 
 from __future__ import annotations
@@ -24,20 +27,20 @@ from typing import Any
 from pydantic import ValidationError
 
 from stitchcuda.errors import BadInput, Damaged, Unavailable
-from stitchcuda.sessions.remove import reached
-from stitchcuda.sessions.repair import CheckedArtefacts, kept_of, lack_of
-from stitchcuda.sessions.session import Place, Session
+from stitchcuda.sessions.remove import find_referenced
+from stitchcuda.sessions.repair import CheckedArtefacts, find_missing, keep_intact
+from stitchcuda.sessions.session import Place, Session, new_session
 from stitchcuda.state import Attempt, Call
 from stitchcuda.store import FolderStore, SessionRecord, Workspace, write_atomically
-from stitchcuda.store.checkpoints import Checkpoints, carry, open_checkpoints
+from stitchcuda.store.checkpoints import Checkpoints, copy_checkpoints, open_checkpoints
 from stitchcuda.store.lines import Lines
-from stitchcuda.store.serializer import FILE, told
-from stitchcuda.store.session_snapshot import standing
+from stitchcuda.store.serializer import FILE, explain_damage
+from stitchcuda.store.session_snapshot import read_snapshot
 from stitchcuda.store.store import IntactRecords
 
 SUFFIX = ".stitch.tar.gz"
 MOST = 1 << 30                             # bytes that any archive may unpack to
-EXPANDS = 100                              # times its own size that a larger one may
+EXPANDS = 100                              # an archive may unpack to so many times its own size, if that is more than MOST
 _NAMES = re.compile(
     r"session\.json|ledger\.jsonl|transcript\.jsonl|checkpoints\.sqlite|artefacts/[0-9a-f]{64}|files/report\.(md|html)"
 )
@@ -46,10 +49,10 @@ _REFERENCE = re.compile(r"[^\W.][^/\x00-\x1f]{0,100}\.(py|pkl)")
 
 
 def export(name: str, path: Path | None = None, *, workspace: Place = None) -> Path:
-    """Writes the session to `path` (default: `NAME.stitch.tar.gz` here) and returns it. A running session is written as it
-    stands.
+    """Writes the session to `path` (default: `NAME.stitch.tar.gz` here) and returns the path. A running session is written as
+    it is now.
 
-    Raises Unavailable where something that it rests on is missing or damaged: an archive is whole.
+    Raises Unavailable if something that the session rests on is missing or damaged, BadInput for a path that cannot be written.
     """
     home = Workspace.at(workspace, create=False)
     record = home.record(name).model_copy(update={"reference_path": ""})  # a path of this machine
@@ -60,12 +63,13 @@ def export(name: str, path: Path | None = None, *, workspace: Place = None) -> P
         raise BadInput(f"cannot write {target} (there is no folder {target.parent}): make it, or name another file with -o")
     with tempfile.TemporaryDirectory(prefix="stitchcuda-export-") as place:
         folder = Path(place)
-        with home.told(), open_checkpoints(home, name, reading=True) as saver, Checkpoints(folder) as copy:
-            carry(saver, name, copy, name)
+        with open_checkpoints(home, name, reading=True) as saver, Checkpoints(folder) as copy:
+            copy_checkpoints(saver, name, copy, name)
         attempts, calls = home.store.attempts(name), home.store.calls(name)
         seen = CheckedArtefacts(home.store)
-        if lack := _lack(folder, record, attempts, calls, seen):
-            raise Unavailable(f"session {name!r} is not whole ({lack}): resume it, which goes on from what is, then export it")
+        if missing := _find_missing(folder, record, attempts, calls, seen):
+            how = "resume it, which goes on from what is, then export it"
+            raise Unavailable(f"session {name!r} is not whole ({missing}): {how}")
         if attempts:
             Lines(folder / "ledger.jsonl", Attempt, "attempt").replace(attempts.values())
         if calls:
@@ -77,10 +81,10 @@ def export(name: str, path: Path | None = None, *, workspace: Place = None) -> P
             for file in ("ledger.jsonl", "transcript.jsonl", FILE):
                 if (folder / file).exists():
                     _add(tar, file, (folder / file).read_bytes())
-            if (report := home.folder(name) / "report.md").is_file():  # its page is made again from what is here
+            if (report := home.folder(name) / "report.md").is_file():  # the HTML page can be made again
                 _add(tar, "files/report.md", report.read_bytes())
-            for digest in sorted(reached(home, [name], seen)):
-                _add(tar, f"artefacts/{digest}", seen.read(digest) or home.store.get(digest))  # which raises for a damaged one
+            for digest in sorted(find_referenced(home, [name], seen)):
+                _add(tar, f"artefacts/{digest}", seen.read(digest) or home.store.get(digest))  # raises for a damaged artefact
     try:
         write_atomically(target, packed.getvalue())
     except (BadInput, Unavailable) as error:
@@ -89,32 +93,26 @@ def export(name: str, path: Path | None = None, *, workspace: Place = None) -> P
 
 
 def import_(path: Path, *, to: str | None = None, workspace: Place = None) -> Session:
-    """Adds the session of an archive, as `to` or by its own name. Raises BadInput for a name that is taken and for what is no
-    whole archive; nothing is added then."""
+    """Adds the session of an archive, under the name `to` (default: its own), and returns it.
+
+    Raises BadInput for a name that is taken and for a file that is not a complete archive; nothing is added then.
+    """
     with tempfile.TemporaryDirectory(prefix="stitchcuda-import-") as place:
         folder = Path(place)
-        record = _unpacked(path, folder)
+        record = _unpack(path, folder)
         home = Workspace.at(workspace)
         home.check_free(to or record.name)
         with home.store.adding():
-            carried = FolderStore(folder)
-            for digest in sorted(digest for digest, _ in carried.artefacts()):
-                home.store.put(carried.get(digest))
+            archived = FolderStore(folder)
+            for digest in sorted(digest for digest, _ in archived.artefacts()):
+                home.store.put(archived.get(digest))
             named = {"name": to, "origin": record.root} if to else {}
-            made = Session(home, home.create(record.model_copy(update=named)))
-            try:
-                with home.store.owning(made.name):
-                    for attempt in Lines(folder / "ledger.jsonl", Attempt, "attempt").records().values():
-                        home.store.append(made.name, attempt)
-                    for call in Lines(folder / "transcript.jsonl", Call, "call").records().values():
-                        home.store.record(made.name, call)
-                    with home.told(), Checkpoints(folder) as saver, open_checkpoints(home, made.name) as copy:
-                        carry(saver, record.name, copy, made.name)
-                    for file in (folder / "files").iterdir():
-                        write_atomically(made.folder / file.name, file.read_bytes())
-            except BaseException:
-                home.discard(made.name)
-                raise
+            attempts, calls = _read_records(folder)
+            with new_session(home, record.model_copy(update=named), attempts.values(), calls.values()) as made:
+                with Checkpoints(folder) as saver, open_checkpoints(home, made.name) as copy:
+                    copy_checkpoints(saver, record.name, copy, made.name)
+                for file in (folder / "files").iterdir():
+                    write_atomically(made.folder / file.name, file.read_bytes())
     return made
 
 
@@ -124,38 +122,42 @@ def _add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
     tar.addfile(entry, io.BytesIO(data))
 
 
-def _unpacked(path: Path, folder: Path) -> SessionRecord:
-    """The archive's files below `folder`, checked, and its record."""
+def _read_records(folder: Path) -> tuple[Mapping[str, Attempt], Mapping[str, Call]]:
+    ledger, transcript = Lines(folder / "ledger.jsonl", Attempt, "attempt"), Lines(folder / "transcript.jsonl", Call, "call")
+    return ledger.records(), transcript.records()
+
+
+def _unpack(path: Path, folder: Path) -> SessionRecord:
+    """Writes the archive's files below `folder`, checks them, and returns the session's record. Raises BadInput."""
     for part in ("artefacts", "files"):
         (folder / part).mkdir()
     try:
         most = max(MOST, EXPANDS * path.stat().st_size)
         with gzip.open(path) as squeezed:
-            whole: Any = _Bounded(squeezed, most)
-            with tarfile.open(fileobj=whole, mode="r|") as tar:
+            bounded: Any = _Bounded(squeezed, most)
+            with tarfile.open(fileobj=bounded, mode="r|") as tar:
                 for entry in tar:
-                    most -= _unpack(tar, entry, folder, most)
-            while whole.read(1 << 20):     # to its end, where gzip has its own checksum
+                    most -= _unpack_file(tar, entry, folder, most)
+            while bounded.read(1 << 20):   # to the end, where gzip checks its own checksum
                 pass
         record = SessionRecord.model_validate_json((folder / "session.json").read_bytes())
         if not _REFERENCE.fullmatch(record.reference_name):
             raise _Foreign(f"its reference cannot be named {record.reference_name!r}")
-        attempts = Lines(folder / "ledger.jsonl", Attempt, "attempt").records()
-        calls = Lines(folder / "transcript.jsonl", Call, "call").records()
+        attempts, calls = _read_records(folder)
         _check_tables(folder / FILE)
-        if lack := _lack(folder, record, attempts, calls, CheckedArtefacts(FolderStore(folder))):
-            raise Damaged(lack)
+        if missing := _find_missing(folder, record, attempts, calls, CheckedArtefacts(FolderStore(folder))):
+            raise Damaged(missing)
     except _Foreign as error:
         raise BadInput(f"{path} is no exported session: {error}") from error
     except FileNotFoundError as error:
-        missing = "there is no such file" if error.filename == str(path) else f"it has no {Path(str(error.filename)).name}"
-        raise BadInput(f"{path} is no exported session: {missing}") from error
+        why = "there is no such file" if error.filename == str(path) else f"it has no {Path(str(error.filename)).name}"
+        raise BadInput(f"{path} is no exported session: {why}") from error
     except ValidationError as error:
         first = error.errors()[0]
         why = f"session.json: {'.'.join(map(str, first['loc']))}: {first['msg']}"
         raise BadInput(f"{path} is not as it was exported ({why}): export it again") from error
     except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, ValueError, Damaged, sqlite3.Error) as error:
-        why = _first(error).replace(f"{folder}/", "").partition(": restore")[0]
+        why = _first_line(error).replace(f"{folder}/", "").partition(": restore")[0]
         raise BadInput(f"{path} is no exported session, or not all of it ({why}): export it again") from error
     except OSError as error:
         why = error.strerror or str(error)
@@ -163,15 +165,17 @@ def _unpacked(path: Path, folder: Path) -> SessionRecord:
     return record.model_copy(update={"reference_path": ""})
 
 
-def _lack(
+def _find_missing(
     folder: Path, record: SessionRecord, attempts: Mapping[str, Attempt], calls: Mapping[str, Call], seen: CheckedArtefacts
 ) -> str:
-    """What is missing of all that the session rests on, by what resuming it would look at; "" where it is whole. Its
-    checkpoints lie in `folder`, its artefacts where `seen` looks. Raises Damaged for checkpoints that are not as written."""
+    """A sentence on the first thing that resuming the session would miss; "" if nothing is missing.
+
+    Its checkpoints lie in `folder`, its artefacts in the store of `seen`. Raises Damaged for checkpoints that cannot be read.
+    """
     with Checkpoints(folder) as saver:
-        saver.look()
-        threads = {str(saved.config["configurable"]["thread_id"]) for saved in saver.list(None)}  # so each can be read
-        state = standing(saver, record.name).state
+        saver.check_file()
+        threads = {str(saved.config["configurable"]["thread_id"]) for saved in saver.list(None)}  # reads each of them
+        state = read_snapshot(saver, record.name).state
     if other := sorted(threads - {record.name}):
         return f"its record is of session {record.name!r}, its checkpoints are of session {other[0]!r}"
     if attempts and not threads:
@@ -179,18 +183,18 @@ def _lack(
     if not (seen.has(record.reference) and seen.has(record.source)):
         return "the reference is missing or damaged"
     try:
-        _, lost = kept_of(seen, IntactRecords(tuple(attempts.values()), tuple(calls.values())))
-        return lost[0] if lost else lack_of(state, dict(attempts), seen)
+        _, lost = keep_intact(seen, IntactRecords(tuple(attempts.values()), tuple(calls.values())))
+        return lost[0] if lost else find_missing(state, dict(attempts), seen)
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise Damaged("the list of a program's files is not what was written") from error
 
 
 class _Foreign(Exception):
-    """What does not belong into an archive of ours."""
+    """The archive has something that `export` never writes."""
 
 
 class _Bounded:
-    """What is unpacked, up to a limit: a small file may hold any number of zeros."""
+    """Reads an unpacked stream up to a limit of `most` bytes: a small file may unpack to any number of zeros."""
 
     def __init__(self, file: gzip.GzipFile, most: int) -> None:
         self._file, self._left = file, most
@@ -203,8 +207,9 @@ class _Bounded:
         return data
 
 
-def _unpack(tar: tarfile.TarFile, entry: tarfile.TarInfo, folder: Path, most: int) -> int:
-    """One file of the archive, of at most `most` bytes; returns how many it has. A sparse one has any number in a few."""
+def _unpack_file(tar: tarfile.TarFile, entry: tarfile.TarInfo, folder: Path, most: int) -> int:
+    """Writes one file of the archive, of at most `most` bytes, below `folder`; returns its size. Sparse files are refused: they
+    hold any number of bytes in a few, and what is written is counted in case tarfile does not notice one."""
     if not entry.isreg() or entry.issparse() or not _NAMES.fullmatch(entry.name):
         raise _Foreign(f"{entry.name!r} does not belong into one")
     target = folder.joinpath(*PurePosixPath(entry.name).parts)
@@ -230,13 +235,13 @@ def _unpack(tar: tarfile.TarFile, entry: tarfile.TarInfo, folder: Path, most: in
 
 
 def _check_tables(path: Path) -> None:
-    """Nothing but tables of ours: views and triggers would act while they are read."""
+    """Refuses a checkpoint file with anything but tables: views and triggers would act while they are read."""
     path.stat()
-    with told(path), closing(sqlite3.connect(path)) as connection:
+    with explain_damage(path), closing(sqlite3.connect(path)) as connection:
         for kind, name in connection.execute("SELECT type, name FROM sqlite_master"):
             if kind != "table" and not name.startswith("sqlite_autoindex_"):
                 raise _Foreign(f"its checkpoints have a {kind} {name!r}")
 
 
-def _first(error: Exception) -> str:
+def _first_line(error: Exception) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:150]

@@ -1,6 +1,8 @@
-"""Compares two sessions: different settings, what each came to, and the diff of their programs.
+"""Compares two sessions: the settings that differ, the result of each, and the diff of their programs.
 
-Pure reading. A side is a session, or `SESSION@N` for its program as it was after attempt N, 0 for the start.
+A side is a session, or `SESSION@N` for its state after attempt N (0: the start). Nothing is changed.
+
+Where to look next: `sessions/outcome.py` (the result of each), `report/comparison.py` (the HTML page).
 """
 
 from __future__ import annotations
@@ -15,11 +17,11 @@ from stitchcuda.store import Workspace, get_tree
 
 
 class ComparedSession(Record):
-    """One of two sessions, or a moment of it."""
+    """One side of a comparison: a session, or a session after one of its attempts."""
 
     name: str
     attempts: int
-    kept: tuple[str, ...]                  # tasks, in the order in which they were stitched
+    kept: tuple[str, ...]                  # ids of its kept tasks, in the order in which they were stitched
     tier: Tier | None
     speedup: float | None                  # measured and timed only
     predicted_speedup: float | None
@@ -27,38 +29,35 @@ class ComparedSession(Record):
 
 
 class Comparison(Record):
-    """What is different. `settings` are pairs by name; `files` are unified diffs by the path in the program."""
+    """What differs. `settings`: pairs of values by name. `files`: unified diffs by path in the program."""
 
     a: ComparedSession
     b: ComparedSession
     reference: bool                        # both were made from the same reference
     settings: dict[str, tuple[str, str]]
-    parts: int | None                      # the first attempt, from 1, in which they differ; None where they do not
+    parts: int | None                      # number of the first attempt in which they differ, from 1; None: in no attempt
     files: dict[str, str]
 
 
 def compare(a: str, b: str, *, workspace: Place = None) -> Comparison:
-    """Raises BadInput for a session or an attempt that is not there."""
+    """Compares `a` and `b`, each "SESSION" or "SESSION@N". Raises BadInput for a session or an attempt that does not exist."""
     home = Workspace.at(workspace, create=False)
-    first, other = _Moment(home, a), _Moment(home, b)
+    first, other = _Side(home, a), _Side(home, b)
     here, there = (side.session.record.settings.model_dump() for side in (first, other))
     settings = {name: (str(value), str(there[name])) for name, value in here.items() if value != there[name]}
     return Comparison(
-        a=first.side(),
-        b=other.side(),
+        a=first.summary(), b=other.summary(), settings=settings, parts=_first_difference(first.walk, other.walk),
         reference=first.session.record.reference == other.session.record.reference,
-        settings=settings,
-        parts=_parting(first.walk, other.walk),
         files=_differences(first.files(), other.files(), a, b),
-    )
+    )  # fmt: skip
 
 
-class _Moment:
-    """A session as it is, or after one of its attempts."""
+class _Side:
+    """A session as it is (`now`), or after one of its attempts. `walk`: its attempts until then."""
 
-    def __init__(self, home: Workspace, named: str) -> None:
-        name, found, number = named.partition("@")
-        self.named = named
+    def __init__(self, home: Workspace, label: str) -> None:
+        name, found, number = label.partition("@")
+        self.label = label
         self.session = Session(home, home.record(name))
         self.walk = self.session.attempts()
         self.now = not found
@@ -70,7 +69,7 @@ class _Moment:
         self.program = self._program()
 
     def _program(self) -> Digest | None:
-        """The verified program at that moment, the one that an attempt went into and was kept."""
+        """The verified program: that of the session's state, or of the last attempt until then that was kept."""
         kept = [attempt.program for attempt in self.walk if attempt.kept]
         if self.now or not kept:
             state = self.session.state()
@@ -80,7 +79,7 @@ class _Moment:
     def files(self) -> dict[str, bytes]:
         return get_tree(self.session.home.store, self.program) if self.program else {}
 
-    def side(self) -> ComparedSession:
+    def summary(self) -> ComparedSession:
         kept = tuple(dict.fromkeys(attempt.task for attempt in self.walk if attempt.kept))
         if self.now:
             outcome = self.session.outcome()
@@ -89,13 +88,13 @@ class _Moment:
             best = next((attempt for attempt in reversed(self.walk) if attempt.kept), None)
             tier, speedup, predicted = (best.tier, best.speedup, None) if best else (None, None, None)
         return ComparedSession(
-            name=self.named, attempts=len(self.walk), kept=kept, tier=tier, speedup=speedup, predicted_speedup=predicted,
+            name=self.label, attempts=len(self.walk), kept=kept, tier=tier, speedup=speedup, predicted_speedup=predicted,
             program=self.program,
         )  # fmt: skip
 
 
-def _parting(first: tuple[Attempt, ...], other: tuple[Attempt, ...]) -> int | None:
-    """The number of the first attempt in which two records differ."""
+def _first_difference(first: tuple[Attempt, ...], other: tuple[Attempt, ...]) -> int | None:
+    """The number of the first attempt in which task, program, verdict or route differ; None if they do in none."""
     for number, (a, b) in enumerate(zip(first, other, strict=False), 1):
         if (a.task, a.program, a.kept, a.route) != (b.task, b.program, b.kept, b.route):
             return number

@@ -1,6 +1,7 @@
 """Says in sentences how a session ended, what may be claimed of its speed-up, and which commands come next.
 
-A speed-up is said for the tiers measured and timed only; anything else is called a prediction.
+A speed-up is stated for the tiers measured and timed only; anything else is called a prediction.
+
 Where to look next: `sessions/outcome.py` (the figures), `cli/summary.py` and `report/report_facts.py` (who shows them).
 """
 
@@ -14,7 +15,7 @@ from stitchcuda.sessions.session import Session
 
 
 def gain(outcome: Outcome, device: str) -> str:
-    """The speed-up on `device`, or the prediction and that it is one."""
+    """The speed-up on `device` with its tier, or the prediction, called one."""
     if outcome.speedup is not None and outcome.tier in ("measured", "timed"):
         return f"{outcome.speedup:.2f}× over eager on {device}, {outcome.tier}"
     if outcome.prediction is not None:
@@ -36,7 +37,7 @@ def headline(outcome: Outcome) -> str:
 
 
 def next_commands(session: Session, outcome: Outcome) -> list[str]:
-    """Commands to go on with, as they are to be typed."""
+    """The commands that a user may want to run next, as they are typed, some with a remark in brackets."""
     where = session.home.option
     if outcome.status in ("parked", "failed"):
         again = f"stitchcuda resume {session.name}{where}"

@@ -1,7 +1,8 @@
-"""Shows a running session: a live panel in a terminal, plain lines elsewhere.
+"""Shows a running session on stderr: as a live panel in a terminal, as plain lines elsewhere.
 
-Both are fed with a session's events (see `nodes/context.py`) and write to stderr, so stdout stays clean. Nothing here
-changes or decides anything.
+It is fed with the session's events, dicts with a `kind`. Nothing here changes or decides anything.
+
+Where to look next: `nodes/context.py` (what events there are), `sessions/running.py` (the first event).
 """
 
 from __future__ import annotations
@@ -9,10 +10,11 @@ from __future__ import annotations
 import logging
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -24,14 +26,14 @@ from stitchcuda.counts import counted
 from stitchcuda.state import Attempt, Call, Settings, Task, Usage
 
 Listener = Callable[[dict[str, Any]], None]
-"""Is told a session's events: see `nodes/context.py`."""
-LINES = 6  # the latest lines shown below the live panel's tasks
-TASKS = 12
-WORTH_A_LINE_S = 1.0
+"""A function that takes one event of a session."""
+LINES = 6                                  # the latest lines, shown below the live panel's tasks
+TASKS = 12                                 # most tasks in the live panel
+WORTH_A_LINE_S = 1.0                       # a node that took less gets no line of its own
 
 
 def milliseconds(value: float | None) -> str:
-    """A time for people; "-" for none."""
+    """A time with three significant digits, as "1.23 ms" or "4.56 µs"; "-" for None."""
     if value is None:
         return "-"
     return f"{value:.3g} ms" if value >= 0.01 else f"{value * 1000:.3g} µs"
@@ -39,33 +41,33 @@ def milliseconds(value: float | None) -> str:
 
 @dataclass
 class Progress:
-    """What the events so far amount to, from where the session stood when this run began."""
+    """The sum of all events so far, on top of the session's state when this run began."""
 
     tasks: dict[str, Task] = field(default_factory=dict)
     status: dict[str, str] = field(default_factory=dict)  # task id → open, kept, not kept, or what failed last
     attempts: int = 0
-    started: int = 0                       # of those, by the built-in engineer before a chat model went on
+    started: int = 0                       # attempts of the built-in engineer before a chat model went on
     starting: bool = False                 # that engineer is at work: its attempts are not counted against a budget
-    best: str = ""
-    node: str = ""
-    replies: int = 0  # pieces of the reply that is streaming in
+    best: str = ""                         # `best_line` of the best attempt
+    node: str = ""                         # the node at work
+    replies: int = 0                       # pieces of the reply that is streaming in
     usage: Usage = field(default_factory=Usage)
     settings: Settings | None = None       # None until the session is there
     opened: float = field(default_factory=time.monotonic)
-    begun: float = field(default_factory=time.monotonic)  # the session, were its runs one
+    begun: float = field(default_factory=time.monotonic)  # start of the session, had all its runs followed without a gap
 
     def elapsed(self, since: float | None = None) -> str:
         seconds = int(time.monotonic() - (self.opened if since is None else since))
         return f"{seconds // 60}:{seconds % 60:02d}"
 
     def take(self, event: dict[str, Any]) -> str:
-        """Takes an event in and returns its line for the log, "" when it is not worth one."""
+        """Adds an event and returns its line for the log; "" if it is not worth one."""
         match event["kind"]:
             case "session":
                 return self._session(event)
             case "node":
                 return self._node(event)
-            case "step":                   # of a node that has several long ones
+            case "step":                   # a long part of the node at work
                 self.node = f"{self.node.partition(':')[0]}: {event['text']}"
                 return self.node
             case "tokens":
@@ -81,14 +83,15 @@ class Progress:
                 return self._attempt(event["attempt"], str(event["title"]))
             case "best":
                 self.status[event["attempt"].task] = "kept"
-                self.best = best_line(event["attempt"], [task for task, is_ in self.status.items() if is_ == "kept"])
+                kept = [task for task, status in self.status.items() if status == "kept"]
+                self.best = best_line(event["attempt"], kept)
                 return f"best so far: {self.best}"
             case "note":
                 return f"note: {event['text']}"
         return ""
 
     def _session(self, event: dict[str, Any]) -> str:
-        """Begins from where the session stands, which is in the event (`sessions/running.py`)."""
+        """Starts from the session's state, which is in the event (see `running.session_facts`)."""
         self.settings, self.attempts = event.get("settings"), event.get("attempts", 0)
         self.started, self.starting = event.get("started", 0), event.get("stage") == "start"
         self.usage = event.get("usage", Usage())
@@ -96,7 +99,8 @@ class Progress:
         done, kept = event.get("done", ()), event.get("kept", ())
         self.tasks = {task.id: task for task in event.get("tasks", ())}
         self.status = dict.fromkeys(self.tasks, "open")
-        self.status |= {attempt.task: failed(attempt) for attempt in event.get("recent", ()) if attempt.task in self.tasks}
+        recent = [attempt for attempt in event.get("recent", ()) if attempt.task in self.tasks]
+        self.status |= {attempt.task: retry_status(attempt) for attempt in recent}
         self.status |= dict.fromkeys(done, "not kept") | dict.fromkeys(kept, "kept")
         line = f"session {event['session']} {'goes on' if event.get('resumed') else 'starts'} in {event['workspace']}"
         if event.get("best"):
@@ -105,7 +109,7 @@ class Progress:
         return line
 
     def _node(self, event: dict[str, Any]) -> str:
-        """A node is worth a line when it took a while, or will (the baseline imports torch and captures)."""
+        """A node gets a line when it took `WORTH_A_LINE_S`, or will (the baseline imports torch and captures)."""
         about = f"{event['node']} ({event['task']})" if event.get("task") else str(event["node"])
         if event["phase"] == "start":
             self.node, self.replies = about, 0
@@ -114,16 +118,13 @@ class Progress:
         return f"{about}: {event['seconds']:.1f} s" if event["seconds"] >= WORTH_A_LINE_S else ""
 
     def _call(self, call: Call) -> str:
-        """A call of a model counts at once; its node, when it ends, brings the session's own sum."""
+        """Adds a call of a model at once; when its node ends, the session's own sum replaces this one."""
         usage = self.usage
-        self.usage = usage.model_copy(
-            update={
-                "calls": usage.calls + 1,
-                "input_tokens": usage.input_tokens + call.input_tokens,
-                "output_tokens": usage.output_tokens + call.output_tokens,
-                "usd": None if usage.usd is None or call.usd is None else usage.usd + call.usd,
-            }
-        )
+        self.usage = usage.model_copy(update={
+            "calls": usage.calls + 1, "input_tokens": usage.input_tokens + call.input_tokens,
+            "output_tokens": usage.output_tokens + call.output_tokens,
+            "usd": None if usage.usd is None or call.usd is None else usage.usd + call.usd,
+        })  # fmt: skip
         role = call.id.partition("-")[0]
         money = "" if call.usd is None else f", ${call.usd:.3f}"
         failed = f": {call.outcome}" if call.outcome else ""
@@ -141,16 +142,17 @@ class Progress:
 
     def _attempt(self, attempt: Attempt, title: str) -> str:
         self.attempts += 1
-        result = outcome_of(attempt)
+        result = describe_result(attempt)
         if attempt.route == "code":
-            self.status[attempt.task] = failed(attempt)
+            self.status[attempt.task] = retry_status(attempt)
         else:
             self.status[attempt.task] = "kept" if attempt.kept else "not kept"
         line = f"{attempt.task} #{attempt.ordinal} ({title}): {result}, then {attempt.route} ({attempt.route_reason})"
         return f"{line}: {attempt.diagnosis}" if attempt.diagnosis else line
 
 
-def outcome_of(attempt: Attempt) -> str:
+def describe_result(attempt: Attempt) -> str:
+    """The result of an attempt in a few words, such as "correct (timed) but not kept"."""
     if not attempt.built:
         return "does not build"
     if not attempt.correct:
@@ -158,52 +160,45 @@ def outcome_of(attempt: Attempt) -> str:
     return f"correct ({attempt.tier})" if attempt.kept else f"correct ({attempt.tier}) but not kept"
 
 
-def failed(attempt: Attempt) -> str:
-    """The status of a task that is to be tried again."""
-    return f"attempt {attempt.ordinal + 1} {outcome_of(attempt)}"
+def retry_status(attempt: Attempt) -> str:
+    """The status of a task that is to be tried again after this attempt."""
+    return f"attempt {attempt.ordinal + 1} {describe_result(attempt)}"
 
 
 def best_line(attempt: Attempt, kept: Sequence[str]) -> str:
-    """What the best program is, with a speed-up only where one was timed."""
+    """The best program in a few words, with its speed-up if that was timed. `kept`: the ids of the tasks stitched into it."""
     stitched = f"{len(kept)} stitched, {attempt.own_share:.0%} in own kernels, tier {attempt.tier}"
     return f"{stitched}, {attempt.speedup:.2f}× over eager" if attempt.speedup is not None else stitched
 
 
-class View(Protocol):
-    """Shows events; `say` is for what is not one."""
-
-    def __call__(self, event: dict[str, Any]) -> None: ...
-
-    def say(self, text: str) -> None: ...
-
-
-class PlainView:
-    """One line an event, with the time since the start."""
+class View(ABC):
+    """Shows events: a `Listener`. `say` shows a line that is no event."""
 
     def __init__(self) -> None:
         self.progress = Progress()
 
     def __call__(self, event: dict[str, Any]) -> None:
-        line = self.progress.take(event)
-        if line:
+        if line := self.progress.take(event):
             self.say(line)
+
+    @abstractmethod
+    def say(self, text: str) -> None: ...
+
+
+class PlainView(View):
+    """Prints one line for each event, with the time since the start."""
 
     def say(self, text: str) -> None:
         print(f"[{self.progress.elapsed():>5}] {' '.join(text.split())}", file=sys.stderr, flush=True)
 
 
-class LiveView:
-    """Tasks with their status, the node at work, attempts, the best so far, what was spent, and the latest lines."""
+class LiveView(View):
+    """A rich panel: tasks with their status, the node at work, what was spent, the best program, and the latest lines."""
 
     def __init__(self) -> None:
-        self.progress = Progress()
+        super().__init__()
         self.lines: list[str] = []
         self.spinner = Spinner("dots")
-
-    def __call__(self, event: dict[str, Any]) -> None:
-        line = self.progress.take(event)
-        if line:
-            self.say(line)
 
     def say(self, text: str) -> None:
         self.lines = [*self.lines, " ".join(text.split())][-LINES:]
@@ -229,7 +224,7 @@ class LiveView:
         return Group(*parts)
 
     def _window(self) -> tuple[int, list[Task], int]:
-        """The tasks around the one at work, and how many are before and after them: a long plan has to fit the screen."""
+        """The tasks around the one at work, and how many are before and after them: at most `TASKS` fit the screen."""
         tasks = list(self.progress.tasks.values())
         settled = [self.progress.status.get(task.id) in ("kept", "not kept") for task in tasks]
         now = settled.index(False) if False in settled else len(tasks)
@@ -237,7 +232,7 @@ class LiveView:
         return first, tasks[first : first + TASKS], max(0, len(tasks) - first - TASKS)
 
     def _spent(self) -> str:
-        """What was spent, and of how much where there is a limit."""
+        """Attempts, time, calls, tokens, money and GPU seconds so far, each with its limit if it has one."""
         progress, usage, limits = self.progress, self.progress.usage, self.progress.settings
         if limits is None:
             return progress.elapsed()
@@ -258,7 +253,7 @@ class LiveView:
 
 
 def _of(limit: float | None) -> str:
-    """ " of 30"; "" where there is no limit."""
+    """The text " of 30" for a limit of 30; "" if there is no limit."""
     if limit is None:
         return ""
     return f" of {limit:,}" if isinstance(limit, int) else f" of {limit:g}"
@@ -266,7 +261,7 @@ def _of(limit: float | None) -> str:
 
 @contextmanager
 def watch(*, plain: bool) -> Iterator[View]:
-    """The view for this terminal: live when stderr is one and `plain` was not asked for."""
+    """Shows a view while inside: a `LiveView` if stderr is a terminal and `plain` is False, else a `PlainView`."""
     console = Console(stderr=True)
     if plain or not console.is_terminal:
         view = PlainView()
@@ -279,10 +274,10 @@ def watch(*, plain: bool) -> Iterator[View]:
 
 
 @contextmanager
-def shown(progress: bool | None, on_event: Listener | None) -> Iterator[Listener | None]:
-    """What is to be told a session's events: a view and `on_event`, or `on_event` alone where `progress` is False.
+def open_listener(progress: bool | None, on_event: Listener | None) -> Iterator[Listener | None]:
+    """The listener for a session's events: a view and then `on_event`, or `on_event` alone if `progress` is False.
 
-    None is True in a terminal (a live panel) and in a notebook (plain lines), else False.
+    `progress` None means True in a terminal (a live panel) and in a notebook (plain lines), else False.
     """
     console = Console(stderr=True)
     if not (console.is_terminal or console.is_jupyter if progress is None else progress):
@@ -290,17 +285,17 @@ def shown(progress: bool | None, on_event: Listener | None) -> Iterator[Listener
         return
     with watch(plain=False) as view:
 
-        def tell(event: dict[str, Any]) -> None:
+        def listen(event: dict[str, Any]) -> None:
             view(event)
             if on_event is not None:
                 on_event(event)
 
-        yield tell
+        yield listen
 
 
 @contextmanager
 def _logged(view: View) -> Iterator[None]:
-    """Sends our own warnings (a fallback, say) through the view while it is shown: a raw line would tear the panel."""
+    """Sends our own warnings through the view while inside: a line printed beside it would break the panel."""
     handler = _ToView(view)
     logger = logging.getLogger("stitchcuda")
     logger.addHandler(handler)

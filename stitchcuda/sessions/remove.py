@@ -1,8 +1,10 @@
 """Removes sessions, and artefacts that no session refers to any more.
 
-What is referred to is found as a garbage collector finds it that knows no types: every run of 64 hexadecimal digits in a
-session's record, ledger, transcript and checkpoints, and in the artefacts they name, counts as a digest. So nothing that is in
-use can be missed, whatever new records may come. No artefact goes while a session runs: it may be about to name one.
+References are found as by a conservative garbage collector: every run of 64 hexadecimal digits in a session's record, ledger,
+transcript and checkpoints, and in the artefacts they name, counts as a digest. So no artefact in use is missed, whatever fields
+records may get. Nothing is swept while a session runs: it may be about to refer to an artefact.
+
+Where to look next: `store/store.py` (`sweeping`), `sessions/repair.py` (`CheckedArtefacts`), `cli/sessions.py` (`rm`).
 """
 
 from __future__ import annotations
@@ -18,27 +20,27 @@ from stitchcuda.state import Digest, Record
 from stitchcuda.store import Workspace
 from stitchcuda.store.checkpoints import open_checkpoints
 
-READ = 16 << 20                            # bytes of an artefact that are looked through; plans and profiles are far smaller
+READ = 16 << 20                            # first bytes of an artefact that are searched; plans and profiles are far smaller
 _DIGITS = re.compile(rb"[0-9a-f]{64,}")
 
 
 class RemovedArtefacts(Record):
-    """What a sweep came to."""
+    """The result of a sweep."""
 
-    artefacts: int = 0                     # that are gone
+    artefacts: int = 0                     # how many were removed
     bytes: int = 0
-    waits_for: str = ""                    # why nothing was swept: a session runs, or cannot be read; "" where it was
+    waits_for: str = ""                    # why nothing was swept: a session runs, or cannot be read; "" if it was
 
 
 def remove(names: Iterable[str], *, workspace: Place = None) -> RemovedArtefacts:
-    """Removes sessions with all that only they have used; damaged ones too. Raises BadInput for a name that is not there, and
-    SessionBusy for one that runs, before anything is removed."""
+    """Removes sessions, damaged ones too, and the artefacts that only they used. Before anything is removed it raises BadInput
+    for a name that is not there, and SessionBusy for a session that runs."""
     home = Workspace.at(workspace, create=False)
     wanted = list(dict.fromkeys(names))
     known = home.store.names()
     for name in wanted:
         if name not in known:
-            home.record(name)              # which says so
+            home.record(name)              # raises with the names there are
     with ExitStack() as owned:
         for name in wanted:
             owned.enter_context(home.store.owning(name))
@@ -48,26 +50,28 @@ def remove(names: Iterable[str], *, workspace: Place = None) -> RemovedArtefacts
 
 
 def sweep(home: Workspace) -> RemovedArtefacts:
-    """Removes artefacts that no session refers to; none while a session runs, or where one cannot be read."""
+    """Removes artefacts that no session refers to. It removes none while a session runs, or if one cannot be read."""
     running = [f"{name} ({owner})" for name in home.store.names() if (owner := home.store.owner(name))]
     with home.store.sweeping() as alone:
         if running or not alone:
             return RemovedArtefacts(waits_for=f"this runs: {', '.join(running) or 'a session that is being made'}")
         try:
-            needed = reached(home, home.store.names())
+            needed = find_referenced(home, home.store.names())
         except Unavailable as error:
             return RemovedArtefacts(waits_for=str(error))
-        gone, freed = 0, 0
+        removed, freed = 0, 0
         for digest, size in list(home.store.artefacts()):
             if digest not in needed:
-                home.store.drop(digest)
-                gone, freed = gone + 1, freed + size
-    return RemovedArtefacts(artefacts=gone, bytes=freed)
+                home.store.delete_artefact(digest)
+                removed, freed = removed + 1, freed + size
+    return RemovedArtefacts(artefacts=removed, bytes=freed)
 
 
-def reached(home: Workspace, sessions: Iterable[str], seen: CheckedArtefacts | None = None) -> set[Digest]:
-    """The artefacts that these sessions refer to, directly or through others; a damaged one is kept, for whoever can mend it.
-    `seen` keeps in memory what was read. Raises Unavailable where a session cannot be read."""
+def find_referenced(home: Workspace, sessions: Iterable[str], seen: CheckedArtefacts | None = None) -> set[Digest]:
+    """The artefacts that these sessions refer to, directly or through others; damaged ones too, which a copy may repair.
+
+    `seen`: caches the artefacts that are read. Raises Unavailable if a session cannot be read.
+    """
     there = {digest for digest, _ in home.store.artefacts()}
     found: set[Digest] = set()
     todo: set[Digest] = set()
@@ -85,7 +89,8 @@ def reached(home: Workspace, sessions: Iterable[str], seen: CheckedArtefacts | N
 
 
 def digests(data: bytes) -> Iterator[Digest]:
-    """Every 64 hexadecimal digits in a row: in binary data a neighbour may look like one more."""
+    """Every 64 hexadecimal digits in a row. In a longer run each position counts: in binary data a neighbour may look like a
+    digit."""
     for run in _DIGITS.findall(data):
         for start in range(len(run) - 63):
             yield run[start : start + 64].decode()
@@ -97,7 +102,7 @@ def _texts(home: Workspace, name: str) -> Iterator[bytes]:
         yield attempt.model_dump_json().encode()
     for call in home.store.calls(name).values():
         yield call.model_dump_json().encode()
-    with home.told(), open_checkpoints(home, name, reading=True) as saver:
+    with open_checkpoints(home, name, reading=True) as saver:
         if home.store.attempts(name) and saver.newest(name) is None:
             raise Damaged(f"the checkpoints of session {name!r} are missing")
-        yield from saver.contents(name)
+        yield from saver.stored_bytes(name)

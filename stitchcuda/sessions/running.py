@@ -1,7 +1,8 @@
 """Runs a session: locks it, repairs damage, and drives the graph until it ends or waits.
 
-What a session is, and how it is read, is in `sessions/session.py`; this module imports the graph and all that nodes need, so it
-is imported when something runs.
+It imports the graph and all that nodes need, so it is imported only when something runs.
+
+Where to look next: `sessions/session.py` (what a session is, and how it is read), `sessions/repair.py`, `graph/graph.py`.
 """
 
 from __future__ import annotations
@@ -26,47 +27,40 @@ from stitchcuda.graph.runtime import RunContext
 from stitchcuda.memory import open_memory
 from stitchcuda.nodes.context import Context, SessionTools
 from stitchcuda.nodes.remote_tools import ELSEWHERE, RemoteTools
-from stitchcuda.sessions.repair import mend
+from stitchcuda.sessions.repair import repair
 from stitchcuda.state import Baseline, Plan, State, Usage
 from stitchcuda.store import SessionRecord, Workspace
 from stitchcuda.store.checkpoints import open_checkpoints
 from stitchcuda.store.serializer import disk_trouble
-from stitchcuda.store.session_snapshot import standing
+from stitchcuda.store.session_snapshot import read_snapshot
 
 
 def run(
-    home: Workspace,
-    record: SessionRecord,
-    waiting: Sequence[Question],
-    *,
-    device: str | None,
-    engineer: Engineer | Engineers | None,
-    tools: SessionTools | None,
-    on_event: Callable[[dict[str, Any]], None] | None,
+    home: Workspace, record: SessionRecord, waiting: Sequence[Question], *, device: str | None,
+    engineer: Engineer | Engineers | None, tools: SessionTools | None, on_event: Callable[[dict[str, Any]], None] | None,
     answer: Any,
-) -> None:
-    """See `Session.run`. `waiting` is what `answer` may be to."""
+) -> None:  # fmt: skip
+    """Runs a session (see `Session.run`). `waiting`: the questions that `answer` may be to."""
     command = resume_command(waiting, answer) if answer is not None else None
     name = record.name
     with ExitStack() as stack:
         try:
             stack.enter_context(home.store.owning(name))
-            home.store.fail(name, None)
+            home.store.set_failure(name, None)
             home.prepared(record)
-            mended = mend(home, record)
+            repairs = repair(home, record)
             saver = stack.enter_context(open_checkpoints(home, name))
             memory = stack.enter_context(open_memory(home.root))
-            state = standing(saver, name).state
+            state = read_snapshot(saver, name).state
             tools = stack.enter_context(closing(tools or _tools(home, record, device, state.get("baseline"))))
             if on_event is not None:
-                for text in mended:
+                for text in repairs:
                     on_event({"kind": "note", "session": name, "text": text})
             graph = build_graph(saver)
             start = _start(graph, name, tools, command)
             if start is not None:
                 context = open_context(home, record, tools, engineer, on_event, memory)
-                with home.told():
-                    _drive(graph, start, context, standing_of(state, context))
+                _drive(graph, start, context, session_facts(state, context))
                 lay_out(questions(graph.get_state(thread(name)).interrupts), home.folder(name), home.store)
         except KeyboardInterrupt as error:
             how = f"stitchcuda resume {name}{home.option}"
@@ -75,9 +69,9 @@ def run(
             raise disk_trouble(home.folder(name), error) from error
         except SessionBusy:
             raise
-        except Exception as error:     # checkpoints keep an error of an earlier run, in other words and without its time
+        except Exception as error:         # stored here too: a checkpoint's error may be of an earlier run
             with suppress(StitchError):
-                home.store.fail(name, str(error))
+                home.store.set_failure(name, str(error))
             raise
 
 
@@ -90,16 +84,17 @@ def _tools(home: Workspace, record: SessionRecord, device: str | None, baseline:
 
 
 class _Start(NamedTuple):
-    """How the graph is to be started: its input, None to go on from the last checkpoint."""
+    """How to start the graph: `request` is its input, None to go on from the last checkpoint."""
 
     request: Request | Command[Any] | None
     resumed: bool
 
 
 def _start(graph: Graph, name: str, tools: SessionTools, command: Command[Any] | None) -> _Start | None:
-    """None when the session is done and stands for this device. `command` hands in what a person has answered.
+    """How to start the graph; None if the session is done, on this device. `command` carries a person's answer.
 
-    Results are compared only within one device key: on another, the baseline is taken again.
+    Results are compared only within one device key: on another the session goes back to its start, and takes the baseline
+    again.
     """
     snapshot = graph.get_state(thread(name))
     baseline = snapshot.values.get("baseline")
@@ -110,35 +105,30 @@ def _start(graph: Graph, name: str, tools: SessionTools, command: Command[Any] |
             raise BadInput(f"session {name!r} is on another device now and asks anew: resume it without an answer first")
         graph.update_state(thread(name), {"session": name}, as_node=START)
         return _Start(None, resumed=True)
-    # `next` leaves out a node that has run but whose checkpoint was not written any more; `tasks` has it.
+    # `snapshot.next` leaves out a node that has run but whose checkpoint was not written; `snapshot.tasks` has it.
     return _Start(command, resumed=True) if snapshot.tasks else None
 
 
-def standing_of(state: State, context: Context) -> dict[str, Any]:
-    """Where a session stands when a run of it begins, for the event that says so: `tasks` of the plan and those finished before
-    it, in order, which of them are `done` and `kept`, `attempts` so far, of them by the built-in engineer's start (`started`)
-    while the `stage` is not over, the `best` and the last four (`recent`), and the `usage`."""
+def session_facts(state: State, context: Context) -> dict[str, Any]:
+    """The fields of the event "session", which begins a run: `tasks` of the plan and those finished before it, in order; which
+    of them are `done` and `kept`; the number of `attempts`, and of those that the built-in engineer `started` with; the
+    `stage`; the `best` attempt and the last four (`recent`); and the `usage`."""
     done = state.get("tasks_done", ())
     plans = [context.load(Plan, digest) for digest in state.get("plans", ())]
     tasks = {task.id: task for plan in plans for task in plan.tasks if task.id in done}
     tasks |= {task.id: task for task in plans[-1].tasks} if plans else {}
     return {
-        "tasks": tuple(tasks.values()),
-        "done": done,
-        "kept": state.get("tasks_kept", ()),
-        "attempts": state.get("attempts", 0),
+        "tasks": tuple(tasks.values()), "done": done, "kept": state.get("tasks_kept", ()),
         "stage": state.get("stage") or ("start" if context.engineers.starter else "model"),
-        "started": state.get("started", 0),
-        "best": state.get("best"),
-        "recent": state.get("recent", ()),
-        "usage": state.get("usage", Usage()),
-    }
+        "attempts": state.get("attempts", 0), "started": state.get("started", 0), "best": state.get("best"),
+        "recent": state.get("recent", ()), "usage": state.get("usage", Usage()),
+    }  # fmt: skip
 
 
-def _drive(graph: Graph, start: _Start, context: Context, standing: dict[str, Any]) -> None:
-    """Runs the graph until it ends or waits."""
+def _drive(graph: Graph, start: _Start, context: Context, session: dict[str, Any]) -> None:
+    """Runs the graph until it ends or waits. `session`: what `session_facts` returns."""
     facts = {"workspace": str(context.workspace.root), "settings": context.settings}
-    context.emit("session", resumed=start.resumed, **facts, **standing)
+    context.emit("session", resumed=start.resumed, **facts, **session)
     config: RunnableConfig = {**thread(context.name), "recursion_limit": recursion_limit(context.settings)}
     steps = graph.stream(start.request, config, context=RunContext(context=context), durability="sync", stream_mode="updates")
     for _ in steps:

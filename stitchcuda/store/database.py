@@ -1,10 +1,10 @@
 """Connects to a PostgreSQL database by its URL, reconnects, makes tables once, and reports errors without the password.
 
-A URL that can be read in two ways is not used, and nothing of it is shown.
+A URL that can be read in two ways is not used, and nothing of it is shown. psycopg is an extra (`postgres`), imported on first
+use. Tables are made under an advisory lock that is polled for, since waiting inside a statement would block the index that
+another process is building. It knows no tables.
 
-The packages are an extra (`postgres`), imported on first use. Tables are made under an advisory lock that is polled
-for, since waiting inside a statement would block the index that another process is building. It knows no tables: see
-`memory/postgres_memory.py` (lessons) and `store/postgres_store.py` (sessions).
+Where to look next: `store/postgres_store.py` (sessions), `memory/postgres_memory.py` (lessons), `store/lease.py` (ownership).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ WAIT_S = 30.0
 _LOCK = 0x57177C4
 _POLL_S = 0.05
 _NOT_ALLOWED = {"42501", "25006"}          # SQLSTATE: no such right; a server or transaction that is read-only
-_SILENT_S = 30                             # of a network, after which a connection counts as lost
+_SILENT_S = 30                             # seconds without an answer from the network after which a connection is lost
 _HOST = r"(?:[^:/?#@\[\],\s]*|\[[0-9a-fA-F:.%]*\])(?::\d*)?"
 _OPTION = r"\w+=[^@&=\s]*"
 _URL = re.compile(
@@ -43,34 +43,37 @@ T = TypeVar("T")
 
 
 class _Url(NamedTuple):
-    """What may be shown of a URL, and its secrets."""
+    """The parts of a URL that may be shown, and its secrets."""
 
     user: str
     place: str                             # hosts, ports and the database
     secrets: tuple[str, ...]
 
 
-def _read(url: str) -> _Url | None:
+def _parse(url: str) -> _Url | None:
     """None for a URL that could be read in two ways: some of its password may stand where a host is expected."""
     found = _URL.fullmatch(url)
     if found is None or _PERCENT.search(url):
         return None
     options = dict(option.split("=") for option in (found["options"] or "").split("&") if option)
-    said = (found["password"] or "", *(value for name, value in options.items() if "password" in name or "secret" in name))
-    secrets = {part for secret in said for part in (secret, unquote(secret)) if part}
+    hidden = (found["password"] or "", *(value for name, value in options.items() if "password" in name or "secret" in name))
+    secrets = {part for secret in hidden for part in (secret, unquote(secret)) if part}
     return _Url(found["user"] or "", found["place"], tuple(sorted(secrets, key=len, reverse=True)))
 
 
 class Database:
-    """The database behind `url`, which is `what` ("the memory") to people; `correct` and `without` are what they can do about
-    it. `wait_s` is how long connecting and setting up may take. Errors of the driver or the server become `Unavailable`;
-    `kept` then says what of them is safe in it, and how to go on once it can be had again; "" where nothing is."""
+    """The database behind `url`. Errors of the driver or the server become `Unavailable`.
+
+    For the sentences of errors: `what` it is called ("the memory"), what a user can do to `correct` a wrong URL or to go on
+    `without` it, and the function `advice`, which returns how to go on with what is stored in it, or "". `wait_s`: seconds that
+    connecting and making tables may take.
+    """
 
     def __init__(self, url: str, *, what: str, correct: str, without: str, wait_s: float = WAIT_S) -> None:
         self.url, self.wait_s = url, wait_s
         self._what, self._correct, self._without = what, correct, without
-        self.kept: Callable[[], str] = str
-        self._scheme, self._url = url.partition("://")[0], _read(url)
+        self.advice: Callable[[], str] = str
+        self._scheme, self._url = url.partition("://")[0], _parse(url)
 
     def __str__(self) -> str:
         """The URL without user, password and options."""
@@ -84,26 +87,25 @@ class Database:
         return f"{self._scheme}://{self._url.user}@{self._url.place}"
 
     def connect(self) -> Any:
-        """A connection of its own, in autocommit, whose rows are dicts."""
+        """Opens a new connection, in autocommit, whose rows are dicts."""
         driver = self.driver()
         from psycopg.conninfo import conninfo_to_dict, make_conninfo
         from psycopg.rows import dict_row
 
         if self._url is None:
             raise Unavailable(f"{self._what} {self} has a URL that cannot be read: {self._correct} ({_QUOTING})")
-        with self.told():
-            asked = conninfo_to_dict(self.url)
-            asked.setdefault("connect_timeout", max(2, round(self.wait_s)))
-            asked.setdefault("tcp_user_timeout", 1000 * _SILENT_S)
-            for name, value in (("idle", _SILENT_S // 2), ("interval", _SILENT_S // 6), ("count", 3)):
-                asked.setdefault(f"keepalives_{name}", value)
+        with self.explain_errors():
+            options = {
+                "connect_timeout": max(2, round(self.wait_s)), "tcp_user_timeout": 1000 * _SILENT_S,
+                "keepalives_idle": _SILENT_S // 2, "keepalives_interval": _SILENT_S // 6, "keepalives_count": 3,
+            } | conninfo_to_dict(self.url)  # fmt: skip
             return driver.Connection.connect(
-                make_conninfo("", **asked), autocommit=True, prepare_threshold=0, row_factory=dict_row
+                make_conninfo("", **options), autocommit=True, prepare_threshold=0, row_factory=dict_row
             )
 
     @contextmanager
     def setting_up(self, connection: Any) -> Iterator[None]:
-        """For one process at a time."""
+        """Inside, no other process makes tables in this database. Raises `Unavailable` if one does for longer than `wait_s`."""
         deadline = time.monotonic() + self.wait_s
         while not connection.execute("SELECT pg_try_advisory_lock(%s) AS held", (_LOCK,)).fetchone()["held"]:
             if time.monotonic() > deadline:
@@ -115,8 +117,8 @@ class Database:
             connection.execute("SELECT pg_advisory_unlock(%s)", (_LOCK,))
 
     @contextmanager
-    def told(self) -> Iterator[None]:
-        """Turns an error of the driver's or the server's into a sentence."""
+    def explain_errors(self) -> Iterator[None]:
+        """Inside, an error of the driver or the server becomes `Unavailable` with a sentence that says what to do."""
         driver = self.driver()
         try:
             yield
@@ -125,11 +127,11 @@ class Database:
             if getattr(error, "sqlstate", None) in _NOT_ALLOWED or "permission denied" in reason:
                 remedy = f"have its owner grant the right, or {self._correct}"
             else:
-                remedy = f"start that server, {kept if (kept := self.kept()) else f'or {self._correct}'}"
+                remedy = f"start that server, {self.advice() or f'or {self._correct}'}"
             raise Unavailable(f"{self._what} {self} cannot be used ({reason}): {remedy}") from error
 
     def driver(self) -> Any:
-        """The package psycopg. Raises `Unavailable` where it is not installed."""
+        """Imports psycopg. Raises `Unavailable` if it is not installed."""
         try:
             import psycopg
             from langgraph.checkpoint.postgres import PostgresSaver  # noqa: F401
@@ -141,48 +143,51 @@ class Database:
         return psycopg
 
     def _reason(self, error: Exception) -> str:
-        """What the server says, or the driver in its first line, without what the URL keeps secret."""
-        said = getattr(getattr(error, "diag", None), "message_primary", None) or next(
+        """The server's message, or the first line of the driver's, without the secrets of the URL."""
+        message = getattr(getattr(error, "diag", None), "message_primary", None) or next(
             (line for line in str(error).splitlines() if line.strip()), type(error).__name__
         )
-        said = said.replace(self.url, str(self))
+        message = message.replace(self.url, str(self))
         for secret in self._url.secrets if self._url else ():
-            said = said.replace(secret, "***")
-        return said
+            message = message.replace(secret, "***")
+        return str(message)
 
 
 class Connection:
-    """One connection to `database`, made by `opened` on first use, and anew where it was lost; threads take turns."""
+    """One connection to `database`, opened by `connect` on first use, and again when it was lost. Threads take turns."""
 
-    def __init__(self, database: Database, opened: Callable[[], Any]) -> None:
-        self._database, self._opened = database, opened
+    def __init__(self, database: Database, connect: Callable[[], Any]) -> None:
+        self._database, self._connect = database, connect
         self._turn = threading.RLock()
         self._connection: Any = None
-        self._waited = False               # in vain: who asks next is told at once
+        self._gave_up = False              # the last wait for the server timed out: the next caller does not wait again
 
-    def do(self, act: Callable[[Any], T], patience_s: float = 0.0) -> T:
-        """`act` with the connection, once more where that was lost, and for `patience_s` until the server can be had again.
-        So `act` is something that may be done twice. Raises `Unavailable` for an error of the driver's or the server's."""
+    def do(self, act: Callable[[Any], T], timeout_s: float = 0.0) -> T:
+        """Returns `act(connection)`. If the connection was lost, `act` is called again on a new one, so it may run twice.
+
+        `timeout_s`: how long to wait for a server that cannot be reached. Raises `Unavailable` for an error of driver or
+        server.
+        """
         driver = self._database.driver()
-        with self._turn, self._database.told():
-            deadline = time.monotonic() + (0.0 if self._waited else patience_s)
+        with self._turn, self._database.explain_errors():
+            deadline = time.monotonic() + (0.0 if self._gave_up else timeout_s)
             for number in count():
                 try:
                     if self._connection is None:
-                        self._connection = self._opened()
-                    done = act(self._connection)
-                    self._waited = False
-                    return done
+                        self._connection = self._connect()
+                    result = act(self._connection)
+                    self._gave_up = False
+                    return result
                 except (driver.Error, Unavailable) as error:
-                    had = self._connection is not None
+                    connected = self._connection is not None
                     away = isinstance(error, driver.OperationalError) or isinstance(error.__cause__, driver.OperationalError)
-                    if not away and not (had and self._connection.closed):
+                    if not away and not (connected and self._connection.closed):
                         raise
                     self.close()
-                    if had and number == 0:
+                    if connected and number == 0:
                         continue
                     if time.monotonic() > deadline:
-                        self._waited = patience_s > 0
+                        self._gave_up = timeout_s > 0
                         raise
                     time.sleep(_POLL_S)
         raise AssertionError

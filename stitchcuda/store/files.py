@@ -1,6 +1,7 @@
-"""Writes a file so that after a crash it is either complete or as it was; a failed write is a sentence for people.
+"""Writes a file so that after a crash it is either complete or as it was; turns a failed write into a sentence for people.
 
-Knows nothing of what is written."""
+It knows nothing of what is written. Where to look next: `errors.py` (`BadInput`, `Unavailable`).
+"""
 
 from __future__ import annotations
 
@@ -13,13 +14,13 @@ from pathlib import Path
 
 from stitchcuda.errors import BadInput, Unavailable
 
-UNFINISHED = ".tmp-"                       # begins the name of what is being written
+UNFINISHED = ".tmp-"                       # begins the name of a file or folder that is being written
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turns a failed write under `path` into a sentence for people: no room is Unavailable, no permission BadInput."""
+    """Inside, an OSError becomes an error with a sentence about `path`: Unavailable if the disk is full, else BadInput."""
     try:
         yield
     except OSError as error:
@@ -30,7 +31,7 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """All of `data` or the file as it was, whatever happens. Makes the folder. Raises as `writing` says."""
+    """Writes all of `data`, or leaves the file as it was. Makes the folder. Raises BadInput or Unavailable (see `writing`)."""
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_file(path, data)
@@ -57,7 +58,7 @@ def replace_file(path: Path, data: bytes, mode: int = 0o600) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """What was made, renamed or removed in it is so after a power cut too."""
+    """Makes what was created, renamed or removed in the folder survive a power cut."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -5,7 +5,9 @@
     WORKSPACE/sessions/NAME/lock          held while it runs           .../checkpoints.sqlite the graph's checkpoints
     WORKSPACE/sessions/NAME/transcript.jsonl   calls of models, append-only      .../failure   why the last run failed
 
-Ownership is a lock of this machine's kernel: for several machines see `store/postgres_store.py`.
+Ownership is a lock of this machine's kernel, which drops it when the process dies.
+
+Where to look next: `store/store.py` (what the methods promise), `store/lines.py` (the format of ledgers).
 """
 
 from __future__ import annotations
@@ -30,14 +32,14 @@ from stitchcuda.state import Digest
 from stitchcuda.store.files import UNFINISHED, sync_folder, write_atomically, writing
 from stitchcuda.store.lines import Lines, R
 from stitchcuda.store.session_record import SessionRecord
-from stitchcuda.store.store import Ledgers
+from stitchcuda.store.store import Store
 
 FILES = {"attempt": "ledger.jsonl", "call": "transcript.jsonl"}
-_KEPT = ("session.json", "ledger.jsonl", "checkpoints.sqlite")
-"""Any of them shows that a folder is a session's, whole or not."""
+_MARKS = ("session.json", "ledger.jsonl", "checkpoints.sqlite")
+"""A folder with any of these files is a session's, even if others are missing."""
 
 
-class FolderStore(Ledgers):
+class FolderStore(Store):
     """The store of one workspace folder, on one machine. Several threads may use it."""
 
     def __init__(self, root: Path) -> None:
@@ -63,7 +65,7 @@ class FolderStore(Ledgers):
         return data
 
     def names(self) -> list[str]:
-        found = {path.parent.name for kept in _KEPT for path in (self.root / "sessions").glob(f"*/{kept}")}
+        found = {path.parent.name for mark in _MARKS for path in (self.root / "sessions").glob(f"*/{mark}")}
         return sorted(name for name in found if not name.startswith("."))
 
     def session(self, name: str) -> SessionRecord | None:
@@ -98,13 +100,13 @@ class FolderStore(Ledgers):
                 sync_folder(folder.parent)
                 return True
         finally:
-            shutil.rmtree(fresh, ignore_errors=True)  # gone already where it has its name
+            shutil.rmtree(fresh, ignore_errors=True)  # it is not there any more if it was renamed
 
-    def settle(self, record: SessionRecord) -> None:
+    def update(self, record: SessionRecord) -> None:
         write_atomically(self.folder(record.name) / "session.json", record.model_dump_json(indent=1).encode())
 
-    def forget(self, session: str) -> None:
-        """First renamed, so that no half of it is ever seen."""
+    def delete(self, session: str) -> None:
+        # It is renamed first, so that no half of it is ever seen.
         folder = self.folder(session)
         if not folder.exists():
             return
@@ -113,18 +115,18 @@ class FolderStore(Ledgers):
             os.rename(folder, gone / session)
             sync_folder(folder.parent)
             shutil.rmtree(gone)
-        self._close_ledgers(session)
+        self._close_lists(session)
 
     @contextmanager
     def adding(self) -> Iterator[None]:
-        with self._swept(fcntl.LOCK_SH):
+        with self._sweep_lock(fcntl.LOCK_SH):
             yield
 
     @contextmanager
     def sweeping(self) -> Iterator[bool]:
         try:
-            with self._swept(fcntl.LOCK_EX | fcntl.LOCK_NB):
-                self._tidy()
+            with self._sweep_lock(fcntl.LOCK_EX | fcntl.LOCK_NB):
+                self._remove_unfinished()
                 yield True
         except BlockingIOError:
             yield False
@@ -134,11 +136,11 @@ class FolderStore(Ledgers):
             if not path.name.startswith("."):
                 yield path.parent.name + path.name, path.stat().st_size
 
-    def drop(self, digest: Digest) -> None:
+    def delete_artefact(self, digest: Digest) -> None:
         self._artefact(digest).unlink(missing_ok=True)
 
     @contextmanager
-    def _swept(self, how: int) -> Iterator[None]:
+    def _sweep_lock(self, how: int) -> Iterator[None]:
         path = self.root / "sweep.lock"
         with writing(path):
             file = path.open("a")
@@ -146,8 +148,8 @@ class FolderStore(Ledgers):
             fcntl.flock(file, how)
             yield
 
-    def _tidy(self) -> None:
-        """Removes what killed processes have left half-written: nobody writes now."""
+    def _remove_unfinished(self) -> None:
+        """Removes what killed processes have left half-written. Call it under the exclusive lock: nobody may be writing."""
         for left in (*self.root.glob(f"sessions/{UNFINISHED}*"), *self.root.glob(f"artefacts/??/{UNFINISHED}*")):
             if left.is_dir():
                 shutil.rmtree(left, ignore_errors=True)
@@ -166,7 +168,7 @@ class FolderStore(Ledgers):
         path = self.folder(session) / "failure"
         return path.read_text() if path.exists() else None
 
-    def fail(self, session: str, why: str | None) -> None:
+    def set_failure(self, session: str, why: str | None) -> None:
         path = self.folder(session) / "failure"
         if why is None:
             with writing(path):
@@ -180,12 +182,15 @@ class FolderStore(Ledgers):
     def _artefact(self, digest: Digest) -> Path:
         return self.root / "artefacts" / digest[:2] / digest[2:]
 
-    def _kept_by(self, session: str, field: str, kind: type[R]) -> Lines[R]:
+    def _list(self, session: str, field: str, kind: type[R]) -> Lines[R]:
         return Lines(self.folder(session) / FILES[field], kind, field)
 
 
 class SessionLock:
-    """Exclusive ownership of one session by one process. The kernel drops it when the process dies, however it dies."""
+    """Exclusive ownership of one session by one process: a context manager. The kernel drops it however the process dies.
+
+    Entering raises SessionBusy if another process owns the session, BadInput if the session was removed.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / "lock"
@@ -217,7 +222,7 @@ class SessionLock:
         return BadInput(f"session {self._path.parent.name!r} is not there any more: somebody has removed it")
 
     def owner(self) -> str:
-        """Who holds it now; "" for nobody."""
+        """The process that holds it now, such as "process 4711"; "" if none does."""
         try:
             opened = self._path.open()
         except FileNotFoundError:
@@ -236,7 +241,7 @@ class SessionLock:
 
 
 def _is_still(file: IO[str], path: Path) -> bool:
-    """Whether the open file is the one at `path`: it may have been removed, and made anew, before it was locked."""
+    """Whether the open file is the one at `path`: it may have been removed, and written anew, before it was locked."""
     try:
         return os.path.samestat(os.fstat(file.fileno()), path.stat())
     except FileNotFoundError:
@@ -244,7 +249,7 @@ def _is_still(file: IO[str], path: Path) -> bool:
 
 
 def _locked(file: IO[str]) -> bool:
-    """Tries for a moment: somebody who only asks whether the session runs holds the lock for microseconds."""
+    """Tries for 0.1 s: `owner`, which only asks whether the session runs, holds the lock for microseconds."""
     for _ in range(10):
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

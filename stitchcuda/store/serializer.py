@@ -1,7 +1,9 @@
 """Encodes and decodes the values in checkpoints, and turns damaged or unreadable ones into a sentence.
 
-Only our own records are read back (strict msgpack), since a workspace may come from another machine, and each value with a
-checksum of its own: what is not what was written is told as damage, never taken for a state.
+Only our own records are read back (strict msgpack), since a workspace may come from another machine. Each value has a checksum
+of its own: one that does not fit raises `Damaged`, and is never taken for a state.
+
+Where to look next: `store/checkpoints.py`, `store/postgres_checkpoints.py` (who uses it), `state.py` (the records).
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ _NOT_WRITABLE = {
 
 
 def serializer() -> JsonPlusSerializer:
-    """Reads back only our own records: a workspace may come from another machine."""
+    """The serializer of all checkpoints. It reads back our own records only: a workspace may come from another machine."""
     return _Checked(allowed_msgpack_modules=[(kind.__module__, kind.__name__) for kind in Record.__subclasses__()])
 
 
@@ -39,7 +41,7 @@ class _Checked(JsonPlusSerializer):
         return (_SUMMED, hashlib.sha256(data).digest() + data) if kind == "msgpack" else (kind, data)
 
     def loads_typed(self, data: tuple[str, bytes]) -> Any:
-        """Raises Damaged for what is not what was written, and for kinds of values that were never written."""
+        """Raises Damaged for a value that is not what was written, and for kinds of values that are never written."""
         kind, value = data
         if kind == _SUMMED:
             value = bytes(value)
@@ -52,7 +54,7 @@ class _Checked(JsonPlusSerializer):
 
 
 def disk_trouble(folder: Path, error: sqlite3.Error) -> StitchError:
-    """What SQLite says of a file, as a sentence for people."""
+    """The exception, with a sentence for people, for an error of SQLite with the checkpoints in `folder`."""
     path = folder / FILE
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
     if code in _NO_ROOM:
@@ -63,8 +65,9 @@ def disk_trouble(folder: Path, error: sqlite3.Error) -> StitchError:
 
 
 @contextmanager
-def told(where: object) -> Iterator[None]:
-    """Turns what goes wrong with reading checkpoints into a sentence: `Damaged` where they are not what was written."""
+def explain_damage(where: object) -> Iterator[None]:
+    """Inside, an error from reading the checkpoints at `where` (the file, or the store) becomes an exception with a sentence:
+    `Damaged` if they are not what was written, `Unavailable` or `BadInput` if the disk is full or cannot be written to."""
     try:
         yield
     except sqlite3.Error as error:

@@ -1,6 +1,8 @@
-"""Reads from the newest checkpoint where a session stands, without importing the graph.
+"""Reads a session's state from its newest checkpoint, without importing the graph.
 
-What tasks of the step under way have handed in already counts as done. Who goes on from there is `sessions/running.py`.
+Writes of the step under way that have been stored already count as part of the state. Nothing is changed.
+
+Where to look next: `sessions/running.py` (goes on from there), `store/checkpoints.py` (the checkpoints), `state.py` (`State`).
 """
 
 from __future__ import annotations
@@ -21,26 +23,28 @@ _ERROR, _INTERRUPT = "__error__", "__interrupt__"
 
 
 class Interrupted(NamedTuple):
-    """What an interrupted node waits for, as the node put it."""
+    """An interrupt of LangGraph: a node waits for an answer. `value` is what the node passed to `interrupt`."""
 
     id: str
     value: Mapping[str, Any]
 
 
 class SessionSnapshot(NamedTuple):
-    """A session's state; empty before the first checkpoint."""
+    """A session's state at a checkpoint; empty before the first."""
 
     state: State
     interrupts: tuple[Interrupted, ...] = ()
-    error: str = ""                        # of a task that failed
+    error: str = ""                        # message of a node that failed in the step under way
 
     def waits_for(self, root: Path) -> str:
-        """For people; "" where nothing is waited for."""
-        return " and ".join(dict.fromkeys(told(interrupt.value, root) for interrupt in self.interrupts))
+        """What the session waits for, in words for people; "" if it waits for nothing. `root`: the workspace's folder now."""
+        values = [interrupt.value for interrupt in self.interrupts]
+        waits = (value.get("waiting_for") or str(ReplyPending(str(root / value["request"]))) for value in values)
+        return " and ".join(dict.fromkeys(waits))
 
 
-def standing(saver: BaseCheckpointSaver[Any], session: str, checkpoint: str = "") -> SessionSnapshot:
-    """Where the session stands by its newest checkpoint, or stood at the one that is named."""
+def read_snapshot(saver: BaseCheckpointSaver[Any], session: str, checkpoint: str = "") -> SessionSnapshot:
+    """The session's state at its newest checkpoint, or at the one with this id. Raises Damaged if that cannot be read."""
     place: RunnableConfig = {"configurable": {"thread_id": session, "checkpoint_ns": ""}}
     if checkpoint:
         place["configurable"]["checkpoint_id"] = checkpoint
@@ -54,12 +58,12 @@ def standing(saver: BaseCheckpointSaver[Any], session: str, checkpoint: str = ""
     interrupts: list[Interrupted] = []
     error = ""
     for writes in tasks.values():
-        handed = {name: value for name, value in writes.items() if name in State.__annotations__}
-        if handed:
-            if "drafts" in handed:
-                drafts = handed["drafts"]
-                handed["drafts"] = merge_drafts(tuple(values.get("drafts") or ()), None if drafts is None else tuple(drafts))
-            values |= handed
+        written = {name: value for name, value in writes.items() if name in State.__annotations__}
+        if written:
+            if "drafts" in written:
+                drafts = written["drafts"]
+                written["drafts"] = merge_drafts(tuple(values.get("drafts") or ()), None if drafts is None else tuple(drafts))
+            values |= written
             continue
         error = error or str(writes.get(_ERROR, ""))  # of this run or an earlier one: see `Session.status`
         if _INTERRUPT in writes:
@@ -70,12 +74,12 @@ def standing(saver: BaseCheckpointSaver[Any], session: str, checkpoint: str = ""
 
 
 def with_tuples(state: Any) -> State:
-    """The state with the tuples and records that `State` names: msgpack gives lists back, and a server that reads its own types
-    only, or a person who edits the state in Studio, gives objects."""
-    return cast(State, {key: _named(key, value) for key, value in state.items()})
+    """The state with the tuples and records that `State` declares. msgpack gives lists for tuples; LangGraph's server, and a
+    person who edits the state in Studio, give plain objects for records."""
+    return cast(State, {key: _as_declared(key, value) for key, value in state.items()})
 
 
-def _named(key: str, value: Any) -> Any:
+def _as_declared(key: str, value: Any) -> Any:
     several = isinstance(value, list | tuple)
     if isinstance(value, dict) or (several and any(isinstance(item, dict) for item in value)):
         kinds = _kinds()
@@ -86,8 +90,3 @@ def _named(key: str, value: Any) -> Any:
 @cache
 def _kinds() -> dict[str, TypeAdapter[Any]]:
     return {key: TypeAdapter(kind) for key, kind in get_type_hints(State).items()}
-
-
-def told(value: Mapping[str, str], root: Path) -> str:
-    """What a parked session waits for, for people, wherever the workspace is now."""
-    return value.get("waiting_for") or str(ReplyPending(str(root / value["request"])))

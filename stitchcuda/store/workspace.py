@@ -1,14 +1,15 @@
-"""A workspace: one relocatable folder with sessions, or that folder beside a database that several machines share.
+"""Defines a workspace: one relocatable folder with sessions, or that folder beside a database that several machines share.
 
     WORKSPACE/cache/                      builds; may be deleted at any time
     WORKSPACE/memory.sqlite               lessons of its sessions
     WORKSPACE/sessions/NAME/program/      what the session ended with  .../report.md          its summary
     WORKSPACE/sessions/NAME/programs/     what it tried, written out   .../NAME.py            its copy of the reference
 
-The rest, all that a session rests on, is in its store: the same folder (`store/folder_store.py`), or PostgreSQL
-(`store/postgres_store.py`), where WORKSPACE/shared/NUMBER stands for the folder and holds nothing that cannot be written again.
-Nothing is an absolute path, so a copy on another machine goes on from where it was. This module never decides anything about
-attempts and knows no graph. Where to look next: `sessions/session.py` (who creates sessions), `nodes/` (who fills them).
+All else that a session rests on is in its store: the same folder, or PostgreSQL. With PostgreSQL the folder is
+WORKSPACE/shared/NUMBER, and everything in it can be written again. No path is absolute, so a copy on another machine goes on
+from where it was. This module never decides anything about attempts and knows no graph.
+
+Where to look next: `store/folder_store.py`, `store/postgres_store.py` (the stores), `sessions/session.py` (the sessions).
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ import os
 import re
 import shlex
 import shutil
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from stitchcuda.errors import BadInput, Damaged, Unavailable
@@ -36,14 +36,17 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 class Workspace:
-    """One workspace. `create=False` refuses a folder that is not there yet; beside a database it is made by what is written.
+    """One workspace.
 
-    `checkpoint` is the URL of the database that keeps its sessions, None for what STITCHCUDA_CHECKPOINT says, else the folder.
+    `folder`: by default that of `default()`. `create=False` raises BadInput for a folder that is not there yet; beside a
+    database the folder is made when something is written to it. `checkpoint`: URL of the database with its sessions; by default
+    the one in STITCHCUDA_CHECKPOINT; without either, sessions are in the folder.
     """
 
     def __init__(self, folder: Path | str | None = None, *, create: bool = True, checkpoint: str | None = None) -> None:
         self.root = Path(folder).expanduser().resolve() if folder else self.default()
-        self._named = "" if self.root == self.default() else f" --workspace {shlex.quote(str(self.root))}"
+        # The options by which a command typed here means this workspace; "" for the default one.
+        self.option = "" if self.root == self.default() else f" --workspace {shlex.quote(str(self.root))}"
         self.database: PostgresStore | None = None
         self.store: Store
         if url := checkpoint or os.environ.get(CHECKPOINT, "").strip():
@@ -51,8 +54,8 @@ class Workspace:
                 raise BadInput(f"--checkpoint cannot be {_shown(url)}: give postgresql://USER@HOST/DATABASE, or leave it out")
             self.store = self.database = PostgresStore(url)
             if url != os.environ.get(CHECKPOINT, "").strip():
-                self._named += f" --checkpoint {shlex.quote(self.database.shown)}"
-            self.database.option = self._named
+                self.option += f" --checkpoint {shlex.quote(self.database.database.shown)}"
+            self.database.option = self.option
             self.root = self.root / "shared" / hashlib.sha256(str(self.database).encode()).hexdigest()[:8]
         elif create:
             with writing(self.root):
@@ -74,38 +77,33 @@ class Workspace:
 
     @property
     def where(self) -> str:
-        """Where its sessions are kept, for people."""
+        """Where its sessions are stored, as text for people: the folder, or the database's URL without its password."""
         return str(self.database or self.root)
 
     @property
-    def option(self) -> str:
-        """What a command typed here must say to mean this workspace: "" for the default one."""
-        return self._named
-
-    @property
     def cache(self) -> Path:
-        """Builds by content. May be deleted at any time."""
+        """The folder of builds, by content. It may be deleted at any time."""
         return self.root / "cache"
 
     def folder(self, session: str) -> Path:
-        """The session's files on this machine; on one that has never run it there may be none (`prepared`)."""
+        """The session's folder on this machine. It may not exist yet if only other machines have run it (see `prepared`)."""
         return self.root / "sessions" / session
 
     def prepared(self, record: SessionRecord) -> Path:
-        """The session's folder with its copy of the reference, written out where a database has brought the session here."""
+        """The session's folder, with its copy of the reference: written now if only other machines have run the session."""
         folder = self.folder(record.name)
         if not (folder / record.reference_name).exists():
             write_atomically(folder / record.reference_name, self.store.get(record.reference))
         return folder
 
     def sessions(self) -> tuple[SessionRecord, ...]:
-        """All sessions of this workspace whose records can be read, oldest first; `unreadable` has the others."""
+        """The records of all sessions that can be read, oldest first; `unreadable` has the others."""
         found = (self._record(name) for name in self.store.names())
         known = [record for record in found if isinstance(record, SessionRecord)]
         return tuple(sorted(known, key=lambda record: (record.created, record.name)))
 
     def unreadable(self) -> dict[str, str]:
-        """A sentence for each session whose record is damaged, by its name."""
+        """By session name, a sentence for each record that is damaged."""
         found = {name: self._record(name) for name in self.store.names()}
         return {name: str(record) for name, record in found.items() if isinstance(record, Damaged)}
 
@@ -116,7 +114,7 @@ class Workspace:
             return error
 
     def record(self, session: str) -> SessionRecord:
-        """Raises BadInput for a session that this workspace does not have."""
+        """The record of a session. Raises BadInput if this workspace does not have it, Damaged if it cannot be read."""
         found = self.store.session(session) if _NAME.fullmatch(session) else None
         if found is None:
             known = ", ".join(self.store.names()) or "none yet"
@@ -124,7 +122,7 @@ class Workspace:
         return found
 
     def create(self, record: SessionRecord) -> SessionRecord:
-        """Adds a session, whole or not at all. An empty tail "-" of the name is numbered: `mlp-` → `mlp-1`.
+        """Adds a session, whole or not at all, and returns its record. A name that ends with "-" is numbered: `mlp-` → `mlp-1`.
 
         Raises BadInput for a name that is taken or cannot be a folder's name.
         """
@@ -153,29 +151,25 @@ class Workspace:
         return BadInput(f"session {name!r} exists already in {self.where}: resume it, or choose another name")
 
     def with_settings(self, record: SessionRecord, settings: Settings) -> SessionRecord:
-        """Writes the session's record anew, with other budgets. Raises `SessionBusy` while it runs."""
+        """Stores the session's record with other settings, and returns it. Raises `SessionBusy` while the session runs."""
         changed = record.model_copy(update={"settings": settings})
         with self.store.owning(record.name):
-            self.store.settle(changed)
+            self.store.update(changed)
         return changed
 
     def discard(self, session: str) -> None:
-        """Forgets a session: its ledger, its checkpoints, its files here. What only it has used stays until a sweep."""
-        self.store.forget(session)
-        if self.database is not None:      # a folder's files went with it, and its name may be somebody else's by now
+        """Removes a session: its ledger, checkpoints and files here. Artefacts that only it used stay until a sweep."""
+        self.store.delete(session)
+        if self.database is not None:      # a folder store has removed the files, and a new session may have the name by now
             shutil.rmtree(self.folder(session), ignore_errors=True)
 
-    def told(self) -> AbstractContextManager[None]:
-        """Turns an error of its database into a sentence; a folder's are told where they happen."""
-        return self.database.database.told() if self.database is not None else nullcontext()
-
     def close(self) -> None:
-        """Ends what is connected. A folder has nothing to end."""
+        """Closes the connection to the database, if there is one."""
         if self.database is not None:
             self.database.close()
 
 
 def _shown(text: str) -> str:
-    """As much of what is no URL of a database as can be no password."""
+    """The beginning of a text that is no URL of a database, as far as it cannot be part of a password."""
     found = _BEGINS.match(text)
     return f"{found[0]}…" if found else "that"

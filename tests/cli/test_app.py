@@ -19,8 +19,8 @@ import pytest
 import typer
 from rich.console import Console
 
-from stitchcuda.cli.app import told_device
-from stitchcuda.cli.console import print_table, run
+from stitchcuda.cli.app import describe_device
+from stitchcuda.cli.console import print_table, report_errors
 from stitchcuda.cli.model_flags import DEFAULT_CHAT_MODEL, choose_model
 from stitchcuda.cli.summary import checks_table, sessions_tables
 from stitchcuda.errors import BadInput, Unavailable
@@ -304,7 +304,7 @@ def test_what_nohup_ignores_stays_ignored() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         with pytest.raises(typer.Exit) as ended:
-            run(lambda: os.kill(os.getpid(), signal.SIGHUP), debug=False)
+            report_errors()(lambda: os.kill(os.getpid(), signal.SIGHUP))()
         assert ended.value.exit_code == 0
     finally:
         signal.signal(signal.SIGHUP, before)
@@ -427,9 +427,9 @@ def test_no_sessions_are_an_empty_table() -> None:
 def test_why_there_is_no_gpu_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     executable(tmp_path / "nvidia-smi", "echo No devices were found; exit 6")
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    assert told_device("auto").startswith("simulator (nvidia-smi finds none (No devices were found): ")
-    assert told_device("sim").startswith("simulator (as asked: ")
-    assert told_device("sim", "l4").endswith("speed-ups are predictions for NVIDIA L4)")
+    assert describe_device("auto").startswith("simulator (nvidia-smi finds none (No devices were found): ")
+    assert describe_device("sim").startswith("simulator (as asked: ")
+    assert describe_device("sim", "l4").endswith("speed-ups are predictions for NVIDIA L4)")
 
 
 def test_without_a_home_there_is_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:

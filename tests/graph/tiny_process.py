@@ -69,7 +69,7 @@ def main() -> None:
     if asked.stop_in:
         _stopping(lambda: len(called) >= asked.stop_in)
     try:
-        console.run(work, debug=False)
+        console.report_errors()(work)()
     except typer.Exit as ended:
         sys.exit(ended.exit_code)
 

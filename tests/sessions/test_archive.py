@@ -22,7 +22,7 @@ from stitchcuda.sessions.session import Session
 from stitchcuda.state import State
 from stitchcuda.store import Workspace
 from stitchcuda.store.checkpoints import Checkpoints
-from stitchcuda.store.session_snapshot import standing
+from stitchcuda.store.session_snapshot import read_snapshot
 from tests.engineers.metered_chats import assert_one_sentence
 from tests.fake_model import answer_all, calls, ledger, requests, run, story
 from tests.graph.tiny import ScriptedEngineer, TinyHands
@@ -231,7 +231,7 @@ def state(folder: Path, files: Members) -> State:
     place.mkdir()
     (place / "checkpoints.sqlite").write_bytes(files["checkpoints.sqlite"])
     with Checkpoints(place) as saver:
-        found = standing(saver, "tiny").state
+        found = read_snapshot(saver, "tiny").state
     shutil.rmtree(place)
     return found
 

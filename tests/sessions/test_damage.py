@@ -588,7 +588,7 @@ def test_a_disk_that_is_full_while_the_ledger_is_cut(small: Path, monkeypatch: p
     fill(small, 8)
     with pytest.raises(Unavailable, match="no space left to write"):
         mended(session)
-    assert len(opened(session).home.store.whole("tiny").attempts) == 5
+    assert len(opened(session).home.store.readable_records("tiny").attempts) == 5
     (small / "ballast").unlink()
     again, told, asked = mended(session)
     assert told[-1].endswith("session 'tiny' goes on after attempt 3")

@@ -11,7 +11,7 @@ import pytest
 
 from stitchcuda.errors import BadInput, SessionBusy
 from stitchcuda.sessions.fork import fork
-from stitchcuda.sessions.remove import digests, reached, remove, sweep
+from stitchcuda.sessions.remove import digests, find_referenced, remove, sweep
 from stitchcuda.store import Workspace
 from tests.graph.tiny import ScriptedEngineer, TinyHands
 from tests.sessions.made_sessions import THREE, begun, ended, named, opened, record, stopped
@@ -25,7 +25,7 @@ def artefacts(home: Workspace) -> set[str]:
 def test_what_only_the_removed_one_used_goes_with_it(home: Workspace) -> None:
     ended(home, "one")
     ended(home, "other", {"x": ["wrong", "saves 0.4"]})
-    needed, before = reached(home, ["other"]), artefacts(home)
+    needed, before = find_referenced(home, ["other"]), artefacts(home)
     assert needed < before
     swept = remove(["one"], workspace=home)
     assert (swept.artefacts, swept.waits_for) == (len(before - needed), "")
@@ -84,7 +84,7 @@ def test_nothing_is_swept_while_one_runs(home: Workspace) -> None:
         assert swept.waits_for.startswith("this runs: other (process ")
         assert artefacts(home) == before
     assert sweep(home).artefacts > 0
-    assert reached(home, ["other"]) == artefacts(home)
+    assert find_referenced(home, ["other"]) == artefacts(home)
 
 
 def test_nothing_is_swept_while_one_is_made(home: Workspace) -> None:
@@ -193,7 +193,7 @@ def test_processes_make_fork_and_remove_at_once(home: Workspace) -> None:
     for name in names:
         assert opened(named(home, name)).outcome().accepted
     assert sweep(home).waits_for == ""
-    whole = reached(home, names)
+    whole = find_referenced(home, names)
     assert artefacts(home) == whole
     for digest in whole:
         assert home.store.get(digest)

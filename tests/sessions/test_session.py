@@ -365,7 +365,7 @@ def test_what_is_shown_of_a_session_is_of_one_moment(tmp_path: Path, monkeypatch
         return open_checkpoints(*given, **more)
 
     monkeypatch.setattr("stitchcuda.sessions.session.open_checkpoints", counted)
-    with session.still():
+    with session.read_once():
         session_tables(session)
         summary(session)
         assert session.status == "done"

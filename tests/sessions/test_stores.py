@@ -81,18 +81,18 @@ def test_one_owner_at_a_time(home: Workspace) -> None:
         assert f"process {os.getpid()}" in home.store.owner(made.name)
         with pytest.raises(SessionBusy, match="is being run by process"), home.store.owning(made.name):
             pass
-        home.store.fail(made.name, "the disk is full")
+        home.store.set_failure(made.name, "the disk is full")
     assert home.store.owner(made.name) == ""
     assert home.store.failure(made.name) == "the disk is full"
     with home.store.owning(made.name):
-        home.store.fail(made.name, None)
+        home.store.set_failure(made.name, None)
     assert home.store.failure(made.name) is None
 
 
 def test_a_database_is_written_to_by_owners_alone(database: str, tmp_path: Path) -> None:
     home = Workspace(tmp_path, checkpoint=database)
     made = home.create(record(home))
-    with pytest.raises(AssertionError, match="nobody's leave"):
+    with pytest.raises(AssertionError, match="a process that does not own it"):
         home.store.append(made.name, attempt(0))
     home.close()
 
