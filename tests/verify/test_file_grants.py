@@ -12,7 +12,7 @@ import pytest
 from stitchcuda.sandbox.limits import Limits
 from stitchcuda.simulator.build import runtime_library
 from stitchcuda.verify.judge import correctness
-from stitchcuda.verify.processes.file_grants import handed, lent
+from stitchcuda.verify.processes.file_grants import grant, grant_library
 from stitchcuda.verify.processes.worker import Worker
 from tests.simulator.programs import CACHE
 from tests.verify import programs
@@ -57,7 +57,7 @@ def test_a_file_is_there_for_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyP
     for linked in (True, False):
         if not linked:                     # as on a file system without second names
             monkeypatch.setattr(os, "link", lambda *_: (_ for _ in ()).throw(PermissionError))
-        with lent(desk, file, file) as places:
+        with grant(desk, file, file) as places:
             assert [Path(place).read_bytes() for place in places] == [b"x" * 9] * 2
             assert len(set(places)) == 2
             assert not any("input" in Path(place).name for place in places)
@@ -69,7 +69,7 @@ def test_a_library_has_one_place_on_a_shelf(tmp_path: Path) -> None:
     shelf, library = tmp_path / "shelf", tmp_path / "k-0123.so"
     shelf.mkdir()
     library.write_bytes(b"x")
-    assert handed(shelf, library) == handed(shelf, library) == shelf / "k-0123.so"
+    assert grant_library(shelf, library) == grant_library(shelf, library) == shelf / "k-0123.so"
     assert os.path.samefile(library, shelf / "k-0123.so")
 
 
@@ -79,10 +79,10 @@ def test_a_worker_sees_the_libraries_that_were_built_for_it(bench: Bench, tmp_pa
         folder.mkdir()
     with bench.seat(programs.model(first, imports=INLINE.format(name="lent_first", refused="[]"))) as one:
         (made,) = (Path(built["path"]) for built in one.worker.built if not built.get("shared"))
-        assert os.listdir(one.worker.shelf) == [made.name]
-    assert not one.worker.shelf.exists()
+        assert os.listdir(one.worker.libraries) == [made.name]
+    assert not one.worker.libraries.exists()
     with bench.seat(programs.model(second, imports=INLINE.format(name="lent_second", refused=[str(made)]))) as two:
-        assert made.name not in os.listdir(two.worker.shelf)
+        assert made.name not in os.listdir(two.worker.libraries)
 
 
 def test_a_worker_can_load_our_libraries_and_nothing_more(bench: Bench, tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_no_input_can_be_read_before_it_is_asked_about(bench: Bench, tmp_path: P
     program = programs.model(tmp_path, imports=LOOK, before=NOTHING_TO_COME)
     with bench.seat(program) as seat:
         result = correctness.sit(seat.trial, bench.exam, 3, final=True, profile=False)
-        assert list(seat.worker.desk.iterdir()) == []
+        assert list(seat.worker.grants.iterdir()) == []
     assert result.reasons == ()
 
 

@@ -25,7 +25,7 @@ def judged(
     `traced` are launches of own kernels by full name in the device's trace, `times` what they took; empty on the simulator.
     """
     roles = tuple(KernelRole(name=kernel.name, role=kernel.status, note=kernel.why) for kernel in skipped.kernels)
-    reasons = (*skipped.reasons, *(device_time.borrowed(traced, dict(skipped.counted)) if traced else ()))
+    reasons = (*skipped.reasons, *(device_time.find_borrowed_names(traced, dict(skipped.counted)) if traced else ()))
     needed, notes = _needed(check, skipped, times or {})
     return check.model_copy(
         update={

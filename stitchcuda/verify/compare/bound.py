@@ -56,7 +56,7 @@ def eps(dtype: torch.dtype) -> float:
     return float(torch.finfo(dtype).eps) if dtype.is_floating_point or dtype.is_complex else 0.0
 
 
-def measured(own: torch.Tensor, exact: torch.Tensor | Float64Output) -> Measure:
+def measure_error(own: torch.Tensor, exact: torch.Tensor | Float64Output) -> Measure:
     """How far the reference's own result is from float64."""
     unit = eps(own.dtype)
     if unit == 0.0:
@@ -79,10 +79,10 @@ def measured(own: torch.Tensor, exact: torch.Tensor | Float64Output) -> Measure:
 
 def bound(expected: list[torch.Tensor], exact: list[torch.Tensor]) -> Bound:
     """The bound for one output from the reference's results over all seeds, own dtype and float64."""
-    return pooled([measured(own, true) for own, true in zip(expected, exact, strict=True)])
+    return pool_measures([measure_error(own, true) for own, true in zip(expected, exact, strict=True)])
 
 
-def pooled(measures: list[Measure]) -> Bound:
+def pool_measures(measures: list[Measure]) -> Bound:
     """The bound from the reference's errors over all seeds: with few elements the error of one can be small by luck."""
     unit = measures[0].unit if measures else 0.0
     ulps = _ulps(unit)
@@ -137,10 +137,10 @@ def judge(
         )
     if problem := _nonfinite(given, expected):
         return refused(problem)
-    known = reference_error.truth(exact)
+    known = reference_error.as_float64_output(exact)
     found = known.against(given)
     if narrow_outputs.applies(eps(expected.dtype)):
-        allowed = _at_least(allowed, pooled([own or measured(expected, known)]))
+        allowed = _at_least(allowed, pool_measures([own or measure_error(expected, known)]))
     worst, norm = found.off.largest, found.off.norm
     max_bound, norm_bound = allowed.max_relative * found.size.largest, allowed.norm_relative * found.size.norm
     note = ""

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 
-from stitchcuda.verify.compare.bound import Measure, measured
+from stitchcuda.verify.compare.bound import Measure, measure_error
 from stitchcuda.verify.compare.reference_error import Float64Output
 
 _MOST_BYTES = min(2 * 2**30, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 16)  # of all sets together
@@ -30,9 +30,9 @@ class ExpectedOutput:
     expected: list[torch.Tensor]
     truths: list[Float64Output]
 
-    def measured(self) -> list[Measure]:
+    def measure_errors(self) -> list[Measure]:
         """The reference's own errors."""
-        return [measured(own, true) for own, true in zip(self.expected, self.truths, strict=True)]
+        return [measure_error(own, true) for own, true in zip(self.expected, self.truths, strict=True)]
 
     @property
     def size(self) -> int:

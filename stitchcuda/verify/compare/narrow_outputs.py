@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import torch
 
 from stitchcuda.verify.compare import reference_error
-from stitchcuda.verify.compare.reference_error import Differences, Float64Output, truth
+from stitchcuda.verify.compare.reference_error import Differences, Float64Output, as_float64_output
 
 ULPS = 1.0                                 # of an element, beside twice its rounding
 INSIDE = 5.0                               # times the largest error that roundings inside add, and times that of slices alike
@@ -57,7 +57,7 @@ def share(own: torch.Tensor, exact: torch.Tensor | Float64Output, found: Differe
     size = found.size.norm
     if size == 0.0:
         return RoundingShare(0.0, 0.0, 1.0, 1.0)
-    known = truth(exact)
+    known = as_float64_output(exact)
     least, error = known.against(known.exact.to(own.dtype)).off.norm, found.off.norm
     return RoundingShare(
         rounding=min(least, error) / size,

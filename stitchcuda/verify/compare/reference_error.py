@@ -94,13 +94,13 @@ class Differences:
     size: Magnitudes
 
 
-def truth(exact: torch.Tensor | Float64Output) -> Float64Output:
+def as_float64_output(exact: torch.Tensor | Float64Output) -> Float64Output:
     return exact if isinstance(exact, Float64Output) else Float64Output(exact)
 
 
 def differences(given: torch.Tensor, exact: torch.Tensor | Float64Output) -> Differences:
     """|given - exact| and |exact| in float64, elementwise."""
-    return truth(exact).against(given)
+    return as_float64_output(exact).against(given)
 
 
 def classes(size: torch.Tensor, scale: float) -> torch.Tensor:

@@ -19,7 +19,7 @@ from stitchcuda.verify.inputs.secret_inputs import Ask, ReferenceLost, SecretInp
 from stitchcuda.verify.messages import wire
 
 
-def reasons(ask: Ask, exam: SecretInputs) -> tuple[str, list[str]]:
+def check_reference(ask: Ask, exam: SecretInputs) -> tuple[str, list[str]]:
     """(why the reference cannot be judged by, "" where it can; notes on single outputs).
 
     Needs two input sets; asks the reference worker for one more run in float64, with other parameters.

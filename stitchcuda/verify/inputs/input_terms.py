@@ -40,6 +40,6 @@ class InputTerms:
     needed: int = 0                        # how many numbers of its own the program has to hold instead
 
 
-def told(facts: Iterable[Mapping[str, Any]]) -> tuple[ReferenceTensor, ...]:
+def read_reference_tensors(facts: Iterable[Mapping[str, Any]]) -> tuple[ReferenceTensor, ...]:
     """What the reference worker said."""
     return tuple(ReferenceTensor(**{**fact, "shape": tuple(fact["shape"])}) for fact in facts)

@@ -22,7 +22,7 @@ from stitchcuda.compiler.printing.manifest import FreeSize, free_sizes
 from stitchcuda.errors import BadInput
 from stitchcuda.sandbox.removal import remove
 from stitchcuda.verify.compare import bound
-from stitchcuda.verify.compare.bound import Bound, Measure, pooled
+from stitchcuda.verify.compare.bound import Bound, Measure, pool_measures
 from stitchcuda.verify.compare.expected_outputs import ExpectedOutput, ExpectedOutputs
 from stitchcuda.verify.inputs.variants import MASKS_AS_GIVEN, SMALL, VALUES
 from stitchcuda.verify.messages import wire
@@ -98,14 +98,14 @@ class SecretInputs:
             if inputs.names != sets[0].names:
                 raise BadInput(
                     "The reference returns or writes other tensors for other inputs of get_inputs(): "
-                    f"{listed(sets[0].names)}; then {listed(inputs.names)}. "
+                    f"{shorten_list(sets[0].names)}; then {shorten_list(inputs.names)}. "
                     "Give inputs for which they are always the same, or let forward return all of them for every input."
                 )
         measures = [self.measures(inputs) for inputs in sets]
         for name, of_sets in zip(sets[0].names, zip(*measures, strict=True), strict=True):
             if len({measure.unit for measure in of_sets}) > 1:
                 raise BadInput(f"The reference gives {name} another dtype for other inputs of get_inputs(); let it be one.")
-        return {name: pooled([of_set[i] for of_set in measures]) for i, name in enumerate(sets[0].names)}
+        return {name: pool_measures([of_set[i] for of_set in measures]) for i, name in enumerate(sets[0].names)}
 
     def measures(self, inputs: InputSet) -> list[Measure]:
         """The reference's own errors, in the order of its names."""
@@ -115,7 +115,7 @@ class SecretInputs:
     def measure_soon(self, inputs: InputSet) -> None:
         """Begin with that, unless it was begun before."""
         if inputs.expected not in self._measures:
-            self._measures[inputs.expected] = _MEASURING.submit(lambda: self.key(inputs).measured())
+            self._measures[inputs.expected] = _MEASURING.submit(lambda: self.key(inputs).measure_errors())
 
     def key(self, inputs: InputSet) -> ExpectedOutput:
         """Inputs and answers, of a set of this exam or beside it."""
@@ -140,7 +140,7 @@ class SecretInputs:
         remove(self.folder)
 
 
-def places(folder: Path, label: str) -> dict[str, Path]:
+def set_paths(folder: Path, label: str) -> dict[str, Path]:
     """Where the files of one input set go."""
     return {what: folder / f"{what}-{label}" for what in ("inputs", "expected", "exact")}
 
@@ -160,9 +160,9 @@ def extend(ask: Ask, exam: SecretInputs, count: int, *, tell: Callable[[InputSet
         number = len(exam.sets)
         seed = exam.sets[0].seed if number == _TOUCHED else None
         variants = _candidates(exam, number)
-        inputs = drawn(ask, exam, f"{number}", seed=seed, variants=variants)
+        inputs = draw_set(ask, exam, f"{number}", seed=seed, variants=variants)
         if number == _TOUCHED and inputs.variant.startswith("exchanged") and _answered_alike(exam, inputs):
-            inputs = drawn(ask, exam, f"{number}", seed=seed, variants=variants[variants.index("touched") :])
+            inputs = draw_set(ask, exam, f"{number}", seed=seed, variants=variants[variants.index("touched") :])
         exam.sets.append(inputs)
         tell(inputs)
         if number == _TOUCHED:
@@ -170,7 +170,7 @@ def extend(ask: Ask, exam: SecretInputs, count: int, *, tell: Callable[[InputSet
                 exam.remark(f"input {position} was never varied")
             if plain := _always_the_same(exam):
                 exam.remark(
-                    f"limited: plain arguments of get_inputs() ({listed(plain)}) are always the same: a program may have them "
+                    f"limited: plain arguments of get_inputs() ({shorten_list(plain)}) are always the same: a program may have them "
                     "written into it"
                 )
 
@@ -214,7 +214,7 @@ def _plain(structure: Any, place: tuple[int, ...] = ()) -> Iterator[tuple[tuple[
             yield from _plain(part, (*place, number))
 
 
-def reloaded(ask: Ask, exam: SecretInputs) -> SecretInputs | None:
+def redraw_parameters(ask: Ask, exam: SecretInputs) -> SecretInputs | None:
     """The exam's first set with other parameters; None where parameters are not varied. Its files are the exam's."""
     if not exam.renewed:
         return None
@@ -222,12 +222,12 @@ def reloaded(ask: Ask, exam: SecretInputs) -> SecretInputs | None:
     if ask("renew", seed=secrets.randbits(31), state=str(state), keep=sorted(exam.kept), alike=exam.alike)["note"]:
         return None
     other = SecretInputs(folder=exam.folder, state=state, renewed=True, kept=exam.kept, alike=exam.alike)
-    other.sets.append(drawn(ask, other, "again", seed=exam.sets[0].seed, variants=[GIVEN]))
+    other.sets.append(draw_set(ask, other, "again", seed=exam.sets[0].seed, variants=[GIVEN]))
     other.measure_soon(other.sets[0])
     return other
 
 
-def resized(ask: Ask, exam: SecretInputs, free: Sequence[FreeSize]) -> list[InputSet]:
+def draw_other_sizes(ask: Ask, exam: SecretInputs, free: Sequence[FreeSize]) -> list[InputSet]:
     """Input sets at other sizes that the program's shape guard allows, a smaller and a larger one; none are added to the exam.
 
     Their bounds are `exam.bounds_of([*exam.sets, one])`. Without a free size there are none, and a note says so.
@@ -240,9 +240,9 @@ def resized(ask: Ask, exam: SecretInputs, free: Sequence[FreeSize]) -> list[Inpu
     for larger in (False, True):
         sizes: list[tuple[int, int, int]] = []
         for free_size in free:
-            places = [place for place in free_size.places if place[0] < len(given) and place[1] < len(given[place[0]])]
-            now = {given[number][axis] for number, axis in places}
-            if len(places) != len(free_size.places) or len(now) != 1:
+            axes = [place for place in free_size.places if place[0] < len(given) and place[1] < len(given[place[0]])]
+            now = {given[number][axis] for number, axis in axes}
+            if len(axes) != len(free_size.places) or len(now) != 1:
                 exam.remark(f"the program's free size {free_size.symbol} is not one size of the inputs and was not tried")
                 continue
             size = now.pop()
@@ -250,11 +250,11 @@ def resized(ask: Ask, exam: SecretInputs, free: Sequence[FreeSize]) -> list[Inpu
             low, high = (size + 1, min(free_size.high, _LARGER * size)) if larger else smaller
             if max(1, low) <= high:
                 other = _random.randint(max(1, low, free_size.low), high)
-                sizes += [(number, axis, other) for number, axis in places]
+                sizes += [(number, axis, other) for number, axis in axes]
         if not sizes:
             continue
         try:
-            other_size = drawn(ask, exam, f"resized-{int(larger)}", variants=[GIVEN], sizes=sizes)
+            other_size = draw_set(ask, exam, f"resized-{int(larger)}", variants=[GIVEN], sizes=sizes)
             exam.bounds_of([exam.sets[0], other_size])
             sets.append(other_size)
         except BadInput as error:
@@ -262,7 +262,7 @@ def resized(ask: Ask, exam: SecretInputs, free: Sequence[FreeSize]) -> list[Inpu
     return sets
 
 
-def declared_sizes(program: Path) -> tuple[FreeSize, ...]:
+def read_free_sizes(program: Path) -> tuple[FreeSize, ...]:
     """What the program's shape guard leaves open; nothing for a program without one."""
     manifest = program / "program.json"
     if not manifest.is_file():
@@ -294,11 +294,11 @@ def _first(variant: str) -> list[str]:
     return [variant, variant + MASKS_AS_GIVEN]
 
 
-def drawn(
+def draw_set(
     ask: Ask, exam: SecretInputs, label: str, *, variants: Sequence[str], seed: int | None = None, sizes: Sequence[Any] = ()
 ) -> InputSet:
     """One more set, of the first variant that the reference stands; the last one it must stand."""
-    paths = places(exam.folder, label)
+    paths = set_paths(exam.folder, label)
     seed = secrets.randbits(31) if seed is None else seed
     try:
         answer = ask(
@@ -315,7 +315,7 @@ def drawn(
         if len(variants) < 2:
             raise
         exam.remark(f"{variants[0]} inputs were not tried: the reference does not stand them ({error})")
-        return drawn(ask, exam, label, variants=variants[1:], seed=seed, sizes=sizes)
+        return draw_set(ask, exam, label, variants=variants[1:], seed=seed, sizes=sizes)
     for note in answer["skipped"]:
         exam.remark(note)
     variant = answer["variant"]
@@ -327,6 +327,6 @@ def drawn(
     )  # fmt: skip
 
 
-def listed(names: Sequence[str]) -> str:
+def shorten_list(names: Sequence[str]) -> str:
     """The first few of some names, for a sentence."""
     return ", ".join([*names[:4], *(["…"] if len(names) > 4 else [])]) or "nothing"

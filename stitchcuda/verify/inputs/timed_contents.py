@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import torch
 
-from stitchcuda.verify.inputs.value_order import interchangeable, ordered
+from stitchcuda.verify.inputs.value_order import find_interchangeable_axis, is_ordered
 
 Moving = Sequence[Sequence[int]]
 """For each tensor that is rolled, its position and the axes."""
@@ -29,7 +29,7 @@ _MOVED = (*FLOATS, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint
 _MULTIPLIERS = (1, 40503, 62617, 24593, 51437, 15485863)
 
 
-def movable(tensors: Sequence[torch.Tensor]) -> list[list[int]]:
+def find_movable(tensors: Sequence[torch.Tensor]) -> list[list[int]]:
     """The tensors that may be rolled and scaled without leaving what they mean, each as its position and the axes to roll."""
     owners: dict[int, int] = {}
     for tensor in tensors:
@@ -42,12 +42,12 @@ def movable(tensors: Sequence[torch.Tensor]) -> list[list[int]]:
     ]  # fmt: skip
 
 
-def meant(tensor: torch.Tensor) -> bool:
+def order_matters(tensor: torch.Tensor) -> bool:
     """Whether its values mean something by their places, or as integers."""
-    return tensor.numel() > 1 and tensor.dtype in _MOVED and (tensor.dtype not in FLOATS or ordered(tensor))
+    return tensor.numel() > 1 and tensor.dtype in _MOVED and (tensor.dtype not in FLOATS or is_ordered(tensor))
 
 
-def twins(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+def allocate_like(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """Newly allocated tensors of the same layout; what shares memory shares it again. Their values are undefined."""
     stores: dict[int, torch.UntypedStorage] = {}
     made = []
@@ -76,7 +76,7 @@ def refresh(
             _bytes(target).copy_(_bytes(source))
 
 
-def sampled(tensors: Sequence[torch.Tensor], seed: int) -> list[torch.Tensor]:
+def sample(tensors: Sequence[torch.Tensor], seed: int) -> list[torch.Tensor]:
     """The tensors, large ones as their values at places that follow from `seed`, wherever they lie."""
     return [_sampled(tensor, seed + position) for position, tensor in enumerate(tensors)]
 
@@ -118,7 +118,7 @@ def _roll(target: torch.Tensor, source: torch.Tensor, shifts: list[tuple[int, in
 def _axes(tensor: torch.Tensor) -> list[int]:
     """The first axis, or the longest where that is 1, and the longest of the others; for integers only one, if any."""
     if tensor.dtype not in FLOATS:
-        axis = interchangeable(tensor)
+        axis = find_interchangeable_axis(tensor)
         return [] if axis is None else [axis]
     sizes = list(tensor.shape)
     first = 0 if sizes[0] > 1 else sizes.index(max(sizes))
@@ -133,7 +133,7 @@ def _varied(tensor: torch.Tensor) -> bool:
     sample = sample.abs().cpu() if tensor.is_complex() else sample.cpu()
     if not bool(torch.isfinite(sample).all()) or len(torch.unique(sample)) <= min(_FEW, sample.numel() - 1):
         return False
-    return not ordered(tensor)
+    return not is_ordered(tensor)
 
 
 def _overlaps(tensor: torch.Tensor) -> bool:

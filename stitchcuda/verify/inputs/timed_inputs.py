@@ -19,11 +19,11 @@ import torch
 
 from stitchcuda.errors import BadInput
 from stitchcuda.verify.inputs import timed_contents
-from stitchcuda.verify.inputs.secret_inputs import GIVEN, Ask, InputSet, SecretInputs, drawn, places
+from stitchcuda.verify.inputs.secret_inputs import GIVEN, Ask, InputSet, SecretInputs, draw_set, set_paths
 from stitchcuda.verify.messages import wire
-from stitchcuda.verify.processes.file_grants import lent
+from stitchcuda.verify.processes.file_grants import grant
 
-DELIVERIES = 5
+CHECKED_CALLS = 5
 _SETS = 3
 _LARGE = 8 * 2**20                         # bytes of one set from which there is only one, of many turns
 Compare = Callable[[InputSet, SecretInputs, "TimedCall"], list[str]]
@@ -70,7 +70,7 @@ class TimedInputs:
     @contextlib.contextmanager
     def message(self, desk: Path) -> Iterator[dict[str, Any]]:
         """What a worker is told when it prepares: files, lent to it for as long, and what moves. The answers stay here."""
-        with lent(desk, *(input_set.inputs for input_set in self.sets)) as inputs:
+        with grant(desk, *(input_set.inputs for input_set in self.sets)) as inputs:
             yield {
                 "sets": [
                     {"inputs": place, "structure": input_set.structure}
@@ -137,9 +137,9 @@ class TimedInputs:
             for number, turn in self.planned:
                 if number not in self._drawn:
                     self._drawn[number] = self._answered(self.sets[number], 0, [])
-                drawn, finite = self._drawn[number]
+                as_drawn, finite = self._drawn[number]
                 moved, as_finite = self._answered(self.sets[number], turn, self.moving)
-                if moved.names != drawn.names or as_finite < finite:
+                if moved.names != as_drawn.names or as_finite < finite:
                     return False
                 self._turned[number, turn] = moved
         except BadInput:
@@ -149,7 +149,7 @@ class TimedInputs:
     def _answered(self, given: InputSet, turn: int, moving: list[list[int]]) -> tuple[InputSet, int]:
         """The contents as the reference answers them, and how many of its values are finite."""
         assert self._ask is not None
-        paths = places(self.folder, secrets.token_hex(4))
+        paths = set_paths(self.folder, secrets.token_hex(4))
         answer = self._ask(
             "expect_rolled",
             given=str(given.inputs),
@@ -170,12 +170,12 @@ def draw(ask: Ask, exam: SecretInputs, folder: Path, compare: Compare, *, intege
     fresh = SecretInputs(folder=folder, state=exam.state, renewed=exam.renewed)
     sets = [exam.sets[0]]
     if sets[0].inputs.stat().st_size <= _LARGE:
-        sets += [drawn(ask, fresh, f"{number}", variants=[GIVEN]) for number in range(1, _SETS)]
+        sets += [draw_set(ask, fresh, f"{number}", variants=[GIVEN]) for number in range(1, _SETS)]
     tensors = [wire.read_tensors(input_set.inputs) for input_set in sets]
-    found = [timed_contents.movable(tensor) for tensor in tensors]
+    found = [timed_contents.find_movable(tensor) for tensor in tensors]
     moving = [pair for pair in found[0] if all(pair in other for other in found)]
     floats = [pair for pair in moving if tensors[0][pair[0]].dtype in timed_contents.FLOATS]
-    planned = [(number % len(sets), secrets.randbits(31)) for number in range(DELIVERIES)]
+    planned = [(number % len(sets), secrets.randbits(31)) for number in range(CHECKED_CALLS)]
     made = TimedInputs(exam, folder, sets, [], True, planned, _ask=ask, _compare=compare)
     ways = [(scaled, those) for those in ((moving, floats) if integers else (floats,)) for scaled in (True, False) if those]
     for made.scaled, made.moving in [*ways, (False, [])]:
@@ -188,7 +188,7 @@ def draw(ask: Ask, exam: SecretInputs, folder: Path, compare: Compare, *, intege
             f"the contents of timed calls repeat ({len(sets)} input sets): the reference's inputs cannot be moved on"
         )
     elif still := [
-        f"{place}" for place, tensor in enumerate(tensors[0]) if place not in moved and timed_contents.meant(tensor)
+        f"{place}" for place, tensor in enumerate(tensors[0]) if place not in moved and timed_contents.order_matters(tensor)
     ]:
         made.notes.append(f"inputs that timed calls get as drawn, in order or integers: {', '.join(still)}")
     return made

@@ -18,7 +18,7 @@ _OUTER = 0.25                              # of a line's range at each end: plac
 _VALUES = (16, 8)                          # of each place, or of neighbours together, to tell; better so many
 
 
-def ordered(tensor: Tensor) -> bool:
+def is_ordered(tensor: Tensor) -> bool:
     """Whether values rise or fall along an axis."""
     if tensor.dtype is torch.bool or tensor.dtype.is_complex or tensor.numel() < 2:
         return False
@@ -36,7 +36,7 @@ def ordered(tensor: Tensor) -> bool:
     return False
 
 
-def interchangeable(tensor: Tensor) -> int | None:
+def find_interchangeable_axis(tensor: Tensor) -> int | None:
     """The longest axis along which values may change places; None where each place seems to have a range of its own."""
     for axis in sorted(range(tensor.dim()), key=lambda dimension: -tensor.shape[dimension]):
         lines = _lines(tensor, axis)

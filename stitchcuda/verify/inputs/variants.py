@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from stitchcuda.verify.inputs.value_order import interchangeable, ordered
-from stitchcuda.verify.messages.shared_tensors import remade
+from stitchcuda.verify.inputs.value_order import find_interchangeable_axis, is_ordered
+from stitchcuda.verify.messages.shared_tensors import replace_tensors
 
 Variant = Literal[
     "as given", "exchanged", "touched", "patchwork", "scaled up", "scaled down", "negative", "shifted", "uniform", "sparse",
@@ -43,7 +43,7 @@ _ROW_SUM = 1e-3                            # how far from one the sum of a row o
 Domain = Literal["free", "positive", "unit", "fixed", "permuted"]
 
 
-def varied(arguments: Any, variant: str, generator: torch.Generator) -> Any | None:
+def vary(arguments: Any, variant: str, generator: torch.Generator) -> Any | None:
     """The arguments with other values or another layout; None where the variant changes nothing.
 
     Tensors that share memory go on sharing it. `generator` is one of the CPU.
@@ -53,7 +53,7 @@ def varied(arguments: Any, variant: str, generator: torch.Generator) -> Any | No
     alone = variant.endswith(MASKS_AS_GIVEN)
     plain = variant.removesuffix(MASKS_AS_GIVEN)
     change = _spread_out if plain == "non-contiguous" else lambda tensor: _changed(tensor, plain, generator, alone=alone)
-    if alone and all(domain(leaf) != "permuted" for leaf in pytree.tree_leaves(arguments) if isinstance(leaf, Tensor)):
+    if alone and all(find_domain(leaf) != "permuted" for leaf in pytree.tree_leaves(arguments) if isinstance(leaf, Tensor)):
         return None                        # the same as the variant itself
     changed = [False]
 
@@ -62,11 +62,11 @@ def varied(arguments: Any, variant: str, generator: torch.Generator) -> Any | No
         changed[0] |= other is not tensor
         return other
 
-    result = remade(arguments, noting)
+    result = replace_tensors(arguments, noting)
     return result if changed[0] else None
 
 
-def resized(arguments: Any, sizes: Sequence[Sequence[int]]) -> Any:
+def resize(arguments: Any, sizes: Sequence[Sequence[int]]) -> Any:
     """The arguments cut or tiled: `sizes` holds (tensor, axis, length), tensors counted in the order of the leaves."""
     leaves, spec = pytree.tree_flatten(arguments)
     tensors = [position for position, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
@@ -78,16 +78,16 @@ def resized(arguments: Any, sizes: Sequence[Sequence[int]]) -> Any:
     return pytree.tree_unflatten(leaves, spec)
 
 
-def domain(tensor: Tensor) -> Domain:
+def find_domain(tensor: Tensor) -> Domain:
     """What may be done to a tensor's values, told from the values."""
     if tensor.numel() < _SMALLEST or tensor.dtype.is_complex or (tensor.itemsize == 1 and tensor.dtype.is_floating_point):
         return "fixed"
     values = tensor.detach()
     if not values.dtype.is_floating_point:
-        return "fixed" if ordered(values) else "permuted"
+        return "fixed" if is_ordered(values) else "permuted"
     values = values.double()
     low, high = float(values.min()), float(values.max())
-    if not (math.isfinite(low) and math.isfinite(high)) or low == high or ordered(values):
+    if not (math.isfinite(low) and math.isfinite(high)) or low == high or is_ordered(values):
         return "fixed"
     if bool((values == values.round()).all()):
         return "permuted"                  # labels, counts, a mask
@@ -98,7 +98,7 @@ def domain(tensor: Tensor) -> Domain:
 
 
 def _changed(tensor: Tensor, variant: str, generator: torch.Generator, *, alone: bool) -> Tensor:
-    kind = domain(tensor)
+    kind = find_domain(tensor)
     if kind == "fixed":
         return tensor
     if kind == "permuted":
@@ -126,7 +126,7 @@ def _permuted(tensor: Tensor, generator: torch.Generator) -> Tensor:
         flat = given.flatten() if given.dtype is torch.bool else given.reshape(-1, given.shape[-1])
         order = torch.randperm(flat.shape[0], generator=generator).to(given.device)
         return _like(tensor, flat[order].reshape(given.shape))
-    axis = interchangeable(given)
+    axis = find_interchangeable_axis(given)
     if axis is None:
         return tensor
     order = torch.rand(given.shape, generator=generator).argsort(axis).to(given.device)
@@ -229,7 +229,7 @@ def _outlier(x: Tensor, kind: Domain, generator: torch.Generator) -> Tensor:
     return other
 
 
-def objection(expected: dict[str, Tensor], exact: dict[str, Tensor], usual: float | None) -> str:
+def why_unsuitable(expected: dict[str, Tensor], exact: dict[str, Tensor], usual: float | None) -> str:
     """Why the reference's answers under a variant are no yardstick; "" where they are.
 
     They must be finite and not near overflow (an honest program may overflow a little earlier), not constant, and their own
@@ -245,12 +245,12 @@ def objection(expected: dict[str, Tensor], exact: dict[str, Tensor], usual: floa
             return "it comes near overflow"
         if own.numel() > 1 and name.startswith("output") and bool((values == values.flatten()[0]).all()):
             return "its output becomes constant"
-    if usual is not None and error(expected, exact) > _WORSE * usual + _NEGLIGIBLE * _unit(expected):
+    if usual is not None and relative_error(expected, exact) > _WORSE * usual + _NEGLIGIBLE * _unit(expected):
         return "it becomes ill-conditioned"
     return ""
 
 
-def error(expected: dict[str, Tensor], exact: dict[str, Tensor]) -> float:
+def relative_error(expected: dict[str, Tensor], exact: dict[str, Tensor]) -> float:
     """The reference's own error, in norm relative to its output, of the worst of its outputs."""
     worst = 0.0
     for name, own in expected.items():

@@ -15,7 +15,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from stitchcuda.simulator import loaded_runtime
-from stitchcuda.verify.integrity.dispatch_recorder import is_torchs, mark, note, seen
+from stitchcuda.verify.integrity.dispatch_recorder import is_builtin_operator, mark, mark_seen, note
 from stitchcuda.verify.messages.shared_tensors import extent, memory_of
 
 _VENDOR = (
@@ -118,7 +118,7 @@ def _alternate(tensor: torch.Tensor, inverted: bool) -> None:
         tensor.fill_(inverted)
 
 
-def red_zoned(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+def add_red_zones(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
     """The same tensors in memory with poison before and after: who reads beyond an end does not find zeros there.
 
     Tensors that share memory stay as they are.
@@ -187,15 +187,15 @@ class ByteTraffic(Poison):  # type: ignore[no-untyped-call, unused-ignore]
     def __torch_dispatch__(
         self, func: Any, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if isinstance(func, torch._ops.OpOverload) and not is_torchs(str(func.name())):  # type: ignore[no-untyped-call]
-            seen()                         # what the program's own operator does counts, not that there is one
+        if isinstance(func, torch._ops.OpOverload) and not is_builtin_operator(str(func.name())):  # type: ignore[no-untyped-call]
+            mark_seen()                         # what the program's own operator does counts, not that there is one
             with self:
                 return func.redispatch(_HOST, *args, **(kwargs or {}))
         result = super().__torch_dispatch__(func, types, args, kwargs)
         if result is NotImplemented:
             return result
         returned = tensors_of(result)
-        know(returned)
+        announce(returned)
         name = operator_name(func)
         if is_allocation(func) or func.is_view or name in _IN_NAME_ONLY:
             return result
@@ -234,7 +234,7 @@ def _plain_copy(tensors: list[torch.Tensor]) -> str:
     return f"{source.data_ptr()} {target.data_ptr()} {memory_of(target)[1]}"
 
 
-def know(tensors: Iterable[torch.Tensor]) -> None:
+def announce(tensors: Iterable[torch.Tensor]) -> None:
     """Tensors that kernels may be launched on."""
     for tensor in tensors:
         for part in [tensor] if tensor.layout is torch.strided else _parts(tensor):

@@ -64,7 +64,7 @@ def record(
     return first
 
 
-def idle(seconds: float) -> list[str]:
+def record_idle(seconds: float) -> list[str]:
     """What the device did for this process first while nobody called, in so many seconds: its name, if it did anything."""
     return [str(row[0]) for row in _recorded(lambda: _sleep(seconds))["rows"][:1]]
 
@@ -123,7 +123,7 @@ def _say(text: str) -> None:
         pass
 
 
-def taken(reference: Mapping[str, Any], program: Mapping[str, Any], own: Iterable[str]) -> tuple[float, float]:
+def share_taken_over(reference: Mapping[str, Any], program: Mapping[str, Any], own: Iterable[str]) -> tuple[float, float]:
     """(share of the reference's device time that own kernels took over, how much of what is gone other library kernels do).
 
     What the program launches less often, by name, is gone; what it launches oftener and is not its own has come instead.
@@ -145,7 +145,7 @@ def taken(reference: Mapping[str, Any], program: Mapping[str, Any], own: Iterabl
     return max(0.0, (gone - come) / total) if total else 1.0, min(1.0, come / gone) if gone else 0.0
 
 
-def computed(
+def share_without_copies(
     reference: Mapping[str, Any], program: Mapping[str, Any], own: Iterable[str], *, most: int
 ) -> tuple[float, float]:
     """What `taken` says without the copies into and out of a CUDA graph that the call replays; zeros where there are none.
@@ -159,10 +159,10 @@ def computed(
         return 0.0, 0.0
     left = [row for place, row in enumerate(rows) if place not in places]
     moved = [row for row in _rows(reference) if _MOVES.search(row[0])]
-    return taken(reference, {"rows": [list(row) for row in (*left, *moved)]}, own)
+    return share_taken_over(reference, {"rows": [list(row) for row in (*left, *moved)]}, own)
 
 
-def summary(recorded: Mapping[str, Any], own: Iterable[str]) -> dict[str, Any]:
+def summarize(recorded: Mapping[str, Any], own: Iterable[str]) -> dict[str, Any]:
     """{own, vendor, framework} shares of device time, launches of own kernels, time by kernel.
 
     `span_ms` is from the first kernel's start to the last one's end, `busy_ms` what kernels took, so their difference is
@@ -239,7 +239,7 @@ def _count(value: object) -> int:
     return max(0, value) if isinstance(value, int) else 0
 
 
-def borrowed(seen: Mapping[str, int], counted: Mapping[str, int]) -> tuple[str, ...]:
+def find_borrowed_names(seen: Mapping[str, int], counted: Mapping[str, int]) -> tuple[str, ...]:
     """Own kernels by name that the device ran oftener than their own switches counted: the name is someone else's.
 
     `seen` are launches by full name in the trace, `counted` those that `verify/ablation/ablation.py` reports for one call, by
@@ -262,4 +262,4 @@ def borrowed(seen: Mapping[str, int], counted: Mapping[str, int]) -> tuple[str, 
 
 def profile(call: Callable[[], object], own: Iterable[str], *, restore: Callable[[], None]) -> dict[str, Any]:
     """`record` and `summary` in one."""
-    return summary(record(call, restore=restore), own)
+    return summarize(record(call, restore=restore), own)

@@ -23,7 +23,7 @@ import torch
 from torch._C import _profiler
 
 from stitchcuda.simulator import loaded_runtime
-from stitchcuda.verify.integrity.graph_boundary import Range, Told, free_copies
+from stitchcuda.verify.integrity.graph_boundary import Note, Range, free_copies
 
 # Taken before a program is imported: what it puts into these modules later changes nothing here.
 _prepare = torch._C._autograd._prepare_profiler
@@ -58,7 +58,7 @@ class mark:
         loaded_runtime.closed()
 
 
-def seen() -> None:
+def mark_seen() -> None:
     """Say of the operator that runs at this moment, and of none inside of it, that a mode handles it."""
     with _Mark(_MARK):
         pass
@@ -76,7 +76,7 @@ def _note(kind: str, count: int, what: str = "") -> int:
     return number
 
 
-def is_torchs(name: str) -> bool:
+def is_builtin_operator(name: str) -> bool:
     """Whether an operator was there before any program was: what it does is known by its name and schema."""
     return _known is None or name in _known
 
@@ -116,7 +116,7 @@ class _Guarded:
         return getattr(self._made, name)
 
     def impl(self, name: str, key: str, *given: Any) -> Any:
-        if is_torchs(name if "::" in name else f"{self._space}::{name}"):
+        if is_builtin_operator(name if "::" in name else f"{self._space}::{name}"):
             self._allow(key or self._key)
         return self._made.impl(name, key, *given)
 
@@ -138,7 +138,7 @@ class DispatchRecorder:
         self.noted: dict[str, dict[str, int]] = {}  # sums by kind and what
         self.trouble = ""                  # why nothing can be said: the program ended or took over the recording
         self.replayed = 0                  # bytes that replayed graphs moved, their operators' and their launches'
-        self._told: list[Told] = []        # of copies and replays, in order
+        self._told: list[Note] = []        # of copies and replays, in order
         self._first = 0                    # number of the note that begins the recording
 
     def __enter__(self) -> DispatchRecorder:
@@ -163,7 +163,7 @@ class DispatchRecorder:
             self.trouble = f"the program ended the recording of its own call ({str(failure).splitlines()[0]})"
             return
         spans = [(str(event.name()), event.start_ns(), event.end_ns(), event.start_thread_id()) for event in events]
-        self.hidden = hidden(spans, _MARK)
+        self.hidden = find_hidden(spans, _MARK)
         notes = [name[len(_MARK) + 1 :].split(" ", 3) for event in events if (name := event.name()).startswith(f"{_MARK} ")]
         numbered = sorted((int(note[0]), note[1], note[2], note[3]) for note in notes if note[0].isdecimal())
         inside = False
@@ -202,7 +202,7 @@ class DispatchRecorder:
         return [f"operators ran where they are not counted: {', '.join(self.hidden[:_SHOWN])}{more} ({where})"]
 
 
-def hidden(events: list[tuple[str, int, int, int]], marked: str) -> tuple[str, ...]:
+def find_hidden(events: list[tuple[str, int, int, int]], marked: str) -> tuple[str, ...]:
     """Names of the outermost computing operators outside of marks, from (name, start, end, thread) of each event."""
     found: dict[str, None] = {}
     for thread in {event[3] for event in events}:

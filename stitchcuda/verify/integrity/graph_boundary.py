@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 Range = tuple[int, int]                    # address and length in bytes
-Told = tuple[str, int, str]                # kind, count, what: notes in the order in which they were made
+Note = tuple[str, int, str]                # kind, count, what: notes in the order in which they were made
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Replay:
         return memory in self.touched and not any(touched != memory and _overlap(touched, memory) for touched in self.touched)
 
 
-def free_copies(told: Iterable[Told], inputs: Collection[Range], outputs: Collection[Range]) -> list[BoundaryCopy]:
+def free_copies(told: Iterable[Note], inputs: Collection[Range], outputs: Collection[Range]) -> list[BoundaryCopy]:
     """The copies of one call that are no work: each of `inputs` and `outputs`, the tensors of the call, at most once."""
     copies, replays = _read(told)
     theirs = (*inputs, *outputs)
@@ -60,7 +60,7 @@ def free_copies(told: Iterable[Told], inputs: Collection[Range], outputs: Collec
     return [*(copy for copy in coming.values() if _apart(copy.target, results)), *going.values()]
 
 
-def _read(told: Iterable[Told]) -> tuple[list[BoundaryCopy], list[Replay]]:
+def _read(told: Iterable[Note]) -> tuple[list[BoundaryCopy], list[Replay]]:
     copies: list[BoundaryCopy] = []
     replays: list[Replay] = []
     open_: Replay | None = None

@@ -26,7 +26,7 @@ class _Bound(NamedTuple):
     parameters: frozenset[str]
 
 
-def scopes(tree: ast.Module) -> Scopes:
+def find_scopes(tree: ast.Module) -> Scopes:
     own: set[int] = set()
     parameters: set[int] = set()
     module = _of_module(tree)

@@ -21,8 +21,8 @@ from stitchcuda.compiler.printing.program import loader_text
 from stitchcuda.counts import counted
 from stitchcuda.state import Record
 from stitchcuda.verify.integrity import screen_native
-from stitchcuda.verify.integrity.scopes import scopes
-from stitchcuda.verify.integrity.screen_expressions import folded, inert, own_modules
+from stitchcuda.verify.integrity.scopes import find_scopes
+from stitchcuda.verify.integrity.screen_expressions import find_harmless_modules, find_inert_strings, fold
 
 _BINARY = (".so", ".o", ".a", ".cubin", ".fatbin", ".ptx", ".pyc", ".pkl", ".bin")
 _SOURCES = (".cu", ".cuh", ".cc", ".cpp", ".cxx", ".c", ".h", ".hpp", ".inl", ".inc")
@@ -144,13 +144,13 @@ class _Reader:
         self._siblings = siblings                  # modules beside it, which are the program's own
         self._imported: dict[str, str] = {}        # local name -> dotted origin
         self._aliases: set[str] = set()            # those of them that an assignment made
-        self._scopes = scopes(tree)
+        self._scopes = find_scopes(tree)
         self._methods = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
         self._origins: dict[int, str] = {}         # of expressions, once all names are bound
         self._folded: set[int] = set()             # parts of strings that were read as a whole
         self._unfolded: set[int] = set()           # sums that are no strings made of constants
-        self._inert = inert(tree)
-        self._own_modules = own_modules(tree)
+        self._inert = find_inert_strings(tree)
+        self._own_modules = find_harmless_modules(tree)
         self._threads_load = _only_load(tree)
         self._bind()
 
@@ -243,14 +243,14 @@ class _Reader:
         if callee not in _BUILTINS and (callee in _READS or callee.removeprefix("builtins.") in _READS):
             yield "refused", f"calls {callee}: code that cannot be read in its source"
         if callee in _IMPORTS and (
-            not node.args or folded(node.args[0]) is None
+            not node.args or fold(node.args[0]) is None
         ):
             yield "refused", "imports a module whose name cannot be read in its source"
         if callee.startswith(_DECODES) and not _ENCODES.search(callee):
             yield "refused", f"calls {callee}: what it decodes cannot be read in its source"
         if callee.startswith("ctypes."):
             opens = callee.rsplit(".", 1)[-1] in ("CDLL", "PyDLL", "LoadLibrary")
-            if opens and (not node.args or folded(node.args[0]) is None):
+            if opens and (not node.args or fold(node.args[0]) is None):
                 yield "refused", "loads a library that was not built from its sources"
             elif callee.rsplit(".", 1)[-1] in _BY_ADDRESS:
                 yield "refused", f"reaches into memory by address ({callee})"
@@ -261,7 +261,7 @@ class _Reader:
         if callee.rpartition(".")[0] in _OF_BUILTINS and callee.rpartition(".")[2] in _STORES:
             yield "refused", "replaces a function of Python's own"
         if callee in ("getattr", "builtins.getattr") and len(node.args) > 1:
-            text = folded(node.args[1])
+            text = fold(node.args[1])
             if text is not None:
                 yield from self._word(text)
         if callee.startswith("torch.library.") and any(_names_aten(argument) for argument in node.args):
@@ -272,7 +272,7 @@ class _Reader:
     def _string(self, node: ast.AST) -> Iterator[tuple[Literal["refused", "noted"], str]]:
         if id(node) in self._folded and not isinstance(node, ast.Constant):
             return
-        text = folded(node, self._unfolded)
+        text = fold(node, self._unfolded)
         if text is None:
             return
         if text in _INTERNALS or text in _UNSEEN:
@@ -327,15 +327,15 @@ class _Reader:
             return f"{base}.{node.attr}" if base else ""
         if isinstance(node, ast.Call):
             callee = self._callee(node)
-            named = folded(node.args[0]) if node.args else None
+            named = fold(node.args[0]) if node.args else None
             if callee in _IMPORTS and named:
                 return named.replace(":", ".")
             if callee in ("getattr", "builtins.getattr") and len(node.args) > 1:
-                base, text = self._origin(node.args[0]), folded(node.args[1])
+                base, text = self._origin(node.args[0]), fold(node.args[1])
                 return f"{base}.{text or '?'}" if base else ""
         if isinstance(node, ast.Subscript) and self._origin(node.value) == "sys.modules":
-            return folded(node.slice) or ""
-        if isinstance(node, ast.Subscript) and folded(node.slice) == "__builtins__":
+            return fold(node.slice) or ""
+        if isinstance(node, ast.Subscript) and fold(node.slice) == "__builtins__":
             return "builtins"              # of globals()
         return ""
 
@@ -377,7 +377,7 @@ def _printed_loader() -> str:
 
 
 def _names_aten(node: ast.AST) -> bool:
-    text = folded(node)
+    text = fold(node)
     return text is not None and (text == "aten" or text.startswith("aten::"))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 
 
-def folded(node: ast.AST, hopeless: set[int] | None = None) -> str | None:
+def fold(node: ast.AST, hopeless: set[int] | None = None) -> str | None:
     """A string made of constants only (concatenated, joined, formatted, reversed), as it will be at run time; else None.
 
     `hopeless`: sums that are none, by identity; those of this node are added.
@@ -21,21 +21,21 @@ def folded(node: ast.AST, hopeless: set[int] | None = None) -> str | None:
         return node.value if isinstance(node.value, str) else None
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
         if id(node) not in hopeless:
-            left, right = folded(node.left, hopeless), folded(node.right, hopeless)
+            left, right = fold(node.left, hopeless), fold(node.right, hopeless)
             if left is not None and right is not None:
                 return left + right
             hopeless.add(id(node))
         return None
     if isinstance(node, ast.JoinedStr):
-        parts = [folded(part.value if isinstance(part, ast.FormattedValue) else part, hopeless) for part in node.values]
+        parts = [fold(part.value if isinstance(part, ast.FormattedValue) else part, hopeless) for part in node.values]
         return "".join(part for part in parts if part is not None) if None not in parts else None
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "join" and len(node.args) == 1:
-        separator, items = folded(node.func.value), node.args[0]
+        separator, items = fold(node.func.value), node.args[0]
         if separator is not None and isinstance(items, ast.List | ast.Tuple):
-            texts = [folded(item) for item in items.elts]
+            texts = [fold(item) for item in items.elts]
             return separator.join(text for text in texts if text is not None) if None not in texts else None
     if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice):
-        text = folded(node.value)
+        text = fold(node.value)
         step = node.slice.step
         backwards = isinstance(step, ast.UnaryOp) and isinstance(step.op, ast.USub)
         if text is not None and backwards and node.slice.lower is None and node.slice.upper is None:
@@ -43,7 +43,7 @@ def folded(node: ast.AST, hopeless: set[int] | None = None) -> str | None:
     return None
 
 
-def inert(tree: ast.Module) -> frozenset[int]:
+def find_inert_strings(tree: ast.Module) -> frozenset[int]:
     """Strings that are statements, by identity: nothing happens with them, unless the file asks for documentation."""
     for node in ast.walk(tree):
         named = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
@@ -55,7 +55,7 @@ def inert(tree: ast.Module) -> frozenset[int]:
     )
 
 
-def own_modules(tree: ast.Module) -> frozenset[int]:
+def find_harmless_modules(tree: ast.Module) -> frozenset[int]:
     """Expressions by identity that may be `sys.modules`: `sys.modules[__name__]` is the program's own module, and
     `"name" in sys.modules` hands out none."""
     harmless: set[int] = set()

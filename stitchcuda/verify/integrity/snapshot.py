@@ -28,7 +28,7 @@ _FORMS = "give a folder with model_new.py, or a Python file with class ModelNew"
 def snapshot(program: Path, place: Path) -> Path:
     """Copy `program` (a folder, or one Python file) to below `place`; the path of the copy. Raises `BadInput`."""
     if not program.is_dir():
-        look(program)
+        check_readable(program)
         place.mkdir(parents=True)
         made = place / program.name
         _copy(program, made, program.name, _MOST_BYTES)
@@ -45,7 +45,7 @@ def snapshot(program: Path, place: Path) -> Path:
     return root
 
 
-def look(program: Path) -> None:
+def check_readable(program: Path) -> None:
     """Raise `BadInput` for what `snapshot` would refuse before it reads: asked by who opens a program's files himself."""
     if program.is_dir():
         for _ in _entries(program):

@@ -23,7 +23,7 @@ Run = Callable[[Any, Any], dict[str, torch.Tensor]]
 """The reference's named outputs for (args, kwargs)."""
 
 
-def judged(
+def apply_floor(
     timing: TimingResult,
     inputs: Callable[[], Sequence[int]],
     outputs: Callable[[], int],
@@ -59,7 +59,7 @@ def floor_ms(size: int, bandwidth: float) -> float:
     return 1e3 * SHARE * size / bandwidth
 
 
-def matters(run: Run, args: Any, kwargs: Any, tensors: Sequence[torch.Tensor]) -> list[bool]:
+def find_mattering(run: Run, args: Any, kwargs: Any, tensors: Sequence[torch.Tensor]) -> list[bool]:
     """Whether each sampled element of each input, made much larger or smaller, changes some output of the reference.
 
     `tensors` are those in `args` and `kwargs`. Integers count as not mattering: they may point anywhere.

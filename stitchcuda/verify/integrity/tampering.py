@@ -110,7 +110,7 @@ class TamperSeal:
         self._held = list(_pieces())
         self._names = frozenset(vars(torch.Tensor))  # a new one there would hide one of its base class
 
-    def renew(self) -> None:
+    def accept_changes(self) -> None:
         """Take what was replaced so far as the worker's own doing; called before anything of the program is imported."""
         self._held = [
             (holder, name, now, _code(now), full)
@@ -119,7 +119,7 @@ class TamperSeal:
         ]
         self._names = frozenset(vars(torch.Tensor))
 
-    def teller(self) -> Callable[[], list[str]]:
+    def checker(self) -> Callable[[], list[str]]:
         """A function that says what was replaced since, such as "torch.cuda.synchronize was replaced"; the first ten.
 
         It looks nothing up where a program could put something else: no global, no builtin, no attribute of this object.

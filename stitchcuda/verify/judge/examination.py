@@ -18,7 +18,7 @@ from typing import NamedTuple
 from stitchcuda.state import CheckResult
 from stitchcuda.verify.ablation import ablation, own_work, state_mismatch
 from stitchcuda.verify.inputs.input_terms import InputTerms
-from stitchcuda.verify.inputs.secret_inputs import SecretInputs, declared_sizes, reloaded, resized
+from stitchcuda.verify.inputs.secret_inputs import SecretInputs, draw_other_sizes, read_free_sizes, redraw_parameters
 from stitchcuda.verify.integrity import device_time
 from stitchcuda.verify.integrity.screen import screen
 from stitchcuda.verify.judge import correctness
@@ -108,7 +108,7 @@ class Examination:
             sitter.callback(self._room.errands.tidy, worker.close)
             # While the program is built the reference answers all other questions, of which loading needs none.
             completed = self._room.errands.ask(lambda: self._room.complete(exam, seeds))
-            again = self._room.errands.ask(lambda: reloaded(self._room.ask, exam) if fresh else None)
+            again = self._room.errands.ask(lambda: redraw_parameters(self._room.ask, exam) if fresh else None)
             worker.expire_in(self._room.limits.check_s)
             trial = Trial(worker, exam, self._room.construction(), self._room.target, self._room.limits)
             if two and not large(exam):
@@ -121,7 +121,7 @@ class Examination:
             except WorkerFailed as failure:
                 return correctness.failed(trial, state_mismatch.reconsidered(self._room.ask, exam, trial.state, failure, terms))
             try:
-                others = resized(self._room.ask, exam, declared_sizes(program)) if fresh else []
+                others = draw_other_sizes(self._room.ask, exam, read_free_sizes(program)) if fresh else []
             except WorkerFailed as failure:
                 return correctness.failed(trial, failure)
             with self._room.turn(worker):
@@ -160,8 +160,8 @@ class Examination:
             result = result.model_copy(update={"whole": int(work["work"])})
             if trial.traced:
                 most = len(exam.sets[0].names) + str(exam.sets[0].structure).count("'tensor':")
-                alone = device_time.computed(work, trial.traced, trial.own, most=most)
-                taken = max(device_time.taken(work, trial.traced, trial.own), alone)
+                alone = device_time.share_without_copies(work, trial.traced, trial.own, most=most)
+                taken = max(device_time.share_taken_over(work, trial.traced, trial.own), alone)
                 shares = zip(("replaced", "exchanged"), taken, strict=True)
                 result = result.model_copy(update=dict(shares))
             # Whether it has kernels is not for the worker to say.

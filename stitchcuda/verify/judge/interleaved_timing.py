@@ -19,7 +19,7 @@ from stitchcuda.verify.inputs.secret_inputs import SecretInputs
 from stitchcuda.verify.inputs.timed_inputs import TimedInputs
 from stitchcuda.verify.integrity import speed_of_light
 from stitchcuda.verify.judge.judge_resources import TIMINGS, Born, JudgeResources
-from stitchcuda.verify.processes.pausing import ProgramProcesses, threads_below
+from stitchcuda.verify.processes.pausing import ProgramProcesses, count_threads
 from stitchcuda.verify.processes.worker import Worker, WorkerFailed
 from stitchcuda.verify.program.trial import Trial
 from stitchcuda.verify.timing import rounds
@@ -92,14 +92,14 @@ class InterleavedTiming:
         others = ProgramProcesses({"previous": previous.pid, "program": program.pid})
         result = rounds.interleaved(
             self._room.the_reference(), previous, program, given, self._room.limits,
-            threads=lambda: threads_below(program.pid), core=rounds.quick_core(), hold=others.held,
+            threads=lambda: count_threads(program.pid), core=rounds.quick_core(), hold=others.pause_others,
         )  # fmt: skip
         if others.denied:
             note = "limited: the program's process could not be stopped while the reference was timed"
             result = result.model_copy(update={"notes": (*result.notes, note)})
         asked = {"given": str(given.sets[0].inputs), "structure": given.sets[0].structure, "state": str(exam.state)}
         facts = self._room.ask("ceiling", matters=False, **asked)
-        return speed_of_light.judged(
+        return speed_of_light.apply_floor(
             result, given.input_bytes, given.output_bytes, at_most=given.at_most_bytes(),
             bandwidth=facts["bandwidth"], l2=facts["l2"],
             matters=lambda: self._room.ask("ceiling", matters=True, **asked)["matters"],

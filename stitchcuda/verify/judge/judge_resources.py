@@ -127,7 +127,7 @@ class JudgeResources:
         """A worker for a copy of the program. Nothing is loaded yet."""
         with contextlib.ExitStack() as stack:
             copy = stack.enter_context(self.copy(str(program)))
-            worker = stack.enter_context(self.errands.lent(self.worker(copy, exam)))
+            worker = stack.enter_context(self.errands.close_later(self.worker(copy, exam)))
             return Born(copy, worker, stack.pop_all())
 
     def ready(
@@ -174,7 +174,7 @@ class JudgeResources:
         with self._known.drawing:
             extend(self.ask, exam, seeds, tell=exam.measure_soon)
             if self._known.says_enough is None and seeds > 1:
-                refusal, notes = degenerate.reasons(self.ask, exam)
+                refusal, notes = degenerate.check_reference(self.ask, exam)
                 if refusal:
                     raise BadInput(refusal)
                 self._known.says_enough = tuple(notes)
@@ -207,7 +207,7 @@ class JudgeResources:
             init_seed=facts["init_seed"],
             training=facts["training"],
             state_names=facts["state_names"],
-            state=input_terms.told(facts["state"]),
+            state=input_terms.read_reference_tensors(facts["state"]),
             precision=self.settings.precision,
         )
 

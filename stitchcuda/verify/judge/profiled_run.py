@@ -24,7 +24,7 @@ from stitchcuda.sandbox.limits import Limits, clean_environment
 from stitchcuda.state import Precision, Target
 from stitchcuda.verify.inputs.secret_inputs import SecretInputs
 from stitchcuda.verify.integrity import device_time
-from stitchcuda.verify.processes.file_grants import handed, lent
+from stitchcuda.verify.processes.file_grants import grant, grant_library
 from stitchcuda.verify.processes.worker import Worker
 from stitchcuda.verify.program.trial import Trial
 
@@ -64,7 +64,7 @@ class ProfiledRun:
         given, program = exam.sets[0], Path(trial.load_message["program"])
         with tempfile.TemporaryDirectory(dir=root, prefix="rehearsal-") as name:
             folder = Path(name)
-            with lent(folder, trial.built.init, exam.state, given.inputs) as (init, state, inputs):
+            with grant(folder, trial.built.init, exam.state, given.inputs) as (init, state, inputs):
                 answers = [_handed(answer, folder) for answer in worker.built]
                 self._order |= {
                     "load": trial.load_message | {"init": init, "state": state},
@@ -98,4 +98,4 @@ def _handed(answer: dict[str, Any], folder: Path) -> dict[str, Any]:
     """The builder's answer with a library that can be read from the sandbox."""
     if "path" not in answer or answer.get("shared"):
         return answer
-    return answer | {"path": str(handed(folder, Path(answer["path"])))}
+    return answer | {"path": str(grant_library(folder, Path(answer["path"])))}

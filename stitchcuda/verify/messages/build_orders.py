@@ -47,14 +47,14 @@ class BuildOrder(Record):
     skip: bool = False                                 # kernels get switches
 
 
-def ordered(name: str, style: Literal["tvm", "torch"], options: Mapping[str, Any], program: Path, *, skip: bool) -> BuildOrder:
+def make_order(name: str, style: Literal["tvm", "torch"], options: Mapping[str, Any], program: Path, *, skip: bool) -> BuildOrder:
     """The order for these arguments of `build`, `load` or their inline forms, in tvm-ffi's or torch's names."""
     if options.get("embed_cubin"):
         raise BuildFailed("embed_cubin is not supported: a program is built from its own sources only")
     if options.get("is_standalone"):
         raise Unsupported("an extension that is a program of its own", name, 1)
     inline = "cpp_sources" in options or "cuda_sources" in options
-    files = [] if inline else [item for group in ("sources", "cpp_files", "cuda_files") for item in listed(options.get(group))]
+    files = [] if inline else [item for group in ("sources", "cpp_files", "cuda_files") for item in as_list(options.get(group))]
     own, texts = [], []
     for file in (Path(item).resolve() for item in files):
         if file.is_relative_to(program.resolve()):
@@ -63,21 +63,21 @@ def ordered(name: str, style: Literal["tvm", "torch"], options: Mapping[str, Any
             texts.append((file.name, _text(file)))
     functions = options.get("functions")
     named = functions if isinstance(functions, Mapping) else {
-        function: function if style == "torch" else "" for function in listed(functions)
+        function: function if style == "torch" else "" for function in as_list(functions)
     }
     return BuildOrder(
         style=style,
         name=str(name),
         sources=tuple(own),
         texts=tuple(texts),
-        cpp=tuple(listed(options.get("cpp_sources"))),
-        cuda=tuple(listed(options.get("cuda_sources"))),
+        cpp=tuple(as_list(options.get("cpp_sources"))),
+        cuda=tuple(as_list(options.get("cuda_sources"))),
         inline=inline,
         functions=None if functions is None else tuple((str(key), str(value)) for key, value in named.items()),
-        cflags=tuple(listed(options.get("extra_cflags"))),
-        cuda_flags=tuple(listed(options.get("extra_cuda_cflags"))),
-        ldflags=tuple(listed(options.get("extra_ldflags"))),
-        includes=tuple(listed(options.get("extra_include_paths"))),
+        cflags=tuple(as_list(options.get("extra_cflags"))),
+        cuda_flags=tuple(as_list(options.get("extra_cuda_cflags"))),
+        ldflags=tuple(as_list(options.get("extra_ldflags"))),
+        includes=tuple(as_list(options.get("extra_include_paths"))),
         headers=not options.get("no_implicit_headers"),
         module=bool(options.get("is_python_module", True)),
         skip=skip,
@@ -89,7 +89,7 @@ def digest(order: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(order, sort_keys=True).encode()).hexdigest()
 
 
-def library(answer: Mapping[str, Any]) -> Path:
+def library_path(answer: Mapping[str, Any]) -> Path:
     """The path in a builder's answer. Raises what a build in this very process would have raised."""
     if "path" in answer:
         return Path(answer["path"])
@@ -99,7 +99,7 @@ def library(answer: Mapping[str, Any]) -> Path:
     raise Unavailable(said) if answer.get("kind") == "unavailable" else BuildFailed(said)
 
 
-def through(channel: Channel) -> Build:
+def order_over(channel: Channel) -> Build:
     """Orders by the channel on which the judge waits for an answer to its own question; threads take turns."""
     turn = threading.Lock()
     send, receive = channel.sender(), channel.receiver()
@@ -113,7 +113,7 @@ def through(channel: Channel) -> Build:
     return build
 
 
-def listed(value: Any) -> list[str]:
+def as_list(value: Any) -> list[str]:
     """Torch and tvm-ffi take one path or text where they take a list of them."""
     if value is None:
         return []

@@ -33,14 +33,14 @@ def writer() -> Callable[[Any], bytes]:
     joined = "".join
     encoded = make_encoder(None, _foreign, encode_basestring_ascii, None, ": ", ", ", False, False, True)
 
-    def dumped(value: Any) -> bytes:
+    def dump(value: Any) -> bytes:
         """What `json.dumps` makes of it. Raises TypeError for what is not JSON."""
         return joined(encoded(value, 0)).encode()
 
-    return dumped
+    return dump
 
 
-dumped = writer()
+dump = writer()
 
 
 def reader() -> Callable[[bytearray], Any]:
@@ -53,7 +53,7 @@ def reader() -> Callable[[bytearray], Any]:
     return read
 
 
-def first(text: str) -> tuple[Any, int]:
+def load_first(text: str) -> tuple[Any, int]:
     """(the value that the text begins with, where it ends). Raises ValueError or RecursionError."""
     try:
         return _scanned(text, 0)
@@ -61,10 +61,10 @@ def first(text: str) -> tuple[Any, int]:
         raise ValueError("no JSON") from None
 
 
-def loaded(data: bytes) -> Any:
+def load(data: bytes) -> Any:
     """The one value that a line holds. Raises ValueError or RecursionError."""
     text = data.decode().strip()
-    value, end = first(text)
+    value, end = load_first(text)
     if end != len(text):
         raise ValueError("more than one value")
     return value

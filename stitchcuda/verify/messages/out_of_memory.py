@@ -14,12 +14,12 @@ _SAID = re.compile(r"MemoryError|bad_alloc|can't allocate memory|not enough memo
 _ASKED = re.compile(r"can't allocate memory: you tried to allocate (\d+) bytes")
 
 
-def ran_out(said: BaseException | str) -> bool:
+def is_out_of_memory(said: BaseException | str) -> bool:
     """Whether an exception, or a text that a process left, is about memory that there is not."""
     return isinstance(said, MemoryError | torch.OutOfMemoryError) or _SAID.search(str(said)) is not None
 
 
-def asked_for(error: BaseException) -> str:
+def describe_request(error: BaseException) -> str:
     """What a tensor asked for that the host's memory has no room for, and what to do; "" for any other exception."""
     size = _ASKED.search(str(error))
     if size is None:

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 
-def remade(arguments: Any, change: Callable[[Tensor], Tensor]) -> Any:
+def replace_tensors(arguments: Any, change: Callable[[Tensor], Tensor]) -> Any:
     """`arguments` with every tensor replaced by what `change` makes of it; tensors that overlap do so afterwards.
 
     For overlapping tensors `change` sees their common memory as one flat tensor and must keep its length. Where they do not
@@ -23,7 +23,7 @@ def remade(arguments: Any, change: Callable[[Tensor], Tensor]) -> Any:
     """
     leaves, spec = pytree.tree_flatten(arguments)
     tensors = [(position, leaf) for position, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
-    for group in groups([tensor for _, tensor in tensors]):
+    for group in group_by_memory([tensor for _, tensor in tensors]):
         members = [tensors[number] for number in group]
         first = members[0][1]
         if len(members) == 1:
@@ -47,7 +47,7 @@ def remade(arguments: Any, change: Callable[[Tensor], Tensor]) -> Any:
     return pytree.tree_unflatten(leaves, spec)
 
 
-def groups(tensors: list[Tensor]) -> list[list[int]]:
+def group_by_memory(tensors: list[Tensor]) -> list[list[int]]:
     """Positions of tensors by overlapping memory; one without elements is on its own."""
     ranges = []
     for number, tensor in enumerate(tensors):

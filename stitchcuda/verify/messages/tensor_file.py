@@ -54,13 +54,13 @@ def write_tensors(path: Path, tensors: list[torch.Tensor]) -> None:
         layout.append({
             "dtype": name, "shape": list(tensor.shape), "strides": list(tensor.stride()), "span": piece, "offset": offset,
         })  # fmt: skip
-    header: dict[str, Any] = {"__metadata__": {"layout": json_text.dumped(layout).decode()}}
+    header: dict[str, Any] = {"__metadata__": {"layout": json_text.dump(layout).decode()}}
     position = 0
     for number, span in enumerate(spans):
         length = _padded(span.numel())
         header[f"{number:05d}"] = {"dtype": "U8", "shape": [length], "data_offsets": [position, position + length]}
         position += length
-    text = json_text.dumped(header)
+    text = json_text.dump(header)
     text += b" " * (-(8 + len(text)) % _ALIGNMENT)
     with open(path, "wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
@@ -81,7 +81,7 @@ def read_tensors(path: Path, *, device: str = "cpu", limit_bytes: int | None = N
     except OSError as error:
         raise WireError(f"unreadable tensors: {error.strerror}") from error
     try:
-        size = _examined(fd, limit_bytes)
+        size = _checked_size(fd, limit_bytes)
         header, start = _header(fd, size)
         spans = [_span(fd, start + begin, end - begin) for begin, end in _offsets(header, size - start)]
         layout = json.loads(header["__metadata__"]["layout"])
@@ -144,7 +144,7 @@ def _memory(span: torch.Tensor) -> memoryview:
     return memoryview((ctypes.c_char * length).from_address(span.data_ptr())).cast("B") if length else memoryview(b"")
 
 
-def _examined(fd: int, limit_bytes: int | None) -> int:
+def _checked_size(fd: int, limit_bytes: int | None) -> int:
     """The size of an open file that may be read."""
     facts = os.fstat(fd)
     if not stat.S_ISREG(facts.st_mode):

@@ -40,7 +40,7 @@ _NAMES_LIMIT = 4 * 2**20                   # characters of the paths to all part
 _Sent = TypeVar("_Sent")
 
 globals()["__builtins__"] = dict(vars(builtins))  # for the functions below, whatever becomes of those that all use
-_dumped, _loaded, _first = json_text.dumped, json_text.loaded, json_text.first
+_dumped, _loaded, _first = json_text.dump, json_text.load, json_text.load_first
 _set_timeout, _send_all, _received = _Socket.settimeout, _Socket.sendall, _Socket.recv  # `socket.socket` can be given others
 
 

@@ -51,7 +51,7 @@ class BackgroundWork:
             future.result()
 
     @contextlib.contextmanager
-    def lent(self, worker: Worker) -> Iterator[Worker]:
+    def close_later(self, worker: Worker) -> Iterator[Worker]:
         """A worker that is closed beside whatever comes after the block."""
         try:
             yield worker

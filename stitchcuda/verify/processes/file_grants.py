@@ -18,7 +18,7 @@ from pathlib import Path
 
 
 @contextlib.contextmanager
-def lent(desk: Path, *files: Path) -> Iterator[list[str]]:
+def grant(desk: Path, *files: Path) -> Iterator[list[str]]:
     """Where the files lie in `desk` until the block ends: other names of them, or copies where a file can have only one."""
     places = [desk / secrets.token_hex(8) for _ in files]
     try:
@@ -30,7 +30,7 @@ def lent(desk: Path, *files: Path) -> Iterator[list[str]]:
             place.unlink(missing_ok=True)
 
 
-def handed(shelf: Path, library: Path) -> Path:
+def grant_library(shelf: Path, library: Path) -> Path:
     """Where the library lies in `shelf` from now on. Always in one place: under a second name it would be loaded twice."""
     place = shelf / library.name
     if not place.exists():

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 
-def below(pid: int) -> dict[int, int]:
+def threads_by_process(pid: int) -> dict[int, int]:
     """How many threads a process and each of those that it started have, as the system counts them, by process."""
     parents: dict[int, list[int]] = {}
     counts: dict[int, int] = {}
@@ -35,16 +35,16 @@ def below(pid: int) -> dict[int, int]:
     return found
 
 
-def threads_below(pid: int) -> int:
+def count_threads(pid: int) -> int:
     """Of all these together."""
-    return sum(below(pid).values())
+    return sum(threads_by_process(pid).values())
 
 
 class ProgramProcesses:
-    """The processes of programs' workers, by name. `held` stops those of all but one; a reference's are never stopped."""
+    """The processes of programs' workers, by name. `pause_others` stops those of all but one; a reference's are never stopped."""
 
     def __init__(self, supervisors: dict[str, int]) -> None:
-        self._pids = {name: [process for process in below(pid) if process != pid] for name, pid in supervisors.items()}
+        self._pids = {name: [process for process in threads_by_process(pid) if process != pid] for name, pid in supervisors.items()}
         self.denied = not all(self._pids.values())  # the system does not show them to us, or does not let us
         for pid in (pid for pids in self._pids.values() for pid in pids):
             try:
@@ -55,19 +55,19 @@ class ProgramProcesses:
                 pass
 
     @contextlib.contextmanager
-    def held(self, name: str) -> Iterator[None]:
+    def pause_others(self, name: str) -> Iterator[None]:
         """All that are not of this name stand still inside."""
         pids = {pid for other, some in self._pids.items() if other != name for pid in some} - {*self._pids.get(name, ())}
         if self.denied:
             pids = set()
         try:
-            _tell(pids, signal.SIGSTOP)
+            _signal(pids, signal.SIGSTOP)
             yield
         finally:
-            _tell(pids, signal.SIGCONT)
+            _signal(pids, signal.SIGCONT)
 
 
-def _tell(pids: Collection[int], what: signal.Signals) -> None:
+def _signal(pids: Collection[int], what: signal.Signals) -> None:
     for pid in pids:
         with contextlib.suppress(ProcessLookupError, PermissionError):  # it ended: who asks it something is told
             os.kill(pid, what)

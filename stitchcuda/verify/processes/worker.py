@@ -23,7 +23,7 @@ from stitchcuda.sandbox.limits import Limits
 from stitchcuda.sandbox.removal import remove
 from stitchcuda.verify.messages import build_orders, out_of_memory
 from stitchcuda.verify.messages.wire import ChannelClosed, ChannelTimeout, ForgedMessage, WireError
-from stitchcuda.verify.processes.file_grants import handed
+from stitchcuda.verify.processes.file_grants import grant_library
 from stitchcuda.verify.processes.forkserver import ForkServer
 
 _LOG_TAIL = 16_384
@@ -155,7 +155,7 @@ class Worker:
         """The builder's answer with a path that this worker can read, until it is closed."""
         if "path" not in built or built.get("shared"):
             return built
-        return built | {"path": str(handed(self.shelf, Path(built["path"])))}
+        return built | {"path": str(grant_library(self.shelf, Path(built["path"])))}
 
     def _forged(self, doing: str) -> WorkerFailed:
         return WorkerFailed("tampering", f"{self._what} sent an answer of its own making while {doing}")
@@ -170,7 +170,7 @@ class Worker:
             kind: Kind = "memory" if end.reason == "memory" else "crash"
             limit = f" (limit {bound:.0f} GiB)" if kind == "memory" else ""
             return WorkerFailed(kind, f"{self._what} {_EXCESSES[end.reason]}{limit} while {doing} and was stopped")
-        if out_of_memory.ran_out(log):
+        if out_of_memory.is_out_of_memory(log):
             return WorkerFailed("memory", f"{self._what} ran out of memory (limit {bound:.0f} GiB) while {doing}")
         frames = re.findall(r'File "([^"]+)", line (\d+) in (\w+)', log)
         own = [frame for frame in frames if self.code is not None and Path(frame[0]).is_relative_to(self.code)]

@@ -90,7 +90,7 @@ class TimingRounds:
             return self._warmed(name)
 
     def _warmed(self, name: str) -> float:
-        with self._deliveries.message(self.workers[name].desk) as message:
+        with self._deliveries.message(self.workers[name].grants) as message:
             prepared = self._ask(name, mode="prepare", core=self.core, **message)
         self._prepared.add(name)
         if self.core is not None and not prepared.get("pinned"):

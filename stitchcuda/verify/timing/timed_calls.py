@@ -60,7 +60,7 @@ class TimedCalls:
         self._moving: list[list[int]] = message["moving"]
         self._scaled = bool(message["scaled"])
         self._call, self._clock, self._restore, self._device = call, clock, restore, device
-        self._place = timed_contents.twins(self._sets[0][0])
+        self._place = timed_contents.allocate_like(self._sets[0][0])
         self._spare: list[list[torch.Tensor]] = []  # new places, one for each such call of the block to come
         self._given = self._place          # what the last call was given
         self._shown: list[torch.Tensor] = []  # of the place, the objects that calls are given: they see none of ours
@@ -93,10 +93,10 @@ class TimedCalls:
             torch.cuda.empty_cache()
         with _Quiet():
             self._spacer = torch.empty(spacer, dtype=torch.uint8, device=self._device)
-            self._place = timed_contents.twins(self._sets[0][0])
+            self._place = timed_contents.allocate_like(self._sets[0][0])
             with contextlib.suppress(torch.OutOfMemoryError):  # those that are missing are taken when it is their turn
                 for _ in range(fresh):
-                    self._spare.append(timed_contents.twins(self._place))
+                    self._spare.append(timed_contents.allocate_like(self._place))
             self._shown = [alias(tensor) for tensor in self._place]
         self.block([call], run=True)
 
@@ -115,7 +115,7 @@ class TimedCalls:
                     sources, structure = self._sets[number]
                     self._given, given = self._place, self._shown
                     if fresh:
-                        self._given = self._spare.pop() if self._spare else timed_contents.twins(sources)
+                        self._given = self._spare.pop() if self._spare else timed_contents.allocate_like(sources)
                         given = [alias(tensor) for tensor in self._given]
                     timed_contents.refresh(self._given, sources, turn, self._moving, scaled=self._scaled)
                     args, kwargs = wire.decode(structure, given, self._device)
@@ -153,7 +153,7 @@ class TimedCalls:
         with _Quiet():
             for number, turn, _ in calls:
                 sources, structure = self._sets[number]
-                given = timed_contents.twins(sources)
+                given = timed_contents.allocate_like(sources)
                 timed_contents.refresh(given, sources, turn, self._moving, scaled=self._scaled)
                 self._row.append((given, structure))
             self._restore()
@@ -188,8 +188,8 @@ class TimedCalls:
         for store, output in self._kept:
             blank = torch.empty(0, dtype=output.dtype, device=store.device)
             copies.append(blank.set_(store.untyped_storage(), 0, output.shape, output.stride()))
-        wire.write_tensors(outputs, timed_contents.sampled(copies, seed))
-        wire.write_tensors(inputs, timed_contents.sampled(self._given, seed))
+        wire.write_tensors(outputs, timed_contents.sample(copies, seed))
+        wire.write_tensors(inputs, timed_contents.sample(self._given, seed))
         return {"structure": self._structure}
 
     def close(self) -> None:
