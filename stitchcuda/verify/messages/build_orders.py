@@ -47,7 +47,9 @@ class BuildOrder(Record):
     skip: bool = False                                 # kernels get switches
 
 
-def make_order(name: str, style: Literal["tvm", "torch"], options: Mapping[str, Any], program: Path, *, skip: bool) -> BuildOrder:
+def make_order(
+    name: str, style: Literal["tvm", "torch"], options: Mapping[str, Any], program: Path, *, skip: bool
+) -> BuildOrder:
     """The order for these arguments of `build`, `load` or their inline forms, in tvm-ffi's or torch's names."""
     if options.get("embed_cubin"):
         raise BuildFailed("embed_cubin is not supported: a program is built from its own sources only")

@@ -28,7 +28,7 @@ from stitchcuda.tools.build.kernel_names import in_sources
 from stitchcuda.verify.compare import bound
 from stitchcuda.verify.compare.bound import Bound
 from stitchcuda.verify.inputs.input_terms import ReferenceTensor
-from stitchcuda.verify.inputs.secret_inputs import InputSet, SecretInputs
+from stitchcuda.verify.inputs.secret_inputs import InputSet, SecretInputs, shorten_list
 from stitchcuda.verify.inputs.timed_inputs import TimedCall
 from stitchcuda.verify.integrity import device_time
 from stitchcuda.verify.messages import wire
@@ -134,7 +134,8 @@ class Trial:
             )
         if self._secret_inputs.alike:
             some = [name for group in self._secret_inputs.alike for name in group]
-            self.notes.append(f"limited: {shorten_list(some)} had equal values where their shapes are: which is which does not show")
+            equal = f"limited: {shorten_list(some)} had equal values where their shapes are"
+            self.notes.append(f"{equal}: which is which does not show")
         elif self.guessed:
             pairs = [f"{str(guessed[name])[:_MOST_NAMED]!r} taken for {name!r}" for name in self.guessed]
             self.notes.append(f"{shorten_list(pairs)}, by shape: name them as the reference does, or rename in a load hook")

@@ -168,7 +168,7 @@ def _from_source(path: Path, source: str) -> tuple[nn.Module, Callable[[int], In
         raise
     except Exception as error:
         raise BadInput(f"get_init_inputs() raises {describe_error(path, error)}.") from error
-    init: Inputs = replace_tensors((args, kwargs), lambda tensor: tensor.detach().clone())  # the constructor may write into them
+    init: Inputs = replace_tensors((args, kwargs), lambda tensor: tensor.detach().clone())  # a constructor may write into them
     _seed(WEIGHT_SEED)
     try:
         module = model(*args, **kwargs)

@@ -23,7 +23,7 @@ from safetensors.torch import save_file
 from stitchcuda.errors import BadInput
 from stitchcuda.state import Precision, Target
 from stitchcuda.verify.inputs import timed_contents, variants
-from stitchcuda.verify.inputs.reseeding import is_constant, perturb, perturb_strongly
+from stitchcuda.verify.inputs.reseeding import is_constant, perturb, perturb_far
 from stitchcuda.verify.integrity import device_time
 from stitchcuda.verify.integrity import speed_of_light as ceiling
 from stitchcuda.verify.integrity.byte_traffic import ByteTraffic
@@ -190,7 +190,7 @@ class ReferenceWorker:
         held = {name: tensor.detach().clone() for name, tensor in self._state().items()}
         generator = torch.Generator().manual_seed(message["seed"])
         try:
-            self._set({name: perturb_strongly(value, generator) if name in parameters else value for name, value in held.items()})
+            self._set({name: perturb_far(value, generator) if name in parameters else value for name, value in held.items()})
             exact = run64(self._loaded().module, args, kwargs)
         except (RuntimeError, ValueError):
             return {"names": [], "parameters": len(parameters)}
