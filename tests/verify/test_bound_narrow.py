@@ -137,9 +137,9 @@ def used(given: Tensor, one: Asked, allowed: bound.Bound) -> float:
     found = differences(given, one.exact)
     limits = torch.tensor(allowed.classes, dtype=torch.float64) * found.size.largest
     return max(
-        found.off.largest / (allowed.max_relative * found.size.largest),
-        found.off.norm / (max(allowed.norm_relative, itself.norm_relative) * found.size.norm),
-        float((found.off.values / limits[classes(found.size.values, found.size.largest)]).max()),
+        found.error.largest / (allowed.max_relative * found.size.largest),
+        found.error.norm / (max(allowed.norm_relative, itself.norm_relative) * found.size.norm),
+        float((found.error.values / limits[classes(found.size.values, found.size.largest)]).max()),
     )
 
 
@@ -235,5 +235,5 @@ def test_float32_keeps_its_bound() -> None:
     exact = torch.randn(64, 64, dtype=torch.float64)
     own = (exact * (1 + 3e-7)).float()
     allowed, found = bound.bound([own], [exact]), differences(own, exact)
-    assert allowed.norm_relative == pytest.approx(10 * found.off.norm / found.size.norm + 4 * 2**-23)
-    assert allowed.max_relative == pytest.approx(10 * found.off.largest / found.size.largest + 4 * 2**-23)
+    assert allowed.norm_relative == pytest.approx(10 * found.error.norm / found.size.norm + 4 * 2**-23)
+    assert allowed.max_relative == pytest.approx(10 * found.error.largest / found.size.largest + 4 * 2**-23)
