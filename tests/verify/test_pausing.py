@@ -119,7 +119,7 @@ def test_a_process_may_be_called_anything() -> None:
 
 
 def test_who_shows_no_processes_is_denied(two: tuple[Counting, Counting], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stitchcuda.verify.processes.pausing.below", lambda pid: {pid: 0})
+    monkeypatch.setattr("stitchcuda.verify.processes.pausing.threads_by_process", lambda pid: {pid: 0})
     assert ProgramProcesses({"program": two[0].pid}).denied
 
 

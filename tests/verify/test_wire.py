@@ -347,9 +347,9 @@ def test_who_replaces_a_function_of_python_changes_no_message(name: str, monkeyp
 
 
 @pytest.mark.parametrize("name", [*REPLACED, *(f"stitchcuda.verify.messages.{name}" for name in (
-    "wire._dumped", "wire._loaded", "wire._send_all", "wire._received", "wire.compare_digest", "wire.Channel.send",
-    "wire.Channel.receive", "wire.Channel._signature", "json_text.dumped", "json_text.loaded", "json_text.first",
-    "json_text._scanned", "json_text._foreign", "wire._printable", "wire._SIGNATURE", "wire.json_text",
+    "wire._dump", "wire._load", "wire._send_all", "wire._recv", "wire.compare_digest", "wire.Channel.send",
+    "wire.Channel.receive", "wire.Channel._signature", "json_text.dump", "json_text.load", "json_text.load_first",
+    "json_text._scan", "json_text._refuse", "wire._printable", "wire._SIGNATURE", "wire.json_text",
 ))])  # fmt: skip
 def test_a_worker_talks_by_functions_that_look_nothing_up(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     ours, theirs = socket.socketpair()

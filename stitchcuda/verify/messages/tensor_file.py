@@ -1,9 +1,9 @@
-"""Tensors as files between processes, and how a file that a hostile process wrote is read.
+"""Writes tensors to safetensors files, and reads such files safely even if a hostile process wrote them.
 
-The format is safetensors: one span of bytes for each piece of memory, with dtype, shape, strides and place of every tensor as
-metadata. Tensors that overlap in memory share a span, so that they overlap again where they are read. A reader maps nothing
-(its writer could cut the file short under it), believes no number before it has checked it, follows no link and waits for
-nobody. It does not judge values. Where to look next: `verify/messages/wire.py`.
+A file holds a span of bytes for each piece of memory, and as metadata the dtype, shape, strides and position of each tensor.
+Tensors that overlap in memory share a span, so that they overlap again in the process that reads them. A reader maps no memory
+(the writer could truncate the file under it), checks every number before it uses it, follows no link and never blocks. It does
+not look at values. Where to look next: `verify/messages/wire.py` (the messages that name the files).
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from stitchcuda.verify.messages import json_text
 _HEADER_LIMIT = 16 * 2**20
 _TENSORS_LIMIT = 65_536
 _DIMENSIONS_LIMIT = 64
-_ELEMENTS_LIMIT = 2**48                    # of one tensor, however little memory its strides give it
-_ALIGNMENT = 64                            # of spans in the file
-_UNIT = 16                                 # spans begin at multiples of the widest element, as torch's storages do
+_ELEMENTS_LIMIT = 2**48                    # of one tensor; with stride 0 they may take little memory
+_ALIGNMENT = 64                            # of the spans' lengths in the file, in bytes
+_UNIT = 16                                 # a span begins at a multiple of the widest element's size, as torch's storages do
 
 _TYPES: dict[str, torch.dtype] = {
     str(dtype).removeprefix("torch."): dtype
@@ -39,11 +39,11 @@ _TYPES: dict[str, torch.dtype] = {
 
 
 class WireError(Exception):
-    """A value that cannot travel, or a file or message that is not what was agreed."""
+    """A value that cannot be sent, or a malformed file or message."""
 
 
 def write_tensors(path: Path, tensors: list[torch.Tensor]) -> None:
-    """Write the memory of each tensor, in order. Raises `WireError` for a dtype that cannot travel."""
+    """Writes the memory of each tensor, in order. Raises `WireError` for a dtype that cannot be sent."""
     bare = [_bare(tensor) for tensor in tensors]
     spans, places = _spans(bare)
     layout = []
@@ -70,13 +70,13 @@ def write_tensors(path: Path, tensors: list[torch.Tensor]) -> None:
 
 
 def read_tensors(path: Path, *, device: str = "cpu", limit_bytes: int | None = None) -> list[torch.Tensor]:
-    """Read what `write_tensors` wrote: private copies with the recorded layout. Raises `WireError` when the file lies.
+    """Reads what `write_tensors` wrote, as private copies with the recorded strides. Raises `WireError` for a malformed file.
 
-    `limit_bytes`: the file was written by a process that is not trusted. It must be its only link and belong to this user, and
-    no more than so many bytes are read.
+    `limit_bytes`: given for a file of an untrusted process. The file must have a single name and belong to this user, and may
+    not be larger than this.
     """
     try:
-        # O_NONBLOCK: nobody may ever write into a FIFO.
+        # O_NONBLOCK: opening a FIFO would otherwise wait for a writer.
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         raise WireError(f"unreadable tensors: {error.strerror}") from error
@@ -98,12 +98,13 @@ def read_tensors(path: Path, *, device: str = "cpu", limit_bytes: int | None = N
 
 
 def _bare(tensor: torch.Tensor) -> torch.Tensor:
+    """A plain tensor with the same values, without gradient, subclass, or lazy conjugation and negation."""
     tensor = tensor.detach().resolve_conj().resolve_neg()
     return tensor if type(tensor) is torch.Tensor else tensor.as_subclass(torch.Tensor)
 
 
 def _spans(tensors: list[torch.Tensor]) -> tuple[list[torch.Tensor], list[tuple[int, int]]]:
-    """(bytes of each piece of memory on the CPU, (piece, offset in it) of each tensor); overlapping tensors share a piece."""
+    """Returns (the bytes of each piece of memory, on the CPU; (piece, byte offset in it) of each tensor)."""
     ranges = []
     for number, tensor in enumerate(tensors):
         begin = int(tensor.storage_offset()) * tensor.itemsize
@@ -113,12 +114,12 @@ def _spans(tensors: list[torch.Tensor]) -> tuple[list[torch.Tensor], list[tuple[
     ranges.sort(key=lambda span: (span[0], span[1]))
     spans: list[torch.Tensor] = []
     places = [(0, 0)] * len(tensors)
-    group: list[int] = []                  # tensors of the piece under way
+    group: list[int] = []                  # tensors of the piece that is being collected
     place: tuple[str, int] | None = None
     low = high = 0
     for storage, begin, end, number in ranges:
         if end <= begin:
-            continue                       # no elements: no memory
+            continue                       # a tensor without elements has no memory
         if storage != place or begin >= high:
             if group:
                 spans.append(_bytes(tensors[group[0]], low, high))
@@ -145,7 +146,7 @@ def _memory(span: torch.Tensor) -> memoryview:
 
 
 def _checked_size(fd: int, limit_bytes: int | None) -> int:
-    """The size of an open file that may be read."""
+    """The size in bytes of an open file, after checks of its kind, owner and size. Raises `WireError`."""
     facts = os.fstat(fd)
     if not stat.S_ISREG(facts.st_mode):
         raise WireError("unreadable tensors: not a regular file")
@@ -158,7 +159,7 @@ def _checked_size(fd: int, limit_bytes: int | None) -> int:
 
 
 def _header(fd: int, size: int) -> tuple[dict[str, Any], int]:
-    """(the header, where the spans begin)."""
+    """Reads the header; returns it and the file offset at which the spans begin."""
     length = int.from_bytes(_exactly(fd, 0, 8), "little")
     if length > min(_HEADER_LIMIT, size - 8):
         raise WireError(f"unreadable tensors: a header of {length} bytes in a file of {size}")
@@ -169,7 +170,7 @@ def _header(fd: int, size: int) -> tuple[dict[str, Any], int]:
 
 
 def _offsets(header: dict[str, Any], size: int) -> list[tuple[int, int]]:
-    """Where each span begins and ends; together they are all that follows the header."""
+    """The (begin, end) of each span. Raises `WireError` unless together they are all that follows the header."""
     offsets = []
     position = 0
     for number in range(len(header) - 1):
@@ -185,7 +186,7 @@ def _offsets(header: dict[str, Any], size: int) -> list[tuple[int, int]]:
 
 
 def _span(fd: int, start: int, length: int) -> torch.Tensor:
-    """Bytes read into memory of this process, aligned as torch aligns."""
+    """Reads a span into a new tensor of bytes."""
     span = torch.empty(length, dtype=torch.uint8)
     view, done = _memory(span), 0
     while done < length:
@@ -230,14 +231,14 @@ def _restored(spans: list[torch.Tensor], entry: dict[str, Any]) -> torch.Tensor:
         device = spans[0].device if spans else "cpu"
         return torch.empty(0, dtype=dtype, device=device).as_strided(entry["shape"], entry["strides"])
     span, offset = spans[entry["span"]], entry["offset"]
-    if dtype is torch.bool:                # any other byte would be neither true nor false
+    if dtype is torch.bool:                # a byte other than 0 and 1 would be neither true nor false
         span[offset : offset + _extent(entry["shape"], entry["strides"])].clamp_(max=1)
     usable: torch.Tensor = span[: span.numel() - span.numel() % dtype.itemsize]
     return usable.view(dtype).as_strided(entry["shape"], entry["strides"], offset // dtype.itemsize)
 
 
 def _extent(shape: Sequence[int], strides: Sequence[int]) -> int:
-    """Elements from the first to the last, 0 where there are none."""
+    """The number of elements from the first to the last, gaps included; 0 for an empty tensor."""
     if 0 in shape:
         return 0
     return 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
