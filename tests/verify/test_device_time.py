@@ -152,7 +152,7 @@ def test_who_records_a_graph_for_each_address_remembers_no_results(monkeypatch: 
             launched.append("mine")
         results[content[0]] = 1
 
-    monkeypatch.setattr(device_time, "_recorded", recorded)
+    monkeypatch.setattr(device_time, "_record_call", recorded)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
     for call, again in ((recorder, ["mine"]), (memo, [])):
         found = device_time.record(call, restore=lambda: None, renew=renew)
@@ -188,8 +188,8 @@ def test_the_frame_of_a_recording_is_found_whatever_kernels_are_called() -> None
     torchs = "at::cuda::(anonymous namespace)::spin_kernel(long)"
     first, third, last = [torchs, 10, 5, 7], [torchs, 30, 1, 7], [torchs, 40, 1, 7]
     rows = [["mine", 20, 5, 7], first, ["spin_kernel(long long)", 5, 90, 13], last, third]
-    assert device_time._ours(rows) == [1, 3]
+    assert device_time._find_spins(rows) == [1, 3]
     elsewhere = [["spin_kernel(long)", *one[1:]] for one in (first, third, last)]  # a torch that calls it otherwise
-    assert device_time._ours(elsewhere) == [0, 2]
-    assert device_time._ours([["mine", 20, 5, 7]]) == []
-    assert device_time._ours([first, last]) == [0, 1]
+    assert device_time._find_spins(elsewhere) == [0, 2]
+    assert device_time._find_spins([["mine", 20, 5, 7]]) == []
+    assert device_time._find_spins([first, last]) == [0, 1]

@@ -128,12 +128,12 @@ def test_a_program_does_not_fill_the_cache(bench: Bench, tmp_path: Path) -> None
         return {"error": "no", "kind": "build"}
 
     with Worker(bench._judge.room.nursery, "program", tmp_path, "sim", Limits(), on_build=build) as worker:
-        assert {worker._made({"cpp": "a"}, 1.0)["error"] for _ in range(300)} == {"no"}
+        assert {worker._build({"cpp": "a"}, 1.0)["error"] for _ in range(300)} == {"no"}
         assert len(orders) == 300          # the same again leaves nothing new
         for _ in range(3):
-            worker._made({"cpp": "b" * (30 << 20) + str(len(orders))}, 1.0)
+            worker._build({"cpp": "b" * (30 << 20) + str(len(orders))}, 1.0)
         assert len(orders) == 302
-        said = [worker._made({"cpp": str(number)}, 1.0)["error"] for number in range(300)]
+        said = [worker._build({"cpp": str(number)}, 1.0)["error"] for number in range(300)]
     assert said[:197] == ["no"] * 197
     assert "200 builds, with sources of 64 MiB in all" in said[197]
     assert len(set(said[197:])) == 1
