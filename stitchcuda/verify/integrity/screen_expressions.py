@@ -1,7 +1,6 @@
-"""What a Python expression says that is made of constants only, and which ones say nothing. For `verify/integrity/screen.py`,
-which judges.
+"""Evaluates Python string expressions made of constants, and finds expressions that the screen need not look at.
 
-Pure functions on syntax trees; no name is looked up here.
+Pure functions on syntax trees; no name is looked up. Where to look next: `verify/integrity/screen.py` (who judges).
 """
 
 from __future__ import annotations
@@ -10,9 +9,9 @@ import ast
 
 
 def fold(node: ast.AST, hopeless: set[int] | None = None) -> str | None:
-    """A string made of constants only (concatenated, joined, formatted, reversed), as it will be at run time; else None.
+    """The value of a string made of constants only (concatenated, joined, formatted, reversed); None for any other expression.
 
-    `hopeless`: sums that are none, by identity; those of this node are added.
+    `hopeless`: caches the `id` of additions that are no such strings, so that each is tried once.
     """
     hopeless = set() if hopeless is None else hopeless
     if isinstance(node, ast.Constant):
@@ -44,7 +43,7 @@ def fold(node: ast.AST, hopeless: set[int] | None = None) -> str | None:
 
 
 def find_inert_strings(tree: ast.Module) -> frozenset[int]:
-    """Strings that are statements, by identity: nothing happens with them, unless the file asks for documentation."""
+    """The strings that are statements (docstrings), by `id`; none if the file reads docstrings, which could then be code."""
     for node in ast.walk(tree):
         named = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
         asked = named in ("__doc__", "getdoc") and isinstance(getattr(node, "ctx", None), ast.Load)
@@ -56,8 +55,8 @@ def find_inert_strings(tree: ast.Module) -> frozenset[int]:
 
 
 def find_harmless_modules(tree: ast.Module) -> frozenset[int]:
-    """Expressions by identity that may be `sys.modules`: `sys.modules[__name__]` is the program's own module, and
-    `"name" in sys.modules` hands out none."""
+    """The expressions, by `id`, that may be `sys.modules`: `sys.modules[__name__]` is the program's own module, and
+    `"name" in sys.modules` gives no module."""
     harmless: set[int] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Name) and node.slice.id == "__name__":
