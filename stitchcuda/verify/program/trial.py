@@ -282,7 +282,7 @@ class Trial:
         return self.compare(given, ProgramAnswer(values, call.inputs, None, {}), bounds, secret_inputs)[1]
 
     def profile(self, given: InputSet) -> dict[str, Any]:
-        """Profiles one call (GPU only). Returns shares of device time (`device_time.summary`). Raises `WorkerFailed`.
+        """Profiles one call (GPU only). Returns shares of device time (`device_time.summarize`). Raises `WorkerFailed`.
 
         A kernel counts as the program's own if it is in a library that the builder made for it; where the builder lists none,
         if its name is in the program's sources.
