@@ -163,11 +163,11 @@ def draw(ask: Ask, folder: Path, *, kept: frozenset[str] = frozenset(), alike: G
     return SecretInputs(folder=folder, state=state, renewed=not answer["note"], note=answer["note"], kept=kept, alike=alike)
 
 
-def extend(
-    ask: Ask, secret_inputs: SecretInputs, count: int, *, tell: Callable[[InputSet], object] = lambda inputs: None
-) -> None:
-    """Draws input sets until there are `count`, and calls `tell` with each. The first is as given, the others are varied where
-    the reference works for the variant; where it does not, a note says so."""
+def extend(ask: Ask, secret_inputs: SecretInputs, count: int) -> None:
+    """Draws input sets until there are `count`, and starts to measure the reference's own errors on each.
+
+    The first set is as given, the others are variants. If the reference does not work for a variant, a note says so.
+    """
     while len(secret_inputs.sets) < count:
         number = len(secret_inputs.sets)
         seed = secret_inputs.sets[0].seed if number == _TOUCHED else None
@@ -176,7 +176,7 @@ def extend(
         if number == _TOUCHED and inputs.variant.startswith("exchanged") and _answered_alike(secret_inputs, inputs):
             inputs = draw_set(ask, secret_inputs, f"{number}", seed=seed, variants=variants[variants.index("touched") :])
         secret_inputs.sets.append(inputs)
-        tell(inputs)
+        secret_inputs.measure_soon(inputs)
         if number == _TOUCHED:
             for position in _never_varied(secret_inputs):
                 secret_inputs.remark(f"input {position} was never varied")

@@ -172,7 +172,7 @@ class JudgeResources:
 
     def complete(self, exam: SecretInputs, seeds: int) -> None:
         with self._known.drawing:
-            extend(self.ask, exam, seeds, tell=exam.measure_soon)
+            extend(self.ask, exam, seeds)
             if self._known.says_enough is None and seeds > 1:
                 refusal, notes = degenerate.check_reference(self.ask, exam)
                 if refusal:

@@ -7,7 +7,7 @@ if each tensor were copied on its own. Where to look next: `verify/reference/flo
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -85,6 +85,11 @@ def is_dense(value: Any) -> bool:
 
 def extent(tensor: Tensor) -> int:
     """The number of elements of memory from a tensor's first to its last element, gaps included."""
-    if tensor.numel() == 0:
+    return strided_extent(tensor.shape, tensor.stride())
+
+
+def strided_extent(shape: Sequence[int], strides: Sequence[int]) -> int:
+    """The same for a shape and strides; 0 for an empty tensor."""
+    if 0 in shape:
         return 0
-    return 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))

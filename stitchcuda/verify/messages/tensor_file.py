@@ -12,13 +12,13 @@ import ctypes
 import json
 import os
 import stat
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from stitchcuda.verify.messages import json_text
+from stitchcuda.verify.messages.shared_tensors import extent, strided_extent
 
 _HEADER_LIMIT = 16 * 2**20
 _TENSORS_LIMIT = 65_536
@@ -108,7 +108,7 @@ def _spans(tensors: list[torch.Tensor]) -> tuple[list[torch.Tensor], list[tuple[
     ranges = []
     for number, tensor in enumerate(tensors):
         begin = int(tensor.storage_offset()) * tensor.itemsize
-        end = begin + _extent(tensor.shape, tensor.stride()) * tensor.itemsize
+        end = begin + extent(tensor) * tensor.itemsize
         storage = (str(tensor.device), tensor.untyped_storage().data_ptr())
         ranges.append((storage, begin - begin % _UNIT if end > begin else begin, end, number))
     ranges.sort(key=lambda span: (span[0], span[1]))
@@ -221,7 +221,7 @@ def _check(entry: Any, spans: list[torch.Tensor]) -> None:
     width = _TYPES[dtype].itemsize
     if any(stride > _ELEMENTS_LIMIT for stride in strides) or offset % width:
         raise WireError("unreadable tensors: impossible shape or strides")
-    if count and (span >= len(spans) or offset + _extent(shape, strides) * width > spans[span].numel()):
+    if count and (span >= len(spans) or offset + strided_extent(shape, strides) * width > spans[span].numel()):
         raise WireError("unreadable tensors: a tensor lies outside its memory")
 
 
@@ -232,16 +232,10 @@ def _restored(spans: list[torch.Tensor], entry: dict[str, Any]) -> torch.Tensor:
         return torch.empty(0, dtype=dtype, device=device).as_strided(entry["shape"], entry["strides"])
     span, offset = spans[entry["span"]], entry["offset"]
     if dtype is torch.bool:                # a byte other than 0 and 1 would be neither true nor false
-        span[offset : offset + _extent(entry["shape"], entry["strides"])].clamp_(max=1)
+        span[offset : offset + strided_extent(entry["shape"], entry["strides"])].clamp_(max=1)
     usable: torch.Tensor = span[: span.numel() - span.numel() % dtype.itemsize]
     return usable.view(dtype).as_strided(entry["shape"], entry["strides"], offset // dtype.itemsize)
 
-
-def _extent(shape: Sequence[int], strides: Sequence[int]) -> int:
-    """The number of elements from the first to the last, gaps included; 0 for an empty tensor."""
-    if 0 in shape:
-        return 0
-    return 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
 
 
 def _padded(length: int) -> int:

@@ -259,7 +259,7 @@ class ProgramWorker:
         return {"launches": launches}
 
     def profile(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Records through CUPTI what the device did in one call after a warm-up (GPU only); `device_time.summarize` makes shares
+        """Records through CUPTI what the device did in a call after a warm-up (GPU only); `device_time.summarize` makes shares
         of it."""
         program, interceptor = self.loaded()
         tensors = wire.read_tensors(Path(message["inputs"]), device=self._device)
