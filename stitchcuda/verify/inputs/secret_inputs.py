@@ -316,14 +316,9 @@ def _with_and_without_masks(variant: str) -> list[str]:
 
 
 def draw_set(
-    ask: Ask,
-    secret_inputs: SecretInputs,
-    label: str,
-    *,
-    variants: Sequence[str],
-    seed: int | None = None,
+    ask: Ask, secret_inputs: SecretInputs, label: str, *, variants: Sequence[str], seed: int | None = None,
     sizes: Sequence[Any] = (),
-) -> InputSet:
+) -> InputSet:  # fmt: skip
     """Draws an input set of the first of `variants` for which the reference works. It is not added to `secret_inputs.sets`.
 
     `label` ends the names of its files. `seed`: for get_inputs(), else a new secret one. `sizes`: (tensor, axis, length) to cut

@@ -183,7 +183,7 @@ class ByteTraffic(Poison):  # type: ignore[no-untyped-call, unused-ignore]
     """Also notes the bytes of each operator: kind "vendor" or "framework" with the operator's name, "copy" with both addresses
     for a copy that converts nothing, "read" for bytes that the host reads."""
 
-    def __init__(self, *, inverted: bool = False, note: Callable[[str, int, str], None] = note) -> None:
+    def __init__(self, *, inverted: bool = False, note: Callable[[str, int, str], object] = note) -> None:
         super().__init__(inverted=inverted)
         self._note = note
         loaded_runtime.take_bytes()        # resets the counter: what was counted belongs to earlier calls

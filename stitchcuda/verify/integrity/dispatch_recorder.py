@@ -65,12 +65,8 @@ def mark_seen() -> None:
         pass
 
 
-def note(kind: str, count: int, what: str = "") -> None:
-    """Writes a count into the recording that is running, if any."""
-    _note(kind, count, what)
-
-
-def _note(kind: str, count: int, what: str = "") -> int:
+def note(kind: str, count: int, what: str = "") -> int:
+    """Writes a count into the recording that is running, if any. Returns the note's number."""
     number = next(_numbers)
     with _Mark(f"{_MARK} {number} {kind} {count} {what}"):
         pass
@@ -148,7 +144,7 @@ class DispatchRecorder:
         try:
             _prepare(_config(), _CPU)
             _enable(_config(), _CPU)
-            self._first = _note("begin", 0)
+            self._first = note("begin", 0)
         except RuntimeError as error:
             self.trouble = f"the call could not be recorded: {str(error).splitlines()[0]}"
         return self
@@ -158,7 +154,7 @@ class DispatchRecorder:
             return
         secret = secrets.token_hex(8)      # made only now: a recording that the program ended before does not contain it
         try:
-            last = _note("end", 0, secret)
+            last = note("end", 0, secret)
             events = _disable().events()
         except RuntimeError as failure:
             self.trouble = f"the program ended the recording of its own call ({str(failure).splitlines()[0]})"

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from stitchcuda.verify.messages import json_text
-from stitchcuda.verify.messages.shared_tensors import extent, strided_extent
+from stitchcuda.verify.messages.shared_tensors import extent, group_by_memory, strided_extent
 
 _HEADER_LIMIT = 16 * 2**20
 _TENSORS_LIMIT = 65_536
@@ -105,30 +105,18 @@ def _bare(tensor: torch.Tensor) -> torch.Tensor:
 
 def _spans(tensors: list[torch.Tensor]) -> tuple[list[torch.Tensor], list[tuple[int, int]]]:
     """Returns (the bytes of each piece of memory, on the CPU; (piece, byte offset in it) of each tensor)."""
-    ranges = []
-    for number, tensor in enumerate(tensors):
-        begin = int(tensor.storage_offset()) * tensor.itemsize
-        end = begin + extent(tensor) * tensor.itemsize
-        storage = (str(tensor.device), tensor.untyped_storage().data_ptr())
-        ranges.append((storage, begin - begin % _UNIT if end > begin else begin, end, number))
-    ranges.sort(key=lambda span: (span[0], span[1]))
     spans: list[torch.Tensor] = []
     places = [(0, 0)] * len(tensors)
-    group: list[int] = []                  # tensors of the piece that is being collected
-    place: tuple[str, int] | None = None
-    low = high = 0
-    for storage, begin, end, number in ranges:
-        if end <= begin:
-            continue                       # a tensor without elements has no memory
-        if storage != place or begin >= high:
-            if group:
-                spans.append(_bytes(tensors[group[0]], low, high))
-            group, place, low, high = [], storage, begin, end
-        group.append(number)
-        high = max(high, end)
-        places[number] = (len(spans), int(tensors[number].storage_offset()) * tensors[number].itemsize - low)
-    if group:
-        spans.append(_bytes(tensors[group[0]], low, high))
+    for group in group_by_memory(tensors):
+        members = [tensors[number] for number in group]
+        if members[0].numel() == 0:
+            continue                       # a tensor without elements has no memory, and is alone in its group
+        begins = [int(tensor.storage_offset()) * tensor.itemsize for tensor in members]
+        low = min(begins) - min(begins) % _UNIT
+        high = max(begin + extent(tensor) * tensor.itemsize for begin, tensor in zip(begins, members, strict=True))
+        for number, begin in zip(group, begins, strict=True):
+            places[number] = (len(spans), begin - low)
+        spans.append(_bytes(members[0], low, high))
     return spans, places
 
 
