@@ -89,7 +89,7 @@ class SecretInputs:
     kept: frozenset[str] = frozenset()     # parameters that keep the values of their constructor
     alike: Groups = ()                     # parameters of one group have equal values (verify/ablation/state_mismatch.py)
     usual: float = 0.0                     # the reference's own error on inputs as given, relative in norm
-    backwards: bool = field(default_factory=lambda: secrets.randbelow(2) == 1)  # the simulator runs a first call's blocks so
+    backwards: bool = field(default_factory=lambda: secrets.randbelow(2) == 1)  # block order of a first call, simulated
     sets: list[InputSet] = field(default_factory=list)
     variants: list[str] = field(default_factory=lambda: _random.sample(VALUES, len(VALUES)))
     _bounds: dict[int, dict[str, Bound]] = field(default_factory=dict)
@@ -104,32 +104,32 @@ class SecretInputs:
 
     def bounds_of(self, sets: list[InputSet]) -> dict[str, Bound]:
         """The error bounds pooled over these sets. Raises `BadInput` if their outputs differ in name or dtype."""
-        for inputs in sets:
-            if inputs.names != sets[0].names:
+        for input_set in sets:
+            if input_set.names != sets[0].names:
                 raise BadInput(
                     "The reference returns or writes other tensors for other inputs of get_inputs(): "
-                    f"{shorten_list(sets[0].names)}; then {shorten_list(inputs.names)}. "
+                    f"{shorten_list(sets[0].names)}; then {shorten_list(input_set.names)}. "
                     "Give inputs for which they are always the same, or let forward return all of them for every input."
                 )
-        measures = [self.measures(inputs) for inputs in sets]
+        measures = [self.measures(input_set) for input_set in sets]
         for name, of_sets in zip(sets[0].names, zip(*measures, strict=True), strict=True):
             if len({measure.unit for measure in of_sets}) > 1:
                 raise BadInput(f"The reference gives {name} another dtype for other inputs of get_inputs(); let it be one.")
         return {name: pool_measures([of_set[i] for of_set in measures]) for i, name in enumerate(sets[0].names)}
 
-    def measures(self, inputs: InputSet) -> list[Measure]:
-        """The reference's own error in each output, in the order of `inputs.names`. Waits for `measure_soon`."""
-        self.measure_soon(inputs)
-        return self._measures[inputs.expected].result()
+    def measures(self, input_set: InputSet) -> list[Measure]:
+        """The reference's own error in each output, in the order of `input_set.names`. Waits for `measure_soon`."""
+        self.measure_soon(input_set)
+        return self._measures[input_set.expected].result()
 
-    def measure_soon(self, inputs: InputSet) -> None:
+    def measure_soon(self, input_set: InputSet) -> None:
         """Starts to measure the reference's own errors in a thread, unless that was started before."""
-        if inputs.expected not in self._measures:
-            self._measures[inputs.expected] = _MEASURING.submit(lambda: self.load(inputs).measure_errors())
+        if input_set.expected not in self._measures:
+            self._measures[input_set.expected] = _MEASURING.submit(lambda: self.load(input_set).measure_errors())
 
-    def load(self, inputs: InputSet) -> ExpectedOutput:
+    def load(self, input_set: InputSet) -> ExpectedOutput:
         """Reads a set's tensors, or returns those that are still in memory. The set need not be in `sets`."""
-        return self._cache.get(inputs.expected, lambda: (wire.read_tensors(inputs.inputs), *inputs.answers()))
+        return self._cache.get(input_set.expected, lambda: (wire.read_tensors(input_set.inputs), *input_set.answers()))
 
     def transient_buffers(self, state_names: Sequence[str]) -> list[str]:
         """Names of the non-persistent buffers that the reference's forward changes: no name of its state_dict is theirs."""
@@ -172,11 +172,11 @@ def extend(ask: Ask, secret_inputs: SecretInputs, count: int) -> None:
         number = len(secret_inputs.sets)
         seed = secret_inputs.sets[0].seed if number == _TOUCHED else None
         variants = _candidates(secret_inputs, number)
-        inputs = draw_set(ask, secret_inputs, f"{number}", seed=seed, variants=variants)
-        if number == _TOUCHED and inputs.variant.startswith("exchanged") and _answered_alike(secret_inputs, inputs):
-            inputs = draw_set(ask, secret_inputs, f"{number}", seed=seed, variants=variants[variants.index("touched") :])
-        secret_inputs.sets.append(inputs)
-        secret_inputs.measure_soon(inputs)
+        input_set = draw_set(ask, secret_inputs, f"{number}", seed=seed, variants=variants)
+        if number == _TOUCHED and input_set.variant.startswith("exchanged") and _answered_alike(secret_inputs, input_set):
+            input_set = draw_set(ask, secret_inputs, f"{number}", seed=seed, variants=variants[variants.index("touched") :])
+        secret_inputs.sets.append(input_set)
+        secret_inputs.measure_soon(input_set)
         if number == _TOUCHED:
             for position in _never_varied(secret_inputs):
                 secret_inputs.remark(f"input {position} was never varied")
@@ -187,18 +187,18 @@ def extend(ask: Ask, secret_inputs: SecretInputs, count: int) -> None:
                 )
 
 
-def _answered_alike(secret_inputs: SecretInputs, inputs: InputSet) -> bool:
+def _answered_alike(secret_inputs: SecretInputs, input_set: InputSet) -> bool:
     """Whether set 0's outputs would pass as this set's, as those of a sum over all elements do if two are exchanged."""
     bounds = secret_inputs.bounds_of(secret_inputs.sets)
-    (before, _), (own, exact) = secret_inputs.sets[0].answers(), inputs.answers()
-    each = zip(inputs.names, before, own, exact, strict=True)
+    (before, _), (own, exact) = secret_inputs.sets[0].answers(), input_set.answers()
+    each = zip(input_set.names, before, own, exact, strict=True)
     outputs = [answer for answer in each if not answer[0].startswith(("buffer:", "input:"))]
     return all(bound.judge(name, old, new, true, bounds[name]).ok for name, old, new, true in outputs)
 
 
 def _never_varied(secret_inputs: SecretInputs) -> list[int]:
     """Positions of the input tensors that are the same in all sets, so that a program could have them written into it."""
-    first, *others = (wire.read_tensors(inputs.inputs) for inputs in secret_inputs.sets)
+    first, *others = (wire.read_tensors(input_set.inputs) for input_set in secret_inputs.sets)
     same = [position for position, tensor in enumerate(first) if tensor.numel()]
     for other in others:
         same = [position for position in same if position < len(other) and torch.equal(first[position], other[position])]
@@ -207,7 +207,7 @@ def _never_varied(secret_inputs: SecretInputs) -> list[int]:
 
 def _always_the_same(secret_inputs: SecretInputs) -> list[str]:
     """The values, as text, of arguments that are no tensors and are the same in all sets. No variant changes them."""
-    first, *others = (dict(_plain_values(inputs.structure)) for inputs in secret_inputs.sets)
+    first, *others = (dict(_plain_values(input_set.structure)) for input_set in secret_inputs.sets)
     return list(dict.fromkeys(value for place, value in first.items() if all(other.get(place) == value for other in others)))
 
 
