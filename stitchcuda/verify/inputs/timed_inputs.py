@@ -166,7 +166,8 @@ class TimedInputs:
             sample=self._sample,
             **{what: str(path) for what, path in paths.items()},
         )
-        return InputSet(structure=given.structure, names=answer["names"], **paths), answer["finite"]
+        answered = InputSet(paths["inputs"], given.structure, answer["names"], paths["expected"], paths["exact"])
+        return answered, answer["finite"]
 
 
 def draw(ask: Ask, secret_inputs: SecretInputs, folder: Path, compare: Compare, *, integers: bool = True) -> TimedInputs:
