@@ -39,7 +39,7 @@ def check_reference(ask: Ask, secret_inputs: SecretInputs) -> tuple[str, list[st
             names.remove(name)
             continue
         reweighed = others.get(name) if parameters else None
-        if why := _why(name, values if has_inputs else values[:1], reweighed, bounds[name], parameters):
+        if why := _explain(name, values if has_inputs else values[:1], reweighed, bounds[name], parameters):
             found[name] = why
     if names and len(found) == len(names) and (len(first.names) == len(names) or not _writes_state(secret_inputs)):
         listed = "; ".join(f"{name} {why}" for name, why in list(found.items())[:3])
@@ -47,7 +47,7 @@ def check_reference(ask: Ask, secret_inputs: SecretInputs) -> tuple[str, list[st
     return "", [f"the check of {name} says little: it {why}" for name, why in found.items()]
 
 
-def _why(
+def _explain(
     name: str, values: list[tuple[torch.Tensor, torch.Tensor]], reweighed: torch.Tensor | None, allowed: Bound, parameters: int
 ) -> str:
     """Says why an output is degenerate, or "". `values`: (own dtype, float64) for each input set; `reweighed`: float64 for the

@@ -25,8 +25,8 @@ from stitchcuda.verify.integrity.byte_traffic import extent_bytes
 from stitchcuda.verify.messages import wire
 from stitchcuda.verify.processes.file_grants import grant
 
-CHECKED_CALLS = 5
-_SETS = 3
+CHECKED_CALLS = 5                          # timed calls whose outputs are compared
+_SETS = 3                                  # input sets, if they are not `_LARGE`
 _LARGE = 8 * 2**20                         # bytes of inputs; a larger set is the only one, with many turns
 Compare = Callable[[InputSet, SecretInputs, "TimedCall"], list[str]]
 """Says what is wrong with a timed call's outputs, given its input set and secret inputs that contain it."""

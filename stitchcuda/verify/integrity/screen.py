@@ -166,7 +166,7 @@ class _Reader:
     def _judge(self, node: ast.AST) -> Iterator[tuple[Literal["refused", "noted"], str]]:
         if isinstance(node, ast.Attribute):
             if not self._own_method(node):
-                yield from self._word(node.attr)
+                yield from self._judge_word(node.attr)
             origin = self._origin(node)
             if origin in ("sys.modules", "builtins.__import__") and id(node) not in self._harmless:
                 yield "refused", "looks through the modules of the process it runs in"
@@ -178,22 +178,22 @@ class _Reader:
             if isinstance(node.ctx, ast.Store | ast.Del) and self._origin(node.value) in _OF_BUILTINS:
                 yield "refused", "replaces a function of Python's own"
         elif isinstance(node, ast.Name):
-            yield from self._word(self._origin(node).rsplit(".", 1)[-1])
+            yield from self._judge_word(self._origin(node).rsplit(".", 1)[-1])
             if (origin := self._origin(node)) in _REMOVALS:
                 yield "refused", f"removes files ({origin}): they would be the user's, wherever it runs next"
             if node.id in _BUILTINS and node.id not in self._imported and id(node) not in self._scopes.own:
                 yield "refused", f"uses {node.id}: code that cannot be read in its source"
         elif isinstance(node, ast.Import | ast.ImportFrom):
-            yield from self._imports(node)
+            yield from self._judge_import(node)
         elif isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign | ast.Delete):
             for target in node.targets if isinstance(node, ast.Assign | ast.Delete) else [node.target]:
-                yield from self._target(target)
+                yield from self._judge_target(target)
         elif isinstance(node, ast.Call):
-            yield from self._call(node)
+            yield from self._judge_call(node)
         elif isinstance(node, ast.Constant | ast.BinOp | ast.JoinedStr):
-            yield from self._string(node)
+            yield from self._judge_string(node)
 
-    def _word(self, word: str) -> Iterator[tuple[Literal["refused", "noted"], str]]:
+    def _judge_word(self, word: str) -> Iterator[tuple[Literal["refused", "noted"], str]]:
         if word in ("from_address", "ctypeslib"):
             yield "refused", "reaches into memory by address"
         elif word in _INTERNALS:
@@ -203,14 +203,14 @@ class _Reader:
         elif word in _UNSEEN:
             yield "refused", f"hides torch operators from those who count them ({word})"
 
-    def _imports(self, node: ast.Import | ast.ImportFrom) -> Iterator[tuple[Literal["refused", "noted"], str]]:
+    def _judge_import(self, node: ast.Import | ast.ImportFrom) -> Iterator[tuple[Literal["refused", "noted"], str]]:
         origins = [alias.name for alias in node.names]
         if isinstance(node, ast.ImportFrom):
             origins = [f"{node.module or ''}.{alias.name}" for alias in node.names]
         for origin in origins:
             top = origin.split(".")[0]
             for part in origin.split("."):
-                yield from self._word(part)
+                yield from self._judge_word(part)
             if top == "stitchcuda":
                 yield "refused", "imports the verifier"
             elif top == "mock" or origin.startswith("unittest.mock"):
@@ -222,10 +222,10 @@ class _Reader:
             elif top in ("ctypes", "cffi", "threading", "_thread", "concurrent", "atexit", "signal", "weakref"):
                 yield "noted", f"imports {top}"
 
-    def _target(self, target: ast.expr) -> Iterator[tuple[Literal["refused", "noted"], str]]:
+    def _judge_target(self, target: ast.expr) -> Iterator[tuple[Literal["refused", "noted"], str]]:
         if isinstance(target, ast.Tuple | ast.List):
             for part in target.elts:
-                yield from self._target(part)
+                yield from self._judge_target(part)
         elif isinstance(target, ast.Attribute):
             origin = self._origin(target)
             if origin and not origin.startswith(_SETTINGS) and not self._of_sibling(origin):
@@ -241,7 +241,7 @@ class _Reader:
             elif self._origin(held) == "sys.modules":
                 yield "refused", "replaces a module of the process it runs in"
 
-    def _call(self, node: ast.Call) -> Iterator[tuple[Literal["refused", "noted"], str]]:
+    def _judge_call(self, node: ast.Call) -> Iterator[tuple[Literal["refused", "noted"], str]]:
         callee = self._callee(node)
         if callee not in _BUILTINS and (callee in _READS or callee.removeprefix("builtins.") in _READS):
             yield "refused", f"calls {callee}: code that cannot be read in its source"
@@ -266,20 +266,20 @@ class _Reader:
         if callee in ("getattr", "builtins.getattr") and len(node.args) > 1:
             text = fold(node.args[1])
             if text is not None:
-                yield from self._word(text)
+                yield from self._judge_word(text)
         if callee.startswith("torch.library.") and any(_names_aten(argument) for argument in node.args):
             yield "refused", "overrides torch's own operators"
         if callee in ("os.fork", "os.system", "os.popen", "os.kill", "os.killpg") or callee.startswith(("os.exec", "os.spawn")):
             yield "noted", f"calls {callee}; a program can neither start nor signal processes"
 
-    def _string(self, node: ast.AST) -> Iterator[tuple[Literal["refused", "noted"], str]]:
+    def _judge_string(self, node: ast.AST) -> Iterator[tuple[Literal["refused", "noted"], str]]:
         if id(node) in self._folded and not isinstance(node, ast.Constant):
             return
         text = fold(node, self._unfolded)
         if text is None:
             return
         if text in _INTERNALS or text in _UNSEEN:
-            yield from self._word(text)
+            yield from self._judge_word(text)
         if id(node) in self._inert:
             return
         path = next((hit["path"] for hit in _PRIVATE_PATH.finditer(text) if hit["path"] not in _HARMLESS_PROC), None)

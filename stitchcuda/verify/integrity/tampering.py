@@ -196,17 +196,17 @@ def _install(root: str, own: str) -> Callable[[], list[str]]:
         busy.now = True
         try:
             frame = getframe(1)
-            means = what != _READS_FRAMES or _means(frame, args[1])
+            by_name = what != _READS_FRAMES or _names_attribute(frame, args[1])
             if event in ("compile", "exec", "marshal.loads") and _is_code_of_file(frame, event, args, libraries):
                 return
             while frame is not None and not theirs(frame) and (
-                what == _MEMORY or not means or _passes_on(frame, through)
+                what == _MEMORY or not by_name or _passes_on(frame, through)
                 or (event == "sys._getframe" and _is_private(frame))
                 or id(frame.f_code) in foreign
                 or (event in ("compile", "marshal.loads") and frame.f_code.co_filename.startswith(_LOADERS))
                 or (event in ("compile", "exec") and _is_pythons(frame.f_code.co_filename, python))
             ):
-                if means and frame.f_code is _TRUSTED:
+                if by_name and frame.f_code is _TRUSTED:
                     return
                 frame = frame.f_back  # type: ignore[assignment]
             charged = frame is None or theirs(frame)  # without a caller it is a thread that the program started
@@ -226,7 +226,7 @@ def _install(root: str, own: str) -> Callable[[], list[str]]:
     return lambda: [*seen]
 
 
-def _means(frame: FrameType, name: str) -> bool:
+def _names_attribute(frame: FrameType, name: str) -> bool:
     """Whether the code itself names the attribute that it reads, rather than getting the name from its caller."""
     return name in frame.f_code.co_names and not frame.f_code.co_filename.startswith("<")
 
